@@ -1,0 +1,258 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/barque/barque/internal/atomicfile"
+)
+
+const (
+	// caLifetime is how long a new CA certificate is valid.
+	caLifetime = 10 * 365 * 24 * time.Hour
+	// LeafLifetime is how long an issued certificate is valid unless the request says otherwise.
+	LeafLifetime = 365 * 24 * time.Hour
+	// clockAllowance is how far certificates are dated back, so that a machine whose clock is a
+	// little behind accepts a certificate that was issued just now.
+	clockAllowance = 5 * time.Minute
+)
+
+// Authority is a certificate authority: a certificate, and its key where this machine may sign.
+type Authority struct {
+	cert *x509.Certificate
+	pem  []byte
+	key  crypto.Signer // nil on a machine that may only verify
+}
+
+// NewAuthority makes a new CA whose subject carries the cluster's id, so that two clusters' CAs
+// can be told apart by eye.
+func NewAuthority(clusterID string, now time.Time) (*Authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generate the CA key: %w", err)
+	}
+	serial, err := serialNumber()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: "barque-ca " + clusterID},
+		NotBefore:             now.Add(-clockAllowance),
+		NotAfter:              now.Add(caLifetime),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("sign the CA certificate: %w", err)
+	}
+	return newAuthority(der, key)
+}
+
+// ParseAuthority reads a CA from PEM. keyPEM may be empty: such an Authority verifies only.
+func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
+	der, err := decodePEM(certPEM, "CERTIFICATE")
+	if err != nil {
+		return nil, fmt.Errorf("CA certificate: %w", err)
+	}
+	if len(keyPEM) == 0 {
+		return newAuthority(der, nil)
+	}
+	key, err := ParseKey(keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("CA key: %w", err)
+	}
+	return newAuthority(der, key)
+}
+
+func newAuthority(der []byte, key crypto.Signer) (*Authority, error) {
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("parse the CA certificate: %w", err)
+	}
+	if !cert.IsCA {
+		return nil, fmt.Errorf("certificate %q is not a CA's", cert.Subject.CommonName)
+	}
+	if key != nil && !samePublicKey(key.Public(), cert.PublicKey) {
+		return nil, errors.New("the CA key does not belong to the CA certificate")
+	}
+	return &Authority{cert: cert, pem: encodePEM("CERTIFICATE", der), key: key}, nil
+}
+
+// LoadAuthority reads ca.crt and, if it is there, ca.key from dir.
+func LoadAuthority(dir string) (*Authority, error) {
+	certPEM, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if err != nil {
+		return nil, err
+	}
+	keyPEM, err := os.ReadFile(filepath.Join(dir, "ca.key"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return ParseAuthority(certPEM, keyPEM)
+}
+
+// Save writes ca.crt and, where the Authority can sign, ca.key to dir. The key goes first: a
+// certificate on disk means that what belongs to it is there.
+func (a *Authority) Save(dir string) error {
+	if a.key != nil {
+		keyPEM, err := MarshalKey(a.key)
+		if err != nil {
+			return err
+		}
+		if err := atomicfile.Write(filepath.Join(dir, "ca.key"), keyPEM, 0o600); err != nil {
+			return err
+		}
+	}
+	return atomicfile.Write(filepath.Join(dir, "ca.crt"), a.pem, 0o644)
+}
+
+// PEM returns the CA certificate.
+func (a *Authority) PEM() []byte { return append([]byte(nil), a.pem...) }
+
+// KeyPEM returns the CA key, for handing it to a server that joins.
+func (a *Authority) KeyPEM() ([]byte, error) {
+	if a.key == nil {
+		return nil, errNoKey
+	}
+	return MarshalKey(a.key)
+}
+
+// Pool returns a pool that holds just this CA.
+func (a *Authority) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// Digest is what a join token pins: the SHA-256 of the CA's public key, in hexadecimal. It stays
+// the same when the CA certificate is renewed with the same key.
+func (a *Authority) Digest() string {
+	sum := sha256.Sum256(a.cert.RawSubjectPublicKeyInfo)
+	return hex.EncodeToString(sum[:])
+}
+
+// NotAfter is when the CA certificate ends.
+func (a *Authority) NotAfter() time.Time { return a.cert.NotAfter }
+
+var errNoKey = errors.New("this machine holds no CA key: only servers can issue certificates")
+
+// Usage says what a certificate is for.
+type Usage int
+
+const (
+	Client Usage = 1 << iota // the holder dials
+	Server                   // the holder listens
+)
+
+// Request describes a certificate to be issued.
+type Request struct {
+	CommonName   string   // the user's name where the API server reads the certificate
+	Organization []string // its groups
+	Names        []string // DNS names and IP addresses
+	Usage        Usage
+	Lifetime     time.Duration // LeafLifetime when 0
+}
+
+// Issue signs a certificate for the public key. The result is PEM.
+func (a *Authority) Issue(r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
+	if a.key == nil {
+		return nil, errNoKey
+	}
+	serial, err := serialNumber()
+	if err != nil {
+		return nil, err
+	}
+	if r.Lifetime == 0 {
+		r.Lifetime = LeafLifetime
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: r.CommonName, Organization: r.Organization},
+		NotBefore:             now.Add(-clockAllowance),
+		NotAfter:              earlier(now.Add(r.Lifetime), a.cert.NotAfter),
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+	}
+	if r.Usage&Client != 0 {
+		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
+	}
+	if r.Usage&Server != 0 {
+		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+	}
+	for _, name := range r.Names {
+		if ip, err := netip.ParseAddr(name); err == nil {
+			template.IPAddresses = append(template.IPAddresses, ip.Unmap().AsSlice())
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, public, a.key)
+	if err != nil {
+		return nil, fmt.Errorf("sign the certificate of %q: %w", r.CommonName, err)
+	}
+	return encodePEM("CERTIFICATE", der), nil
+}
+
+// IssueCSR signs a certificate for the key of a PEM signing request. Of the request only the
+// public key is believed, after its signature: who may be called what is for the caller to say.
+func (a *Authority) IssueCSR(csrPEM []byte, r Request, now time.Time) ([]byte, error) {
+	der, err := decodePEM(csrPEM, "CERTIFICATE REQUEST")
+	if err != nil {
+		return nil, fmt.Errorf("signing request of %q: %w", r.CommonName, err)
+	}
+	csr, err := x509.ParseCertificateRequest(der)
+	if err != nil {
+		return nil, fmt.Errorf("signing request of %q: %w", r.CommonName, err)
+	}
+	if err := csr.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("signing request of %q is not signed by its own key: %w", r.CommonName, err)
+	}
+	return a.Issue(r, csr.PublicKey, now)
+}
+
+// Verify checks that a certificate was issued by this CA for the usage and is valid at that time.
+func (a *Authority) Verify(cert *x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
+	_, err := cert.Verify(x509.VerifyOptions{
+		Roots:       a.Pool(),
+		CurrentTime: now,
+		KeyUsages:   []x509.ExtKeyUsage{usage},
+	})
+	return err
+}
+
+func serialNumber() (*big.Int, error) {
+	// RFC 5280 section 4.1.2.2 allows 20 octets; 16 random ones are never repeated in practice.
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 128))
+	if err != nil {
+		return nil, fmt.Errorf("draw a serial number: %w", err)
+	}
+	return serial, nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func samePublicKey(a, b crypto.PublicKey) bool {
+	comparable, ok := a.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && comparable.Equal(b)
+}

@@ -1,0 +1,84 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/barque/barque/internal/atomicfile"
+)
+
+// GenerateKey makes a new private key (ECDSA P-256).
+func GenerateKey() (crypto.Signer, error) {
+	return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+}
+
+// MarshalKey encodes a private key as PKCS #8 PEM.
+func MarshalKey(key crypto.Signer) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode the private key: %w", err)
+	}
+	return encodePEM("PRIVATE KEY", der), nil
+}
+
+// ParseKey decodes a private key from PKCS #8 PEM.
+func ParseKey(keyPEM []byte) (crypto.Signer, error) {
+	der, err := decodePEM(keyPEM, "PRIVATE KEY")
+	if err != nil {
+		return nil, err
+	}
+	key, err := x509.ParsePKCS8PrivateKey(der)
+	if err != nil {
+		return nil, fmt.Errorf("parse the private key: %w", err)
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("a key of type %T cannot sign", key)
+	}
+	return signer, nil
+}
+
+// LoadOrCreateKey reads the private key in the file, or makes one and writes it there.
+func LoadOrCreateKey(path string) (crypto.Signer, error) {
+	keyPEM, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		key, err := GenerateKey()
+		if err != nil {
+			return nil, err
+		}
+		if keyPEM, err = MarshalKey(key); err != nil {
+			return nil, err
+		}
+		return key, atomicfile.Write(path, keyPEM, 0o600)
+	}
+	if err != nil {
+		return nil, err
+	}
+	key, err := ParseKey(keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return key, nil
+}
+
+func encodePEM(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+func decodePEM(data []byte, kind string) ([]byte, error) {
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return nil, fmt.Errorf("no PEM block %q found", kind)
+	}
+	if block.Type != kind {
+		return nil, fmt.Errorf("found a PEM block %q where %q belongs", block.Type, kind)
+	}
+	return block.Bytes, nil
+}

@@ -1,0 +1,273 @@
+package pki
+
+import (
+	"context"
+	"crypto"
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func newCA(t *testing.T) *Authority {
+	t.Helper()
+	ca, err := NewAuthority("test", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+func TestAuthoritySurvivesTheDisk(t *testing.T) {
+	ca, dir := newCA(t), t.TempDir()
+	if err := ca.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "ca.key")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("ca.key: mode %v, err %v; want 0600", info.Mode(), err)
+	}
+	loaded, err := LoadAuthority(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if loaded.Digest() != ca.Digest() {
+		t.Fatal("digest changed on the way through the disk")
+	}
+	key, err := GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPEM, err := loaded.Issue(Request{CommonName: "x", Usage: Client}, key.Public(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ca.Verify(parse(t, certPEM), x509.ExtKeyUsageClientAuth, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := ca.Verify(parse(t, certPEM), x509.ExtKeyUsageServerAuth, time.Now()); err == nil {
+		t.Fatal("a client certificate was accepted as a server's")
+	}
+	if err := newCA(t).Verify(parse(t, certPEM), x509.ExtKeyUsageClientAuth, time.Now()); err == nil {
+		t.Fatal("another cluster's CA accepted the certificate")
+	}
+}
+
+func TestAuthorityWithoutKeyIssuesNothing(t *testing.T) {
+	ca := newCA(t)
+	verifier, err := ParseAuthority(ca.PEM(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := verifier.Issue(Request{CommonName: "x"}, key.Public(), time.Now()); err == nil {
+		t.Fatal("issued a certificate without a key")
+	}
+}
+
+func TestParseAuthorityRefusesAForeignKey(t *testing.T) {
+	a, b := newCA(t), newCA(t)
+	keyPEM, err := b.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParseAuthority(a.PEM(), keyPEM); err == nil {
+		t.Fatal("a CA certificate was paired with another CA's key")
+	}
+}
+
+func TestIssueCSRBelievesOnlyThePublicKey(t *testing.T) {
+	ca := newCA(t)
+	key, err := GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := SigningRequest(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPEM, err := ca.IssueCSR(csr, Request{CommonName: "system:node:a", Organization: []string{"system:nodes"}, Usage: Client}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cert := parse(t, certPEM); cert.Subject.CommonName != "system:node:a" || !samePublicKey(cert.PublicKey, key.Public()) {
+		t.Fatalf("certificate is of %v", cert.Subject)
+	}
+	if _, err := ca.IssueCSR([]byte("garbage"), Request{}, time.Now()); err == nil {
+		t.Fatal("garbage was signed")
+	}
+}
+
+func TestToken(t *testing.T) {
+	ca := newCA(t)
+	token, err := NewToken(ca.Digest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := ParseToken(" " + token.String() + "\n")
+	if err != nil || parsed != token {
+		t.Fatalf("ParseToken(%q) = %v, %v", token, parsed, err)
+	}
+	if _, err := parsed.Pinned(ca.PEM()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parsed.Pinned(newCA(t).PEM()); err == nil {
+		t.Fatal("the token accepted another cluster's CA")
+	}
+	for _, bad := range []string{"", "b1", "abcdef.0123456789abcdef", token.String()[:80], strings.ToUpper(token.String()), strings.Replace(token.String(), "b1", "b2", 1)} {
+		if _, err := ParseToken(bad); err == nil {
+			t.Errorf("ParseToken(%q) succeeded", bad)
+		}
+	}
+}
+
+func TestCredential(t *testing.T) {
+	ca, now := newCA(t), time.Now()
+	public, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Credential{Name: "s1", Role: "server", Public: public, NotAfter: now.Add(time.Hour).Truncate(time.Second)}
+	data, err := ca.SignCredential(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ca.VerifyCredential(data, now)
+	if err != nil || got.Name != want.Name || got.Role != want.Role || !got.Public.Equal(want.Public) || !got.NotAfter.Equal(want.NotAfter) {
+		t.Fatalf("VerifyCredential = %+v, %v; want %+v", got, err, want)
+	}
+	if _, err := ca.VerifyCredential(data, now.Add(2*time.Hour)); err == nil {
+		t.Fatal("a credential that has ended was accepted")
+	}
+	if _, err := newCA(t).VerifyCredential(data, now); err == nil {
+		t.Fatal("another cluster's CA accepted the credential")
+	}
+	for i := range data {
+		bad := append([]byte(nil), data...)
+		bad[i] ^= 1
+		if _, err := ca.VerifyCredential(bad, now); err == nil {
+			t.Fatalf("a credential with byte %d changed was accepted", i)
+		}
+		if _, err := ca.VerifyCredential(data[:i], now); err == nil {
+			t.Fatalf("a credential cut off at byte %d was accepted", i)
+		}
+	}
+}
+
+func TestIdentityRenewsItselfInPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := newCA(t)
+		key, err := GenerateKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		issuer := ca.Issuer(func() Request {
+			return Request{CommonName: "s1", Usage: Server, Lifetime: 30 * time.Hour}
+		}, time.Now)
+		ctx, cancel := context.WithCancel(t.Context())
+		i, err := NewIdentity(ctx, IdentityConfig{Name: "s1", Key: key, Issue: issuer, Now: time.Now, Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := i.Certificate().Leaf
+		done := make(chan error)
+		go func() { done <- i.Run(ctx) }()
+		for range 10 {
+			<-time.After(25 * time.Hour)
+			synctest.Wait()
+			if left := time.Until(i.Certificate().Leaf.NotAfter); left < 9*time.Hour {
+				t.Fatalf("certificate has only %v left", left)
+			}
+		}
+		if i.Certificate().Leaf.SerialNumber.Cmp(first.SerialNumber) == 0 {
+			t.Fatal("certificate was not renewed")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestIdentityKeepsAGoodCertificateFromDisk(t *testing.T) {
+	ca := newCA(t)
+	key, err := GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "node.crt")
+	issued := 0
+	config := IdentityConfig{Name: "n1", Key: key, Path: path, Now: time.Now, Logger: quiet(), Issue: func(ctx context.Context, k crypto.Signer) ([]byte, error) {
+		issued++
+		return ca.Issue(Request{CommonName: "n1", Usage: Client}, k.Public(), time.Now())
+	}}
+	for range 2 {
+		if _, err := NewIdentity(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if issued != 1 {
+		t.Fatalf("issued %d certificates; the one on disk was good", issued)
+	}
+	if err := os.WriteFile(path, []byte("torn"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewIdentity(t.Context(), config); err != nil || issued != 2 {
+		t.Fatalf("a torn file: issued %d in all, err %v", issued, err)
+	}
+}
+
+func TestHandshakeWithIssuedCertificates(t *testing.T) {
+	ca := newCA(t)
+	identity := func(name string, usage Usage, names ...string) *Identity {
+		key, err := GenerateKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		i, err := NewIdentity(t.Context(), IdentityConfig{Name: name, Key: key, Now: time.Now, Logger: quiet(),
+			Issue: ca.Issuer(func() Request { return Request{CommonName: name, Usage: usage, Names: names} }, time.Now)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	server, client := identity("s1", Server, "127.0.0.1"), identity("c", Client)
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	result := make(chan error, 1)
+	go func() {
+		result <- tls.Server(a, &tls.Config{GetCertificate: server.GetCertificate, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()}).Handshake()
+	}()
+	if err := tls.Client(b, &tls.Config{ServerName: "127.0.0.1", RootCAs: ca.Pool(), GetClientCertificate: client.GetClientCertificate}).Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-result; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func parse(t *testing.T, certPEM []byte) *x509.Certificate {
+	t.Helper()
+	der, err := decodePEM(certPEM, "CERTIFICATE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
