@@ -1,0 +1,92 @@
+// Command hello is the web server of the built-in image barque.local/hello:1.
+// It answers every path with the pod's name, its address and the path asked
+// for, so that one look at an answer tells which pod gave it. /healthz answers
+// 200 until the process is told to end, then 503 while requests drain.
+//
+// It listens on port 8080, or on the port in the environment variable PORT.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// drain is how long requests that are already running may take after SIGTERM.
+const drain = 5 * time.Second
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "hello:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+
+	port := os.Getenv("PORT")
+	if port == "" {
+		port = "8080"
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort("", port))
+	if err != nil {
+		return err
+	}
+
+	var ending atomic.Bool
+	server := &http.Server{
+		Handler:           handler(&ending),
+		ReadHeaderTimeout: 10 * time.Second,
+	}
+	// Ended by Shutdown below, which makes Serve return; waited for through served.
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	fmt.Printf("hello: listening on %s\n", listener.Addr())
+
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	ending.Store(true)
+	fmt.Println("hello: ending")
+	limit, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	if err := server.Shutdown(limit); err != nil {
+		return err
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func handler(ending *atomic.Bool) http.Handler {
+	name, _ := os.Hostname() // in a pod the host name is the pod's name
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if ending.Load() {
+			http.Error(w, "ending", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		local := "unknown"
+		if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+			local = addr.String()
+		}
+		client, _, _ := net.SplitHostPort(r.RemoteAddr)
+		fmt.Fprintf(w, "Hello from %s\naddress: %s\nclient: %s\npath: %s\n", name, local, client, r.URL.Path)
+	})
+	return mux
+}
