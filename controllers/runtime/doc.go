@@ -1,0 +1,15 @@
+// Package runtime runs the work that belongs to the leader: it owns the life of the controllers'
+// goroutines, their work queues and their informer handlers.
+//
+// Invariants:
+//   - a Routine runs only while this server leads, with a client whose writes the store refuses in
+//     any other term, so that two leaders can never both act;
+//   - when leadership ends, everything a Routine started is joined before the next term may start
+//     here, and none of its informer handlers is left behind: informers outlive terms;
+//   - a key is reconciled by one worker at a time, and not before the informers have seen what the
+//     last reconcile of that key wrote (Writes), so that a reconciler never acts twice on the same
+//     picture.
+//
+// It knows nothing about any API kind. It is not for work that every server does: that has its own
+// Run, started by cmd.
+package runtime

@@ -1,0 +1,173 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Key names the object that a reconcile is about. Namespace is empty for cluster-wide kinds.
+type Key = cache.ObjectName
+
+// KeyOf returns the key of an object.
+func KeyOf(obj interface {
+	GetNamespace() string
+	GetName() string
+}) Key {
+	return Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}
+}
+
+// How long a key waits at least and at most before it is looked at again while the informers have
+// not caught up with its last writes. The event that they wait for wakes it sooner.
+const (
+	minSettle = 20 * time.Millisecond
+	maxSettle = time.Second
+)
+
+// Loop is the skeleton of a level-based controller for one term: informer events become keys, keys
+// are rate limited and reconciled one at a time each. Make one per term, add watches, call Run.
+type Loop struct {
+	name      string
+	log       *slog.Logger
+	workers   int
+	reconcile func(ctx context.Context, key Key) (again time.Duration, err error)
+
+	queue   workqueue.TypedRateLimitingInterface[Key]
+	writes  *Writes
+	watches []func() (detach func(), err error)
+}
+
+// NewLoop makes a loop. reconcile compares desired with observed for one key and acts; it returns
+// after how long it wants to see the key again although nothing happens (0: not at all). An error
+// makes the key come back with exponential back-off from 5 ms to 1 min.
+func NewLoop(name string, workers int, log *slog.Logger, reconcile func(ctx context.Context, key Key) (time.Duration, error)) *Loop {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[Key](5*time.Millisecond, time.Minute)
+	return &Loop{
+		name: name, log: log.With("controller", name), workers: max(1, workers), reconcile: reconcile,
+		queue:  workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[Key]{Name: name}),
+		writes: NewWrites(),
+	}
+}
+
+// Writes is where reconcile notes what it wrote.
+func (l *Loop) Writes() *Writes { return l.writes }
+
+// Add puts a key into the queue.
+func (l *Loop) Add(keys ...Key) {
+	for _, k := range keys {
+		l.queue.Add(k)
+	}
+}
+
+// AddAfter puts a key into the queue after a while.
+func (l *Loop) AddAfter(key Key, after time.Duration) { l.queue.AddAfter(key, after) }
+
+// Watch calls keys for every change of an object that the informer holds, with old nil for an
+// object that is new to this loop and now nil for one that is gone, and queues what it returns.
+// Every object is new once at the start of Run.
+func Watch[T any](l *Loop, informer cache.SharedIndexInformer, keys func(old, now *T) []Key) {
+	handle := cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if now, ok := obj.(*T); ok {
+				l.Add(keys(nil, now)...)
+			}
+		},
+		UpdateFunc: func(was, is any) {
+			old, _ := was.(*T)
+			if now, ok := is.(*T); ok {
+				l.Add(keys(old, now)...)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
+			}
+			if old, ok := obj.(*T); ok {
+				l.Add(keys(old, nil)...)
+			}
+		},
+	}
+	l.watches = append(l.watches, func() (func(), error) { return Attach(informer, handle) })
+}
+
+// Attach registers a handler and returns the function that removes it and waits until it has run
+// for the last time.
+func Attach(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) (detach func(), err error) {
+	reg, err := informer.AddEventHandler(handler)
+	if err != nil {
+		return nil, fmt.Errorf("watching through an informer: %w", err)
+	}
+	return func() { _ = cache.ShutDownEventHandler(informer, reg) }, nil
+}
+
+// Run works until ctx ends; then it removes the handlers, waits for the workers and returns nil.
+// It may be called once.
+func (l *Loop) Run(ctx context.Context) error {
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer l.queue.ShutDown()
+	for _, watch := range l.watches {
+		detach, err := watch()
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+		defer detach()
+	}
+	for range l.workers {
+		workers.Go(func() {
+			for l.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (l *Loop) next(ctx context.Context) bool {
+	key, shutdown := l.queue.Get()
+	if shutdown || ctx.Err() != nil {
+		return false
+	}
+	defer l.queue.Done(key)
+	if wait, settled := l.writes.settled(key); !settled {
+		l.queue.AddAfter(key, wait)
+		return true
+	}
+	again, err := l.safely(ctx, key)
+	switch {
+	case ctx.Err() != nil:
+		return false
+	case err != nil:
+		level := slog.LevelWarn
+		if apierrors.IsConflict(err) {
+			level = slog.LevelDebug // somebody else wrote first: the next look decides
+		}
+		l.log.Log(ctx, level, "reconcile failed: trying again", "key", key, "error", err, "failures", l.queue.NumRequeues(key)+1)
+		l.queue.AddRateLimited(key)
+		return true
+	case again > 0:
+		l.queue.AddAfter(key, again)
+	}
+	l.queue.Forget(key)
+	return true
+}
+
+// safely keeps one strange object from taking the server down with its controller.
+func (l *Loop) safely(ctx context.Context, key Key) (again time.Duration, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return l.reconcile(ctx, key)
+}
