@@ -1,0 +1,20 @@
+// Package storage keeps Kubernetes API objects in Barque's datastore. It is the
+// k8s.io/apiserver storage.Interface over the contract of package raftstore, and the
+// RESTOptionsGetter that puts it, with the watch cache over it, under every registry.
+//
+// It owns the mapping of objects to keys and values: where a resource's keys lie, how an object
+// is encoded (and encrypted, when a transformer is given), how revisions become resourceVersions,
+// and how the store's errors become API errors that a client can tell apart.
+//
+// What always holds:
+//   - every write is guarded by the revision of what it was computed from; nothing is overwritten
+//     unseen, and an update that changes nothing writes nothing;
+//   - a read without a resourceVersion is linearizable;
+//   - a list is one picture of the store, and its continue token keeps naming that picture until
+//     it leaves history, which is answered with 410 and a token for going on inconsistently;
+//   - a watch delivers every revision after its start, in order, or ends with an error event;
+//   - "not executed" (503, with Retry-After) and "outcome unknown" (504) are never confused.
+//
+// It is not the place for anything that knows a kind: defaulting, validation and strategies live
+// in the registries above. It does not decide when history is compacted; the store does.
+package storage

@@ -1,0 +1,119 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/barque/barque/raftstore"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// Causes in the details of an API error by which a client tells the store's refusals apart.
+const (
+	// CauseStoreUnavailable: the request was certainly not executed. Repeating it is safe.
+	CauseStoreUnavailable metav1.CauseType = "StoreUnavailable"
+	// CauseOutcomeUnknown: a write may or may not have taken effect. Read before repeating it.
+	CauseOutcomeUnknown metav1.CauseType = "OutcomeUnknown"
+	// CauseLeaderTermOver: the write carried the term of a leadership that has ended. It was not
+	// executed and never will be.
+	CauseLeaderTermOver metav1.CauseType = "LeaderTermOver"
+)
+
+// retryAfterSeconds is what a client is told when there is no leader at the moment: elections
+// take a fraction of a second.
+const retryAfterSeconds = 1
+
+// statusError is an API error that keeps what it stands for.
+type statusError struct {
+	apierrors.StatusError
+	cause error
+}
+
+func (e *statusError) Unwrap() []error { return []error{&e.StatusError, e.cause} }
+
+func newStatusError(cause error, code int32, reason metav1.StatusReason, causeType metav1.CauseType, message string, retryAfter int32) error {
+	return &statusError{
+		StatusError: apierrors.StatusError{ErrStatus: metav1.Status{
+			Status:  metav1.StatusFailure,
+			Code:    code,
+			Reason:  reason,
+			Message: message,
+			Details: &metav1.StatusDetails{
+				RetryAfterSeconds: retryAfter,
+				Causes:            []metav1.StatusCause{{Type: causeType, Message: cause.Error()}},
+			},
+		}},
+		cause: cause,
+	}
+}
+
+// readError maps an error of View or Watch. A read has no outcome that could be lost.
+func readError(err error) error {
+	switch {
+	case isContextError(err):
+		return newStatusError(err, http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "",
+			"the read did not complete within the request's time", 0)
+	case errors.Is(err, raftstore.ErrUnavailable), errors.Is(err, raftstore.ErrClosed), errors.Is(err, raftstore.ErrUnknownOutcome):
+		return newStatusError(err, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable,
+			"the datastore cannot be read at the moment: "+err.Error()+"; see 'barque cluster status'", retryAfterSeconds)
+	}
+	return storage.NewInternalError(err)
+}
+
+// writeError maps an error of Commit that is not a conflict. The answer to a write whose outcome
+// is unknown has no Retry-After: clients repeat requests that have one by themselves.
+func writeError(err error) error {
+	switch {
+	case errors.Is(err, raftstore.ErrFenced):
+		return newStatusError(err, http.StatusConflict, metav1.StatusReasonConflict, CauseLeaderTermOver,
+			"the write was refused: the leadership in whose name it was made is over", 0)
+	case errors.Is(err, raftstore.ErrTooLarge):
+		status := apierrors.NewRequestEntityTooLargeError("the object is too large to be stored: " + err.Error())
+		return &statusError{StatusError: *status, cause: err}
+	case errors.Is(err, raftstore.ErrUnknownOutcome):
+		return unknownOutcome(err)
+	case errors.Is(err, raftstore.ErrUnavailable), errors.Is(err, raftstore.ErrClosed):
+		return newStatusError(err, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable,
+			"the write was not executed: "+err.Error()+"; it is safe to repeat it", retryAfterSeconds)
+	case isContextError(err):
+		// The request ended while the store had the transaction, and the store did not say that
+		// it was not executed.
+		return unknownOutcome(err)
+	}
+	return storage.NewInternalError(err)
+}
+
+func unknownOutcome(err error) error {
+	return newStatusError(err, http.StatusGatewayTimeout, metav1.StatusReasonTimeout, CauseOutcomeUnknown,
+		"the outcome of the write is unknown: it may or may not have taken effect; read the object before repeating it", 0)
+}
+
+func isContextError(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+const (
+	messageListExpired     = "The resourceVersion for the provided list is too old."
+	messageWatchExpired    = "The resourceVersion for the provided watch is too old."
+	messageContinueExpired = "The provided continue parameter is too old to display a consistent list result. " +
+		"Start a new list without it, or use the continue token of this response to read the rest " +
+		"as it is now: objects that changed since the first chunk may then be missing or appear twice."
+)
+
+// expiredList is the answer to a list at a revision that has left history. When it was a
+// continuation the answer carries a token for going on at the newest revision.
+func expiredList(continueKey, keyPrefix string) error {
+	if continueKey == "" {
+		return apierrors.NewResourceExpired(messageListExpired)
+	}
+	status := apierrors.NewResourceExpired(messageContinueExpired)
+	// A negative revision in a token stands for "whatever is newest".
+	token, err := storage.EncodeContinue(continueKey, keyPrefix, -1)
+	if err == nil {
+		status.ErrStatus.ListMeta.Continue = token
+	}
+	return status
+}

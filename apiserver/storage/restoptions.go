@@ -1,0 +1,262 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
+	"k8s.io/apiserver/pkg/storage/feature"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/storage/value"
+	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	// DefaultPrefix is where Kubernetes objects lie in the store.
+	DefaultPrefix = "/registry"
+	// DefaultMediaType is how objects are encoded in the store.
+	DefaultMediaType = "application/vnd.kubernetes.protobuf"
+
+	countMetricPollPeriod = time.Minute
+)
+
+// RESTOptionsConfig says how all resources of a server are stored.
+type RESTOptionsConfig struct {
+	Backend Backend
+	// Scheme knows every kind that is stored, and by the priority of versions in which one.
+	Scheme *runtime.Scheme
+	// Serializer encodes the kinds of Scheme; a serializer.CodecFactory is one.
+	Serializer runtime.StorageSerializer
+	// MediaType of the stored objects; "" means DefaultMediaType.
+	MediaType string
+	// Prefix of all keys; "" means DefaultPrefix.
+	Prefix string
+	// StorageVersions names the versions of resources that are not stored in the version that
+	// their group prefers.
+	StorageVersions map[schema.GroupResource]schema.GroupVersion
+	// ResourcePrefixes names where resources lie that are not stored under their own name. nil
+	// means DefaultResourcePrefixes.
+	ResourcePrefixes map[schema.GroupResource]string
+	// Together lists resources that are one, shown by several groups. Each is stored as the first
+	// of its list.
+	Together [][]schema.GroupResource
+	// Uncached lists the resources that have no watch cache, because they are written far more
+	// than they are watched.
+	Uncached []schema.GroupResource
+	// Transformers encrypt resources at rest; nil keeps all as they are.
+	Transformers value.ResourceTransformers
+	// CountTracker is told how many objects of a resource there are, for priority and fairness;
+	// nil makes one.
+	CountTracker flowcontrolrequest.StorageObjectCountTracker
+	// ProgressInterval of idle watches; 0 means DefaultProgressInterval.
+	ProgressInterval time.Duration
+	Logger           *slog.Logger
+}
+
+// DefaultResourcePrefixes are the places that Kubernetes has always given to these resources.
+func DefaultResourcePrefixes() map[schema.GroupResource]string {
+	return map[schema.GroupResource]string{
+		{Resource: "replicationcontrollers"}:                "controllers",
+		{Resource: "endpoints"}:                             "services/endpoints",
+		{Resource: "services"}:                              "services/specs",
+		{Resource: "nodes"}:                                 "minions",
+		{Group: "networking.k8s.io", Resource: "ingresses"}: "ingress",
+	}
+}
+
+// RESTOptions hands each registry the storage for its resource.
+type RESTOptions struct {
+	cfg      RESTOptionsConfig
+	factory  *serverstorage.DefaultStorageFactory
+	uncached map[schema.GroupResource]bool
+}
+
+var _ generic.RESTOptionsGetter = (*RESTOptions)(nil)
+
+// NewRESTOptions makes a RESTOptions.
+func NewRESTOptions(cfg RESTOptionsConfig) (*RESTOptions, error) {
+	if cfg.Backend == nil || cfg.Scheme == nil || cfg.Serializer == nil {
+		return nil, errors.New("REST options need a backend, a scheme and a serializer")
+	}
+	if cfg.MediaType == "" {
+		cfg.MediaType = DefaultMediaType
+	}
+	if cfg.Prefix == "" {
+		cfg.Prefix = DefaultPrefix
+	}
+	if cfg.ResourcePrefixes == nil {
+		cfg.ResourcePrefixes = DefaultResourcePrefixes()
+	}
+	if cfg.CountTracker == nil {
+		cfg.CountTracker = flowcontrolrequest.NewStorageObjectCountTracker()
+	}
+
+	encoding := serverstorage.NewDefaultResourceEncodingConfigForEffectiveVersion(cfg.Scheme, nil)
+	for resource, version := range cfg.StorageVersions {
+		encoding.SetResourceEncoding(resource, version, schema.GroupVersion{Group: resource.Group, Version: runtime.APIVersionInternal})
+	}
+	o := &RESTOptions{
+		cfg: cfg,
+		factory: serverstorage.NewDefaultStorageFactory(
+			storagebackend.Config{
+				Prefix:                    cfg.Prefix,
+				EventsHistoryWindow:       storagebackend.DefaultEventsHistoryWindow,
+				CountMetricPollPeriod:     countMetricPollPeriod,
+				StorageObjectCountTracker: cfg.CountTracker,
+			},
+			cfg.MediaType, cfg.Serializer, encoding, everyResource{}, cfg.ResourcePrefixes),
+		uncached: make(map[schema.GroupResource]bool, len(cfg.Uncached)),
+	}
+	for _, resources := range cfg.Together {
+		o.factory.AddCohabitatingResources(resources...)
+	}
+	for _, resource := range cfg.Uncached {
+		o.uncached[resource] = true
+	}
+	announceProgress()
+	return o, nil
+}
+
+// GetRESTOptions implements generic.RESTOptionsGetter.
+func (o *RESTOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	config, err := o.factory.NewConfig(resource, example)
+	if err != nil {
+		return generic.RESTOptions{}, fmt.Errorf("no storage for %s: %w", resource, err)
+	}
+	if o.cfg.Transformers != nil {
+		config.Transformer = o.cfg.Transformers.TransformerForResource(resource)
+	}
+	decorator := o.cached
+	if o.uncached[resource] {
+		decorator = o.raw
+	}
+	return generic.RESTOptions{
+		StorageConfig:             config,
+		Decorator:                 decorator,
+		ResourcePrefix:            o.factory.ResourcePrefix(resource),
+		EnableGarbageCollection:   true,
+		DeleteCollectionWorkers:   1,
+		CountMetricPollPeriod:     countMetricPollPeriod,
+		StorageObjectCountTracker: o.cfg.CountTracker,
+	}, nil
+}
+
+// ForCustomResources returns the options for resources whose kinds are not in the scheme: the
+// codec comes with the request for a storage, and a resource lies under its group's name. Each
+// has a watch cache.
+func (o *RESTOptions) ForCustomResources(resource schema.GroupResource, codec runtime.Codec) generic.RESTOptions {
+	config := o.factory.StorageConfig
+	config.Codec = codec
+	forResource := config.ForResource(resource)
+	if o.cfg.Transformers != nil {
+		forResource.Transformer = o.cfg.Transformers.TransformerForResource(resource)
+	}
+	return generic.RESTOptions{
+		StorageConfig:             forResource,
+		Decorator:                 o.cached,
+		ResourcePrefix:            resource.Group + "/" + resource.Resource,
+		EnableGarbageCollection:   true,
+		DeleteCollectionWorkers:   1,
+		CountMetricPollPeriod:     countMetricPollPeriod,
+		StorageObjectCountTracker: o.cfg.CountTracker,
+	}
+}
+
+// store makes the storage of a resource without a cache.
+func (o *RESTOptions) store(config *storagebackend.ConfigForResource, resourcePrefix string, newObject func() runtime.Object) (*Store, error) {
+	return New(Config{
+		Backend:          o.cfg.Backend,
+		Codec:            config.Codec,
+		New:              newObject,
+		Prefix:           config.Prefix,
+		ResourcePrefix:   resourcePrefix,
+		GroupResource:    config.GroupResource,
+		Transformer:      config.Transformer,
+		ProgressInterval: o.cfg.ProgressInterval,
+		Logger:           o.cfg.Logger,
+	})
+}
+
+// raw is a generic.StorageDecorator that decorates nothing.
+func (o *RESTOptions) raw(
+	config *storagebackend.ConfigForResource, resourcePrefix string, _ func(runtime.Object) (string, error),
+	newObject, _ func() runtime.Object, _ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
+) (storage.Interface, factory.DestroyFunc, error) {
+	store, err := o.store(config, resourcePrefix, newObject)
+	if err != nil {
+		return nil, nil, err
+	}
+	return store, func() {}, nil
+}
+
+// cached is a generic.StorageDecorator that puts the watch cache over the store.
+func (o *RESTOptions) cached(
+	config *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(runtime.Object) (string, error),
+	newObject, newList func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
+) (storage.Interface, factory.DestroyFunc, error) {
+	store, err := o.store(config, resourcePrefix, newObject)
+	if err != nil {
+		return nil, nil, err
+	}
+	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
+		Storage:             store,
+		Versioner:           store.Versioner(),
+		GroupResource:       config.GroupResource,
+		EventsHistoryWindow: config.EventsHistoryWindow,
+		ResourcePrefix:      resourcePrefix,
+		KeyFunc:             keyFunc,
+		NewFunc:             newObject,
+		NewListFunc:         newList,
+		GetAttrsFunc:        attrs,
+		IndexerFuncs:        triggers,
+		Indexers:            indexers,
+		Codec:               config.Codec,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("watch cache of %s: %w", config.GroupResource, err)
+	}
+	delegator := cacher.NewCacheDelegator(watchCache, store)
+	// A registry's subresources share its storage and destroy it again.
+	destroy := sync.OnceFunc(func() {
+		delegator.Stop()
+		watchCache.Stop()
+	})
+	return delegator, destroy, nil
+}
+
+// everyResource is an APIResourceConfigSource: what a server stores is what it serves.
+type everyResource struct{}
+
+func (everyResource) ResourceEnabled(schema.GroupVersionResource) bool           { return true }
+func (everyResource) AnyResourceForGroupEnabled(string) bool                     { return true }
+func (everyResource) ResourceExplicitlyEnabled(schema.GroupVersionResource) bool { return true }
+func (everyResource) VersionExplicitlyEnabled(schema.GroupVersion) bool          { return true }
+
+// announceProgress tells the watch cache that progress can be asked for, without which it serves
+// neither consistent lists nor streamed ones. The API machinery has one switch for that in a
+// process, and sets it by the version of etcd that a client reports.
+func announceProgress() {
+	feature.DefaultFeatureSupportChecker.CheckClient(context.Background(), progressCapable{}, storage.RequestWatchProgress)
+}
+
+// progressCapable answers as an etcd of the first version whose progress requests are reliable;
+// those of a Store always are.
+type progressCapable struct{}
+
+func (progressCapable) Endpoints() []string { return []string{"barque"} }
+
+func (progressCapable) Status(context.Context, string) (*clientv3.StatusResponse, error) {
+	return &clientv3.StatusResponse{Version: "3.5.13"}, nil
+}

@@ -1,0 +1,235 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/barque/barque/raftstore"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	endpointsrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3/metrics"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+)
+
+// DefaultProgressInterval is how often an idle watch that asked for progress gets it.
+const DefaultProgressInterval = 5 * time.Second
+
+// Config says what a Store keeps and where.
+type Config struct {
+	Backend Backend
+	// Codec encodes and decodes the objects of the resource, with one type in memory.
+	Codec runtime.Codec
+	// New makes an empty object of the resource.
+	New func() runtime.Object
+	// Prefix is put before every key, for example "/registry".
+	Prefix string
+	// ResourcePrefix starts every key that the registries hand in, for example "/pods".
+	ResourcePrefix string
+	GroupResource  schema.GroupResource
+	// Transformer changes values on their way to and from the store (encryption at rest); the
+	// key is its authenticated data. nil keeps values as they are.
+	Transformer value.Transformer
+	// ProgressInterval is how often an idle watch that asked for progress gets it; 0 means
+	// DefaultProgressInterval.
+	ProgressInterval time.Duration
+	// Logger gets what nobody can be told by an answer; nil discards it.
+	Logger *slog.Logger
+}
+
+// Store is a storage.Interface for the objects of one resource. It has no goroutine of its own;
+// each watch has one, which ends when the watch is stopped or its context is done.
+type Store struct {
+	backend        Backend
+	codec          runtime.Codec
+	versioner      storage.APIObjectVersioner
+	transformer    value.Transformer
+	newObject      func() runtime.Object
+	pathPrefix     string
+	resourcePrefix string
+	groupResource  schema.GroupResource
+	progress       time.Duration
+	log            *slog.Logger
+	// nameCorrupt is set while the feature AllowUnsafeMalformedObjectDeletion is on: objects that
+	// cannot be read are told apart from other errors, so that they can be deleted unread.
+	nameCorrupt bool
+
+	estimateSize atomic.Bool
+
+	mu      sync.Mutex
+	watches map[*watcher]struct{} // those that want progress
+}
+
+var _ storage.Interface = (*Store)(nil)
+
+// New makes a Store.
+func New(cfg Config) (*Store, error) {
+	if cfg.Backend == nil || cfg.Codec == nil {
+		return nil, errors.New("storage needs a backend and a codec")
+	}
+	if !strings.HasPrefix(cfg.ResourcePrefix, "/") || cfg.ResourcePrefix == "/" {
+		return nil, fmt.Errorf("resource prefix %q of %s must begin with a slash and name something", cfg.ResourcePrefix, cfg.GroupResource)
+	}
+	s := &Store{
+		backend:        cfg.Backend,
+		codec:          cfg.Codec,
+		transformer:    cfg.Transformer,
+		newObject:      cfg.New,
+		pathPrefix:     path.Join("/", cfg.Prefix),
+		resourcePrefix: cfg.ResourcePrefix,
+		groupResource:  cfg.GroupResource,
+		progress:       cfg.ProgressInterval,
+		log:            cfg.Logger,
+		nameCorrupt:    utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion),
+		watches:        make(map[*watcher]struct{}),
+	}
+	if !strings.HasSuffix(s.pathPrefix, "/") {
+		s.pathPrefix += "/"
+	}
+	if s.transformer == nil {
+		s.transformer = identity.NewEncryptCheckTransformer()
+	}
+	if s.nameCorrupt {
+		s.transformer = corruptNaming{s.transformer}
+	}
+	if s.progress == 0 {
+		s.progress = DefaultProgressInterval
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.log = s.log.With("resource", s.groupResource.String())
+	return s, nil
+}
+
+// Versioner implements storage.Interface.
+func (s *Store) Versioner() storage.Versioner { return s.versioner }
+
+// ReadinessCheck implements storage.Interface. A Store can always be asked; whether the datastore
+// has a leader is the server's check, made once and not once per resource.
+func (s *Store) ReadinessCheck() error { return nil }
+
+// CompactRevision implements storage.Interface.
+func (s *Store) CompactRevision() int64 { return int64(s.backend.CompactRevision()) }
+
+// GetCurrentResourceVersion implements storage.Interface. Its caller is about to wait until the
+// watch cache has seen this revision, so watches that are behind are asked for progress at once
+// and the wait ends without a round of polling.
+func (s *Store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
+	view, err := s.view(ctx, "getCurrentResourceVersion", raftstore.ViewOptions{})
+	if err != nil {
+		return 0, err
+	}
+	if view.Revision() == 0 {
+		return 0, errors.New("the store has no revision yet: nothing was ever written to it")
+	}
+	s.requestProgress(view.Revision())
+	return view.Revision(), nil
+}
+
+// RequestWatchProgress implements storage.Interface.
+func (s *Store) RequestWatchProgress(context.Context) error {
+	s.requestProgress(0)
+	return nil
+}
+
+// Stats implements storage.Interface. Sizes are exact and are of the stored values, as of what
+// this server has now.
+func (s *Store) Stats(ctx context.Context) (storage.Stats, error) {
+	prefix, err := s.prepareKey(s.resourcePrefix, true)
+	if err != nil {
+		return storage.Stats{}, err
+	}
+	view, err := s.view(ctx, "stats", raftstore.ViewOptions{Stale: true})
+	if err != nil {
+		return storage.Stats{}, err
+	}
+	if !s.estimateSize.Load() {
+		return storage.Stats{ObjectCount: int64(view.Count(prefix, ""))}, nil
+	}
+	var count, size int64
+	view.Ascend(prefix, "", func(item raftstore.Item) bool {
+		count++
+		size += int64(len(item.Value))
+		return true
+	})
+	stats := storage.Stats{ObjectCount: count}
+	if count > 0 {
+		stats.EstimatedAverageObjectSizeBytes = size / count
+	}
+	return stats, nil
+}
+
+// EnableResourceSizeEstimation implements storage.Interface. The store is in this process, so the
+// keys need not come from the watch cache.
+func (s *Store) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
+	if keys == nil {
+		return errors.New("KeysFunc cannot be nil")
+	}
+	if s.estimateSize.Swap(true) {
+		return errors.New("resource size estimation is already enabled")
+	}
+	return nil
+}
+
+// prepareKey turns a registry's key into the store's, and refuses one outside the resource.
+func (s *Store) prepareKey(key string, recursive bool) (string, error) {
+	key, err := storage.PrepareKey(s.resourcePrefix, key, recursive)
+	if err != nil {
+		return "", err
+	}
+	return s.pathPrefix + strings.TrimPrefix(key, "/"), nil
+}
+
+// view asks the backend for a picture and keeps account of it. Its errors are API errors, except
+// ErrCompacted and ErrFutureRevision, whose meaning depends on the request.
+func (s *Store) view(ctx context.Context, verb string, opts raftstore.ViewOptions) (raftstore.View, error) {
+	start := time.Now()
+	view, err := s.backend.View(ctx, opts)
+	s.account(ctx, verb, start, err)
+	if err != nil && !errors.Is(err, raftstore.ErrCompacted) && !errors.Is(err, raftstore.ErrFutureRevision) {
+		err = readError(err)
+	}
+	return view, err
+}
+
+// account records a request to the backend under the names that dashboards for Kubernetes read.
+func (s *Store) account(ctx context.Context, verb string, start time.Time, err error) {
+	endpointsrequest.TrackStorageLatency(ctx, time.Since(start))
+	metrics.RecordEtcdRequest(verb, s.groupResource, err, start)
+}
+
+func (s *Store) track(w *watcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watches[w] = struct{}{}
+}
+
+func (s *Store) untrack(w *watcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.watches, w)
+}
+
+// requestProgress asks the watches that have not delivered revision yet for progress; all of them
+// when revision is 0.
+func (s *Store) requestProgress(revision uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watches {
+		if revision == 0 || w.delivered.Load() < revision {
+			w.source.RequestProgress()
+		}
+	}
+}
