@@ -53,13 +53,9 @@ var ErrNotBundled = errors.New("this binary was built without its node component
 
 // Image is a built-in image.
 type Image struct {
-	Ref  string // as pods name it
-	file string
-}
-
-// Images returns the built-in images.
-func Images() []Image {
-	return []Image{{Ref: PauseImage, file: pauseTar}, {Ref: HelloImage, file: helloTar}}
+	Ref    string // as pods name it
+	SHA256 string // of its tar
+	file   string
 }
 
 //go:embed files
@@ -177,6 +173,20 @@ func matches(path string, component format.Component) (bool, error) {
 		return false, err
 	}
 	return hex.EncodeToString(hash.Sum(nil)) == component.SHA256, nil
+}
+
+// Images returns the built-in images.
+func (b *Bundle) Images() []Image {
+	var images []Image
+	for _, component := range b.index.Components {
+		switch component.Name {
+		case pauseTar:
+			images = append(images, Image{Ref: PauseImage, SHA256: component.SHA256, file: component.Name})
+		case helloTar:
+			images = append(images, Image{Ref: HelloImage, SHA256: component.SHA256, file: component.Name})
+		}
+	}
+	return images
 }
 
 // OpenImage returns the image's tar, as containerd imports it.

@@ -146,7 +146,10 @@ func TestImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, image := range Images() {
+	if n := len(b.Images()); n != 2 {
+		t.Errorf("%d images, want pause and hello", n)
+	}
+	for _, image := range b.Images() {
 		reader, err := b.OpenImage(image)
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,386 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/barque/barque/kubelet/bundle"
+)
+
+// The test binary plays two more parts, by its first argument or environment:
+// containerd itself, as the barque binary does, and the body of a test in
+// namespaces of its own.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == Command {
+		if err := Main(context.Background(), os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+const insideEnv = "BARQUE_TEST_INSIDE"
+
+// inNamespaces runs the calling test again in a child with its own network and
+// mount namespaces; true in the child. However the child ends, its interfaces
+// and mounts are gone with it.
+func inNamespaces(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(insideEnv) != "" {
+		loopback, err := netlink.LinkByName("lo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := netlink.LinkSetUp(loopback); err != nil {
+			t.Fatal(err)
+		}
+		return true
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	if _, err := bundle.Open(); errors.Is(err, bundle.ErrNotBundled) {
+		t.Skip("needs the node components: run `make bundle`")
+	}
+	command := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "2m")
+	command.Env = append(os.Environ(), insideEnv+"=1")
+	command.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:   syscall.CLONE_NEWNET,
+		Unshareflags: syscall.CLONE_NEWNS, // makes the mounts private as well
+		Pdeathsig:    syscall.SIGKILL,
+	}
+	output, err := command.CombinedOutput()
+	t.Logf("in namespaces:\n%s", output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return false
+}
+
+// TestPodOutlivesContainerd is the life of a node: a pod started through CRI
+// goes on when containerd is killed and when the supervisor stops, is found
+// again by the next one, and Purge leaves nothing of it.
+func TestPodOutlivesContainerd(t *testing.T) {
+	if !inNamespaces(t) {
+		return
+	}
+	// Short, because a socket's path has to be.
+	dataDir, err := os.MkdirTemp("", "barque-containerd-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cgroup := "/barque/test-" + filepath.Base(dataDir)
+	t.Cleanup(func() {
+		if err := errors.Join(Purge(context.Background(), dataDir, cgroup), os.RemoveAll(dataDir)); err != nil {
+			t.Error(err)
+		}
+	})
+	l, err := newLayout(dataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	first := start(t, dataDir)
+	writeCNI(t, first.CNIConfDir())
+	cri := dial(t, first.Socket())
+	sandbox, address := startPod(t, cri, cgroup)
+	hello(t, address)
+
+	// kill -9: the supervisor brings it back, the pod answers all the time.
+	killed := containerdPID(t, l)
+	if err := syscall.Kill(killed, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	hello(t, address)
+	eventually(t, "a new containerd", func() error {
+		if pid := containerdPID(t, l); pid == killed {
+			return errors.New("still the killed one")
+		}
+		return first.Healthy()
+	})
+	running(t, cri, sandbox)
+
+	// An orderly stop leaves the pod alone too.
+	first.stop()
+	if _, err := os.Stat(filepath.Join("/proc", fmt.Sprint(killed))); err == nil {
+		t.Error("the killed containerd is still there")
+	}
+	hello(t, address)
+	second := start(t, dataDir)
+	running(t, cri, sandbox)
+	hello(t, address)
+	second.stop()
+
+	for range 2 { // Purge is idempotent
+		if err := Purge(context.Background(), dataDir, cgroup); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
+		if strings.Contains(strings.Join(p.args, " "), dataDir) && p.pid != os.Getpid() {
+			t.Errorf("still runs: %q", p.args)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(mounts), dataDir) {
+		t.Errorf("still mounted below %s:\n%s", dataDir, mounts)
+	}
+	if _, err := os.Stat(l.shimSockets()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is left: %v", l.shimSockets(), err)
+	}
+	for _, hierarchy := range []string{"", "memory", "pids", "systemd", "unified"} {
+		if _, err := os.Stat(filepath.Join("/sys/fs/cgroup", hierarchy, cgroup)); err == nil {
+			t.Errorf("cgroup %s is left in %q", cgroup, hierarchy)
+		}
+	}
+}
+
+// TestLeftoverContainerd: one containerd per data directory, also after a Barque
+// that could not end its own.
+func TestLeftoverContainerd(t *testing.T) {
+	if !inNamespaces(t) {
+		return
+	}
+	dataDir, err := os.MkdirTemp("", "barque-containerd-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(Purge(context.Background(), dataDir, ""), os.RemoveAll(dataDir)); err != nil {
+			t.Error(err)
+		}
+	})
+	l, err := newLayout(dataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, dataDir).stop() // writes the configuration
+	leftover := exec.Command("/proc/self/exe", Command, "--config", l.config())
+	if err := leftover.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- leftover.Wait() }()
+
+	s := start(t, dataDir)
+	select {
+	case <-ended:
+	default:
+		t.Error("the leftover still runs beside the new one")
+	}
+	if pid := containerdPID(t, l); pid == leftover.Process.Pid {
+		t.Error("no new containerd")
+	}
+	s.stop()
+}
+
+// running supervisor under test.
+type started struct {
+	*Supervisor
+	stop func()
+}
+
+func start(t *testing.T, dataDir string) started {
+	t.Helper()
+	s, err := New(Config{DataDir: dataDir, Command: []string{"/proc/self/exe", Command},
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	var once bool
+	stop := func() {
+		cancel()
+		if once {
+			return
+		}
+		once = true
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}
+	t.Cleanup(stop)
+	select {
+	case <-s.Ready():
+	case err := <-ended:
+		ended <- nil
+		t.Fatalf("Run ended early: %v", err)
+	case <-time.After(30 * time.Second):
+		t.Fatalf("not ready: %v", s.Healthy())
+	}
+	return started{s, stop}
+}
+
+func dial(t *testing.T, socket string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func writeCNI(t *testing.T, dir string) {
+	t.Helper()
+	conf := `{"cniVersion":"1.0.0","name":"test","plugins":[{"type":"bridge","bridge":"cni0","isGateway":true,
+		"ipam":{"type":"host-local","dataDir":"` + dir + `/ipam","ranges":[[{"subnet":"10.42.9.0/24"}]]}}]}`
+	if err := os.WriteFile(filepath.Join(dir, "10-test.conflist"), []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startPod runs the hello image and returns its sandbox and address.
+func startPod(t *testing.T, conn *grpc.ClientConn, cgroup string) (id, address string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cri := runtimeapi.NewRuntimeServiceClient(conn)
+	eventually(t, "the pod network", func() error {
+		status, err := cri.Status(ctx, &runtimeapi.StatusRequest{})
+		if err != nil {
+			return err
+		}
+		for _, condition := range status.Status.Conditions {
+			if !condition.Status && (condition.Type == runtimeapi.RuntimeReady || condition.Type == runtimeapi.NetworkReady) {
+				return errors.New(condition.Message)
+			}
+		}
+		return nil
+	})
+	pod := &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "hello", Namespace: "default", Uid: "u1"},
+		Hostname:     "hello",
+		LogDirectory: t.TempDir(),
+		Linux:        &runtimeapi.LinuxPodSandboxConfig{CgroupParent: cgroup},
+	}
+	began := time.Now()
+	sandbox, err := cri.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: pod})
+	if err != nil {
+		t.Fatal(err)
+	}
+	container, err := cri.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: sandbox.PodSandboxId, SandboxConfig: pod,
+		Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "hello"},
+			Image:    &runtimeapi.ImageSpec{Image: bundle.HelloImage},
+			LogPath:  "hello.log",
+			Linux: &runtimeapi.LinuxContainerConfig{
+				SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+					Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+				},
+			},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cri.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: container.ContainerId}); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("pod started in %v", time.Since(began))
+	status, err := cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox.PodSandboxId})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sandbox.PodSandboxId, status.Status.Network.Ip
+}
+
+// running fails the test unless CRI lists the sandbox as ready and its one container as running.
+func running(t *testing.T, conn *grpc.ClientConn, sandbox string) {
+	t.Helper()
+	cri := runtimeapi.NewRuntimeServiceClient(conn)
+	containers, err := cri.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(containers.Containers) != 1 || containers.Containers[0].State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("containers: %v, want one that runs", containers.Containers)
+	}
+	status, err := cri.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status.Status.State != runtimeapi.PodSandboxState_SANDBOX_READY {
+		t.Errorf("sandbox is %v", status.Status.State)
+	}
+}
+
+// hello asks the pod over its address.
+func hello(t *testing.T, address string) {
+	t.Helper()
+	url := "http://" + net.JoinHostPort(address, "8080") + "/healthz"
+	eventually(t, url, func() error {
+		answer, err := http.Get(url)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			return errors.New(answer.Status)
+		}
+		return nil
+	})
+}
+
+func containerdPID(t *testing.T, l layout) int {
+	t.Helper()
+	pid := 0
+	eventually(t, "a containerd process", func() error {
+		all, err := processes()
+		if err != nil {
+			return err
+		}
+		for _, p := range all {
+			if p.isContainerd(l) {
+				pid = p.pid
+				return nil
+			}
+		}
+		return errors.New("none")
+	})
+	return pid
+}
+
+func eventually(t *testing.T, what string, try func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var last error
+	err := waitUntil(ctx, 20*time.Millisecond, func() (bool, error) {
+		last = try()
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v: %v", what, err, last)
+	}
+}

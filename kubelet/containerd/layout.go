@@ -1,0 +1,58 @@
+package containerd
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+)
+
+// layout names every file that a supervised containerd has. All of them follow
+// from the node's data directory, so that Purge finds what a Supervisor of an
+// earlier process made.
+type layout struct {
+	dataDir string // absolute
+	dir     string // dataDir/containerd
+}
+
+// maxSocketPath is what fits into sockaddr_un with its final NUL.
+const maxSocketPath = 107
+
+func newLayout(dataDir string) (layout, error) {
+	absolute, err := filepath.Abs(dataDir)
+	if err != nil {
+		return layout{}, fmt.Errorf("data directory %q: %w", dataDir, err)
+	}
+	if absolute == "/" {
+		return layout{}, fmt.Errorf("data directory %q: the root directory cannot be one", dataDir)
+	}
+	l := layout{dataDir: absolute, dir: filepath.Join(absolute, "containerd")}
+	if n := len(l.ttrpcSocket()); n > maxSocketPath {
+		return layout{}, fmt.Errorf("data directory %s: its path is %d characters too long for containerd's socket; use a shorter one",
+			absolute, n-maxSocketPath)
+	}
+	return l, nil
+}
+
+func (l layout) socket() string      { return filepath.Join(l.dir, "containerd.sock") }
+func (l layout) ttrpcSocket() string { return l.socket() + ".ttrpc" }
+func (l layout) config() string      { return filepath.Join(l.dir, "config.toml") }
+func (l layout) log() string         { return filepath.Join(l.dir, "containerd.log") }
+func (l layout) bin() string         { return filepath.Join(l.dir, "bin") }
+
+// root is what survives a reboot: images, snapshots, metadata.
+func (l layout) root() string { return filepath.Join(l.dir, "root") }
+
+// state is what does not: running tasks, their mounts, pipes and pids.
+func (l layout) state() string { return filepath.Join(l.dir, "state") }
+
+func (l layout) cniConf() string    { return filepath.Join(l.dir, "cni") }
+func (l layout) registries() string { return filepath.Join(l.dataDir, "registries") }
+
+// shimSockets is the one directory outside the data directory: containerd wants
+// a short path (42 characters) for it. The name is made from the data
+// directory, so that several nodes on one machine do not meet.
+func (l layout) shimSockets() string {
+	sum := sha256.Sum256([]byte(l.dataDir))
+	return filepath.Join("/run/barque", hex.EncodeToString(sum[:6]))
+}

@@ -1,0 +1,209 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// purgeTimeout bounds how long killed processes may take to be gone.
+const purgeTimeout = 20 * time.Second
+
+// Purge ends and removes what a node's containerd made: containerd, its shims
+// and containers, every mount below dataDir, and, when cgroup is not empty,
+// all processes in that cgroup and the cgroup itself (a path such as
+// "/barque/node-1", the same in every hierarchy). Images and the rest of
+// dataDir stay; removing dataDir is safe afterwards, because nothing is mounted
+// in it any more.
+//
+// Nothing outside dataDir and cgroup is touched. Purge of what is not there, or
+// of what an earlier Purge left half done, succeeds.
+func Purge(ctx context.Context, dataDir, cgroup string) error {
+	l, err := newLayout(dataDir)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, purgeTimeout, fmt.Errorf("not done after %v", purgeTimeout))
+	defer cancel()
+	if err := killAll(ctx, l, cgroup); err != nil {
+		return fmt.Errorf("purge %s: %w", dataDir, err)
+	}
+	if err := unmountBelow(l.dataDir); err != nil {
+		return fmt.Errorf("purge %s: %w", dataDir, err)
+	}
+	err = errors.Join(os.RemoveAll(l.state()), os.RemoveAll(l.shimSockets()))
+	// Empty unless another node of this machine lives.
+	_ = os.Remove(filepath.Dir(l.shimSockets()))
+	if cgroup != "" {
+		err = errors.Join(err, removeCgroup(ctx, cgroup))
+	}
+	if err != nil {
+		return fmt.Errorf("purge %s: %w", dataDir, err)
+	}
+	return nil
+}
+
+// killAll kills containerd first, so that nothing new starts, then shims and
+// containers together. It looks again until it finds nothing: a process may
+// have been forked while it looked.
+func killAll(ctx context.Context, l layout, cgroup string) error {
+	containers := containerIDs(l)
+	belongs := func(p process) bool {
+		return p.isContainerd(l) || p.isShim(l) || p.inCgroup(func(path string) bool {
+			inside, err := filepath.Rel(cgroup, path)
+			if cgroup != "" && err == nil && filepath.IsLocal(inside) {
+				return true
+			}
+			return slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return containers[part] })
+		})
+	}
+	for {
+		all, err := processes()
+		if err != nil {
+			return err
+		}
+		mine := slices.DeleteFunc(all, func(p process) bool { return p.pid == os.Getpid() || !belongs(p) })
+		if len(mine) == 0 {
+			return nil
+		}
+		slices.SortStableFunc(mine, func(a, b process) int { return rank(a, l) - rank(b, l) })
+		for _, p := range mine {
+			if err := endProcess(ctx, p, unix.SIGKILL); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// rank orders the killing: containerd, shims, containers.
+func rank(p process, l layout) int {
+	switch {
+	case p.isContainerd(l):
+		return 0
+	case p.isShim(l):
+		return 1
+	default:
+		return 2
+	}
+}
+
+// containerIDs returns the sandboxes and containers that the state directory
+// knows. A container's cgroup is named by its id.
+func containerIDs(l layout) map[string]bool {
+	ids := map[string]bool{}
+	for _, pattern := range []string{"io.containerd.runtime.v2.task/*/*", "runc/*/*"} {
+		found, _ := filepath.Glob(filepath.Join(l.state(), pattern)) // the pattern is well-formed
+		for _, path := range found {
+			if id := filepath.Base(path); len(id) == 64 {
+				ids[id] = true
+			}
+		}
+	}
+	return ids
+}
+
+// removeUnmounted removes a directory after unmounting what is below it.
+func removeUnmounted(dir string) error {
+	if err := unmountBelow(dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// unmountBelow unmounts everything at and below dir, the innermost first, also
+// where mounts are stacked.
+func unmountBelow(dir string) error {
+	// The kernel's table has resolved paths.
+	resolved, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for {
+		mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(resolved))
+		if err != nil {
+			return fmt.Errorf("list mounts: %w", err)
+		}
+		if len(mounts) == 0 {
+			return nil
+		}
+		// Later mounts lie above and inside earlier ones.
+		progress := false
+		var failed error
+		for _, mount := range slices.Backward(mounts) {
+			// Lazily: a mount that a dying process still uses goes when it does.
+			err := unix.Unmount(mount.Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+			switch {
+			case err == nil:
+				progress = true
+			case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
+				// Gone with the one above it.
+			default:
+				failed = errors.Join(failed, fmt.Errorf("unmount %s: %w", mount.Mountpoint, err))
+			}
+		}
+		if !progress {
+			return errors.Join(errors.New("mounts stay"), failed)
+		}
+	}
+}
+
+// removeCgroup removes a cgroup and those below it in every hierarchy.
+func removeCgroup(ctx context.Context, cgroup string) error {
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
+	if err != nil {
+		return fmt.Errorf("list cgroup hierarchies: %w", err)
+	}
+	for _, mount := range mounts {
+		dir := filepath.Join(mount.Mountpoint, cgroup)
+		// A killed process may take a moment to leave its cgroup.
+		err := waitUntil(ctx, 10*time.Millisecond, func() (bool, error) {
+			err := removeCgroupTree(dir)
+			if errors.Is(err, unix.EBUSY) {
+				return false, nil
+			}
+			return err == nil, err
+		})
+		if err != nil {
+			return fmt.Errorf("remove cgroup %s: %w", dir, err)
+		}
+		// The parents, as far as nobody else uses them: rmdir knows.
+		for parent := filepath.Dir(dir); parent != mount.Mountpoint && unix.Rmdir(parent) == nil; {
+			parent = filepath.Dir(parent)
+		}
+	}
+	return nil
+}
+
+// removeCgroupTree removes directories only: the files in a cgroup are the kernel's.
+func removeCgroupTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			if err := removeCgroupTree(filepath.Join(dir, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return nil
+}
