@@ -1,0 +1,255 @@
+package cache
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/barque/barque/scheduler/framework"
+)
+
+// Cache is safe for concurrent use.
+//
+// The life of a pod in it:
+//
+//	            Assume            FinishBinding
+//	unknown ─────────────▶ assumed ──────────────▶ assumed with a deadline
+//	   │  ▲                 │  │                      │   │
+//	   │  └─── Forget ──────┘  └───── AddPod ────┐    │   └─ deadline passes ─▶ unknown
+//	   │                                         ▼    │
+//	   └──────────────── AddPod ──────────────▶ bound ◀┘ AddPod
+//	                                             │
+//	                                             └──── RemovePod ─▶ unknown
+type Cache struct {
+	clock clock.PassiveClock
+	ttl   time.Duration
+
+	mu         sync.Mutex
+	generation int64
+	nodes      map[string]*entry
+	// newest heads a list of all entries, most recently changed first.
+	newest *entry
+	pods   map[types.UID]*podState
+	images map[string]map[string]struct{} // image name → nodes that have it
+	// layout changes when a node comes, goes or moves to another zone.
+	layout int64
+	// assumed counts the pods that are not confirmed, so that Expire is free when there are none.
+	assumed int
+}
+
+type entry struct {
+	name       string
+	info       *framework.NodeInfo
+	prev, next *entry
+}
+
+type podState struct {
+	info     *framework.PodInfo
+	assumed  bool
+	deadline time.Time // of an assumed pod whose binding has finished; zero before
+}
+
+// New returns an empty cache. Assumed pods expire ttl after FinishBinding.
+func New(clock clock.PassiveClock, ttl time.Duration) *Cache {
+	return &Cache{
+		clock:  clock,
+		ttl:    ttl,
+		nodes:  map[string]*entry{},
+		pods:   map[types.UID]*podState{},
+		images: map[string]map[string]struct{}{},
+	}
+}
+
+// Assume counts a pod on the node that was chosen for it (its spec.nodeName). It fails when the
+// pod is already counted.
+func (c *Cache) Assume(p *framework.PodInfo) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pod := p.GetPod()
+	if old := c.pods[pod.UID]; old != nil {
+		return fmt.Errorf("pod %s/%s is already on node %q", pod.Namespace, pod.Name, old.info.GetPod().Spec.NodeName)
+	}
+	c.add(&podState{info: p, assumed: true})
+	return nil
+}
+
+// FinishBinding starts the time after which an assumed pod that no informer confirms is dropped.
+func (c *Cache) FinishBinding(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.pods[uid]; p != nil && p.assumed {
+		p.deadline = c.clock.Now().Add(c.ttl)
+	}
+}
+
+// Forget drops a pod that is assumed. It reports whether it was: a pod that has been confirmed
+// meanwhile stays.
+func (c *Cache) Forget(uid types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.pods[uid]
+	if p == nil || !p.assumed {
+		return false
+	}
+	c.remove(p)
+	return true
+}
+
+// Expire drops the assumed pods whose deadline has passed and returns them.
+func (c *Cache) Expire() []*v1.Pod {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.assumed == 0 {
+		return nil
+	}
+	now := c.clock.Now()
+	var out []*v1.Pod
+	for _, p := range c.pods {
+		if p.assumed && !p.deadline.IsZero() && now.After(p.deadline) {
+			out = append(out, p.info.GetPod())
+			c.remove(p)
+		}
+	}
+	return out
+}
+
+// AddPod counts a pod that an informer shows on a node, or updates it. An assumption of it is
+// over, right or wrong.
+func (c *Cache) AddPod(p *framework.PodInfo) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if old := c.pods[p.GetPod().UID]; old != nil {
+		c.remove(old)
+	}
+	c.add(&podState{info: p})
+}
+
+// RemovePod counts a pod out that no longer occupies its node.
+func (c *Cache) RemovePod(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.pods[uid]; p != nil {
+		c.remove(p)
+	}
+}
+
+// Has reports whether the pod is counted somewhere.
+func (c *Cache) Has(uid types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pods[uid] != nil
+}
+
+// Assumed returns how many pods are decided and not confirmed.
+func (c *Cache) Assumed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.assumed
+}
+
+func (c *Cache) add(p *podState) {
+	pod := p.info.GetPod()
+	c.pods[pod.UID] = p
+	if p.assumed {
+		c.assumed++
+	}
+	e := c.entry(pod.Spec.NodeName)
+	e.info.AddPodInfo(p.info)
+	c.touch(e)
+}
+
+func (c *Cache) remove(p *podState) {
+	pod := p.info.GetPod()
+	delete(c.pods, pod.UID)
+	if p.assumed {
+		c.assumed--
+	}
+	e := c.entry(pod.Spec.NodeName)
+	if err := e.info.RemovePod(klog.Logger{}, pod); err != nil {
+		// pods and nodes are changed together under one lock; only a fault here gets them apart.
+		panic(err)
+	}
+	c.touch(e)
+	c.dropIfEmpty(e)
+}
+
+// SetNode adds a node or replaces it.
+func (c *Cache) SetNode(node *v1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entry(node.Name)
+	old := e.info.Node()
+	if old == nil || zoneOf(old) != zoneOf(node) {
+		c.layout++
+	}
+	c.setImages(e, old, node)
+	e.info.SetNode(node)
+	c.touch(e)
+}
+
+// RemoveNode removes a node. Pods on it stay counted until they are removed themselves, so that a
+// node that comes back is not taken for empty.
+func (c *Cache) RemoveNode(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.nodes[name]
+	if e == nil || e.info.Node() == nil {
+		return
+	}
+	c.layout++
+	c.setImages(e, e.info.Node(), nil)
+	e.info.ForgetNode()
+	c.touch(e)
+	c.dropIfEmpty(e)
+}
+
+func (c *Cache) entry(name string) *entry {
+	e := c.nodes[name]
+	if e == nil {
+		e = &entry{name: name, info: framework.NewNodeInfo()}
+		c.nodes[name] = e
+	}
+	return e
+}
+
+// dropIfEmpty forgets a name that neither a node nor a pod uses.
+func (c *Cache) dropIfEmpty(e *entry) {
+	if e.info.Node() != nil || len(e.info.GetPods()) > 0 {
+		return
+	}
+	c.unlink(e)
+	delete(c.nodes, e.name)
+}
+
+// touch stamps the entry with the next generation and moves it to the front.
+func (c *Cache) touch(e *entry) {
+	c.generation++
+	e.info.SetGeneration(c.generation)
+	if c.newest == e {
+		return
+	}
+	c.unlink(e)
+	e.next = c.newest
+	if c.newest != nil {
+		c.newest.prev = e
+	}
+	c.newest = e
+}
+
+func (c *Cache) unlink(e *entry) {
+	if e.prev != nil {
+		e.prev.next = e.next
+	}
+	if e.next != nil {
+		e.next.prev = e.prev
+	}
+	if c.newest == e {
+		c.newest = e.next
+	}
+	e.prev, e.next = nil, nil
+}

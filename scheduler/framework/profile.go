@@ -1,0 +1,222 @@
+package framework
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// Profile is a set of plugins, built for one term, sorted by the extension points they serve.
+type Profile struct {
+	name     string
+	parallel Parallel
+	nominees *Nominator
+
+	queueSort  fwk.QueueSortPlugin
+	preEnqueue []fwk.PreEnqueuePlugin
+	preFilter  []fwk.PreFilterPlugin
+	filter     []fwk.FilterPlugin
+	postFilter []fwk.PostFilterPlugin
+	preScore   []fwk.PreScorePlugin
+	score      []weighted
+	reserve    []fwk.ReservePlugin
+	preBind    []fwk.PreBindPlugin
+	bind       []fwk.BindPlugin
+	postBind   []fwk.PostBindPlugin
+	events     map[string][]fwk.ClusterEventWithHint
+}
+
+type weighted struct {
+	fwk.ScorePlugin
+	weight int64
+}
+
+// NewProfile builds the plugins that spec names. It fails when a profile could not work: without
+// exactly one plugin that sorts the queue, or without one that binds.
+func NewProfile(ctx context.Context, spec Spec, registry Registry, world World) (*Profile, error) {
+	if err := spec.Validate(registry); err != nil {
+		return nil, err
+	}
+	p := &Profile{
+		name: spec.SchedulerName, parallel: world.Parallel, nominees: world.Nominator,
+		events: map[string][]fwk.ClusterEventWithHint{},
+	}
+	h := &Handle{World: world, profile: p}
+	for _, e := range spec.Plugins {
+		pl, err := registry[e.Name](h)
+		if err != nil {
+			return nil, fmt.Errorf("scheduler profile %q: build plugin %q: %w", spec.SchedulerName, e.Name, err)
+		}
+		if err := p.enable(ctx, pl, max(e.Weight, 1)); err != nil {
+			return nil, fmt.Errorf("scheduler profile %q: plugin %q: %w", spec.SchedulerName, e.Name, err)
+		}
+	}
+	switch {
+	case p.queueSort == nil:
+		return nil, fmt.Errorf("scheduler profile %q has no plugin that sorts the queue", p.name)
+	case len(p.bind) == 0:
+		return nil, fmt.Errorf("scheduler profile %q has no plugin that binds", p.name)
+	}
+	return p, nil
+}
+
+func (p *Profile) enable(ctx context.Context, pl fwk.Plugin, weight int64) error {
+	if x, ok := pl.(fwk.QueueSortPlugin); ok {
+		if p.queueSort != nil {
+			return fmt.Errorf("%q sorts the queue already, and one queue has one order", p.queueSort.Name())
+		}
+		p.queueSort = x
+	}
+	if x, ok := pl.(fwk.ScorePlugin); ok {
+		p.score = append(p.score, weighted{x, weight})
+	}
+	appendIf(&p.preEnqueue, pl)
+	appendIf(&p.preFilter, pl)
+	appendIf(&p.filter, pl)
+	appendIf(&p.postFilter, pl)
+	appendIf(&p.preScore, pl)
+	appendIf(&p.reserve, pl)
+	appendIf(&p.preBind, pl)
+	appendIf(&p.bind, pl)
+	appendIf(&p.postBind, pl)
+	x, ok := pl.(fwk.EnqueueExtensions)
+	if !ok {
+		// Nothing is known of what helps, so anything may.
+		p.events[pl.Name()] = []fwk.ClusterEventWithHint{{Event: fwk.ClusterEvent{Resource: fwk.WildCard, ActionType: fwk.All}}}
+		return nil
+	}
+	events, err := x.EventsToRegister(ctx)
+	if err != nil {
+		return fmt.Errorf("events to register: %w", err)
+	}
+	p.events[pl.Name()] = events
+	return nil
+}
+
+func appendIf[T fwk.Plugin](to *[]T, pl fwk.Plugin) {
+	if x, ok := pl.(T); ok {
+		*to = append(*to, x)
+	}
+}
+
+// Name returns the scheduler name that the profile answers to.
+func (p *Profile) Name() string { return p.name }
+
+// Events returns, by plugin, what may help a pod that the plugin rejected.
+func (p *Profile) Events() map[string][]fwk.ClusterEventWithHint { return p.events }
+
+// Less orders the queue.
+func (p *Profile) Less(a, b fwk.QueuedEntityInfo) bool { return p.queueSort.Less(a, b) }
+
+// PreEnqueue tells whether the pod may be tried at all.
+func (p *Profile) PreEnqueue(ctx context.Context, pod *v1.Pod) *fwk.Status {
+	for _, pl := range p.preEnqueue {
+		if s := pl.PreEnqueue(ctx, pod); !s.IsSuccess() {
+			return s.WithPlugin(pl.Name())
+		}
+	}
+	return nil
+}
+
+// PreFilter prepares the cycle and may narrow the nodes. narrowedBy names the plugins that
+// did.
+func (p *Profile) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (res *fwk.PreFilterResult, narrowedBy sets.Set[string], _ *fwk.Status) {
+	skip, narrowedBy := sets.New[string](), sets.New[string]()
+	for _, pl := range p.preFilter {
+		r, s := pl.PreFilter(ctx, state, pod, nodes)
+		if s.IsSkip() {
+			skip.Insert(pl.Name())
+			continue
+		}
+		if !s.IsSuccess() {
+			return nil, narrowedBy, s.WithPlugin(pl.Name())
+		}
+		if !r.AllNodes() {
+			narrowedBy.Insert(pl.Name())
+			res = res.Merge(r)
+		}
+	}
+	state.SetSkipFilterPlugins(skip)
+	return res, narrowedBy, nil
+}
+
+// Filter returns why the pod cannot run on the node, nil if it can.
+func (p *Profile) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+	skip := state.GetSkipFilterPlugins()
+	for _, pl := range p.filter {
+		if skip.Has(pl.Name()) {
+			continue
+		}
+		if s := pl.Filter(ctx, state, pod, node); !s.IsSuccess() {
+			return s.WithPlugin(pl.Name())
+		}
+	}
+	return nil
+}
+
+// FilterWithNominated is Filter that also keeps room for pods that wait for the node and are at
+// least as important. Because those may never come, the pod must fit with and without them.
+func (p *Profile) FilterWithNominated(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node *NodeInfo) *fwk.Status {
+	waiting := p.nominees.On(node.Node().Name)
+	if len(waiting) > 0 {
+		with, added := node.Clone(), false
+		withState := state.Clone()
+		for _, w := range waiting {
+			if w.GetPod().UID == pod.UID || corev1helpers.PodPriority(w.GetPod()) < corev1helpers.PodPriority(pod) {
+				continue
+			}
+			added = true
+			with.AddPodInfo(w)
+			s := p.simulate(withState, func(x fwk.PreFilterExtensions) *fwk.Status {
+				return x.AddPod(ctx, withState, pod, w, with)
+			})
+			if !s.IsSuccess() {
+				return s
+			}
+		}
+		if added {
+			if s := p.Filter(ctx, withState, pod, with); !s.IsSuccess() {
+				return s
+			}
+		}
+	}
+	return p.Filter(ctx, state, pod, node)
+}
+
+func (p *Profile) simulate(state fwk.CycleState, do func(fwk.PreFilterExtensions) *fwk.Status) *fwk.Status {
+	skip := state.GetSkipFilterPlugins()
+	for _, pl := range p.preFilter {
+		x := pl.PreFilterExtensions()
+		if x == nil || skip.Has(pl.Name()) {
+			continue
+		}
+		if s := do(x); !s.IsSuccess() {
+			return s.WithPlugin(pl.Name())
+		}
+	}
+	return nil
+}
+
+// PostFilter lets plugins make room for a pod that fits nowhere. It returns the node that is
+// being freed, or "", and what the plugins have to say about it.
+func (p *Profile) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, why fwk.NodeToStatusReader) (node string, _ *fwk.Status) {
+	var last *fwk.Status
+	for _, pl := range p.postFilter {
+		r, s := pl.PostFilter(ctx, state, pod, why)
+		if s.IsSuccess() {
+			if r != nil && r.NominatingInfo != nil {
+				node = r.NominatedNodeName
+			}
+			return node, nil
+		}
+		last = s.WithPlugin(pl.Name())
+		if s.IsError() {
+			break
+		}
+	}
+	return "", last
+}
