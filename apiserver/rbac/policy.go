@@ -1,0 +1,245 @@
+package rbac
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// Verbs in the combinations that the default roles use.
+var (
+	readVerbs  = []string{"get", "list", "watch"}
+	writeVerbs = []string{"create", "delete", "deletecollection", "patch", "update"}
+)
+
+const (
+	bootstrapping = "kubernetes.io/bootstrapping"
+	rbacDefaults  = "rbac-defaults"
+	autoUpdate    = rbacv1.AutoUpdateAnnotationKey
+
+	toAdmin = "rbac.authorization.k8s.io/aggregate-to-admin"
+	toEdit  = "rbac.authorization.k8s.io/aggregate-to-edit"
+	toView  = "rbac.authorization.k8s.io/aggregate-to-view"
+)
+
+// on is a rule over resources of one API group.
+func on(group string, verbs []string, resources ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Verbs: verbs, Resources: resources}
+}
+
+func urls(paths ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: paths}
+}
+
+func verbs(v ...string) []string { return v }
+
+func clusterRole(name string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
+	return rbacv1.ClusterRole{ObjectMeta: defaultMeta("", name), Rules: rules}
+}
+
+// aggregated is a role whose rules are those of all cluster roles that carry the label.
+func aggregated(name, label string) rbacv1.ClusterRole {
+	r := clusterRole(name)
+	r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{label: "true"}}}}
+	return r
+}
+
+func labeled(r rbacv1.ClusterRole, labels ...string) rbacv1.ClusterRole {
+	for _, l := range labels {
+		r.Labels[l] = "true"
+	}
+	return r
+}
+
+func defaultMeta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace:   namespace,
+		Name:        name,
+		Labels:      map[string]string{bootstrapping: rbacDefaults},
+		Annotations: map[string]string{autoUpdate: "true"},
+	}
+}
+
+// DefaultClusterRoles returns the cluster roles that every cluster has.
+func DefaultClusterRoles() []rbacv1.ClusterRole {
+	all := []string{"*"}
+	roles := []rbacv1.ClusterRole{
+		clusterRole("cluster-admin",
+			rbacv1.PolicyRule{APIGroups: all, Verbs: all, Resources: all},
+			rbacv1.PolicyRule{Verbs: all, NonResourceURLs: all}),
+		clusterRole("system:discovery",
+			urls("/livez", "/readyz", "/healthz", "/version", "/version/", "/openapi", "/openapi/*", "/api", "/api/*", "/apis", "/apis/*")),
+		clusterRole("system:public-info-viewer", urls("/livez", "/readyz", "/healthz", "/version", "/version/")),
+		clusterRole("system:monitoring", urls("/metrics", "/metrics/slis", "/livez", "/readyz", "/healthz", "/livez/*", "/readyz/*", "/healthz/*")),
+		clusterRole("system:basic-user",
+			on("authorization.k8s.io", verbs("create"), "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
+			on("authentication.k8s.io", verbs("create"), "selfsubjectreviews")),
+		clusterRole("system:auth-delegator",
+			on("authentication.k8s.io", verbs("create"), "tokenreviews"),
+			on("authorization.k8s.io", verbs("create"), "subjectaccessreviews")),
+		clusterRole("system:service-account-issuer-discovery",
+			urls("/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/")),
+		clusterRole("system:heapster",
+			on("", readVerbs, "events", "pods", "nodes", "namespaces"),
+			on("apps", readVerbs, "deployments")),
+		clusterRole("system:kubelet-api-admin",
+			on("", readVerbs, "nodes"),
+			on("", verbs("proxy"), "nodes"),
+			on("", verbs("*"), "nodes/proxy", "nodes/metrics", "nodes/stats", "nodes/log", "nodes/spec", "nodes/checkpoint", "nodes/configz", "nodes/healthz", "nodes/pods")),
+		clusterRole("system:node-bootstrapper",
+			on("certificates.k8s.io", verbs("create", "get", "list", "watch"), "certificatesigningrequests")),
+		clusterRole("system:persistent-volume-provisioner",
+			on("", verbs("get", "list", "watch", "create", "delete"), "persistentvolumes"),
+			on("", verbs("get", "list", "watch", "update"), "persistentvolumeclaims"),
+			on("storage.k8s.io", readVerbs, "storageclasses"),
+			on("", verbs("watch"), "events"),
+			on("", verbs("create", "update", "patch"), "events")),
+		clusterRole("system:node", NodeRules()...),
+		clusterRole("system:node-proxier", proxierRules()...),
+		clusterRole("system:kube-scheduler", schedulerRules()...),
+		clusterRole("system:volume-scheduler",
+			on("", verbs("get", "list", "watch", "patch", "update"), "persistentvolumes", "persistentvolumeclaims"),
+			on("storage.k8s.io", readVerbs, "storageclasses")),
+		clusterRole("system:kube-controller-manager", controllerRules()...),
+		clusterRole("system:kube-dns",
+			on("", verbs("list", "watch"), "endpoints", "services", "pods", "namespaces"),
+			on("discovery.k8s.io", verbs("list", "watch"), "endpointslices")),
+	}
+	return append(roles, userRoles()...)
+}
+
+// NodeRules is what a kubelet may do, before the node authorizer narrows it to its own node.
+func NodeRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		on("authentication.k8s.io", verbs("create"), "tokenreviews"),
+		on("authorization.k8s.io", verbs("create"), "subjectaccessreviews", "localsubjectaccessreviews"),
+		on("", readVerbs, "services"),
+		on("discovery.k8s.io", readVerbs, "endpointslices"),
+		on("", verbs("create", "get", "list", "watch"), "nodes"),
+		on("", verbs("patch", "update"), "nodes/status"),
+		on("", verbs("patch", "update"), "nodes"),
+		on("", verbs("create", "patch", "update"), "events"),
+		on("events.k8s.io", verbs("create", "patch", "update"), "events"),
+		on("", readVerbs, "pods"),
+		on("", verbs("create", "delete"), "pods"),
+		on("", verbs("patch", "update"), "pods/status"),
+		on("", verbs("create"), "pods/eviction"),
+		on("", readVerbs, "configmaps", "secrets"),
+		on("", verbs("get"), "persistentvolumeclaims", "persistentvolumes", "endpoints"),
+		on("certificates.k8s.io", verbs("create", "get", "list", "watch"), "certificatesigningrequests"),
+		on("coordination.k8s.io", verbs("get", "create", "update", "patch", "delete"), "leases"),
+		on("storage.k8s.io", verbs("get"), "volumeattachments"),
+		on("storage.k8s.io", readVerbs, "csidrivers"),
+		on("storage.k8s.io", verbs("get", "create", "update", "patch", "delete"), "csinodes"),
+		on("", verbs("create"), "serviceaccounts/token"),
+		on("", verbs("get"), "serviceaccounts"),
+		on("node.k8s.io", readVerbs, "runtimeclasses"),
+		on("networking.k8s.io", readVerbs, "networkpolicies"),
+		on("", verbs("list", "watch"), "namespaces"),
+	}
+}
+
+func proxierRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		on("", verbs("list", "watch"), "services", "endpoints"),
+		on("", readVerbs, "nodes"),
+		on("discovery.k8s.io", verbs("list", "watch"), "endpointslices"),
+		on("", verbs("create", "patch", "update"), "events"),
+		on("events.k8s.io", verbs("create", "patch", "update"), "events"),
+	}
+}
+
+func schedulerRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		on("", verbs("create", "patch", "update"), "events"),
+		on("events.k8s.io", verbs("create", "patch", "update"), "events"),
+		on("coordination.k8s.io", verbs("create", "get", "list", "update", "watch"), "leases"),
+		on("", readVerbs, "nodes", "namespaces"),
+		on("", verbs("get", "list", "watch", "delete"), "pods"),
+		on("", verbs("create"), "pods/binding", "bindings"),
+		on("", verbs("patch", "update"), "pods/status"),
+		on("", readVerbs, "services", "replicationcontrollers", "persistentvolumes", "persistentvolumeclaims"),
+		on("apps", readVerbs, "replicasets", "statefulsets"),
+		on("policy", readVerbs, "poddisruptionbudgets"),
+		on("storage.k8s.io", readVerbs, "csinodes", "csidrivers", "csistoragecapacities", "storageclasses", "volumeattachments"),
+		on("authentication.k8s.io", verbs("create"), "tokenreviews"),
+		on("authorization.k8s.io", verbs("create"), "subjectaccessreviews"),
+	}
+}
+
+// controllerRules is what the controllers may do. They run in one process under one identity, and
+// the garbage and namespace collectors among them must reach every kind, so the role names verbs
+// instead of kinds. It cannot impersonate.
+func controllerRules() []rbacv1.PolicyRule {
+	every := append(append([]string{}, readVerbs...), writeVerbs...)
+	return []rbacv1.PolicyRule{
+		on("*", every, "*"),
+		on("rbac.authorization.k8s.io", verbs("escalate", "bind"), "clusterroles", "roles"),
+		on("certificates.k8s.io", verbs("approve", "sign"), "signers"),
+		urls("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"),
+	}
+}
+
+// DefaultClusterRoleBindings returns the cluster role bindings that every cluster has.
+func DefaultClusterRoleBindings() []rbacv1.ClusterRoleBinding {
+	group := func(n string) rbacv1.Subject {
+		return rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: n}
+	}
+	usr := func(n string) rbacv1.Subject {
+		return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: n}
+	}
+	bind := func(role string, subjects ...rbacv1.Subject) rbacv1.ClusterRoleBinding {
+		return rbacv1.ClusterRoleBinding{
+			ObjectMeta: defaultMeta("", role),
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   subjects,
+		}
+	}
+	return []rbacv1.ClusterRoleBinding{
+		bind("cluster-admin", group(user.SystemPrivilegedGroup)),
+		bind("system:monitoring", group(user.MonitoringGroup)),
+		bind("system:discovery", group(user.AllAuthenticated)),
+		bind("system:basic-user", group(user.AllAuthenticated)),
+		bind("system:public-info-viewer", group(user.AllAuthenticated), group(user.AllUnauthenticated)),
+		bind("system:service-account-issuer-discovery", group("system:serviceaccounts")),
+		bind("system:node-proxier", usr("system:kube-proxy")),
+		bind("system:kube-controller-manager", usr(user.KubeControllerManager)),
+		bind("system:kube-scheduler", usr(user.KubeScheduler)),
+		bind("system:volume-scheduler", usr(user.KubeScheduler)),
+		bind("system:kube-dns", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: "kube-dns", Namespace: metav1.NamespaceSystem}),
+		// The node authorizer decides for kubelets; the binding only has to exist.
+		bind("system:node"),
+	}
+}
+
+// DefaultRoles returns the namespaced roles that every cluster has.
+func DefaultRoles() []rbacv1.Role {
+	return []rbacv1.Role{
+		{
+			ObjectMeta: defaultMeta(metav1.NamespaceSystem, "extension-apiserver-authentication-reader"),
+			Rules: []rbacv1.PolicyRule{{
+				APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: readVerbs,
+				ResourceNames: []string{"extension-apiserver-authentication"},
+			}},
+		},
+		{
+			ObjectMeta: defaultMeta(metav1.NamespacePublic, "system:controller:bootstrap-signer"),
+			Rules: []rbacv1.PolicyRule{
+				on("", readVerbs, "configmaps"),
+				{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"update"}, ResourceNames: []string{"cluster-info"}},
+			},
+		},
+	}
+}
+
+// DefaultRoleBindings returns the namespaced role bindings that every cluster has.
+func DefaultRoleBindings() []rbacv1.RoleBinding {
+	return []rbacv1.RoleBinding{{
+		ObjectMeta: defaultMeta(metav1.NamespaceSystem, "system::extension-apiserver-authentication-reader"),
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "extension-apiserver-authentication-reader"},
+		Subjects: []rbacv1.Subject{
+			{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user.KubeControllerManager},
+			{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user.KubeScheduler},
+		},
+	}}
+}

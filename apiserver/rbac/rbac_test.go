@@ -1,0 +1,227 @@
+package rbac
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/kubernetes/fake"
+	listers "k8s.io/client-go/listers/rbac/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+func newAuthorizer(t *testing.T, objects ...runtime.Object) *Authorizer {
+	t.Helper()
+	byKind := map[string]cache.Indexer{}
+	for _, k := range []string{"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"} {
+		byKind[k] = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	}
+	for _, o := range objects {
+		var kind string
+		switch o.(type) {
+		case *rbacv1.Role:
+			kind = "Role"
+		case *rbacv1.RoleBinding:
+			kind = "RoleBinding"
+		case *rbacv1.ClusterRole:
+			kind = "ClusterRole"
+		case *rbacv1.ClusterRoleBinding:
+			kind = "ClusterRoleBinding"
+		}
+		if err := byKind[kind].Add(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return NewAuthorizer(listers.NewRoleLister(byKind["Role"]), listers.NewRoleBindingLister(byKind["RoleBinding"]),
+		listers.NewClusterRoleLister(byKind["ClusterRole"]), listers.NewClusterRoleBindingLister(byKind["ClusterRoleBinding"]))
+}
+
+func defaults() []runtime.Object {
+	var out []runtime.Object
+	for _, r := range DefaultClusterRoles() {
+		out = append(out, &r)
+	}
+	for _, b := range DefaultClusterRoleBindings() {
+		out = append(out, &b)
+	}
+	return out
+}
+
+func TestRuleMatching(t *testing.T) {
+	pods := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods", "pods/log", "*/scale"}}
+	named := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"mine"}}
+	health := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz", "/metrics/*"}}
+	res := func(verb, resource, sub, name string) authorizer.AttributesRecord {
+		return authorizer.AttributesRecord{Verb: verb, Resource: resource, Subresource: sub, Name: name, ResourceRequest: true}
+	}
+	for _, c := range []struct {
+		name string
+		rule rbacv1.PolicyRule
+		a    authorizer.AttributesRecord
+		want bool
+	}{
+		{"resource", pods, res("get", "pods", "", "x"), true},
+		{"other verb", pods, res("list", "pods", "", ""), false},
+		{"subresource named", pods, res("get", "pods", "log", "x"), true},
+		{"subresource not named", pods, res("get", "pods", "exec", "x"), false},
+		{"any resource's scale", pods, res("get", "deployments", "scale", "x"), true},
+		{"star slash is not star", pods, res("get", "deployments", "", "x"), false},
+		{"other group", pods, authorizer.AttributesRecord{Verb: "get", Resource: "pods", APIGroup: "metrics.k8s.io", ResourceRequest: true}, false},
+		{"name", named, res("get", "secrets", "", "mine"), true},
+		{"other name", named, res("get", "secrets", "", "yours"), false},
+		{"no name", named, res("get", "secrets", "", ""), false},
+		{"path", health, authorizer.AttributesRecord{Verb: "get", Path: "/healthz"}, true},
+		{"below an exact path", health, authorizer.AttributesRecord{Verb: "get", Path: "/healthz/etcd"}, false},
+		{"below a prefix", health, authorizer.AttributesRecord{Verb: "get", Path: "/metrics/slis"}, true},
+		{"resource rule and path", pods, authorizer.AttributesRecord{Verb: "get", Path: "/pods"}, false},
+	} {
+		if got := allows(&c.rule, c.a); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestAuthorize(t *testing.T) {
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r"},
+		Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}}
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"},
+		RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "r"},
+		Subjects: []rbacv1.Subject{
+			{Kind: "User", Name: "ann"}, {Kind: "ServiceAccount", Name: "robot"}, {Kind: "Group", Name: "devs"},
+		}}
+	broken := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "broken"},
+		RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "gone"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "ann"}}}
+	a := newAuthorizer(t, append(defaults(), role, binding, broken)...)
+
+	for _, c := range []struct {
+		user      user.DefaultInfo
+		namespace string
+		want      authorizer.Decision
+	}{
+		{user.DefaultInfo{Name: "ann"}, "a", authorizer.DecisionAllow},
+		{user.DefaultInfo{Name: "ann"}, "b", authorizer.DecisionNoOpinion},
+		{user.DefaultInfo{Name: "bob"}, "a", authorizer.DecisionNoOpinion},
+		{user.DefaultInfo{Name: "bob", Groups: []string{"devs"}}, "a", authorizer.DecisionAllow},
+		{user.DefaultInfo{Name: "system:serviceaccount:a:robot"}, "a", authorizer.DecisionAllow},
+		{user.DefaultInfo{Name: "system:serviceaccount:b:robot"}, "a", authorizer.DecisionNoOpinion},
+		{user.DefaultInfo{Name: "root", Groups: []string{"system:masters"}}, "b", authorizer.DecisionAllow},
+	} {
+		got, reason, err := a.Authorize(context.Background(), authorizer.AttributesRecord{
+			User: &c.user, Verb: "get", Namespace: c.namespace, Resource: "pods", Name: "p", ResourceRequest: true})
+		if err != nil || got != c.want {
+			t.Errorf("%s in %s: %v (%s) %v, want %v", c.user.Name, c.namespace, got, reason, err, c.want)
+		}
+	}
+}
+
+func TestGuard(t *testing.T) {
+	a := newAuthorizer(t, append(defaults(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "role-writer"},
+		Rules: []rbacv1.PolicyRule{{Verbs: []string{"create", "update"}, APIGroups: []string{"rbac.authorization.k8s.io"}, Resources: []string{"*"}},
+			{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "w"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "role-writer"},
+			Subjects: []rbacv1.Subject{{Kind: "User", Name: "writer"}}})...)
+	g := NewGuard(a, a)
+	rule := func(verb string) []rbacv1.PolicyRule {
+		return []rbacv1.PolicyRule{{Verbs: []string{verb}, APIGroups: []string{""}, Resources: []string{"pods"}}}
+	}
+	role := func(verb string) *rbacv1.Role {
+		return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Rules: rule(verb)}
+	}
+	bind := func(to string) *rbacv1.ClusterRoleBinding {
+		return &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "x"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: to}}
+	}
+	writer := &user.DefaultInfo{Name: "writer"}
+	admin := &user.DefaultInfo{Name: "admin", Groups: []string{"system:masters"}}
+	controller := &user.DefaultInfo{Name: user.KubeControllerManager}
+	for _, c := range []struct {
+		name     string
+		user     user.Info
+		obj, old runtime.Object
+		resource string
+		allowed  bool
+	}{
+		{"grants what it has", writer, role("get"), nil, "roles", true},
+		{"grants more", writer, role("delete"), nil, "roles", false},
+		{"keeps what is there", writer, role("delete"), role("delete"), "roles", true},
+		{"admin grants all", admin, role("delete"), nil, "roles", true},
+		{"binds more", writer, bind("cluster-admin"), nil, "clusterrolebindings", false},
+		{"binds a missing role", writer, bind("nowhere"), nil, "clusterrolebindings", false},
+		{"binds its own", writer, bind("role-writer"), nil, "clusterrolebindings", true},
+		{"relabels a binding", writer, bind("cluster-admin"), bind("cluster-admin"), "clusterrolebindings", true},
+		{"controllers aggregate", controller, &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}}, &rbacv1.ClusterRole{}, "clusterroles", true},
+		{"aggregation asks for all", writer, &rbacv1.ClusterRole{AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}}}, nil, "clusterroles", false},
+	} {
+		op := admission.Create
+		if c.old != nil {
+			op = admission.Update
+		}
+		attrs := admission.NewAttributesRecord(c.obj, c.old, schema.GroupVersionKind{}, "a", "x",
+			rbacv1.SchemeGroupVersion.WithResource(c.resource), "", op, nil, false, c.user)
+		err := g.Validate(context.Background(), attrs, nil)
+		if (err == nil) != c.allowed {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+			t.Errorf("%s: refused with %v", c.name, err)
+		}
+		if c.name == "grants more" && (err == nil || !strings.Contains(err.Error(), `Verbs:["delete"]`)) {
+			t.Errorf("%s: the refusal does not name the rule: %v", c.name, err)
+		}
+	}
+}
+
+func TestReconcileIsIdempotentAndKeepsAdditions(t *testing.T) {
+	ctx := context.Background()
+	client := fake.NewClientset()
+	if err := Reconcile(ctx, client); err != nil {
+		t.Fatal(err)
+	}
+	view, err := client.RbacV1().ClusterRoles().Get(ctx, "system:aggregate-to-view", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range view.Rules {
+		for _, res := range r.Resources {
+			if res == "secrets" || res == "roles" {
+				t.Errorf("view reaches %s", res)
+			}
+		}
+	}
+	extra := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{"example.com"}, Resources: []string{"things"}}
+	view.Rules = append(view.Rules[1:], extra)
+	if _, err := client.RbacV1().ClusterRoles().Update(ctx, view, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	client.ClearActions()
+	if err := Reconcile(ctx, client); err != nil {
+		t.Fatal(err)
+	}
+	writes := 0
+	for _, a := range client.Actions() {
+		if a.GetVerb() == "create" || a.GetVerb() == "update" {
+			writes++
+		}
+	}
+	if writes != 1 {
+		t.Errorf("second run made %d writes, want the one repair", writes)
+	}
+	view, err = client.RbacV1().ClusterRoles().Get(ctx, "system:aggregate-to-view", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, r := range view.Rules {
+		found = found || (len(r.APIGroups) == 1 && r.APIGroups[0] == "example.com")
+	}
+	if !found {
+		t.Error("an added rule was taken away")
+	}
+}

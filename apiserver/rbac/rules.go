@@ -1,0 +1,73 @@
+package rbac
+
+import (
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// allows tells whether the rule covers the request.
+func allows(rule *rbacv1.PolicyRule, a authorizer.Attributes) bool {
+	if !has(rule.Verbs, a.GetVerb(), rbacv1.VerbAll) {
+		return false
+	}
+	if !a.IsResourceRequest() {
+		return slices.ContainsFunc(rule.NonResourceURLs, func(url string) bool { return urlMatches(url, a.GetPath()) })
+	}
+	return has(rule.APIGroups, a.GetAPIGroup(), rbacv1.APIGroupAll) &&
+		resourceMatches(rule.Resources, a.GetResource(), a.GetSubresource()) &&
+		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, a.GetName()))
+}
+
+func has(list []string, want, all string) bool {
+	for _, s := range list {
+		if s == want || s == all {
+			return true
+		}
+	}
+	return false
+}
+
+// resourceMatches knows the forms "pods", "pods/log", "*/scale" and "*".
+func resourceMatches(rules []string, resource, subresource string) bool {
+	for _, r := range rules {
+		if r == rbacv1.ResourceAll {
+			return true
+		}
+		name, sub, _ := strings.Cut(r, "/")
+		if sub == subresource && (name == resource || (name == "*" && sub != "")) {
+			return true
+		}
+	}
+	return false
+}
+
+// urlMatches knows exact paths, and prefixes that end in "*".
+func urlMatches(rule, path string) bool {
+	if prefix, ok := strings.CutSuffix(rule, "*"); ok {
+		return strings.HasPrefix(path, prefix)
+	}
+	return rule == path
+}
+
+// names tells whether the subject of a binding in namespace (empty for a ClusterRoleBinding) is
+// the user or one of the user's groups.
+func names(s *rbacv1.Subject, u user.Info, namespace string) bool {
+	switch s.Kind {
+	case rbacv1.UserKind:
+		return s.Name == u.GetName()
+	case rbacv1.GroupKind:
+		return slices.Contains(u.GetGroups(), s.Name)
+	case rbacv1.ServiceAccountKind:
+		ns := s.Namespace
+		if ns == "" {
+			ns = namespace
+		}
+		return ns != "" && serviceaccount.MatchesUsername(ns, s.Name, u.GetName())
+	}
+	return false
+}
