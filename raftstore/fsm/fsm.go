@@ -1,0 +1,141 @@
+package fsm
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/mvcc"
+)
+
+// FSM drives an mvcc.Store by log entries. It implements raft.BatchingFSM. Raft calls it from one
+// goroutine.
+type FSM struct {
+	state    *mvcc.Store
+	sessions *sessions
+	halt     func(error)
+	halted   error
+	index    uint64 // of the newest entry seen
+	term     uint64
+	applied  Waiter
+	latest   atomic.Pointer[Position]
+}
+
+// Position is a place in the Raft log.
+type Position struct{ Index, Term uint64 }
+
+var _ raft.BatchingFSM = (*FSM)(nil)
+
+// New returns a state machine over the state. halt is called, once, when an entry cannot be
+// applied; the state does not change any more after that.
+func New(state *mvcc.Store, halt func(error)) *FSM {
+	f := &FSM{state: state, sessions: newSessions(), halt: halt}
+	f.latest.Store(&Position{})
+	return f
+}
+
+// Response is what Apply returns for one entry: an outcome for each of its requests.
+type Response struct {
+	Index, Term uint64
+	Outcomes    []command.Outcome
+	Err         error // the entry was not applied, because the machine has halted
+}
+
+// Apply applies one entry.
+func (f *FSM) Apply(log *raft.Log) any { return f.ApplyBatch([]*raft.Log{log})[0] }
+
+// ApplyBatch applies the entries and then publishes all of them at once.
+func (f *FSM) ApplyBatch(logs []*raft.Log) []any {
+	responses := make([]any, len(logs))
+	for i, log := range logs {
+		responses[i] = f.apply(log)
+	}
+	if f.halted == nil {
+		f.state.Publish()
+	}
+	f.latest.Store(&Position{Index: f.index, Term: f.term})
+	f.applied.reach(f.index)
+	return responses
+}
+
+func (f *FSM) apply(log *raft.Log) *Response {
+	r := &Response{Index: log.Index, Term: log.Term}
+	if f.halted != nil {
+		r.Err = f.halted
+		return r
+	}
+	if log.Type == raft.LogCommand {
+		c, err := command.Decode(log.Data)
+		if err != nil {
+			f.stop(fmt.Errorf("cannot apply log entry %d of term %d: %w; this server stops so that it does not "+
+				"differ from the others: run it with the version that the others run", log.Index, log.Term, err))
+			r.Err = f.halted
+			return r
+		}
+		r.Outcomes = make([]command.Outcome, len(c.Requests))
+		for i := range c.Requests {
+			r.Outcomes[i] = f.request(&c.Requests[i], c.Now, log.Term)
+		}
+		f.sessions.prune(c.Now)
+	}
+	f.index, f.term = log.Index, log.Term
+	return r
+}
+
+func (f *FSM) stop(err error) {
+	f.halted = err
+	f.halt(err)
+}
+
+// request applies one request, unless it was applied before.
+func (f *FSM) request(req *command.Request, now int64, term uint64) command.Outcome {
+	if req.ID == (command.ID{}) {
+		return f.execute(req, now, term)
+	}
+	session := f.sessions.get(req.ID.Origin, now)
+	session.forget(req.Done)
+	if req.ID.Seq < session.done {
+		return command.Outcome{Code: command.Spent, Revision: f.state.Applied()}
+	}
+	if revision, ok := session.answers[req.ID.Seq]; ok {
+		if revision == refused {
+			return command.Outcome{Code: command.Spent, Revision: f.state.Applied()}
+		}
+		return command.Outcome{Code: command.Applied, Revision: revision}
+	}
+	outcome := f.execute(req, now, term)
+	if outcome.Code == command.Applied {
+		session.answers[req.ID.Seq] = outcome.Revision
+	} else {
+		session.answers[req.ID.Seq] = refused
+	}
+	return outcome
+}
+
+func (f *FSM) execute(req *command.Request, now int64, term uint64) command.Outcome {
+	if req.Kind == command.KindCompact {
+		f.state.Compact(req.Revision)
+		return command.Outcome{Code: command.Applied, Revision: f.state.Applied()}
+	}
+	if req.Txn.Term != 0 && req.Txn.Term != term {
+		return command.Outcome{Code: command.Fenced, Revision: f.state.Applied()}
+	}
+	revision, conflict := f.state.Apply(&req.Txn, now)
+	if conflict != nil {
+		return command.Outcome{
+			Code: command.Conflict, Revision: conflict.Revision, Key: conflict.Key, Current: conflict.Current,
+		}
+	}
+	return command.Outcome{Code: command.Applied, Revision: revision}
+}
+
+// Applied returns the newest entry whose effects are visible.
+func (f *FSM) Applied() Position { return *f.latest.Load() }
+
+// State returns the state that the machine drives.
+func (f *FSM) State() *mvcc.Store { return f.state }
+
+// Waiter returns what waits for entries to be applied.
+func (f *FSM) Waiter() *Waiter { return &f.applied }

@@ -1,0 +1,48 @@
+package kv
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrCompacted is returned for a revision that history no longer holds.
+	ErrCompacted = errors.New("revision has been compacted")
+	// ErrFutureRevision is returned for a revision that the store has not reached.
+	ErrFutureRevision = errors.New("revision is in the future")
+	// ErrFenced is returned for a transaction whose Term is over.
+	ErrFenced = errors.New("the leadership term of this write is over")
+	// ErrUnavailable is returned when a request was certainly not executed: there is no leader,
+	// it cannot be reached, or its queue is full. Repeating it is safe.
+	ErrUnavailable = errors.New("store is unavailable")
+	// ErrOverloaded is the ErrUnavailable of a full queue: the store does not repeat the request by
+	// itself, so that the caller can slow down.
+	ErrOverloaded = fmt.Errorf("%w: its queue is full", ErrUnavailable)
+	// ErrUnknownOutcome is returned when a transaction was proposed and its answer was lost. It
+	// may or may not take effect: read before repeating it.
+	ErrUnknownOutcome = errors.New("outcome of the write is unknown")
+	// ErrTooLarge is returned for a key, value or transaction over the limits.
+	ErrTooLarge = errors.New("too large for the store")
+	// ErrInvalid is returned for a transaction that makes no sense: an empty key, an unknown
+	// operation, two operations on one key.
+	ErrInvalid = errors.New("transaction is not valid")
+	// ErrClosed is returned after Close.
+	ErrClosed = errors.New("store is closed")
+)
+
+// ConflictError is returned when a precondition did not hold. Nothing was changed.
+type ConflictError struct {
+	// Key whose precondition failed: the first one, in the order of Txn.Require.
+	Key string
+	// Current is the item that stands there, nil when the key is absent.
+	Current *Item
+	// Revision of the store at which the precondition was checked.
+	Revision uint64
+}
+
+func (e *ConflictError) Error() string {
+	if e.Current == nil {
+		return fmt.Sprintf("precondition failed: key %q does not exist at revision %d", e.Key, e.Revision)
+	}
+	return fmt.Sprintf("precondition failed: key %q was last changed at revision %d", e.Key, e.Current.ModRevision)
+}

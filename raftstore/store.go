@@ -1,0 +1,252 @@
+package raftstore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/mvcc"
+)
+
+// Limits bound what a caller may ask of the store and what history may hold. Zero values mean the
+// defaults.
+type Limits struct {
+	KeyBytes   int // longest key; default 4 KiB
+	ValueBytes int // longest value; default 1.5 MiB
+	TxnBytes   int // all keys and values of one transaction; default 4 MiB
+	TxnOps     int // operations and preconditions of one transaction; default 1024
+	// HistoryAge and HistoryBytes bound how far back views and watches go. Defaults: 10 minutes
+	// and 64 MiB; the first bound that is reached counts.
+	HistoryAge   time.Duration
+	HistoryBytes int
+}
+
+func (l Limits) withDefaults() Limits {
+	set := func(v *int, d int) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	set(&l.KeyBytes, 4<<10)
+	set(&l.ValueBytes, 3<<19)
+	set(&l.TxnBytes, 4<<20)
+	set(&l.TxnOps, 1024)
+	return l
+}
+
+func (l Limits) history() mvcc.Limits {
+	return mvcc.Limits{HistoryAge: l.HistoryAge.Milliseconds(), HistoryBytes: l.HistoryBytes}
+}
+
+// consensus is what the store's front needs of whatever agrees on the order of requests.
+type consensus interface {
+	// Propose brings the request into the log and returns the state machine's answer. The errors
+	// are ErrUnavailable (certainly not proposed), ErrUnknownOutcome and ErrClosed.
+	Propose(ctx context.Context, req *command.Request) (command.Outcome, error)
+	// ReadRevision returns a revision that reflects everything acknowledged before the call. It
+	// fails with ErrUnavailable or ErrClosed.
+	ReadRevision(ctx context.Context) (uint64, error)
+	// AwaitLeadership is documented at Store.AwaitLeadership.
+	AwaitLeadership(ctx context.Context) (context.Context, uint64, error)
+	// Close stops it, after a try to hand leadership over.
+	Close() error
+}
+
+// Store is a replicated, revisioned, watchable key-value store. All methods are safe for
+// concurrent use.
+type Store struct {
+	state     *mvcc.Store
+	consensus consensus
+	limits    Limits
+	retryFor  time.Duration
+	logger    *slog.Logger
+	requests  *requests
+
+	stop    context.CancelCauseFunc // ends the store's own goroutines
+	running sync.WaitGroup
+	closing sync.Once
+	closed  error
+}
+
+func newStore(state *mvcc.Store, c consensus, limits Limits, retryFor time.Duration, logger *slog.Logger) *Store {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	if retryFor <= 0 {
+		retryFor = 10 * time.Second
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	s := &Store{
+		state: state, consensus: c, limits: limits.withDefaults(), retryFor: retryFor, logger: logger,
+		requests: newRequests(randomOrigin()), stop: stop,
+	}
+	s.running.Go(func() { s.expire(ctx) }) // ends with ctx; Close waits for it
+	return s
+}
+
+func randomOrigin() uint64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return binary.LittleEndian.Uint64(b[:]) | 1 // never zero
+}
+
+// View returns a picture of the store. See ViewOptions for which one, and for what it may wait.
+// It fails with ErrCompacted, ErrFutureRevision, ErrUnavailable, ErrClosed or the context's cause.
+func (s *Store) View(ctx context.Context, opts ViewOptions) (View, error) {
+	var err error
+	switch {
+	case opts.Revision != 0:
+		return s.viewAt(ctx, opts)
+	case opts.Stale:
+	case opts.MinRevision != 0:
+		err = s.state.Wait(ctx, opts.MinRevision)
+	default:
+		_, err = s.synchronize(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.state.Latest(), nil
+}
+
+// viewAt returns the picture at a revision. This server may not have seen a revision yet that
+// another one handed out, so before it is called a future one, the leader is asked.
+func (s *Store) viewAt(ctx context.Context, opts ViewOptions) (View, error) {
+	v, err := s.state.At(opts.Revision)
+	if errors.Is(err, kv.ErrFutureRevision) && !opts.Stale {
+		if _, err := s.synchronize(ctx); err != nil {
+			return nil, err
+		}
+		v, err = s.state.At(opts.Revision)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("view at revision %d: %w", opts.Revision, err)
+	}
+	return v, nil
+}
+
+// synchronize waits until the local state reflects everything acknowledged before the call.
+func (s *Store) synchronize(ctx context.Context) (uint64, error) {
+	var revision uint64
+	err := s.retry(ctx, func() (err error) {
+		revision, err = s.consensus.ReadRevision(ctx)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return revision, s.state.Wait(ctx, revision)
+}
+
+// Commit brings a transaction into effect, at one revision on all servers, and returns when it is
+// on the disks of a quorum. It fails with a *ConflictError, ErrFenced, ErrTooLarge, ErrInvalid,
+// ErrUnavailable, ErrUnknownOutcome or ErrClosed; what each says about the transaction stands with
+// it.
+//
+// A lost leader is hidden from the caller where it can be: the store repeats the request under the
+// same identity, which takes effect once.
+//
+// On a server that does not lead, the local state may reach the revision after Commit returned;
+// ViewOptions.MinRevision waits for it.
+func (s *Store) Commit(ctx context.Context, txn Txn) (Result, error) {
+	if err := s.limits.check(&txn); err != nil {
+		return Result{}, err
+	}
+	return s.do(ctx, &command.Request{Kind: command.KindTxn, Txn: txn})
+}
+
+// Compact drops the history up to and including the revision, on all servers. Views of older
+// revisions and watches from them fail with ErrCompacted afterwards.
+func (s *Store) Compact(ctx context.Context, revision uint64) error {
+	_, err := s.do(ctx, &command.Request{Kind: command.KindCompact, Revision: revision})
+	return err
+}
+
+// do proposes the request until it has an answer.
+func (s *Store) do(ctx context.Context, req *command.Request) (Result, error) {
+	var outcome command.Outcome
+	var unknown error
+	for {
+		ticket := s.requests.begin()
+		err := s.retry(ctx, func() (err error) {
+			req.ID, req.Done = ticket.id, s.requests.done()
+			if outcome, err = s.consensus.Propose(ctx, req); errors.Is(err, kv.ErrUnknownOutcome) {
+				unknown = err
+			}
+			return err
+		})
+		ticket.end()
+		switch {
+		case err != nil && unknown != nil && !errors.Is(err, kv.ErrUnknownOutcome):
+			return Result{}, fmt.Errorf("%w; then: %w", unknown, err)
+		case err != nil:
+			return Result{}, err
+		case outcome.Code != command.Spent:
+			return outcome.Result()
+		}
+		// It was certainly not executed under this identity. Try with a new one.
+		unknown = nil
+	}
+}
+
+// retryPause is how long the store waits before it repeats a request that found no leader.
+const retryPause = 10 * time.Millisecond
+
+// retry repeats f while it fails for the lack of a leader, until the context ends or for the time
+// that an election may take.
+func (s *Store) retry(ctx context.Context, f func() error) error {
+	var deadline time.Time
+	for {
+		err := f()
+		if err == nil || errors.Is(err, kv.ErrOverloaded) ||
+			!errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrUnknownOutcome) {
+			return err
+		}
+		if deadline.IsZero() {
+			deadline = time.Now().Add(s.retryFor)
+		} else if time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+		}
+	}
+}
+
+// Watch starts to read the event log. It fails with ErrCompacted when history does not reach back
+// to opts.After, and with ErrClosed. A View and a Watch after its revision see everything, once.
+func (s *Store) Watch(opts WatchOptions) (Watcher, error) { return s.state.Watch(opts) }
+
+// Revision returns the newest revision that this server has.
+func (s *Store) Revision() uint64 { return s.state.Revision() }
+
+// Compacted returns the oldest revision that this server can still show.
+func (s *Store) Compacted() uint64 { return s.state.Compacted() }
+
+// AwaitLeadership waits until this server leads and has applied everything that came before. The
+// context that it returns ends, with the reason as its cause, when leadership does; it is derived
+// from ctx. Transactions that carry the term take effect only while the leadership lasts.
+func (s *Store) AwaitLeadership(ctx context.Context) (leading context.Context, term uint64, err error) {
+	return s.consensus.AwaitLeadership(ctx)
+}
+
+// Close stops the store in order: a leader hands over first. Everything that waits fails with
+// ErrClosed.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		s.stop(ErrClosed)
+		s.running.Wait()
+		s.closed = s.consensus.Close()
+		s.state.Close()
+	})
+	return s.closed
+}
