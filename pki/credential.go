@@ -53,6 +53,9 @@ func (a *Authority) SignCredential(c Credential) ([]byte, error) {
 
 var errCredential = errors.New("gossip credential is malformed")
 
+// ErrCredentialEnded is returned, with the credential, when it is genuine but its time is over.
+var ErrCredentialEnded = errors.New("gossip credential has ended")
+
 // VerifyCredential decodes a credential and checks the CA's signature and its end.
 func (a *Authority) VerifyCredential(data []byte, now time.Time) (Credential, error) {
 	c, signature, err := decodeCredential(data)
@@ -68,7 +71,7 @@ func (a *Authority) VerifyCredential(data []byte, now time.Time) (Credential, er
 		return Credential{}, fmt.Errorf("gossip credential of %q was not signed by this cluster's CA", c.Name)
 	}
 	if now.After(c.NotAfter) {
-		return Credential{}, fmt.Errorf("gossip credential of %q ended at %s", c.Name, c.NotAfter.UTC().Format(time.RFC3339))
+		return c, fmt.Errorf("%w: that of %q, at %s", ErrCredentialEnded, c.Name, c.NotAfter.UTC().Format(time.RFC3339))
 	}
 	return c, nil
 }

@@ -1,0 +1,266 @@
+package gossip
+
+import (
+	"context"
+	"crypto/ed25519"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/barque/barque/pki"
+)
+
+const clusterID = "c1"
+
+var key = []byte("0123456789abcdef0123456789abcdef")
+
+// node is one member of a test's pool, on a loopback address of its own.
+type node struct {
+	*Pool
+	t    *testing.T
+	once sync.Once
+	halt func()
+}
+
+// leave goes in order, with a good-bye.
+func (n *node) leave() {
+	n.once.Do(func() {
+		n.halt()
+		if err := n.Pool.leave(); err != nil {
+			n.t.Error(err)
+		}
+	})
+}
+
+// crash goes without a good-bye, as a machine that loses power.
+func (n *node) crash() {
+	n.once.Do(func() {
+		n.halt()
+		if err := n.list.Shutdown(); err != nil {
+			n.t.Error(err)
+		}
+	})
+}
+
+func freeAddr(t *testing.T, n int) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", fmt.Sprintf("127.1.0.%d:0", n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return netip.MustParseAddrPort(l.Addr().String())
+}
+
+func proofOf(t *testing.T, ca *pki.Authority, name, role string, ends time.Time) Proof {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	credential, err := ca.SignCredential(pki.Credential{Name: name, Role: role, Public: public, NotAfter: ends})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Proof{Credential: credential, Key: private}
+}
+
+// fast makes detection quick enough for a test.
+func fast(c *memberlist.Config) {
+	c.ProbeInterval, c.ProbeTimeout = 50*time.Millisecond, 25*time.Millisecond
+	c.GossipInterval, c.SuspicionMult = 10*time.Millisecond, 2
+	c.TCPTimeout, c.DeadNodeReclaimTime = time.Second, time.Millisecond
+}
+
+func startNode(t *testing.T, c Config) *node {
+	t.Helper()
+	c.ClusterID, c.Keys, c.Rejoin, c.Tune = clusterID, [][]byte{key}, 50*time.Millisecond, fast
+	c.Logger = slog.New(slog.DiscardHandler) // not t.Output: memberlist logs after Shutdown
+	p, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		p.seek(ctx)
+		close(done)
+	}()
+	n := &node{Pool: p, t: t, halt: func() { cancel(); <-done }}
+	t.Cleanup(n.crash)
+	return n
+}
+
+// eventually waits for the condition at every change of the pool.
+func (n *node) eventually(what string, condition func() bool) {
+	n.t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		changed := n.Changed()
+		if condition() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			n.t.Fatalf("%s: never; members are %+v", what, n.Members())
+		}
+	}
+}
+
+func (n *node) state(name string) State {
+	m, _ := n.Member(name)
+	return m.State
+}
+
+func newCA(t *testing.T) *pki.Authority {
+	t.Helper()
+	ca, err := pki.NewAuthority(clusterID, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+func TestPoolTellsDeathFromLeaving(t *testing.T) {
+	ca := newCA(t)
+	var nodes []*node
+	seed := freeAddr(t, 1)
+	for i := 1; i <= 3; i++ {
+		name, addr := fmt.Sprintf("n%d", i), seed
+		if i > 1 {
+			addr = freeAddr(t, i)
+		}
+		proof := proofOf(t, ca, name, "server", time.Now().Add(time.Hour))
+		nodes = append(nodes, startNode(t, Config{Name: name, Advertise: addr, Authority: ca, Proof: func() Proof { return proof },
+			Facts: Facts{Zone: "z" + name, APIPort: 6443}, Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }}))
+	}
+	for _, n := range nodes {
+		n.eventually("all alive", func() bool { return n.state("n1") == Alive && n.state("n2") == Alive && n.state("n3") == Alive })
+	}
+	if m, _ := nodes[0].Member("n3"); m.Role != "server" || m.Facts.Zone != "zn3" || m.Facts.APIPort != 6443 {
+		t.Fatalf("n3 as n1 sees it: %+v", m)
+	}
+
+	nodes[2].leave()
+	nodes[0].eventually("n3 has left", func() bool { return nodes[0].state("n3") == Left })
+
+	nodes[1].crash()
+	nodes[0].eventually("n2 is dead", func() bool { return nodes[0].state("n2") == Dead })
+	before, _ := nodes[0].Member("n2")
+	if before.Since.IsZero() {
+		t.Fatal("a dead member has no time of death")
+	}
+}
+
+func TestDeadMemberComesBack(t *testing.T) {
+	ca := newCA(t)
+	a, b := freeAddr(t, 11), freeAddr(t, 12)
+	proofA, proofB := proofOf(t, ca, "a", "server", time.Now().Add(time.Hour)), proofOf(t, ca, "b", "agent", time.Now().Add(time.Hour))
+	seeds := func() []netip.AddrPort { return []netip.AddrPort{a} }
+	first := startNode(t, Config{Name: "a", Advertise: a, Authority: ca, Proof: func() Proof { return proofA }})
+	config := Config{Name: "b", Advertise: b, Authority: ca, Proof: func() Proof { return proofB }, Seeds: seeds}
+	second := startNode(t, config)
+	first.eventually("b alive", func() bool { return first.state("b") == Alive })
+	second.crash()
+	first.eventually("b dead", func() bool { return first.state("b") == Dead })
+	startNode(t, config)
+	first.eventually("b alive again", func() bool { return first.state("b") == Alive })
+}
+
+// stranger is a member that believes everybody, itself included.
+type stranger struct {
+	*Pool
+	meta []byte
+}
+
+func (s *stranger) NodeMeta(int) []byte { return s.meta }
+
+func startStranger(t *testing.T, name string, addr netip.AddrPort, proof Proof, seed netip.AddrPort) {
+	t.Helper()
+	meta, err := encodeMeta(clusterID, name, addr, proof, Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := memberlist.DefaultLANConfig()
+	fast(c)
+	c.Name, c.Label, c.SecretKey = name, "barque:"+clusterID, key
+	c.BindAddr, c.BindPort = addr.Addr().String(), int(addr.Port())
+	c.AdvertiseAddr, c.AdvertisePort = c.BindAddr, c.BindPort
+	c.Delegate, c.LogOutput = &stranger{meta: meta}, io.Discard
+	list, err := memberlist.Create(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = list.Shutdown() })
+	_, _ = list.Join([]string{seed.String()}) // may be refused: that is what the test is about
+}
+
+// A machine that has the pool's key but no credential of this cluster is not believed.
+func TestPoolBelievesOnlyProvenMembers(t *testing.T) {
+	ca := newCA(t)
+	addr, good := freeAddr(t, 21), freeAddr(t, 24)
+	seeds := func() []netip.AddrPort { return []netip.AddrPort{addr} }
+	own := proofOf(t, ca, "a", "server", time.Now().Add(time.Hour))
+	a := startNode(t, Config{Name: "a", Advertise: addr, Authority: ca, Proof: func() Proof { return own }})
+
+	for i, c := range []struct {
+		name  string
+		proof Proof
+	}{
+		{"foreign", proofOf(t, newCA(t), "foreign", "server", time.Now().Add(time.Hour))},
+		{"impostor", proofOf(t, ca, "someone", "server", time.Now().Add(time.Hour))},
+		{"ended", proofOf(t, ca, "ended", "server", time.Now().Add(-time.Hour))},
+	} {
+		startStranger(t, c.name, freeAddr(t, 31+i), c.proof, addr)
+	}
+	// Someone who is proven joins after them: when it is seen, so would the others be.
+	proof := proofOf(t, ca, "good", "agent", time.Now().Add(time.Hour))
+	startNode(t, Config{Name: "good", Advertise: good, Authority: ca, Seeds: seeds, Proof: func() Proof { return proof }})
+	a.eventually("good alive", func() bool { return a.state("good") == Alive })
+	for _, name := range []string{"foreign", "impostor", "ended"} {
+		if m, ok := a.Member(name); ok {
+			t.Errorf("%s was believed: %+v", name, m)
+		}
+	}
+}
+
+func TestMetadata(t *testing.T) {
+	ca, now := newCA(t), time.Now()
+	addr := netip.MustParseAddrPort("10.0.0.7:7946")
+	proof := proofOf(t, ca, "n1", "server", now.Add(time.Hour))
+	meta, err := encodeMeta(clusterID, "n1", addr, proof, Facts{Version: "v1.37.0+barque.1", Zone: "rack-1", APIPort: 6443, PeerPort: 6444})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string, addr netip.AddrPort, meta []byte) *memberlist.Node {
+		return &memberlist.Node{Name: name, Addr: addr.Addr().AsSlice(), Port: addr.Port(), Meta: meta}
+	}
+	if role, facts, err := decodeMeta(ca, clusterID, at("n1", addr, meta), now); err != nil || role != "server" || facts.Zone != "rack-1" {
+		t.Fatalf("decodeMeta = %q, %+v, %v", role, facts, err)
+	}
+	for what, node := range map[string]*memberlist.Node{
+		"another name":    at("n2", addr, meta),
+		"another address": at("n1", netip.MustParseAddrPort("10.0.0.8:7946"), meta),
+		"cut off":         at("n1", addr, meta[:len(meta)-1]),
+		"empty":           at("n1", addr, nil),
+	} {
+		if _, _, err := decodeMeta(ca, clusterID, node, now); err == nil {
+			t.Errorf("%s: metadata was believed", what)
+		}
+	}
+	if _, _, err := decodeMeta(ca, "c2", at("n1", addr, meta), now); err == nil {
+		t.Error("another cluster believed the metadata")
+	}
+	if _, err := encodeMeta(clusterID, "n1", addr, proof, Facts{Zone: strings.Repeat("z", 400)}); err == nil {
+		t.Error("metadata over memberlist's limit was not refused")
+	}
+}

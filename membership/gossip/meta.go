@@ -1,0 +1,102 @@
+package gossip
+
+import (
+	"crypto/ed25519"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/barque/barque/pki"
+)
+
+// Facts are what a member tells about itself. They travel as JSON with short names: all metadata
+// must fit into memberlist's 512 bytes.
+type Facts struct {
+	Zone     string `json:"z,omitempty"`
+	Version  string `json:"v,omitempty"`
+	APIPort  uint16 `json:"a,omitempty"` // servers only
+	PeerPort uint16 `json:"p,omitempty"` // servers only
+	PeerID   string `json:"i,omitempty"` // servers only: id in the consensus group
+	// Leaving is set just before a member goes on purpose. memberlist's events do not tell a
+	// good-bye from a death, and this one is signed.
+	Leaving bool `json:"l,omitempty"`
+}
+
+// Proof is how a member proves itself.
+type Proof struct {
+	Credential []byte // as pki.Authority.SignCredential made it
+	Key        ed25519.PrivateKey
+}
+
+const (
+	metaVersion = 1
+	signContext = "barque gossip metadata v1\x00"
+)
+
+// signed is what a member signs: the cluster and the address are in it, so that metadata copied
+// from one member makes nobody else believed.
+func signed(clusterID, name string, addr netip.AddrPort, credential, facts []byte) []byte {
+	b := []byte(signContext)
+	for _, field := range [][]byte{[]byte(clusterID), []byte(name), []byte(addr.String()), credential, facts} {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(field)))
+		b = append(b, field...)
+	}
+	return b
+}
+
+func encodeMeta(clusterID, name string, addr netip.AddrPort, proof Proof, facts Facts) ([]byte, error) {
+	text, err := json.Marshal(facts)
+	if err != nil {
+		return nil, fmt.Errorf("encode gossip facts: %w", err)
+	}
+	signature := ed25519.Sign(proof.Key, signed(clusterID, name, addr, proof.Credential, text))
+	b := []byte{metaVersion}
+	b = binary.BigEndian.AppendUint16(b, uint16(len(proof.Credential)))
+	b = append(b, proof.Credential...)
+	b = append(b, signature...)
+	b = append(b, text...)
+	if len(b) > memberlist.MetaMaxSize {
+		return nil, fmt.Errorf("gossip metadata of %q takes %d bytes, %d are allowed: use a shorter node name or zone", name, len(b), memberlist.MetaMaxSize)
+	}
+	return b, nil
+}
+
+var errMeta = errors.New("gossip metadata is malformed or of a newer version")
+
+// decodeMeta checks and reads a member's metadata. An ended credential gives
+// pki.ErrCredentialEnded, with everything else checked and returned.
+func decodeMeta(ca *pki.Authority, clusterID string, node *memberlist.Node, now time.Time) (role string, facts Facts, err error) {
+	meta := node.Meta
+	if len(meta) < 3 || meta[0] != metaVersion {
+		return "", Facts{}, errMeta
+	}
+	n, rest := int(binary.BigEndian.Uint16(meta[1:])), meta[3:]
+	if len(rest) < n+ed25519.SignatureSize {
+		return "", Facts{}, errMeta
+	}
+	credential, signature, text := rest[:n], rest[n:n+ed25519.SignatureSize], rest[n+ed25519.SignatureSize:]
+	holder, credErr := ca.VerifyCredential(credential, now)
+	if credErr != nil && !errors.Is(credErr, pki.ErrCredentialEnded) {
+		return "", Facts{}, credErr
+	}
+	if holder.Name != node.Name {
+		return "", Facts{}, fmt.Errorf("member %q shows the credential of %q", node.Name, holder.Name)
+	}
+	if !ed25519.Verify(holder.Public, signed(clusterID, node.Name, addrOf(node), credential, text), signature) {
+		return "", Facts{}, fmt.Errorf("metadata of member %q at %s is not signed by its credential's key", node.Name, addrOf(node))
+	}
+	if err := json.Unmarshal(text, &facts); err != nil {
+		return "", Facts{}, errMeta
+	}
+	return holder.Role, facts, credErr
+}
+
+func addrOf(node *memberlist.Node) netip.AddrPort {
+	ip, _ := netip.AddrFromSlice(node.Addr)
+	return netip.AddrPortFrom(ip.Unmap(), node.Port)
+}

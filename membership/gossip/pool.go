@@ -1,0 +1,319 @@
+package gossip
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/barque/barque/pki"
+)
+
+// State of a member as the pool sees it.
+type State string
+
+const (
+	Alive State = "alive"
+	Dead  State = "dead" // did not answer, nor did anybody vouch for it
+	Left  State = "left" // said good-bye
+)
+
+// Member is one node of the cluster.
+type Member struct {
+	Name  string
+	Role  string // "server" or "agent"
+	Addr  netip.AddrPort
+	State State
+	Since time.Time // when this node saw the state begin
+	Facts Facts
+}
+
+// Config of a Pool.
+type Config struct {
+	Name      string
+	ClusterID string
+	Advertise netip.AddrPort
+	Facts     Facts
+	// Keys encrypt the pool's traffic; the first one is used for sending.
+	Keys      [][]byte
+	Authority *pki.Authority
+	// Proof is asked whenever the metadata is sent, so that a renewed credential is used.
+	Proof func() Proof
+	// Seeds are addresses at which other members may be found. They are asked again while members
+	// are missing, which is how the halves of a healed partition find each other.
+	Seeds func() []netip.AddrPort
+	// Rejoin is how often that happens; 5 s when zero.
+	Rejoin time.Duration
+	// Tune changes memberlist's settings, for tests and for faster detection. It may be nil.
+	Tune   func(*memberlist.Config)
+	Logger *slog.Logger
+	Now    func() time.Time
+}
+
+// Pool is this node's view of all nodes.
+type Pool struct {
+	config Config
+	list   *memberlist.Memberlist
+
+	mu      sync.Mutex
+	leaving bool
+	members map[string]Member
+	changed chan struct{} // closed and replaced at every change
+}
+
+// New opens the gossip port and joins nobody yet.
+func New(c Config) (*Pool, error) {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Rejoin == 0 {
+		c.Rejoin = 5 * time.Second
+	}
+	p := &Pool{config: c, members: map[string]Member{}, changed: make(chan struct{})}
+	keyring, err := memberlist.NewKeyring(c.Keys, c.Keys[0])
+	if err != nil {
+		return nil, fmt.Errorf("gossip keys: %w", err)
+	}
+	mc := memberlist.DefaultLANConfig()
+	mc.Name = c.Name
+	mc.Label = "barque:" + c.ClusterID
+	mc.BindAddr, mc.BindPort = c.Advertise.Addr().String(), int(c.Advertise.Port())
+	mc.AdvertiseAddr, mc.AdvertisePort = mc.BindAddr, mc.BindPort
+	mc.Keyring = keyring
+	// A node that comes back with another address may take its name again once it is seen dead.
+	mc.DeadNodeReclaimTime = 10 * time.Second
+	mc.Delegate, mc.Events, mc.Alive, mc.Merge, mc.Conflict = p, p, p, p, p
+	mc.Logger = log.New(&lineLogger{logger: c.Logger}, "", 0)
+	if c.Tune != nil {
+		c.Tune(mc)
+	}
+	if err := p.provesItself(); err != nil {
+		return nil, err
+	}
+	if p.list, err = memberlist.Create(mc); err != nil {
+		return nil, fmt.Errorf("open the gossip port %s (TCP and UDP): %w", c.Advertise, err)
+	}
+	return p, nil
+}
+
+// provesItself checks this node's own metadata as the others will: nobody would believe it, and
+// memberlist would not even list it, were it not right.
+func (p *Pool) provesItself() error {
+	c := p.config
+	meta, err := encodeMeta(c.ClusterID, c.Name, c.Advertise, c.Proof(), c.Facts)
+	if err != nil {
+		return err
+	}
+	self := &memberlist.Node{Name: c.Name, Addr: c.Advertise.Addr().AsSlice(), Port: c.Advertise.Port(), Meta: meta}
+	if _, _, err := decodeMeta(c.Authority, c.ClusterID, self, c.Now()); err != nil {
+		return fmt.Errorf("this node cannot prove itself to the others: %w", err)
+	}
+	return nil
+}
+
+// Run joins the pool, looks for missing members until the context ends, and then says good-bye.
+func (p *Pool) Run(ctx context.Context) error {
+	p.seek(ctx)
+	return p.leave()
+}
+
+func (p *Pool) seek(ctx context.Context) {
+	ticker := time.NewTicker(p.config.Rejoin)
+	defer ticker.Stop()
+	for {
+		p.join()
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// goodbye is how long the others are given to hear that this node leaves on purpose. One that
+// does not hear it takes the node for dead, which costs nothing but a warning.
+const goodbye = time.Second
+
+func (p *Pool) leave() error {
+	p.mu.Lock()
+	p.leaving = true
+	p.mu.Unlock()
+	return errors.Join(p.list.UpdateNode(goodbye), p.list.Leave(goodbye), p.list.Shutdown())
+}
+
+// join contacts the seeds that are not among the living. A seed that does not answer is no fault:
+// it may be down for long.
+func (p *Pool) join() {
+	living := map[netip.AddrPort]bool{p.config.Advertise: true}
+	var targets []string
+	for _, m := range p.Members() {
+		if m.State == Alive {
+			living[m.Addr] = true
+		} else {
+			targets = append(targets, m.Addr.String())
+		}
+	}
+	if p.config.Seeds != nil {
+		for _, seed := range p.config.Seeds() {
+			if !living[seed] && !slices.Contains(targets, seed.String()) {
+				targets = append(targets, seed.String())
+			}
+		}
+	}
+	for _, target := range targets {
+		if _, err := p.list.Join([]string{target}); err != nil {
+			p.config.Logger.Debug("gossip seed does not answer", "address", target, "err", err)
+		}
+	}
+}
+
+// Members returns all nodes that were ever seen, this one included, sorted by name.
+func (p *Pool) Members() []Member {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]Member, 0, len(p.members))
+	for _, m := range p.members {
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Member returns one node by name.
+func (p *Pool) Member(name string) (Member, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m, ok := p.members[name]
+	return m, ok
+}
+
+// Changed returns a channel that is closed at the next change of any member.
+func (p *Pool) Changed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed
+}
+
+// Forget drops a node that is not alive, after it was removed from the cluster.
+func (p *Pool) Forget(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m, ok := p.members[name]; ok && m.State != Alive {
+		delete(p.members, name)
+		p.notify()
+	}
+}
+
+// HealthScore is memberlist's awareness of this node's own slowness: 0 is healthy.
+func (p *Pool) HealthScore() int { return p.list.GetHealthScore() }
+
+// set records a member's state. Since is kept when only its facts changed.
+func (p *Pool) set(node *memberlist.Node, state State) {
+	role, facts, err := decodeMeta(p.config.Authority, p.config.ClusterID, node, p.config.Now())
+	if err != nil && !errors.Is(err, pki.ErrCredentialEnded) {
+		return // cannot be: NotifyAlive has checked the same bytes
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := Member{Name: node.Name, Role: role, Addr: addrOf(node), State: state, Since: p.config.Now(), Facts: facts}
+	if old, ok := p.members[node.Name]; ok && old.State == state {
+		m.Since = old.Since
+	} else {
+		p.config.Logger.Info("gossip member changed", "member", m.Name, "role", m.Role, "address", m.Addr, "state", state, "was", old.State)
+	}
+	p.members[node.Name] = m
+	p.notify()
+}
+
+func (p *Pool) notify() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// NotifyAlive implements memberlist.AliveDelegate: it decides who is believed.
+func (p *Pool) NotifyAlive(node *memberlist.Node) error {
+	_, _, err := decodeMeta(p.config.Authority, p.config.ClusterID, node, p.config.Now())
+	if err != nil {
+		p.config.Logger.Warn("gossip member not believed", "member", node.Name, "address", addrOf(node), "reason", err)
+	}
+	return err
+}
+
+// NotifyMerge implements memberlist.MergeDelegate. An ended credential does not stop a merge: the
+// member that has it is left out by NotifyAlive, and the others must go on hearing of each other.
+func (p *Pool) NotifyMerge(peers []*memberlist.Node) error {
+	for _, peer := range peers {
+		if len(peer.Meta) == 0 && peer.State != memberlist.StateAlive {
+			continue // dead members may be remembered without metadata
+		}
+		if _, _, err := decodeMeta(p.config.Authority, p.config.ClusterID, peer, p.config.Now()); err != nil && !errors.Is(err, pki.ErrCredentialEnded) {
+			return fmt.Errorf("gossip merge refused: %w", err)
+		}
+	}
+	return nil
+}
+
+// NotifyConflict implements memberlist.ConflictDelegate: two machines use one name.
+func (p *Pool) NotifyConflict(existing, other *memberlist.Node) {
+	p.config.Logger.Error("two machines use the same node name; stop one of them", "name", existing.Name, "first", addrOf(existing), "second", addrOf(other))
+}
+
+// NotifyJoin implements memberlist.EventDelegate.
+func (p *Pool) NotifyJoin(node *memberlist.Node) { p.set(node, Alive) }
+
+// NotifyUpdate implements memberlist.EventDelegate.
+func (p *Pool) NotifyUpdate(node *memberlist.Node) { p.set(node, Alive) }
+
+// NotifyLeave implements memberlist.EventDelegate.
+func (p *Pool) NotifyLeave(node *memberlist.Node) {
+	if m, ok := p.Member(node.Name); ok && m.Facts.Leaving {
+		p.set(node, Left)
+	} else {
+		p.set(node, Dead)
+	}
+}
+
+// NodeMeta implements memberlist.Delegate.
+func (p *Pool) NodeMeta(int) []byte {
+	c := p.config
+	p.mu.Lock()
+	c.Facts.Leaving = p.leaving
+	p.mu.Unlock()
+	meta, err := encodeMeta(c.ClusterID, c.Name, c.Advertise, c.Proof(), c.Facts)
+	if err != nil { // New has tried it, so only a renewed credential could have grown
+		c.Logger.Error("gossip metadata cannot be sent", "err", err)
+		return nil
+	}
+	return meta
+}
+
+// NotifyMsg implements memberlist.Delegate; the pool sends no messages of its own.
+func (p *Pool) NotifyMsg([]byte) {}
+
+// GetBroadcasts implements memberlist.Delegate.
+func (p *Pool) GetBroadcasts(int, int) [][]byte { return nil }
+
+// LocalState implements memberlist.Delegate.
+func (p *Pool) LocalState(bool) []byte { return nil }
+
+// MergeRemoteState implements memberlist.Delegate.
+func (p *Pool) MergeRemoteState([]byte, bool) {}
+
+// Reachable tells whether the member answers a direct probe over its gossip port, by TCP: a path
+// other than the one that declared it dead.
+func Reachable(ctx context.Context, m Member) bool {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", m.Addr.String())
+	if err != nil {
+		return false
+	}
+	return conn.Close() == nil
+}

@@ -1,0 +1,182 @@
+package join
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/barque/barque/pki"
+)
+
+// Client speaks to one server of the cluster.
+type Client struct {
+	base string // https://host:port
+	http *http.Client
+}
+
+// NewClient returns a client for the server at the address (host:port, or an https URL). It
+// believes only servers of this CA's cluster. identity may be nil.
+func NewClient(address string, ca *pki.Authority, identity *tls.Certificate, now func() time.Time) (*Client, error) {
+	base, err := baseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		// The address that a person typed may be one that the server does not know itself by (a
+		// load balancer's, a forwarded port's). What matters is that a server of this cluster
+		// answers, and its certificate says so.
+		InsecureSkipVerify:    true,
+		VerifyPeerCertificate: verifyServer(ca, now),
+	}
+	if identity != nil {
+		config.Certificates = []tls.Certificate{*identity}
+	}
+	return &Client{base: base, http: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}}, nil
+}
+
+func baseURL(address string) (string, error) {
+	if !strings.Contains(address, "://") {
+		address = "https://" + address
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "https" || strings.Trim(u.Path, "/") != "" {
+		return "", fmt.Errorf("server address %q: want https://HOST:6443", address)
+	}
+	if u.Port() == "" {
+		u.Host += ":6443"
+	}
+	return "https://" + u.Host, nil
+}
+
+func verifyServer(ca *pki.Authority, now func() time.Time) func([][]byte, [][]*x509.Certificate) error {
+	return func(raw [][]byte, _ [][]*x509.Certificate) error {
+		if len(raw) == 0 {
+			return errors.New("the server shows no certificate")
+		}
+		cert, err := x509.ParseCertificate(raw[0])
+		if err != nil {
+			return err
+		}
+		if err := ca.Verify(cert, x509.ExtKeyUsageServerAuth, now()); err != nil {
+			return fmt.Errorf("the server's certificate: %w", err)
+		}
+		if !slices.Contains(cert.Subject.Organization, ServersOrganization) {
+			return fmt.Errorf("%q is a node of this cluster, but no server", cert.Subject.CommonName)
+		}
+		return nil
+	}
+}
+
+// FetchCA asks the address for the cluster's CA and returns it if the token pins it. Nothing
+// secret is sent.
+func FetchCA(ctx context.Context, address string, t pki.Token) (*pki.Authority, error) {
+	base, err := baseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	// Not verified yet on purpose: what comes back is believed only if it matches the pin.
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+Prefix+"ca", nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for the cluster's CA: %w", base, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody))
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for the cluster's CA: %w", base, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s is no Barque server: asked for the cluster's CA it answers %s", base, response.Status)
+	}
+	return t.Pinned(body)
+}
+
+// RefusedError is returned when a server answered and said no.
+type RefusedError struct {
+	Server string
+	Status int
+	Reason string
+	Leader string // address of the server to ask instead, if Status is 421
+}
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("%s refused: %s", e.Server, e.Reason) }
+
+// Temporary tells whether the same request may succeed later.
+func (e *RefusedError) Temporary() bool {
+	return e.Status >= 500 || e.Status == http.StatusMisdirectedRequest || e.Status == http.StatusTooManyRequests
+}
+
+// Server joins as a server.
+func (c *Client) Server(ctx context.Context, r Request) (ServerGrant, error) {
+	var out ServerGrant
+	return out, c.post(ctx, "server", r, &out)
+}
+
+// Agent joins as an agent.
+func (c *Client) Agent(ctx context.Context, r Request) (AgentGrant, error) {
+	var out AgentGrant
+	return out, c.post(ctx, "agent", r, &out)
+}
+
+// Member asks to be added to the consensus group; the client's identity must be the member's peer
+// certificate.
+func (c *Client) Member(ctx context.Context, m Member) error {
+	return c.post(ctx, "member", m, &struct{}{})
+}
+
+// Renew gets new certificates for the agent whose client certificate is the client's identity.
+func (c *Client) Renew(ctx context.Context, r Renewal) (Certificates, error) {
+	var out Certificates
+	return out, c.post(ctx, "renew", r, &out)
+}
+
+// Close drops idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+func (c *Client) post(ctx context.Context, path string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+Prefix+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := c.http.Do(request)
+	if err != nil {
+		return fmt.Errorf("join by %s: %w", c.base, err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		return fmt.Errorf("join by %s: %w", c.base, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		var f failure
+		if json.Unmarshal(answer, &f) != nil || f.Error == "" {
+			f.Error = response.Status
+		}
+		return &RefusedError{Server: c.base, Status: response.StatusCode, Reason: f.Error, Leader: f.Leader}
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return fmt.Errorf("answer of %s: %w", c.base, err)
+	}
+	return nil
+}

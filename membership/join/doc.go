@@ -1,0 +1,16 @@
+// Package join is what a machine and a server say to each other when the machine joins, and when
+// an agent renews its certificates.
+//
+//	machine                                   server
+//	  GET  /barque/join/v1/ca            ──▶   the CA certificate; the token pins its key
+//	  POST /barque/join/v1/server|agent  ──▶   token checked and its use counted; answers with what
+//	                                           the role needs (servers: the cluster's keys; agents:
+//	                                           their certificates)
+//	  … a server stores that, starts its part of the store …
+//	  POST /barque/join/v1/member        ──▶   by its new peer certificate: added to the consensus
+//	                                           group, as a non-voter until it has caught up
+//	  POST /barque/join/v1/renew         ──▶   by an agent's certificate that is about to end
+//
+// The secret of the token is sent only after the CA was proven, and only over TLS. Each step can be
+// repeated; a machine that fails between them leaves nothing behind but a used token.
+package join

@@ -1,0 +1,256 @@
+package join
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/barque/barque/membership/token"
+	"github.com/barque/barque/pki"
+)
+
+// maxBody bounds what a stranger can make a server read.
+const maxBody = 64 << 10
+
+// maxSkew is how far two clocks may be apart. Certificates and tokens are judged by them.
+const maxSkew = time.Minute
+
+// ErrNotLeader is returned by Config.AddMember on a server that does not lead.
+var ErrNotLeader = errors.New("this server does not lead")
+
+// Config of a Handler.
+type Config struct {
+	Authority *pki.Authority
+	// UseToken checks a token for a role and counts its use; see token.Use.
+	UseToken func(ctx context.Context, t pki.Token, role string) error
+	// NameTaken tells why no other machine may have the name, or returns nil.
+	NameTaken func(name string) error
+	Cluster   func() Cluster
+	Keys      func() (map[string][]byte, error)
+	// AddMember adds a server to the consensus group; ErrNotLeader where only the leader can.
+	AddMember func(ctx context.Context, m Member) error
+	// LeaderAPI returns the API address of the leader if it is known.
+	LeaderAPI func() (netip.AddrPort, bool)
+	Logger    *slog.Logger
+	Now       func() time.Time
+}
+
+// Handler serves Prefix. It authenticates by itself: by token, or by the client's certificate.
+type Handler struct {
+	config Config
+	mux    *http.ServeMux
+}
+
+// NewHandler returns the server's side of joining.
+func NewHandler(c Config) *Handler {
+	h := &Handler{config: c, mux: http.NewServeMux()}
+	h.mux.HandleFunc("GET "+Prefix+"ca", h.ca)
+	h.mux.HandleFunc("POST "+Prefix+"server", answer(h, h.server))
+	h.mux.HandleFunc("POST "+Prefix+"agent", answer(h, h.agent))
+	h.mux.HandleFunc("POST "+Prefix+"member", answer(h, h.member))
+	h.mux.HandleFunc("POST "+Prefix+"renew", answer(h, h.renew))
+	return h
+}
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+
+// httpError is a refusal with its status.
+type httpError struct {
+	status int
+	err    error
+}
+
+func (e *httpError) Error() string { return e.err.Error() }
+func (e *httpError) Unwrap() error { return e.err }
+
+func refuse(status int, format string, args ...any) error {
+	return &httpError{status, fmt.Errorf(format, args...)}
+}
+
+// answer reads a JSON request, calls f, and writes its result or its error.
+func answer[In, Out any](h *Handler, f func(r *http.Request, in In) (Out, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var in In
+		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+		if err := decoder.Decode(&in); err != nil {
+			h.fail(w, r, refuse(http.StatusBadRequest, "the request is not the JSON that this server expects: %w", err))
+			return
+		}
+		out, err := f(r, in)
+		if err != nil {
+			h.fail(w, r, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(out); err != nil {
+			h.config.Logger.Warn("join answer could not be sent", "client", r.RemoteAddr, "err", err)
+		}
+	}
+}
+
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	status, body := http.StatusInternalServerError, failure{Error: err.Error()}
+	var refused *httpError
+	switch {
+	case errors.As(err, &refused):
+		status = refused.status
+	case errors.Is(err, token.ErrUnknown), errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUsedUp), errors.Is(err, token.ErrRole):
+		status = http.StatusForbidden
+	case errors.Is(err, ErrNotLeader):
+		status = http.StatusMisdirectedRequest
+		if leader, ok := h.config.LeaderAPI(); ok {
+			body.Leader = leader.String()
+		}
+	}
+	h.config.Logger.Warn("join request refused", "path", r.URL.Path, "client", r.RemoteAddr, "status", status, "reason", err)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		h.config.Logger.Warn("join answer could not be sent", "client", r.RemoteAddr, "err", err)
+	}
+}
+
+func (h *Handler) ca(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/x-pem-file")
+	if _, err := w.Write(h.config.Authority.PEM()); err != nil {
+		h.config.Logger.Debug("CA certificate could not be sent", "err", err)
+	}
+}
+
+// admit checks all that is common to both roles. The token's use is counted last, so that a
+// machine that is refused for another reason can try again with it.
+func (h *Handler) admit(r *http.Request, in Request, role string) (netip.Addr, error) {
+	t, err := pki.ParseToken(in.Token)
+	if err != nil {
+		return netip.Addr{}, refuse(http.StatusBadRequest, "%w", err)
+	}
+	if bad := validation.IsDNS1123Subdomain(in.Name); len(bad) > 0 {
+		return netip.Addr{}, refuse(http.StatusBadRequest, "node name %q: %s", in.Name, strings.Join(bad, "; "))
+	}
+	addr, err := netip.ParseAddr(in.Address)
+	if err != nil || addr.IsUnspecified() {
+		return netip.Addr{}, refuse(http.StatusBadRequest, "node address %q is not an IP address that others can reach", in.Address)
+	}
+	if skew := in.Clock.Sub(h.config.Now()); skew.Abs() > maxSkew {
+		return netip.Addr{}, refuse(http.StatusConflict, "the clock of %s is off by %s against this server's (at most %s is allowed); set it, for example with an NTP client, and join again",
+			in.Name, skew.Round(time.Second), maxSkew)
+	}
+	if err := h.config.NameTaken(in.Name); err != nil {
+		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
+	}
+	return addr, h.config.UseToken(r.Context(), t, role)
+}
+
+func (h *Handler) server(r *http.Request, in Request) (ServerGrant, error) {
+	if _, err := h.admit(r, in, token.Server); err != nil {
+		return ServerGrant{}, err
+	}
+	keys, err := h.config.Keys()
+	if err != nil {
+		return ServerGrant{}, err
+	}
+	h.config.Logger.Info("server admitted", "name", in.Name, "address", in.Address, "version", in.Version)
+	return ServerGrant{Cluster: h.config.Cluster(), Keys: keys}, nil
+}
+
+func (h *Handler) agent(r *http.Request, in Request) (AgentGrant, error) {
+	if len(in.GossipKey) != ed25519.PublicKeySize {
+		return AgentGrant{}, refuse(http.StatusBadRequest, "the gossip key has %d bytes, want %d", len(in.GossipKey), ed25519.PublicKeySize)
+	}
+	addr, err := h.admit(r, in, token.Agent)
+	if err != nil {
+		return AgentGrant{}, err
+	}
+	certificates, err := h.issue(in.Name, addr, in.CSR, in.GossipKey)
+	if err != nil {
+		return AgentGrant{}, err
+	}
+	h.config.Logger.Info("agent admitted", "name", in.Name, "address", in.Address, "version", in.Version)
+	return AgentGrant{Cluster: h.config.Cluster(), Certificates: certificates}, nil
+}
+
+func (h *Handler) issue(name string, addr netip.Addr, csr, gossipKey []byte) (c Certificates, err error) {
+	now, ca := h.config.Now(), h.config.Authority
+	if c.Client, err = ca.IssueCSR(csr, NodeClient(name), now); err != nil {
+		return c, refuse(http.StatusBadRequest, "%w", err)
+	}
+	if c.Serving, err = ca.IssueCSR(csr, NodeServing(name, addr), now); err != nil {
+		return c, err
+	}
+	c.Credential, err = ca.SignCredential(pki.Credential{Name: name, Role: token.Agent, Public: gossipKey, NotAfter: now.Add(pki.LeafLifetime)})
+	return c, err
+}
+
+// NodeClient describes the certificate with which a kubelet calls the API server.
+func NodeClient(name string) pki.Request {
+	return pki.Request{CommonName: nodeUserPrefix + name, Organization: []string{nodesGroup}, Usage: pki.Client}
+}
+
+// NodeServing describes the certificate that a kubelet's own server shows.
+func NodeServing(name string, addr netip.Addr) pki.Request {
+	return pki.Request{CommonName: nodeUserPrefix + name, Organization: []string{nodesGroup}, Usage: pki.Server, Names: []string{name, addr.String(), "127.0.0.1"}}
+}
+
+const (
+	nodeUserPrefix = "system:node:"
+	nodesGroup     = "system:nodes"
+)
+
+// member adds a server to the consensus group. Who asks is known by its peer certificate.
+func (h *Handler) member(r *http.Request, in Member) (struct{}, error) {
+	name, err := h.caller(r, ServersOrganization)
+	if err != nil {
+		return struct{}{}, err
+	}
+	if name != in.Name {
+		return struct{}{}, refuse(http.StatusForbidden, "server %q asks to be added as %q", name, in.Name)
+	}
+	if in.ID == "" || in.Address == "" {
+		return struct{}{}, refuse(http.StatusBadRequest, "id and address of the new member must not be empty")
+	}
+	return struct{}{}, h.config.AddMember(r.Context(), in)
+}
+
+func (h *Handler) renew(r *http.Request, in Renewal) (Certificates, error) {
+	user, err := h.caller(r, nodesGroup)
+	if err != nil {
+		return Certificates{}, err
+	}
+	name, ok := strings.CutPrefix(user, nodeUserPrefix)
+	if !ok || len(in.GossipKey) != ed25519.PublicKeySize {
+		return Certificates{}, refuse(http.StatusBadRequest, "only a node can renew its certificates, with its gossip key")
+	}
+	addr, err := netip.ParseAddr(in.Address)
+	if err != nil {
+		return Certificates{}, refuse(http.StatusBadRequest, "node address %q: %w", in.Address, err)
+	}
+	return h.issue(name, addr, in.CSR, in.GossipKey)
+}
+
+// caller returns the common name in the client's certificate, after checking that this cluster's
+// CA issued it for the organization.
+func (h *Handler) caller(r *http.Request, organization string) (string, error) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return "", refuse(http.StatusUnauthorized, "a client certificate of this cluster is needed")
+	}
+	cert := r.TLS.PeerCertificates[0]
+	if err := h.config.Authority.Verify(cert, x509.ExtKeyUsageClientAuth, h.config.Now()); err != nil {
+		return "", refuse(http.StatusUnauthorized, "client certificate of %q: %w", cert.Subject.CommonName, err)
+	}
+	for _, o := range cert.Subject.Organization {
+		if o == organization {
+			return cert.Subject.CommonName, nil
+		}
+	}
+	return "", refuse(http.StatusForbidden, "client certificate of %q is not one of %s", cert.Subject.CommonName, organization)
+}

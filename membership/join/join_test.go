@@ -1,0 +1,255 @@
+package join_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/token"
+	"github.com/barque/barque/pki"
+)
+
+// cluster is one server of a test's cluster, with what it was asked.
+type cluster struct {
+	ca      *pki.Authority
+	token   pki.Token
+	address string
+	useErr  error
+	uses    []string
+	added   []join.Member
+	addErr  error
+}
+
+func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+func certificate(t *testing.T, ca *pki.Authority, r pki.Request) *tls.Certificate {
+	t.Helper()
+	k, err := pki.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: r.CommonName, Key: k, Now: time.Now, Logger: quiet(),
+		Issue: ca.Issuer(func() pki.Request { return r }, time.Now)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i.Certificate()
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	ca, err := pki.NewAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := pki.NewToken(ca.Digest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{ca: ca, token: tok}
+	handler := join.NewHandler(join.Config{
+		Authority: ca,
+		UseToken: func(_ context.Context, got pki.Token, role string) error {
+			if got.Secret != tok.Secret {
+				return token.ErrUnknown
+			}
+			c.uses = append(c.uses, role)
+			return c.useErr
+		},
+		NameTaken: func(name string) error {
+			if name == "taken" {
+				return errors.New("a node named taken is alive at 10.0.0.9")
+			}
+			return nil
+		},
+		Cluster:   func() join.Cluster { return join.Cluster{ID: "c1", CA: ca.PEM(), Settings: json.RawMessage(`{"a":1}`)} },
+		Keys:      func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil },
+		AddMember: func(_ context.Context, m join.Member) error { c.added = append(c.added, m); return c.addErr },
+		LeaderAPI: func() (netip.AddrPort, bool) { return netip.MustParseAddrPort("10.0.0.2:6443"), true },
+		Logger:    quiet(),
+		Now:       time.Now,
+	})
+	server := httptest.NewUnstartedServer(handler)
+	server.TLS = &tls.Config{
+		Certificates: []tls.Certificate{*certificate(t, ca, pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Server, Names: []string{"10.0.0.1"}})},
+		ClientAuth:   tls.RequestClientCert,
+	}
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	c.address = server.URL
+	return c
+}
+
+func (c *cluster) client(t *testing.T, identity *tls.Certificate) *join.Client {
+	t.Helper()
+	client, err := join.NewClient(c.address, c.ca, identity, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func (c *cluster) request() join.Request {
+	return join.Request{Token: c.token.String(), Name: "n1", Address: "10.0.0.5", Clock: time.Now()}
+}
+
+func TestServerJoins(t *testing.T) {
+	c := newCluster(t)
+	ca, err := join.FetchCA(t.Context(), c.address, c.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ca.Digest() != c.ca.Digest() {
+		t.Fatal("fetched another CA")
+	}
+	grant, err := c.client(t, nil).Server(t.Context(), c.request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(grant.Keys["ca.key"]) != "secret" || grant.Cluster.ID != "c1" || len(c.uses) != 1 || c.uses[0] != token.Server {
+		t.Fatalf("grant %+v, uses %v", grant, c.uses)
+	}
+
+	peer := certificate(t, c.ca, pki.Request{CommonName: "n1", Organization: []string{join.ServersOrganization}, Usage: pki.Client})
+	if err := c.client(t, peer).Member(t.Context(), join.Member{ID: "id1", Name: "n1", Address: "10.0.0.5:6444"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.added) != 1 || c.added[0].ID != "id1" {
+		t.Fatalf("added %+v", c.added)
+	}
+}
+
+func TestFetchCARefusesAnotherCluster(t *testing.T) {
+	c, other := newCluster(t), newCluster(t)
+	if _, err := join.FetchCA(t.Context(), c.address, other.token); err == nil || !strings.Contains(err.Error(), "another cluster") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// A machine that holds a node's certificate must not pass for a server.
+func TestClientBelievesOnlyServers(t *testing.T) {
+	c := newCluster(t)
+	node := httptest.NewUnstartedServer(http.NotFoundHandler())
+	node.TLS = &tls.Config{Certificates: []tls.Certificate{*certificate(t, c.ca, join.NodeServing("n9", netip.MustParseAddr("127.0.0.1")))}}
+	node.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	node.StartTLS()
+	defer node.Close()
+	c.address = node.URL
+	if _, err := c.client(t, nil).Server(t.Context(), c.request()); err == nil || !strings.Contains(err.Error(), "no server") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for name, bad := range map[string]struct {
+		change func(*cluster, *join.Request)
+		status int
+		want   string
+	}{
+		"no token": {func(_ *cluster, r *join.Request) { r.Token = "" }, 400, "join token"},
+		"unknown token": {func(c *cluster, r *join.Request) {
+			r.Token = pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: "0000000000000000"}.String()
+		}, 403, "not known"},
+		"expired token":  {func(c *cluster, _ *join.Request) { c.useErr = token.ErrExpired }, 403, "expired"},
+		"used-up token":  {func(c *cluster, _ *join.Request) { c.useErr = token.ErrUsedUp }, 403, "used up"},
+		"bad name":       {func(_ *cluster, r *join.Request) { r.Name = "Not A Name" }, 400, "node name"},
+		"bad address":    {func(_ *cluster, r *join.Request) { r.Address = "0.0.0.0" }, 400, "address"},
+		"name taken":     {func(_ *cluster, r *join.Request) { r.Name = "taken" }, 409, "alive at"},
+		"clock ahead":    {func(_ *cluster, r *join.Request) { r.Clock = r.Clock.Add(10 * time.Minute) }, 409, "clock"},
+		"clock behind":   {func(_ *cluster, r *join.Request) { r.Clock = r.Clock.Add(-10 * time.Minute) }, 409, "clock"},
+		"no quorum here": {func(c *cluster, _ *join.Request) { c.useErr = errors.New("store is unavailable") }, 500, "unavailable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			r := c.request()
+			bad.change(c, &r)
+			_, err := c.client(t, nil).Server(t.Context(), r)
+			var refused *join.RefusedError
+			if !errors.As(err, &refused) || refused.Status != bad.status || !strings.Contains(refused.Reason, bad.want) {
+				t.Fatalf("got %v; want status %d and %q", err, bad.status, bad.want)
+			}
+			if bad.status == 409 && len(c.uses) != 0 {
+				t.Fatal("a refusal that has nothing to do with the token cost one of its uses")
+			}
+		})
+	}
+}
+
+func TestMemberNeedsThePeerCertificate(t *testing.T) {
+	c := newCluster(t)
+	m := join.Member{ID: "id1", Name: "n1", Address: "10.0.0.5:6444"}
+	for name, identity := range map[string]*tls.Certificate{
+		"none":           nil,
+		"a node's":       certificate(t, c.ca, join.NodeClient("n1")),
+		"another server": certificate(t, c.ca, pki.Request{CommonName: "n2", Organization: []string{join.ServersOrganization}, Usage: pki.Client}),
+	} {
+		if err := c.client(t, identity).Member(t.Context(), m); err == nil {
+			t.Errorf("%s certificate: was added", name)
+		}
+	}
+	if len(c.added) != 0 {
+		t.Fatalf("added %+v", c.added)
+	}
+	c.addErr = join.ErrNotLeader
+	peer := certificate(t, c.ca, pki.Request{CommonName: "n1", Organization: []string{join.ServersOrganization}, Usage: pki.Client})
+	var refused *join.RefusedError
+	if err := c.client(t, peer).Member(t.Context(), m); !errors.As(err, &refused) || refused.Leader != "10.0.0.2:6443" || !refused.Temporary() {
+		t.Fatalf("got %v; want to be sent to the leader", err)
+	}
+}
+
+func TestAgentJoinsAndRenews(t *testing.T) {
+	c := newCluster(t)
+	k, err := pki.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := pki.SigningRequest(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gossip, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := c.request()
+	r.CSR, r.GossipKey = csr, gossip
+	grant, err := c.client(t, nil).Agent(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cred, err := c.ca.VerifyCredential(grant.Certificates.Credential, time.Now()); err != nil || cred.Name != "n1" || cred.Role != "agent" {
+		t.Fatalf("credential %+v, %v", cred, err)
+	}
+	keyPEM, err := pki.MarshalKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := tls.X509KeyPair(grant.Certificates.Client, keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renewed, err := c.client(t, &own).Renew(t.Context(), join.Renewal{CSR: csr, GossipKey: gossip, Address: "10.0.0.5"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tls.X509KeyPair(renewed.Serving, keyPEM); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.client(t, nil).Renew(t.Context(), join.Renewal{CSR: csr, GossipKey: gossip, Address: "10.0.0.5"}); err == nil {
+		t.Fatal("renewed without a certificate")
+	}
+}

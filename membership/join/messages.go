@@ -1,0 +1,84 @@
+package join
+
+import (
+	"encoding/json"
+	"net/netip"
+	"time"
+)
+
+// Prefix of all paths that the Handler serves.
+const Prefix = "/barque/join/v1/"
+
+// ServersOrganization is the organization in the certificates that servers show each other.
+const ServersOrganization = "barque:servers"
+
+// Request is what a joining machine sends.
+type Request struct {
+	Token   string    `json:"token"`
+	Name    string    `json:"name"`
+	Address string    `json:"address"` // IP address that the other nodes reach it at
+	Version string    `json:"version"`
+	Clock   time.Time `json:"clock"`
+	// CSR and GossipKey are an agent's: the signing request of its key and its Ed25519 public key.
+	CSR       []byte `json:"csr,omitempty"`
+	GossipKey []byte `json:"gossipKey,omitempty"`
+}
+
+// Server is one control-plane node.
+type Server struct {
+	Name   string         `json:"name"`
+	API    netip.AddrPort `json:"api"`
+	Peer   netip.AddrPort `json:"peer"`
+	Gossip netip.AddrPort `json:"gossip"`
+}
+
+// Cluster is what every node knows of the cluster it belongs to.
+type Cluster struct {
+	ID         string   `json:"id"`
+	CA         []byte   `json:"ca"`         // PEM
+	GossipKeys [][]byte `json:"gossipKeys"` // the first one is used for sending
+	Servers    []Server `json:"servers"`
+	// Settings are the cluster-wide settings (address ranges, DNS domain); cmd owns their meaning.
+	Settings json.RawMessage `json:"settings"`
+}
+
+// ServerGrant is the answer to a server.
+type ServerGrant struct {
+	Cluster Cluster `json:"cluster"`
+	// Keys are the cluster's secret keys by file name, PEM, as every server has them.
+	Keys map[string][]byte `json:"keys"`
+}
+
+// AgentGrant is the answer to an agent.
+type AgentGrant struct {
+	Cluster      Cluster      `json:"cluster"`
+	Certificates Certificates `json:"certificates"`
+}
+
+// Certificates are an agent's, all for the key of its signing request but for the credential.
+type Certificates struct {
+	Client     []byte `json:"client"`     // PEM; system:node:<name>
+	Serving    []byte `json:"serving"`    // PEM; the kubelet's server
+	Credential []byte `json:"credential"` // gossip
+}
+
+// Member asks to be added to the consensus group.
+type Member struct {
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Address string `json:"address"` // host:port of its peer port
+}
+
+// Renewal asks for new certificates for the name in the certificate that the request is made with.
+type Renewal struct {
+	CSR       []byte `json:"csr"`
+	GossipKey []byte `json:"gossipKey"`
+	Address   string `json:"address"`
+}
+
+// failure is the body of an answer that is not 200.
+type failure struct {
+	Error string `json:"error"`
+	// Leader is the API address of the server to ask instead, with status 421.
+	Leader string `json:"leader,omitempty"`
+}

@@ -1,0 +1,182 @@
+// Package token keeps join tokens as bootstrap-token Secrets in kube-system, where Kubernetes'
+// own tools find them too
+// (https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/).
+//
+// A token is for one role, ends at a time, and may be limited in its uses. A use is counted by a
+// compare-and-set update, so two machines cannot share a last one, whichever servers they ask.
+package token
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/barque/barque/pki"
+)
+
+// Roles a token can be for.
+const (
+	Server = "server"
+	Agent  = "agent"
+)
+
+const (
+	namespace    = metav1.NamespaceSystem
+	namePrefix   = "bootstrap-token-"
+	keyID        = "token-id"
+	keySecret    = "token-secret"
+	keyExpires   = "expiration"
+	keyRole      = "barque-role"
+	keyUses      = "barque-uses-left"
+	keyDescribed = "description"
+)
+
+var (
+	// ErrUnknown is returned when no such token exists, or its secret is another one.
+	ErrUnknown = errors.New("the join token is not known to this cluster; make one with `barque token create`")
+	// ErrExpired is returned when the token's time is over.
+	ErrExpired = errors.New("the join token has expired; make a new one with `barque token create`")
+	// ErrUsedUp is returned when all uses of the token are spent.
+	ErrUsedUp = errors.New("the join token is used up; make a new one with `barque token create`")
+	// ErrRole is returned when the token is for another role.
+	ErrRole = errors.New("the join token is for another role")
+)
+
+// Spec says what a new token allows.
+type Spec struct {
+	Role        string        // Server or Agent
+	TTL         time.Duration // 0: it does not end
+	Uses        int           // 0: not limited
+	Description string
+}
+
+// Info is a token without its secret.
+type Info struct {
+	ID          string    `json:"id"`
+	Role        string    `json:"role"`
+	Expires     time.Time `json:"expires,omitzero"`
+	UsesLeft    int       `json:"usesLeft,omitempty"` // meaningful if Limited
+	Limited     bool      `json:"limited"`
+	Description string    `json:"description,omitempty"`
+}
+
+// Create makes a token for the cluster whose CA has this digest.
+func Create(ctx context.Context, client kubernetes.Interface, caDigest string, spec Spec, now time.Time) (pki.Token, error) {
+	if spec.Role != Server && spec.Role != Agent {
+		return pki.Token{}, fmt.Errorf("role %q: want %q or %q", spec.Role, Server, Agent)
+	}
+	if spec.TTL < 0 || spec.Uses < 0 {
+		return pki.Token{}, errors.New("a token's time to live and uses cannot be negative")
+	}
+	t, err := pki.NewToken(caDigest)
+	if err != nil {
+		return pki.Token{}, err
+	}
+	data := map[string]string{
+		keyID: t.ID, keySecret: t.Secret, keyRole: spec.Role,
+		"usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "false",
+	}
+	if spec.TTL > 0 {
+		data[keyExpires] = now.Add(spec.TTL).UTC().Format(time.RFC3339)
+	}
+	if spec.Uses > 0 {
+		data[keyUses] = strconv.Itoa(spec.Uses)
+	}
+	if spec.Description != "" {
+		data[keyDescribed] = spec.Description
+	}
+	_, err = client.CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: namePrefix + t.ID, Namespace: namespace},
+		Type:       corev1.SecretTypeBootstrapToken,
+		StringData: data,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return pki.Token{}, fmt.Errorf("store the join token: %w", err)
+	}
+	return t, nil
+}
+
+// List returns all tokens, those that have ended included.
+func List(ctx context.Context, client kubernetes.Interface) ([]Info, error) {
+	secrets, err := client.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken)})
+	if err != nil {
+		return nil, fmt.Errorf("list join tokens: %w", err)
+	}
+	var out []Info
+	for i := range secrets.Items {
+		if s := &secrets.Items[i]; s.Type == corev1.SecretTypeBootstrapToken {
+			out = append(out, info(s))
+		}
+	}
+	slices.SortFunc(out, func(a, b Info) int { return strings.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+// Delete removes a token by its id.
+func Delete(ctx context.Context, client kubernetes.Interface, id string) error {
+	err := client.CoreV1().Secrets(namespace).Delete(ctx, namePrefix+id, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("token %q: %w", id, ErrUnknown)
+	}
+	return err
+}
+
+// Use checks that the token lets a machine join in the role, and counts the use.
+func Use(ctx context.Context, client kubernetes.Interface, t pki.Token, role string, now time.Time) error {
+	secrets := client.CoreV1().Secrets(namespace)
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		s, err := secrets.Get(ctx, namePrefix+t.ID, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return ErrUnknown
+		}
+		if err != nil {
+			return fmt.Errorf("look the join token up: %w", err)
+		}
+		if s.Type != corev1.SecretTypeBootstrapToken || subtle.ConstantTimeCompare(s.Data[keySecret], []byte(t.Secret)) != 1 {
+			return ErrUnknown
+		}
+		held := info(s)
+		switch {
+		case !held.Expires.IsZero() && now.After(held.Expires):
+			return ErrExpired
+		case held.Role != role:
+			return fmt.Errorf("%w: it is for %q, this machine joins as %q", ErrRole, held.Role, role)
+		case held.Limited && held.UsesLeft <= 0:
+			return ErrUsedUp
+		case !held.Limited:
+			return nil
+		}
+		s.Data[keyUses] = []byte(strconv.Itoa(held.UsesLeft - 1))
+		_, err = secrets.Update(ctx, s, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+func info(s *corev1.Secret) Info {
+	out := Info{ID: string(s.Data[keyID]), Role: string(s.Data[keyRole]), Description: string(s.Data[keyDescribed])}
+	if text, ok := s.Data[keyExpires]; ok {
+		at, err := time.Parse(time.RFC3339, string(text))
+		if err != nil {
+			at = time.Unix(0, 0) // what cannot be read must not last for ever
+		}
+		out.Expires = at
+	}
+	if text, ok := s.Data[keyUses]; ok {
+		out.Limited = true
+		if n, err := strconv.Atoi(string(text)); err == nil {
+			out.UsesLeft = n
+		}
+	}
+	return out
+}

@@ -1,0 +1,103 @@
+package token_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+
+	"github.com/barque/barque/membership/token"
+)
+
+var (
+	digest = strings.Repeat("ab", 32)
+	now    = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+)
+
+// newClient does for Secrets what the API server does: stringData becomes data.
+func newClient() *fake.Clientset {
+	client := fake.NewClientset()
+	client.PrependReactor("create", "secrets", func(action ktesting.Action) (bool, runtime.Object, error) {
+		s := action.(ktesting.CreateAction).GetObject().(*corev1.Secret)
+		s.Data = map[string][]byte{}
+		for k, v := range s.StringData {
+			s.Data[k] = []byte(v)
+		}
+		s.StringData = nil
+		return false, nil, nil
+	})
+	return client
+}
+
+func TestUse(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec token.Spec
+		role string
+		at   time.Time
+		uses int
+		want error // of the last use
+	}{
+		"good":        {token.Spec{Role: token.Server, TTL: time.Hour}, token.Server, now, 5, nil},
+		"for ever":    {token.Spec{Role: token.Agent}, token.Agent, now.AddDate(5, 0, 0), 1, nil},
+		"expired":     {token.Spec{Role: token.Server, TTL: time.Hour}, token.Server, now.Add(time.Hour + 2*time.Second), 1, token.ErrExpired},
+		"wrong role":  {token.Spec{Role: token.Agent}, token.Server, now, 1, token.ErrRole},
+		"last use":    {token.Spec{Role: token.Agent, Uses: 2}, token.Agent, now, 2, nil},
+		"one too far": {token.Spec{Role: token.Agent, Uses: 2}, token.Agent, now, 3, token.ErrUsedUp},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := newClient()
+			tok, err := token.Create(t.Context(), client, digest, c.spec, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range c.uses {
+				err = token.Use(t.Context(), client, tok, c.role, c.at)
+			}
+			if !errors.Is(err, c.want) {
+				t.Fatalf("use %d: %v; want %v", c.uses, err, c.want)
+			}
+		})
+	}
+}
+
+func TestUseRefusesAnotherSecret(t *testing.T) {
+	client := newClient()
+	tok, err := token.Create(t.Context(), client, digest, token.Spec{Role: token.Agent}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok.Secret = "0000000000000000"
+	if err := token.Use(t.Context(), client, tok, token.Agent, now); !errors.Is(err, token.ErrUnknown) {
+		t.Fatalf("got %v; want ErrUnknown", err)
+	}
+}
+
+func TestListAndDelete(t *testing.T) {
+	client := newClient()
+	tok, err := token.Create(t.Context(), client, digest, token.Spec{Role: token.Agent, Uses: 3, TTL: time.Hour, Description: "rack 7"}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := token.List(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := token.Info{ID: tok.ID, Role: token.Agent, Expires: now.Add(time.Hour), UsesLeft: 3, Limited: true, Description: "rack 7"}
+	if len(list) != 1 || list[0] != want {
+		t.Fatalf("List = %+v; want %+v", list, want)
+	}
+	if err := token.Delete(t.Context(), client, tok.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := token.Use(t.Context(), client, tok, token.Agent, now); !errors.Is(err, token.ErrUnknown) {
+		t.Fatalf("deleted token: %v; want ErrUnknown", err)
+	}
+	if err := token.Delete(t.Context(), client, tok.ID); !errors.Is(err, token.ErrUnknown) {
+		t.Fatalf("second delete: %v; want ErrUnknown", err)
+	}
+}
