@@ -1,0 +1,304 @@
+// Package controllertest is an in-memory API for the tests of the controllers: client-go's object
+// tracker with what controllers rely on and it lacks: comparable resourceVersions, conflicts, UIDs,
+// generated names, generations, status subresources that do not touch the spec and the other way
+// round, and graceful deletion of pods. Only tests import it.
+package controllertest
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// Cluster is the in-memory API with long-lived informers.
+type Cluster struct {
+	Client    *fake.Clientset
+	Informers informers.SharedInformerFactory
+
+	tracker clienttesting.ObjectTracker
+	version atomic.Int64
+	mu      sync.Mutex // makes read-modify-write of the tracker atomic
+	t       testing.TB
+}
+
+// New makes a cluster that holds objects. Its informers are started by Start.
+func New(t testing.TB, objects ...kruntime.Object) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, tracker: clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())}
+	c.version.Store(1000)
+	c.Client = &fake.Clientset{}
+	c.Client.AddReactor("*", "*", clienttesting.ObjectReaction(c.tracker))
+	c.Client.AddWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		var opts metav1.ListOptions
+		if w, ok := action.(clienttesting.WatchActionImpl); ok {
+			opts = w.ListOptions
+		}
+		w, err := c.tracker.Watch(action.GetResource(), action.GetNamespace(), opts)
+		return true, w, err
+	})
+	c.Client.PrependReactor("create", "*", c.create)
+	c.Client.PrependReactor("update", "*", c.update)
+	c.Client.PrependReactor("patch", "*", c.patch)
+	c.Client.PrependReactor("delete", "*", c.delete)
+	for _, obj := range objects {
+		c.Add(obj)
+	}
+	c.Informers = informers.NewSharedInformerFactory(c.Client, 0)
+	return c
+}
+
+// Add puts an object into the cluster as it is, with a UID and a resourceVersion.
+func (c *Cluster) Add(obj kruntime.Object) {
+	c.t.Helper()
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.born(m)
+	if err := c.tracker.Add(obj); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *Cluster) born(m metav1.Object) {
+	if m.GetName() == "" && m.GetGenerateName() != "" {
+		m.SetName(m.GetGenerateName() + strconv.FormatInt(c.version.Load(), 36))
+	}
+	if m.GetUID() == "" {
+		m.SetUID(types.UID(fmt.Sprintf("uid-%d", c.version.Load())))
+	}
+	if m.GetGeneration() == 0 {
+		m.SetGeneration(1)
+	}
+	c.stamp(m)
+}
+
+func (c *Cluster) stamp(m metav1.Object) {
+	m.SetResourceVersion(strconv.FormatInt(c.version.Add(1), 10))
+}
+
+func (c *Cluster) create(action clienttesting.Action) (bool, kruntime.Object, error) {
+	a, ok := action.(clienttesting.CreateActionImpl)
+	if !ok || a.GetSubresource() != "" {
+		return false, nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	obj := a.GetObject().DeepCopyObject()
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return true, nil, err
+	}
+	m.SetResourceVersion("")
+	c.born(m)
+	if born := m.GetCreationTimestamp(); born.IsZero() {
+		m.SetCreationTimestamp(metav1.Now())
+	}
+	if m.GetNamespace() == "" {
+		m.SetNamespace(a.GetNamespace())
+	}
+	if err := c.tracker.Create(a.GetResource(), obj, a.GetNamespace()); err != nil {
+		return true, nil, err
+	}
+	return true, obj, nil
+}
+
+func (c *Cluster) update(action clienttesting.Action) (bool, kruntime.Object, error) {
+	a, ok := action.(clienttesting.UpdateActionImpl)
+	if !ok || (a.GetSubresource() != "" && a.GetSubresource() != "status") {
+		return false, nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.write(a.GetResource(), a.GetNamespace(), a.GetSubresource(), a.GetObject().DeepCopyObject())
+}
+
+// write replaces one object by rules: a conflict on another resourceVersion, status and the rest
+// kept apart, no event when nothing changes. c.mu is held.
+func (c *Cluster) write(gvr schema.GroupVersionResource, namespace, subresource string, obj kruntime.Object) (bool, kruntime.Object, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return true, nil, err
+	}
+	was, err := c.tracker.Get(gvr, namespace, m.GetName())
+	if err != nil {
+		return true, nil, err
+	}
+	wasMeta, err := meta.Accessor(was)
+	if err != nil {
+		return true, nil, err
+	}
+	if rv := m.GetResourceVersion(); rv != "" && rv != wasMeta.GetResourceVersion() {
+		return true, nil, apierrors.NewConflict(gvr.GroupResource(), m.GetName(), fmt.Errorf("it is at %s, not %s", wasMeta.GetResourceVersion(), rv))
+	}
+	m.SetResourceVersion(wasMeta.GetResourceVersion())
+	if subresource == "status" {
+		next := was.DeepCopyObject()
+		copyField(next, obj, "Status")
+		obj = next
+		m, _ = meta.Accessor(obj)
+	} else {
+		copyField(obj, was, "Status")
+		if differs(obj, was, "Spec") {
+			m.SetGeneration(wasMeta.GetGeneration() + 1)
+		}
+	}
+	if equality.Semantic.DeepEqual(was, obj) {
+		return true, was, nil
+	}
+	c.stamp(m)
+	if m.GetDeletionTimestamp() != nil && len(m.GetFinalizers()) == 0 && len(wasMeta.GetFinalizers()) > 0 {
+		return true, obj, c.tracker.Delete(gvr, namespace, m.GetName())
+	}
+	return true, obj, c.tracker.Update(gvr, obj, namespace)
+}
+
+func copyField(to, from kruntime.Object, field string) {
+	t, f := reflect.ValueOf(to).Elem().FieldByName(field), reflect.ValueOf(from).Elem().FieldByName(field)
+	if t.IsValid() && f.IsValid() {
+		t.Set(f)
+	}
+}
+
+func differs(a, b kruntime.Object, field string) bool {
+	x, y := reflect.ValueOf(a).Elem().FieldByName(field), reflect.ValueOf(b).Elem().FieldByName(field)
+	return x.IsValid() && y.IsValid() && !equality.Semantic.DeepEqual(x.Interface(), y.Interface())
+}
+
+// patch lets the tracker's own reaction compute the result on a scratch copy and writes that by
+// the rules.
+func (c *Cluster) patch(action clienttesting.Action) (bool, kruntime.Object, error) {
+	a, ok := action.(clienttesting.PatchActionImpl)
+	if !ok || (a.GetSubresource() != "" && a.GetSubresource() != "status") {
+		return false, nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was, err := c.tracker.Get(a.GetResource(), a.GetNamespace(), a.GetName())
+	if err != nil {
+		return true, nil, err
+	}
+	scratch := clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())
+	if err := scratch.Create(a.GetResource(), was, a.GetNamespace()); err != nil {
+		return true, nil, err
+	}
+	_, obj, err := clienttesting.ObjectReaction(scratch)(a)
+	if err != nil {
+		return true, nil, err
+	}
+	before, err := meta.Accessor(was)
+	if err != nil {
+		return true, nil, err
+	}
+	after, err := meta.Accessor(obj)
+	if err != nil {
+		return true, nil, err
+	}
+	if before.GetUID() != after.GetUID() {
+		return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), a.GetName(), fmt.Errorf("it has another UID"))
+	}
+	return c.write(a.GetResource(), a.GetNamespace(), a.GetSubresource(), obj)
+}
+
+func (c *Cluster) delete(action clienttesting.Action) (bool, kruntime.Object, error) {
+	a, ok := action.(clienttesting.DeleteActionImpl)
+	if !ok {
+		return false, nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	gvr := a.GetResource()
+	obj, err := c.tracker.Get(gvr, a.GetNamespace(), a.GetName())
+	if err != nil {
+		return true, nil, err
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return true, nil, err
+	}
+	if p := a.DeleteOptions.Preconditions; p != nil {
+		if (p.UID != nil && *p.UID != m.GetUID()) || (p.ResourceVersion != nil && *p.ResourceVersion != m.GetResourceVersion()) {
+			return true, nil, apierrors.NewConflict(gvr.GroupResource(), a.GetName(), fmt.Errorf("precondition failed"))
+		}
+	}
+	force := a.DeleteOptions.GracePeriodSeconds != nil && *a.DeleteOptions.GracePeriodSeconds == 0
+	if len(m.GetFinalizers()) > 0 || (gvr.Resource == "pods" && onNode(obj) && !force) {
+		if m.GetDeletionTimestamp() != nil {
+			return true, nil, nil
+		}
+		now := metav1.Now()
+		m.SetDeletionTimestamp(&now)
+		c.stamp(m)
+		return true, nil, c.tracker.Update(gvr, obj, a.GetNamespace())
+	}
+	// The event of a deletion carries its own, newer resourceVersion.
+	c.stamp(m)
+	if err := c.tracker.Update(gvr, obj, a.GetNamespace()); err != nil {
+		return true, nil, err
+	}
+	return true, nil, c.tracker.Delete(gvr, a.GetNamespace(), a.GetName())
+}
+
+func onNode(obj kruntime.Object) bool {
+	spec := reflect.ValueOf(obj).Elem().FieldByName("Spec")
+	return spec.IsValid() && spec.FieldByName("NodeName").String() != ""
+}
+
+// Start starts the informers, waits until they are warm, and runs a routine until the test ends or
+// the returned function is called, which waits for it.
+func (c *Cluster) Start(run func(ctx context.Context, client kubernetes.Interface) error) (stop func()) {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	informing, cancelInformers := context.WithCancel(context.Background())
+	c.Informers.StartWithContext(informing)
+	c.Informers.WaitForCacheSync(informing.Done())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx, c.Client) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			c.t.Errorf("the routine failed: %v", err)
+		}
+	})
+	c.t.Cleanup(func() {
+		stop()
+		cancelInformers()
+		c.Informers.Shutdown()
+	})
+	return stop
+}
+
+// Eventually waits up to ten seconds for a condition.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(10 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}

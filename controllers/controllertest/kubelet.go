@@ -1,0 +1,64 @@
+package controllertest
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// RunPods plays scheduler and kubelet on one node until the test ends: pods get the node, run and
+// become ready if ready says so, and are gone once their deletion was asked for. Call it before
+// Start.
+func (c *Cluster) RunPods(node string, ready func(*corev1.Pod) bool) {
+	c.t.Helper()
+	queue := make(chan *corev1.Pod, 10000)
+	add := func(obj any) {
+		if pod, ok := obj.(*corev1.Pod); ok {
+			queue <- pod
+		}
+	}
+	_, err := c.Informers.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: add, UpdateFunc: func(_, now any) { add(now) },
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case pod := <-queue:
+				c.step(ctx, pod, node, ready)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	c.t.Cleanup(func() { cancel(); wg.Wait() })
+}
+
+func (c *Cluster) step(ctx context.Context, pod *corev1.Pod, node string, ready func(*corev1.Pod) bool) {
+	pods := c.Client.CoreV1().Pods(pod.Namespace)
+	zero := int64(0)
+	switch {
+	case pod.DeletionTimestamp != nil:
+		_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
+	case pod.Spec.NodeName == "":
+		pod = pod.DeepCopy()
+		pod.Spec.NodeName = node
+		_, _ = pods.Update(ctx, pod, metav1.UpdateOptions{})
+	case pod.Status.Phase == "":
+		pod = pod.DeepCopy()
+		pod.Status.Phase = corev1.PodRunning
+		status := corev1.ConditionFalse
+		if ready(pod) {
+			status = corev1.ConditionTrue
+		}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.Now()}}
+		_, _ = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	}
+}
