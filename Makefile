@@ -33,10 +33,10 @@ MKBUNDLE   := bin/mkbundle
 
 RUNC_PKG       := github.com/opencontainers/runc
 SHIM_PKG       := github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
-BRIDGE_PKG     := github.com/containernetworking/plugins/plugins/main/bridge
+PTP_PKG        := github.com/containernetworking/plugins/plugins/main/ptp
 HOST_LOCAL_PKG := github.com/containernetworking/plugins/plugins/ipam/host-local
 
-COMPONENTS := runc containerd-shim-runc-v2 bridge host-local pause.tar hello.tar
+COMPONENTS := runc containerd-shim-runc-v2 ptp host-local pause.tar hello.tar
 STAGED     := $(COMPONENTS:%=$(STAGE)/%)
 
 STATIC_GO_BUILD = $(GO) build -trimpath -ldflags "-s -w" -o $@
@@ -54,7 +54,7 @@ $(MKBUNDLE): $(wildcard kubelet/bundle/mkbundle/*.go kubelet/bundle/format/*.go)
 # A component is rebuilt when its module's version moves: go.mod is its only input. Go's own
 # cache makes a rebuild for any other change of go.mod a matter of a second.
 $(STAGE)/containerd-shim-runc-v2: go.mod ; $(STATIC_GO_BUILD) $(SHIM_PKG)
-$(STAGE)/bridge:                  go.mod ; $(STATIC_GO_BUILD) $(BRIDGE_PKG)
+$(STAGE)/ptp:                     go.mod ; $(STATIC_GO_BUILD) $(PTP_PKG)
 $(STAGE)/host-local:              go.mod ; $(STATIC_GO_BUILD) $(HOST_LOCAL_PKG)
 
 # runc enters namespaces in C, so it needs gcc. With libseccomp's headers and static library

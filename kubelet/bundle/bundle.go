@@ -35,7 +35,7 @@ import (
 const (
 	Runc      = "runc"
 	Shim      = "containerd-shim-runc-v2"
-	Bridge    = "bridge"
+	PTP       = "ptp"
 	HostLocal = "host-local"
 
 	pauseTar = "pause.tar"
@@ -88,7 +88,7 @@ func open(files fs.FS) (*Bundle, error) {
 	if err := json.Unmarshal(content, &b.index); err != nil {
 		return nil, fmt.Errorf("node components: %s: %w", format.IndexFile, err)
 	}
-	for _, name := range []string{Runc, Shim, Bridge, HostLocal, pauseTar, helloTar} {
+	for _, name := range []string{Runc, Shim, PTP, HostLocal, pauseTar, helloTar} {
 		if _, err := b.component(name); err != nil {
 			return nil, err
 		}

@@ -46,7 +46,7 @@ func packed(t *testing.T, contents map[string]string) fstest.MapFS {
 
 func contents() map[string]string {
 	all := map[string]string{}
-	for _, name := range []string{Runc, Shim, Bridge, HostLocal, pauseTar, helloTar} {
+	for _, name := range []string{Runc, Shim, PTP, HostLocal, pauseTar, helloTar} {
 		all[name] = "content of " + name
 	}
 	return all

@@ -252,7 +252,7 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 
 func writeCNI(t *testing.T, dir string) {
 	t.Helper()
-	conf := `{"cniVersion":"1.0.0","name":"test","plugins":[{"type":"bridge","bridge":"cni0","isGateway":true,
+	conf := `{"cniVersion":"1.0.0","name":"test","plugins":[{"type":"ptp",
 		"ipam":{"type":"host-local","dataDir":"` + dir + `/ipam","ranges":[[{"subnet":"10.42.9.0/24"}]]}}]}`
 	if err := os.WriteFile(filepath.Join(dir, "10-test.conflist"), []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
