@@ -1,0 +1,254 @@
+package podtemplate
+
+import (
+	"math"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/barque/barque/apiserver/groups/validation"
+)
+
+// Validate checks a template at a path.
+func Validate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
+	errs := validation.TemplateMeta(&t.ObjectMeta, at.Child("metadata"))
+	errs = append(errs, ValidateSpec(&t.Spec, at.Child("spec"))...)
+	if len(t.Spec.EphemeralContainers) > 0 {
+		errs = append(errs, field.Forbidden(at.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template"))
+	}
+	return errs
+}
+
+// ValidateForever checks a template at a path for workloads that replace pods that end: their
+// pods always restart and have no deadline.
+func ValidateForever(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
+	errs := Validate(t, at)
+	if p := t.Spec.RestartPolicy; p == corev1.RestartPolicyOnFailure || p == corev1.RestartPolicyNever {
+		errs = append(errs, field.NotSupported(at.Child("spec", "restartPolicy"), p, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+	}
+	if t.Spec.ActiveDeadlineSeconds != nil {
+		errs = append(errs, field.Forbidden(at.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicaSet is not Supported"))
+	}
+	return errs
+}
+
+// checker checks the parts of one pod spec against each other.
+type checker struct {
+	spec    *corev1.PodSpec
+	volumes map[string]*corev1.Volume
+	claims  map[string]bool
+}
+
+// ValidateSpec checks a pod spec at a path.
+func ValidateSpec(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	c := &checker{spec: spec, volumes: map[string]*corev1.Volume{}, claims: map[string]bool{}}
+
+	errs := c.validateVolumes(at.Child("volumes"))
+	errs = append(errs, c.validateClaims(at.Child("resourceClaims"))...)
+	errs = append(errs, c.validateContainers(at)...)
+	errs = append(errs, c.validateLifetime(at)...)
+	errs = append(errs, c.validatePlacement(at)...)
+	errs = append(errs, c.validateNames(at)...)
+	errs = append(errs, validateDNS(spec, at)...)
+	errs = append(errs, validateHostAliases(spec.HostAliases, at.Child("hostAliases"))...)
+	errs = append(errs, validatePodSecurity(spec, at)...)
+	errs = append(errs, validateGates(spec, at)...)
+	errs = append(errs, c.validatePodResources(at)...)
+	return append(errs, unsupported(spec, at)...)
+}
+
+func (c *checker) validateLifetime(at *field.Path) field.ErrorList {
+	spec := c.spec
+	errs := validation.Enum(spec.RestartPolicy, at.Child("restartPolicy"),
+		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+	if spec.TerminationGracePeriodSeconds == nil {
+		errs = append(errs, field.Required(at.Child("terminationGracePeriodSeconds"), ""))
+	} else {
+		errs = append(errs, validation.NonNegative(*spec.TerminationGracePeriodSeconds, at.Child("terminationGracePeriodSeconds"))...)
+	}
+	if d := spec.ActiveDeadlineSeconds; d != nil && (*d < 1 || *d > math.MaxInt32) {
+		errs = append(errs, field.Invalid(at.Child("activeDeadlineSeconds"), *d, utilvalidation.InclusiveRangeError(1, math.MaxInt32)))
+	}
+	errs = append(errs, validation.OptionalEnum(spec.PreemptionPolicy, at.Child("preemptionPolicy"),
+		corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+	return errs
+}
+
+// validateNames checks the fields that name the pod or something else.
+func (c *checker) validateNames(at *field.Path) field.ErrorList {
+	spec := c.spec
+	var errs field.ErrorList
+	optional := func(value, name string, check func(string) []string) {
+		if value != "" {
+			errs = append(errs, validation.Check(value, at.Child(name), check)...)
+		}
+	}
+	optional(spec.ServiceAccountName, "serviceAccountName", utilvalidation.IsDNS1123Subdomain)
+	optional(spec.NodeName, "nodeName", utilvalidation.IsDNS1123Subdomain)
+	optional(spec.Hostname, "hostname", utilvalidation.IsDNS1123Label)
+	optional(spec.Subdomain, "subdomain", utilvalidation.IsDNS1123Label)
+	optional(spec.PriorityClassName, "priorityClassName", utilvalidation.IsDNS1123Subdomain)
+	optional(ptr.Deref(spec.RuntimeClassName, ""), "runtimeClassName", utilvalidation.IsDNS1123Subdomain)
+	if spec.SchedulerName == "" {
+		errs = append(errs, field.Required(at.Child("schedulerName"), ""))
+	} else {
+		optional(spec.SchedulerName, "schedulerName", utilvalidation.IsDNS1123Subdomain)
+	}
+	if name := spec.HostnameOverride; name != nil {
+		errs = append(errs, validateHostnameOverride(spec, *name, at.Child("hostnameOverride"))...)
+	}
+	return errs
+}
+
+func validateHostnameOverride(spec *corev1.PodSpec, name string, at *field.Path) field.ErrorList {
+	const longestHostname = 64
+	errs := validation.DNSSubdomain(name, at)
+	if len(name) > longestHostname {
+		errs = append(errs, field.TooLong(at, name, longestHostname))
+	}
+	if spec.HostNetwork {
+		errs = append(errs, field.Forbidden(at, "may not be specified when hostNetwork is true"))
+	}
+	if ptr.Deref(spec.SetHostnameAsFQDN, false) {
+		errs = append(errs, field.Forbidden(at, "may not be specified when setHostnameAsFQDN is true"))
+	}
+	return errs
+}
+
+func validateDNS(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	const (
+		mostNameservers = 3
+		mostSearches    = 32
+		longestSearches = 2048
+	)
+	errs := validation.Enum(spec.DNSPolicy, at.Child("dnsPolicy"),
+		corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
+	config, at := spec.DNSConfig, at.Child("dnsConfig")
+	if spec.DNSPolicy == corev1.DNSNone {
+		if config == nil {
+			return append(errs, field.Required(at, "must provide `dnsConfig` when `dnsPolicy` is None"))
+		}
+		if len(config.Nameservers) == 0 {
+			errs = append(errs, field.Required(at.Child("nameservers"), "must provide at least one DNS nameserver when `dnsPolicy` is None"))
+		}
+	}
+	if config == nil {
+		return errs
+	}
+	if n := len(config.Nameservers); n > mostNameservers {
+		errs = append(errs, field.TooMany(at.Child("nameservers"), n, mostNameservers))
+	}
+	for i, ns := range config.Nameservers {
+		errs = append(errs, validation.IP(ns, at.Child("nameservers").Index(i))...)
+	}
+	if n := len(config.Searches); n > mostSearches {
+		errs = append(errs, field.TooMany(at.Child("searches"), n, mostSearches))
+	}
+	if joined := strings.Join(config.Searches, " "); len(joined) > longestSearches {
+		errs = append(errs, field.TooLong(at.Child("searches"), joined, longestSearches))
+	}
+	for i, search := range config.Searches {
+		if search == "." {
+			continue
+		}
+		errs = append(errs, validation.Check(strings.TrimSuffix(search, "."), at.Child("searches").Index(i), utilvalidation.IsDNS1123SubdomainWithUnderscore)...)
+	}
+	for i, option := range config.Options {
+		if option.Name == "" {
+			errs = append(errs, field.Required(at.Child("options").Index(i).Child("name"), ""))
+		}
+	}
+	return errs
+}
+
+func validateHostAliases(aliases []corev1.HostAlias, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, alias := range aliases {
+		errs = append(errs, validation.IP(alias.IP, at.Index(i).Child("ip"))...)
+		for j, name := range alias.Hostnames {
+			errs = append(errs, validation.Check(name, at.Index(i).Child("hostnames").Index(j), utilvalidation.IsDNS1123Subdomain)...)
+		}
+	}
+	return errs
+}
+
+func validateGates(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, gate := range spec.ReadinessGates {
+		errs = append(errs, validation.Check(string(gate.ConditionType), at.Child("readinessGates").Index(i).Child("conditionType"), utilvalidation.IsQualifiedName)...)
+	}
+	seen := map[string]bool{}
+	for i, gate := range spec.SchedulingGates {
+		at := at.Child("schedulingGates").Index(i)
+		errs = append(errs, validation.QualifiedName(gate.Name, at.Child("name"))...)
+		if seen[gate.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), gate.Name))
+		}
+		seen[gate.Name] = true
+	}
+	return errs
+}
+
+func (c *checker) validateClaims(at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, claim := range c.spec.ResourceClaims {
+		at := at.Index(i)
+		errs = append(errs, validation.DNSLabel(claim.Name, at.Child("name"))...)
+		if c.claims[claim.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), claim.Name))
+		}
+		c.claims[claim.Name] = true
+		direct, template := claim.ResourceClaimName, claim.ResourceClaimTemplateName
+		switch {
+		case direct != nil && template != nil:
+			errs = append(errs, field.Invalid(at, claim.Name, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
+		case direct == nil && template == nil:
+			errs = append(errs, field.Invalid(at, claim.Name, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
+		case direct != nil:
+			errs = append(errs, validation.DNSSubdomain(*direct, at.Child("resourceClaimName"))...)
+		default:
+			errs = append(errs, validation.DNSSubdomain(*template, at.Child("resourceClaimTemplateName"))...)
+		}
+	}
+	return errs
+}
+
+// validatePodResources checks the resources that the pod as a whole asks for.
+func (c *checker) validatePodResources(at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range validation.SortedResources(c.spec.Overhead) {
+		key := at.Child("overhead").Key(string(name))
+		errs = append(errs, validation.ContainerResourceName(name, key)...)
+		errs = append(errs, validation.Quantity(name, c.spec.Overhead[name], key)...)
+	}
+	if c.spec.Resources == nil {
+		return errs
+	}
+	at = at.Child("resources")
+	if len(c.spec.Resources.Claims) > 0 {
+		errs = append(errs, field.Forbidden(at.Child("claims"), "claims may not be set for resources at the level of the pod"))
+	}
+	for list, resources := range map[string]corev1.ResourceList{"limits": c.spec.Resources.Limits, "requests": c.spec.Resources.Requests} {
+		for _, name := range validation.SortedResources(resources) {
+			if name != corev1.ResourceCPU && name != corev1.ResourceMemory && !validation.IsHugePages(name) {
+				errs = append(errs, field.NotSupported(at.Child(list).Key(string(name)), name, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, "hugepages-*"}))
+			}
+		}
+	}
+	return append(errs, validation.ResourceRequirements(c.spec.Resources, nil, at)...)
+}
+
+// unsupported refuses the features that this server does not offer.
+func unsupported(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if spec.SchedulingGroup != nil {
+		errs = append(errs, field.Forbidden(at.Child("schedulingGroup"), "scheduling groups are not supported by this server"))
+	}
+	if len(spec.EvictionResponders) > 0 {
+		errs = append(errs, field.Forbidden(at.Child("evictionResponders"), "eviction responders are not supported by this server"))
+	}
+	return errs
+}

@@ -1,0 +1,201 @@
+package podtemplate
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/barque/barque/apiserver/groups/validation"
+)
+
+// validateContainers checks all containers of the spec, and that their names differ.
+func (c *checker) validateContainers(at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := map[string]bool{}
+	unique := func(name string, at *field.Path) {
+		if name != "" && names[name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), name))
+		}
+		names[name] = true
+	}
+	if len(c.spec.Containers) == 0 {
+		errs = append(errs, field.Required(at.Child("containers"), ""))
+	}
+	ports := map[string]bool{}
+	for i := range c.spec.Containers {
+		container, at := &c.spec.Containers[i], at.Child("containers").Index(i)
+		errs = append(errs, c.validateContainer(container, at)...)
+		errs = append(errs, c.validateProbes(container, at)...)
+		errs = append(errs, c.validateLifecycle(container, at)...)
+		errs = append(errs, hostPortConflicts(container, ports, at.Child("ports"))...)
+		if container.RestartPolicy != nil {
+			errs = append(errs, field.Forbidden(at.Child("restartPolicy"), "may not be set for non-init containers"))
+		}
+		unique(container.Name, at)
+	}
+	for i := range c.spec.InitContainers {
+		container, at := &c.spec.InitContainers[i], at.Child("initContainers").Index(i)
+		errs = append(errs, c.validateInitContainer(container, at)...)
+		unique(container.Name, at)
+	}
+	for i := range c.spec.EphemeralContainers {
+		container, at := &c.spec.EphemeralContainers[i], at.Child("ephemeralContainers").Index(i)
+		errs = append(errs, c.validateEphemeralContainer(container, at)...)
+		unique(container.Name, at)
+	}
+	return errs
+}
+
+// validateInitContainer checks a container that runs to its end before the others start, or, with
+// restartPolicy Always, beside them.
+func (c *checker) validateInitContainer(container *corev1.Container, at *field.Path) field.ErrorList {
+	errs := c.validateContainer(container, at)
+	if container.RestartPolicy != nil {
+		errs = append(errs, validation.Enum(*container.RestartPolicy, at.Child("restartPolicy"), corev1.ContainerRestartPolicyAlways)...)
+	}
+	errs = append(errs, hostPortConflicts(container, map[string]bool{}, at.Child("ports"))...)
+	if container.RestartPolicy != nil && *container.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		errs = append(errs, c.validateProbes(container, at)...)
+		return append(errs, c.validateLifecycle(container, at)...)
+	}
+	const only = "may not be set for init containers without restartPolicy=Always"
+	for name, probe := range map[string]*corev1.Probe{"livenessProbe": container.LivenessProbe, "readinessProbe": container.ReadinessProbe, "startupProbe": container.StartupProbe} {
+		if probe != nil {
+			errs = append(errs, field.Forbidden(at.Child(name), only))
+		}
+	}
+	if l := container.Lifecycle; l != nil && (l.PostStart != nil || l.PreStop != nil) {
+		errs = append(errs, field.Forbidden(at.Child("lifecycle"), only))
+	}
+	if len(container.ResizePolicy) > 0 {
+		errs = append(errs, field.Forbidden(at.Child("resizePolicy"), only))
+	}
+	return errs
+}
+
+// validateEphemeralContainer checks a container added to a running pod: it gets no guarantees.
+func (c *checker) validateEphemeralContainer(e *corev1.EphemeralContainer, at *field.Path) field.ErrorList {
+	container := corev1.Container(e.EphemeralContainerCommon)
+	errs := c.validateContainer(&container, at)
+	for name, set := range map[string]bool{
+		"ports":          len(container.Ports) > 0,
+		"livenessProbe":  container.LivenessProbe != nil,
+		"readinessProbe": container.ReadinessProbe != nil,
+		"startupProbe":   container.StartupProbe != nil,
+		"lifecycle":      container.Lifecycle != nil,
+		"resources":      len(container.Resources.Limits)+len(container.Resources.Requests)+len(container.Resources.Claims) > 0,
+		"resizePolicy":   len(container.ResizePolicy) > 0,
+		"restartPolicy":  container.RestartPolicy != nil,
+	} {
+		if set {
+			errs = append(errs, field.Forbidden(at.Child(name), "cannot be set for an Ephemeral Container"))
+		}
+	}
+	for i, mount := range container.VolumeMounts {
+		if mount.SubPath != "" || mount.SubPathExpr != "" {
+			errs = append(errs, field.Forbidden(at.Child("volumeMounts").Index(i).Child("subPath"), "cannot be set for an Ephemeral Container"))
+		}
+	}
+	if e.TargetContainerName == "" {
+		return errs
+	}
+	for _, containers := range [][]corev1.Container{c.spec.Containers, c.spec.InitContainers} {
+		for _, other := range containers {
+			if other.Name == e.TargetContainerName {
+				return errs
+			}
+		}
+	}
+	return append(errs, field.NotFound(at.Child("targetContainerName"), e.TargetContainerName))
+}
+
+// validateContainer checks what all sorts of containers have in common.
+func (c *checker) validateContainer(container *corev1.Container, at *field.Path) field.ErrorList {
+	errs := validation.DNSLabel(container.Name, at.Child("name"))
+	switch image := container.Image; {
+	case image == "":
+		errs = append(errs, field.Required(at.Child("image"), ""))
+	case strings.TrimSpace(image) != image:
+		errs = append(errs, field.Invalid(at.Child("image"), image, "must not have leading or trailing whitespace"))
+	}
+	errs = append(errs, validation.Enum(container.ImagePullPolicy, at.Child("imagePullPolicy"),
+		corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+	errs = append(errs, validation.Enum(container.TerminationMessagePolicy, at.Child("terminationMessagePolicy"),
+		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
+	errs = append(errs, c.validatePorts(container.Ports, at.Child("ports"))...)
+	errs = append(errs, validateEnv(container.Env, at.Child("env"))...)
+	errs = append(errs, validateEnvFrom(container.EnvFrom, at.Child("envFrom"))...)
+	errs = append(errs, c.validateMounts(container, at.Child("volumeMounts"))...)
+	errs = append(errs, c.validateDevices(container, at.Child("volumeDevices"))...)
+	errs = append(errs, validation.ResourceRequirements(&container.Resources, c.claims, at.Child("resources"))...)
+	errs = append(errs, validateResizePolicy(container.ResizePolicy, at.Child("resizePolicy"))...)
+	errs = append(errs, validateSecurityContext(container.SecurityContext, c.spec, at.Child("securityContext"))...)
+	if len(container.RestartPolicyRules) > 0 {
+		errs = append(errs, field.Forbidden(at.Child("restartPolicyRules"), "restart rules are not supported by this server"))
+	}
+	return errs
+}
+
+func (c *checker) validatePorts(ports []corev1.ContainerPort, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := map[string]bool{}
+	for i, p := range ports {
+		at := at.Index(i)
+		if p.Name != "" {
+			errs = append(errs, validation.Check(p.Name, at.Child("name"), utilvalidation.IsValidPortName)...)
+			if names[p.Name] {
+				errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
+			}
+			names[p.Name] = true
+		}
+		if p.ContainerPort == 0 {
+			errs = append(errs, field.Required(at.Child("containerPort"), ""))
+		} else {
+			errs = append(errs, validation.Port(p.ContainerPort, at.Child("containerPort"))...)
+		}
+		if p.HostPort != 0 {
+			errs = append(errs, validation.Port(p.HostPort, at.Child("hostPort"))...)
+			if c.spec.HostNetwork && p.HostPort != p.ContainerPort {
+				errs = append(errs, field.Invalid(at.Child("hostPort"), p.HostPort, "must match `containerPort` when `hostNetwork` is true"))
+			}
+		}
+		if p.HostIP != "" {
+			errs = append(errs, validation.IP(p.HostIP, at.Child("hostIP"))...)
+		}
+		errs = append(errs, validation.Enum(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
+	}
+	return errs
+}
+
+// hostPortConflicts reports ports of the host that are already in used.
+func hostPortConflicts(container *corev1.Container, used map[string]bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, p := range container.Ports {
+		if p.HostPort == 0 {
+			continue
+		}
+		key := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort)
+		if used[key] {
+			errs = append(errs, field.Duplicate(at.Index(i).Child("hostPort"), key))
+		}
+		used[key] = true
+	}
+	return errs
+}
+
+func validateResizePolicy(policies []corev1.ContainerResizePolicy, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[corev1.ResourceName]bool{}
+	for i, p := range policies {
+		if seen[p.ResourceName] {
+			errs = append(errs, field.Duplicate(at.Index(i), p.ResourceName))
+		}
+		seen[p.ResourceName] = true
+		errs = append(errs, validation.Enum(p.ResourceName, at.Index(i).Child("resourceName"), corev1.ResourceCPU, corev1.ResourceMemory)...)
+		errs = append(errs, validation.Enum(p.RestartPolicy, at.Index(i).Child("restartPolicy"), corev1.NotRequired, corev1.RestartContainer)...)
+	}
+	return errs
+}

@@ -1,0 +1,163 @@
+package podtemplate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/barque/barque/apiserver/groups/validation"
+)
+
+// Fields of a pod that the downward API hands to its containers. Labels and annotations can be
+// asked for one by one, metadata.labels['key'], and in files also as a whole.
+var (
+	envFieldPaths    = []string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
+	volumeFieldPaths = []string{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations"}
+	containerFields  = []string{"limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage"}
+)
+
+func validateEnv(env []corev1.EnvVar, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range env {
+		e, at := &env[i], at.Index(i)
+		errs = append(errs, validation.Name(e.Name, at.Child("name"), utilvalidation.IsRelaxedEnvVarName)...)
+		if e.ValueFrom != nil {
+			errs = append(errs, validateEnvSource(e, at.Child("valueFrom"))...)
+		}
+	}
+	return errs
+}
+
+func validateEnvSource(e *corev1.EnvVar, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	sources, from := 0, e.ValueFrom
+	if ref := from.FieldRef; ref != nil {
+		sources++
+		errs = append(errs, validateFieldRef(ref, envFieldPaths, at.Child("fieldRef"))...)
+	}
+	if ref := from.ResourceFieldRef; ref != nil {
+		sources++
+		errs = append(errs, validateResourceFieldRef(ref, false, at.Child("resourceFieldRef"))...)
+	}
+	if ref := from.ConfigMapKeyRef; ref != nil {
+		sources++
+		errs = append(errs, validateKeyRef(ref.Name, ref.Key, at.Child("configMapKeyRef"))...)
+	}
+	if ref := from.SecretKeyRef; ref != nil {
+		sources++
+		errs = append(errs, validateKeyRef(ref.Name, ref.Key, at.Child("secretKeyRef"))...)
+	}
+	if from.FileKeyRef != nil {
+		sources++
+		errs = append(errs, field.Forbidden(at.Child("fileKeyRef"), "environment from files is not supported by this server"))
+	}
+	switch {
+	case sources == 0:
+		errs = append(errs, field.Invalid(at, "", "must specify one of: `configMapKeyRef`, `fieldRef`, `resourceFieldRef` or `secretKeyRef`"))
+	case e.Value != "":
+		errs = append(errs, field.Invalid(at, "", "may not be specified when `value` is not empty"))
+	case sources > 1:
+		errs = append(errs, field.Invalid(at, "", "may not have more than one field specified at a time"))
+	}
+	return errs
+}
+
+func validateKeyRef(name, key string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if name == "" {
+		errs = append(errs, field.Required(at.Child("name"), ""))
+	}
+	return append(errs, validation.Name(key, at.Child("key"), utilvalidation.IsConfigMapKey)...)
+}
+
+func validateEnvFrom(sources []corev1.EnvFromSource, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, s := range sources {
+		at := at.Index(i)
+		if s.Prefix != "" {
+			errs = append(errs, validation.Check(s.Prefix, at.Child("prefix"), utilvalidation.IsRelaxedEnvVarName)...)
+		}
+		if s.ConfigMapRef != nil {
+			errs = append(errs, validation.DNSSubdomain(s.ConfigMapRef.Name, at.Child("configMapRef", "name"))...)
+		}
+		if s.SecretRef != nil {
+			errs = append(errs, validation.DNSSubdomain(s.SecretRef.Name, at.Child("secretRef", "name"))...)
+		}
+		switch {
+		case s.ConfigMapRef == nil && s.SecretRef == nil:
+			errs = append(errs, field.Invalid(at, "", "must specify one of: `configMapRef` or `secretRef`"))
+		case s.ConfigMapRef != nil && s.SecretRef != nil:
+			errs = append(errs, field.Invalid(at, "", "may not have more than one field specified at a time"))
+		}
+	}
+	return errs
+}
+
+func validateFieldRef(ref *corev1.ObjectFieldSelector, allowed []string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch ref.APIVersion {
+	case "v1":
+	case "":
+		errs = append(errs, field.Required(at.Child("apiVersion"), ""))
+	default:
+		errs = append(errs, field.NotSupported(at.Child("apiVersion"), ref.APIVersion, []string{"v1"}))
+	}
+	at = at.Child("fieldPath")
+	if ref.FieldPath == "" {
+		return append(errs, field.Required(at, ""))
+	}
+	if path, key, ok := subscript(ref.FieldPath); ok {
+		switch path {
+		case "metadata.labels":
+			return append(errs, validation.Check(key, at, utilvalidation.IsQualifiedName)...)
+		case "metadata.annotations":
+			return append(errs, validation.Check(strings.ToLower(key), at, utilvalidation.IsQualifiedName)...)
+		}
+		return append(errs, field.Invalid(at, path, "does not support subscript"))
+	}
+	if !slices.Contains(allowed, ref.FieldPath) {
+		errs = append(errs, field.NotSupported(at, ref.FieldPath, allowed))
+	}
+	return errs
+}
+
+// subscript splits path['key'].
+func subscript(s string) (path, key string, ok bool) {
+	inner, ok := strings.CutSuffix(s, "']")
+	if !ok {
+		return s, "", false
+	}
+	path, key, ok = strings.Cut(inner, "['")
+	return path, key, ok && path != ""
+}
+
+func validateResourceFieldRef(ref *corev1.ResourceFieldSelector, inVolume bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if inVolume && ref.ContainerName == "" {
+		errs = append(errs, field.Required(at.Child("containerName"), ""))
+	}
+	if ref.Resource == "" {
+		return append(errs, field.Required(at.Child("resource"), ""))
+	}
+	_, name, _ := strings.Cut(ref.Resource, ".")
+	if !slices.Contains(containerFields, ref.Resource) && !validation.IsHugePages(corev1.ResourceName(name)) {
+		return append(errs, field.NotSupported(at.Child("resource"), ref.Resource, containerFields))
+	}
+	return append(errs, validateDivisor(name, ref.Divisor, at.Child("divisor"))...)
+}
+
+func validateDivisor(name string, divisor resource.Quantity, at *field.Path) field.ErrorList {
+	allowed := []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
+	if name == "cpu" {
+		allowed = []string{"1m", "1"}
+	}
+	if divisor.IsZero() || slices.Contains(allowed, divisor.String()) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, divisor.String(), fmt.Sprintf("only divisor's values %s are supported with the %s resource", strings.Join(allowed, ", "), name))}
+}

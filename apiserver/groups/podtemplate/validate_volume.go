@@ -1,0 +1,348 @@
+package podtemplate
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/barque/barque/apiserver/groups/validation"
+)
+
+// validateVolumes checks the volumes and remembers them by name.
+func (c *checker) validateVolumes(at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range c.spec.Volumes {
+		v, at := &c.spec.Volumes[i], at.Index(i)
+		errs = append(errs, validation.DNSLabel(v.Name, at.Child("name"))...)
+		if c.volumes[v.Name] != nil {
+			errs = append(errs, field.Duplicate(at.Child("name"), v.Name))
+		}
+		c.volumes[v.Name] = v
+		errs = append(errs, oneSource(&v.VolumeSource, at)...)
+		errs = append(errs, c.validateVolume(v, at)...)
+	}
+	return errs
+}
+
+// oneSource demands that exactly one of the pointers of a union is set.
+func oneSource(union any, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	value, first := reflect.ValueOf(union).Elem(), ""
+	for i := range value.NumField() {
+		f := value.Field(i)
+		if f.Kind() != reflect.Pointer || f.IsNil() {
+			continue
+		}
+		name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
+		if first != "" {
+			errs = append(errs, field.Forbidden(at.Child(name), "may not specify more than 1 volume type"))
+			continue
+		}
+		first = name
+	}
+	if first == "" {
+		errs = append(errs, field.Required(at, "must specify a volume type"))
+	}
+	return errs
+}
+
+// validateVolume checks the sources that this server's nodes can mount, and of the others what is
+// needed to name them.
+func (c *checker) validateVolume(v *corev1.Volume, at *field.Path) field.ErrorList {
+	switch {
+	case v.EmptyDir != nil:
+		return validateEmptyDir(v.EmptyDir, at.Child("emptyDir"))
+	case v.HostPath != nil:
+		return validateHostPath(v.HostPath, at.Child("hostPath"))
+	case v.ConfigMap != nil:
+		at := at.Child("configMap")
+		errs := required(v.ConfigMap.Name, at.Child("name"))
+		errs = append(errs, validation.FileMode(v.ConfigMap.DefaultMode, at.Child("defaultMode"))...)
+		return append(errs, validateKeysToPaths(v.ConfigMap.Items, at.Child("items"))...)
+	case v.Secret != nil:
+		at := at.Child("secret")
+		errs := required(v.Secret.SecretName, at.Child("secretName"))
+		errs = append(errs, validation.FileMode(v.Secret.DefaultMode, at.Child("defaultMode"))...)
+		return append(errs, validateKeysToPaths(v.Secret.Items, at.Child("items"))...)
+	case v.DownwardAPI != nil:
+		at := at.Child("downwardAPI")
+		errs := validation.FileMode(v.DownwardAPI.DefaultMode, at.Child("defaultMode"))
+		return append(errs, validateDownwardItems(v.DownwardAPI.Items, at.Child("items"))...)
+	case v.Projected != nil:
+		return validateProjected(v.Projected, at.Child("projected"))
+	case v.PersistentVolumeClaim != nil:
+		return required(v.PersistentVolumeClaim.ClaimName, at.Child("persistentVolumeClaim", "claimName"))
+	case v.Ephemeral != nil:
+		return validateEphemeral(v.Ephemeral, at.Child("ephemeral", "volumeClaimTemplate"))
+	case v.CSI != nil:
+		return validation.Name(v.CSI.Driver, at.Child("csi", "driver"), utilvalidation.IsDNS1123Subdomain)
+	case v.Image != nil:
+		return append(required(v.Image.Reference, at.Child("image", "reference")),
+			validation.Enum(v.Image.PullPolicy, at.Child("image", "pullPolicy"), corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+	case v.NFS != nil:
+		errs := append(required(v.NFS.Server, at.Child("nfs", "server")), required(v.NFS.Path, at.Child("nfs", "path"))...)
+		if v.NFS.Path != "" && !strings.HasPrefix(v.NFS.Path, "/") {
+			errs = append(errs, field.Invalid(at.Child("nfs", "path"), v.NFS.Path, "must be an absolute path"))
+		}
+		return errs
+	case v.ISCSI != nil:
+		return append(required(v.ISCSI.TargetPortal, at.Child("iscsi", "targetPortal")), required(v.ISCSI.IQN, at.Child("iscsi", "iqn"))...)
+	case v.GitRepo != nil:
+		return field.ErrorList{field.Forbidden(at.Child("gitRepo"), "gitRepo volumes have been removed; clone in an init container into an emptyDir")}
+	}
+	return nil
+}
+
+func required(value string, at *field.Path) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return nil
+}
+
+func validateEmptyDir(e *corev1.EmptyDirVolumeSource, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if e.SizeLimit != nil && e.SizeLimit.Sign() < 0 {
+		errs = append(errs, field.Forbidden(at.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity"))
+	}
+	if e.Mode != nil {
+		errs = append(errs, field.Forbidden(at.Child("mode"), "modes of emptyDir volumes are not supported by this server"))
+	}
+	if e.Medium != corev1.StorageMediumDefault && e.Medium != corev1.StorageMediumMemory && !strings.HasPrefix(string(e.Medium), string(corev1.StorageMediumHugePages)) {
+		errs = append(errs, field.NotSupported(at.Child("medium"), e.Medium, []corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory, corev1.StorageMediumHugePages}))
+	}
+	return errs
+}
+
+func validateHostPath(h *corev1.HostPathVolumeSource, at *field.Path) field.ErrorList {
+	errs := required(h.Path, at.Child("path"))
+	errs = append(errs, validation.NoBacksteps(h.Path, at.Child("path"))...)
+	if ptr.Deref(h.Type, "") != "" {
+		errs = append(errs, validation.OptionalEnum(h.Type, at.Child("type"), corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathDirectory,
+			corev1.HostPathFileOrCreate, corev1.HostPathFile, corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev)...)
+	}
+	return errs
+}
+
+func validateKeysToPaths(items []corev1.KeyToPath, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, item := range items {
+		errs = append(errs, required(item.Key, at.Index(i).Child("key"))...)
+		errs = append(errs, validateFile(item.Path, item.Mode, at.Index(i))...)
+	}
+	return errs
+}
+
+// validateFile checks where in a volume a file goes, and its mode.
+func validateFile(path string, mode *int32, at *field.Path) field.ErrorList {
+	errs := required(path, at.Child("path"))
+	errs = append(errs, validation.NonReservedPath(path, at.Child("path"))...)
+	return append(errs, validation.FileMode(mode, at.Child("mode"))...)
+}
+
+func validateDownwardItems(items []corev1.DownwardAPIVolumeFile, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, item := range items {
+		at := at.Index(i)
+		errs = append(errs, validateFile(item.Path, item.Mode, at)...)
+		switch {
+		case item.FieldRef != nil && item.ResourceFieldRef != nil:
+			errs = append(errs, field.Invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
+		case item.FieldRef != nil:
+			errs = append(errs, validateFieldRef(item.FieldRef, volumeFieldPaths, at.Child("fieldRef"))...)
+		case item.ResourceFieldRef != nil:
+			errs = append(errs, validateResourceFieldRef(item.ResourceFieldRef, true, at.Child("resourceFieldRef"))...)
+		default:
+			errs = append(errs, field.Required(at, "one of fieldRef and resourceFieldRef is required"))
+		}
+	}
+	return errs
+}
+
+func validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.ErrorList {
+	errs := validation.FileMode(p.DefaultMode, at.Child("defaultMode"))
+	paths := map[string]bool{}
+	conflict := func(path string, at *field.Path) {
+		if path != "" && paths[path] {
+			errs = append(errs, field.Invalid(at, path, "conflicting duplicate paths"))
+		}
+		paths[path] = true
+	}
+	for i := range p.Sources {
+		s, at := &p.Sources[i], at.Child("sources").Index(i)
+		if *s == (corev1.VolumeProjection{}) {
+			errs = append(errs, field.Required(at, "must specify a projected volume source"))
+			continue
+		}
+		errs = append(errs, oneSource(s, at)...)
+		switch {
+		case s.Secret != nil:
+			errs = append(errs, required(s.Secret.Name, at.Child("secret", "name"))...)
+			errs = append(errs, validateKeysToPaths(s.Secret.Items, at.Child("secret", "items"))...)
+			for j, item := range s.Secret.Items {
+				conflict(item.Path, at.Child("secret", "items").Index(j).Child("path"))
+			}
+		case s.ConfigMap != nil:
+			errs = append(errs, required(s.ConfigMap.Name, at.Child("configMap", "name"))...)
+			errs = append(errs, validateKeysToPaths(s.ConfigMap.Items, at.Child("configMap", "items"))...)
+			for j, item := range s.ConfigMap.Items {
+				conflict(item.Path, at.Child("configMap", "items").Index(j).Child("path"))
+			}
+		case s.DownwardAPI != nil:
+			errs = append(errs, validateDownwardItems(s.DownwardAPI.Items, at.Child("downwardAPI", "items"))...)
+			for j, item := range s.DownwardAPI.Items {
+				conflict(item.Path, at.Child("downwardAPI", "items").Index(j).Child("path"))
+			}
+		case s.ServiceAccountToken != nil:
+			errs = append(errs, validateTokenProjection(s.ServiceAccountToken, at.Child("serviceAccountToken"))...)
+			conflict(s.ServiceAccountToken.Path, at.Child("serviceAccountToken", "path"))
+		case s.ClusterTrustBundle != nil:
+			errs = append(errs, field.Forbidden(at.Child("clusterTrustBundle"), "cluster trust bundles are not supported by this server"))
+		case s.PodCertificate != nil:
+			errs = append(errs, field.Forbidden(at.Child("podCertificate"), "pod certificates are not supported by this server"))
+		}
+	}
+	return errs
+}
+
+func validateTokenProjection(s *corev1.ServiceAccountTokenProjection, at *field.Path) field.ErrorList {
+	const shortest = 10 * 60
+	errs := required(s.Path, at.Child("path"))
+	errs = append(errs, validation.NonReservedPath(s.Path, at.Child("path"))...)
+	switch seconds := ptr.Deref(s.ExpirationSeconds, 0); {
+	case seconds < shortest:
+		errs = append(errs, field.Invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration less than 10 minutes"))
+	case seconds > math.MaxUint32:
+		errs = append(errs, field.Invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration larger than 2^32 seconds"))
+	}
+	return errs
+}
+
+func validateEphemeral(e *corev1.EphemeralVolumeSource, at *field.Path) field.ErrorList {
+	if e.VolumeClaimTemplate == nil {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return ValidateClaimSpec(&e.VolumeClaimTemplate.Spec, at.Child("spec"))
+}
+
+// ValidateClaimSpec checks a persistent volume claim, or a template of one.
+func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(spec.AccessModes) == 0 {
+		errs = append(errs, field.Required(at.Child("accessModes"), "at least 1 access mode is required"))
+	}
+	for i, mode := range spec.AccessModes {
+		errs = append(errs, validation.Enum(mode, at.Child("accessModes").Index(i),
+			corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod)...)
+		if mode == corev1.ReadWriteOncePod && len(spec.AccessModes) > 1 {
+			errs = append(errs, field.Forbidden(at.Child("accessModes"), "may not use ReadWriteOncePod with other access modes"))
+		}
+	}
+	if size, ok := spec.Resources.Requests[corev1.ResourceStorage]; !ok {
+		errs = append(errs, field.Required(at.Child("resources").Key(string(corev1.ResourceStorage)), ""))
+	} else if size.Sign() <= 0 {
+		errs = append(errs, field.Invalid(at.Child("resources").Key(string(corev1.ResourceStorage)), size.String(), "must be greater than zero"))
+	}
+	errs = append(errs, validation.LabelSelector(spec.Selector, at.Child("selector"))...)
+	if class := ptr.Deref(spec.StorageClassName, ""); class != "" {
+		errs = append(errs, validation.DNSSubdomain(class, at.Child("storageClassName"))...)
+	}
+	return append(errs, validation.OptionalEnum(spec.VolumeMode, at.Child("volumeMode"), corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)...)
+}
+
+func (c *checker) validateMounts(container *corev1.Container, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	paths, devices := map[string]bool{}, map[string]bool{}
+	for _, d := range container.VolumeDevices {
+		devices[d.DevicePath] = true
+	}
+	for i := range container.VolumeMounts {
+		m, at := &container.VolumeMounts[i], at.Index(i)
+		switch {
+		case m.Name == "":
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		case c.volumes[m.Name] == nil:
+			errs = append(errs, field.NotFound(at.Child("name"), m.Name))
+		}
+		switch {
+		case m.MountPath == "":
+			errs = append(errs, field.Required(at.Child("mountPath"), ""))
+		case paths[m.MountPath]:
+			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
+		case devices[m.MountPath]:
+			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices"))
+		}
+		paths[m.MountPath] = true
+		errs = append(errs, validateMountOptions(m, container, at)...)
+	}
+	return errs
+}
+
+func validateMountOptions(m *corev1.VolumeMount, container *corev1.Container, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if m.SubPath != "" {
+		errs = append(errs, validation.DescendingPath(m.SubPath, at.Child("subPath"))...)
+	}
+	if m.SubPathExpr != "" {
+		errs = append(errs, validation.DescendingPath(m.SubPathExpr, at.Child("subPathExpr"))...)
+		if m.SubPath != "" {
+			errs = append(errs, field.Invalid(at.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
+		}
+	}
+	if p := m.MountPropagation; p != nil {
+		errs = append(errs, validation.Enum(*p, at.Child("mountPropagation"),
+			corev1.MountPropagationNone, corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional)...)
+		privileged := container.SecurityContext != nil && ptr.Deref(container.SecurityContext.Privileged, false)
+		if *p == corev1.MountPropagationBidirectional && !privileged {
+			errs = append(errs, field.Forbidden(at.Child("mountPropagation"), "Bidirectional mount propagation is available only to privileged containers"))
+		}
+	}
+	if r := m.RecursiveReadOnly; r != nil {
+		at := at.Child("recursiveReadOnly")
+		errs = append(errs, validation.Enum(*r, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)...)
+		if *r != corev1.RecursiveReadOnlyDisabled {
+			if !m.ReadOnly {
+				errs = append(errs, field.Forbidden(at, "may only be specified when readOnly is true"))
+			}
+			if m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone {
+				errs = append(errs, field.Forbidden(at, "may only be specified when mountPropagation is None or not specified"))
+			}
+		}
+	}
+	if len(m.BindMountOptions) > 0 {
+		errs = append(errs, field.Forbidden(at.Child("bindMountOptions"), "bind mount options are not supported by this server"))
+	}
+	return errs
+}
+
+func (c *checker) validateDevices(container *corev1.Container, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names, paths := map[string]bool{}, map[string]bool{}
+	for i, d := range container.VolumeDevices {
+		at := at.Index(i)
+		switch v := c.volumes[d.Name]; {
+		case d.Name == "":
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		case v == nil:
+			errs = append(errs, field.NotFound(at.Child("name"), d.Name))
+		case v.PersistentVolumeClaim == nil && v.Ephemeral == nil:
+			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
+		case names[d.Name]:
+			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "must be unique"))
+		}
+		names[d.Name] = true
+		errs = append(errs, required(d.DevicePath, at.Child("devicePath"))...)
+		if paths[d.DevicePath] {
+			errs = append(errs, field.Invalid(at.Child("devicePath"), d.DevicePath, fmt.Sprintf("must be unique within container %q", container.Name)))
+		}
+		paths[d.DevicePath] = true
+		errs = append(errs, validation.NoBacksteps(d.DevicePath, at.Child("devicePath"))...)
+	}
+	return errs
+}

@@ -1,0 +1,87 @@
+package validation
+
+import (
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// NameFunc tells what is wrong with a name; prefix is true for a generateName, whose end is not
+// known yet.
+type NameFunc = apivalidation.ValidateNameFunc
+
+// Rules for object names.
+var (
+	// SubdomainName is what most kinds ask for: a DNS subdomain of at most 253 characters.
+	SubdomainName NameFunc = apivalidation.NameIsDNSSubdomain
+	// LabelName is a DNS label of at most 63 characters.
+	LabelName NameFunc = apivalidation.NameIsDNSLabel
+	// Label1035Name is a DNS label that starts with a letter.
+	Label1035Name NameFunc = apivalidation.NameIsDNS1035Label
+	// SegmentName is anything that fits between two slashes of a URL path, as RBAC names do.
+	SegmentName NameFunc = path.ValidatePathSegmentName
+)
+
+// Meta checks the metadata of a new object and, when old is not nil, of its change.
+func Meta(meta, old *metav1.ObjectMeta, namespaced bool, name NameFunc) field.ErrorList {
+	at := field.NewPath("metadata")
+	if old != nil {
+		return apivalidation.ValidateObjectMetaUpdate(meta, old, at)
+	}
+	return apivalidation.ValidateObjectMeta(meta, namespaced, name, at)
+}
+
+// TemplateMeta checks the metadata of an object embedded in another one.
+func TemplateMeta(meta *metav1.ObjectMeta, at *field.Path) field.ErrorList {
+	errs := Labels(meta.Labels, at.Child("labels"))
+	errs = append(errs, apivalidation.ValidateAnnotations(meta.Annotations, at.Child("annotations"))...)
+	return append(errs, apivalidation.ValidateFinalizers(meta.Finalizers, at.Child("finalizers"))...)
+}
+
+// Labels checks keys and values of a label set.
+func Labels(labels map[string]string, at *field.Path) field.ErrorList {
+	return metav1validation.ValidateLabels(labels, at)
+}
+
+// LabelSelector checks a selector. A nil one is accepted.
+func LabelSelector(s *metav1.LabelSelector, at *field.Path) field.ErrorList {
+	return metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, at)
+}
+
+// WorkloadSelector checks the selector of a controller over the labels of the pods that it makes:
+// it must select something, and must select them.
+func WorkloadSelector(s *metav1.LabelSelector, template map[string]string, spec *field.Path) field.ErrorList {
+	at := spec.Child("selector")
+	if s == nil {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	errs := LabelSelector(s, at)
+	if len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		errs = append(errs, field.Invalid(at, s, "empty selector is invalid: it would select every pod of the namespace"))
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		if len(errs) == 0 {
+			errs = append(errs, field.Invalid(at, s, err.Error()))
+		}
+		return errs
+	}
+	if !selector.Empty() && !selector.Matches(labelSet(template)) {
+		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), template, "`selector` does not match template `labels`"))
+	}
+	return errs
+}
+
+// labelSet is a label map as selectors look at it.
+type labelSet map[string]string
+
+func (l labelSet) Has(key string) bool              { _, ok := l[key]; return ok }
+func (l labelSet) Get(key string) string            { return l[key] }
+func (l labelSet) Lookup(key string) (string, bool) { v, ok := l[key]; return v, ok }
+
+// Immutable reports a value that differs from the stored one.
+func Immutable(value, old any, at *field.Path) field.ErrorList {
+	return apivalidation.ValidateImmutableField(value, old, at)
+}

@@ -1,0 +1,154 @@
+package validation
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// nativePrefix begins the names of resources that Kubernetes itself defines.
+const nativePrefix = "kubernetes.io/"
+
+// IsNativeResource tells names without a domain, or with Kubernetes' own.
+func IsNativeResource(name corev1.ResourceName) bool {
+	return !strings.Contains(string(name), "/") || strings.Contains(string(name), nativePrefix)
+}
+
+// IsExtendedResource tells resources that nodes advertise under a domain of their own; they are
+// counted in whole units and cannot be overcommitted.
+func IsExtendedResource(name corev1.ResourceName) bool {
+	if IsNativeResource(name) || strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) {
+		return false
+	}
+	return len(utilvalidation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
+}
+
+// IsHugePages tells resources named hugepages-<size>.
+func IsHugePages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// isContainerResource tells the resources without a domain that a container may ask for.
+func isContainerResource(name corev1.ResourceName) bool {
+	return slices.Contains([]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}, name) || IsHugePages(name)
+}
+
+// Quantity checks an amount of a resource.
+func Quantity(name corev1.ResourceName, q resource.Quantity, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if q.Sign() < 0 {
+		errs = append(errs, field.Invalid(at, q.String(), "must be greater than or equal to 0"))
+	}
+	if IsExtendedResource(name) && q.MilliValue()%1000 != 0 {
+		errs = append(errs, field.Invalid(at, q.String(), "must be an integer"))
+	}
+	return errs
+}
+
+// ContainerResourceName checks the name of a resource that a container asks for.
+func ContainerResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
+	errs := QualifiedName(string(name), at)
+	if len(errs) > 0 {
+		return errs
+	}
+	if !strings.Contains(string(name), "/") {
+		if !isContainerResource(name) {
+			errs = append(errs, field.Invalid(at, name, "must be a standard resource for containers"))
+		}
+	} else if !IsNativeResource(name) && !IsExtendedResource(name) {
+		errs = append(errs, field.Invalid(at, name, "doesn't follow extended resource name standard"))
+	}
+	return errs
+}
+
+// ResourceRequirements checks what a container asks for: names, amounts, and that no request is
+// above its limit.
+func ResourceRequirements(r *corev1.ResourceRequirements, claims map[string]bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range SortedResources(r.Limits) {
+		key := at.Child("limits").Key(string(name))
+		errs = append(errs, ContainerResourceName(name, key)...)
+		errs = append(errs, Quantity(name, r.Limits[name], key)...)
+	}
+	for _, name := range SortedResources(r.Requests) {
+		key := at.Child("requests").Key(string(name))
+		errs = append(errs, ContainerResourceName(name, key)...)
+		errs = append(errs, Quantity(name, r.Requests[name], key)...)
+		errs = append(errs, requestWithinLimit(name, r, at)...)
+	}
+	errs = append(errs, hugePagesNeedMore(r, at)...)
+	return append(errs, resourceClaims(r.Claims, claims, at.Child("claims"))...)
+}
+
+func mustEqualLimit(name corev1.ResourceName) bool {
+	return IsHugePages(name) || IsExtendedResource(name)
+}
+
+func requestWithinLimit(name corev1.ResourceName, r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
+	request := r.Requests[name]
+	limit, limited := r.Limits[name]
+	key := at.Child("requests")
+	switch {
+	case !limited && mustEqualLimit(name):
+		return field.ErrorList{field.Required(at.Child("limits"), "limit must be set for non overcommitable resources")}
+	case !limited:
+		return nil
+	case mustEqualLimit(name) && request.Cmp(limit) != 0:
+		return field.ErrorList{field.Invalid(key, request.String(), "must be equal to "+string(name)+" limit of "+limit.String())}
+	case request.Cmp(limit) > 0:
+		return field.ErrorList{field.Invalid(key, request.String(), "must be less than or equal to "+string(name)+" limit of "+limit.String())}
+	}
+	return nil
+}
+
+// hugePagesNeedMore reports huge pages without CPU or memory: they cannot be a pod's only resource.
+func hugePagesNeedMore(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
+	huge, other := false, false
+	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
+		for name := range list {
+			huge = huge || IsHugePages(name)
+			other = other || name == corev1.ResourceCPU || name == corev1.ResourceMemory
+		}
+	}
+	if huge && !other {
+		return field.ErrorList{field.Forbidden(at, "HugePages require cpu or memory")}
+	}
+	return nil
+}
+
+func resourceClaims(refs []corev1.ResourceClaim, claims map[string]bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[corev1.ResourceClaim]bool{}
+	for i, ref := range refs {
+		switch {
+		case ref.Name == "":
+			errs = append(errs, field.Required(at.Index(i).Child("name"), ""))
+		case seen[ref]:
+			errs = append(errs, field.Duplicate(at.Index(i), ref.Name))
+		case !claims[ref.Name]:
+			errs = append(errs, field.NotFound(at.Index(i).Child("name"), ref.Name))
+		}
+		seen[ref] = true
+	}
+	return errs
+}
+
+// SortedResources lists the names of a resource list in order, so that errors come in the same
+// order every time.
+func SortedResources(list corev1.ResourceList) []corev1.ResourceName {
+	return SortedKeys(list)
+}
+
+// SortedKeys lists the keys of a map in order.
+func SortedKeys[K ~string, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
