@@ -1,0 +1,162 @@
+package nodelifecycle
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+)
+
+// unknowable are the conditions that only the kubelet can know.
+var unknowable = []corev1.NodeConditionType{
+	corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
+}
+
+// markUnknown returns the conditions of a node that has been without life for too long, and
+// whether they differ from what it has.
+func markUnknown(status corev1.NodeStatus, now time.Time) ([]corev1.NodeCondition, bool) {
+	conditions, changed := slices.Clone(status.Conditions), false
+	for _, t := range unknowable {
+		i := slices.IndexFunc(conditions, func(c corev1.NodeCondition) bool { return c.Type == t })
+		if i < 0 {
+			conditions = append(conditions, corev1.NodeCondition{
+				Type: t, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now),
+				Reason: "NodeStatusNeverUpdated", Message: "Kubelet never posted node status.",
+			})
+			changed = true
+			continue
+		}
+		if c := &conditions[i]; c.Status != corev1.ConditionUnknown {
+			c.Status, c.LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(now)
+			c.Reason, c.Message = "NodeStatusUnknown", "Kubelet stopped posting node status."
+			changed = true
+		}
+	}
+	return conditions, changed
+}
+
+func statusOf(node *corev1.Node, t corev1.NodeConditionType) corev1.ConditionStatus {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == t {
+			return node.Status.Conditions[i].Status
+		}
+	}
+	return ""
+}
+
+// ours are the taints that this controller puts on and takes off. All others are users'.
+func ours(t *corev1.Taint) bool {
+	switch t.Key {
+	case corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable:
+		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+	case corev1.TaintNodeMemoryPressure, corev1.TaintNodeDiskPressure, corev1.TaintNodePIDPressure,
+		corev1.TaintNodeNetworkUnavailable, corev1.TaintNodeUnschedulable:
+		return t.Effect == corev1.TaintEffectNoSchedule
+	}
+	return false
+}
+
+// taintsOf returns the taints that a node should have. evicting says whether a taint that evicts
+// may be put on a node that has none; allGone, that none may be on any node.
+func taintsOf(node *corev1.Node, evicting func() bool, allGone bool, now time.Time) []corev1.Taint {
+	var key string
+	switch statusOf(node, corev1.NodeReady) {
+	case corev1.ConditionTrue:
+	case corev1.ConditionUnknown:
+		key = corev1.TaintNodeUnreachable
+	default: // False, or a node that has not told yet
+		key = corev1.TaintNodeNotReady
+	}
+	var want []corev1.Taint
+	add := func(key string) { want = append(want, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule}) }
+	if key != "" {
+		add(key)
+	}
+	for _, pressure := range []struct {
+		condition corev1.NodeConditionType
+		taint     string
+	}{
+		{corev1.NodeMemoryPressure, corev1.TaintNodeMemoryPressure},
+		{corev1.NodeDiskPressure, corev1.TaintNodeDiskPressure},
+		{corev1.NodePIDPressure, corev1.TaintNodePIDPressure},
+		{corev1.NodeNetworkUnavailable, corev1.TaintNodeNetworkUnavailable},
+	} {
+		if statusOf(node, pressure.condition) == corev1.ConditionTrue {
+			add(pressure.taint)
+		}
+	}
+	if node.Spec.Unschedulable {
+		add(corev1.TaintNodeUnschedulable)
+	}
+	// A node that has told nothing yet is new: nothing runs there that could be evicted.
+	told := statusOf(node, corev1.NodeReady) != ""
+	if key != "" && told && !allGone && (hasEvicting(node) || evicting()) {
+		added := metav1.NewTime(now)
+		want = append(want, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute, TimeAdded: &added})
+	}
+	return mergeTaints(node.Spec.Taints, want)
+}
+
+// hasEvicting reports whether a node carries one of our taints that evict: going from one to the
+// other costs nothing of the zone's budget.
+func hasEvicting(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return ours(&t) && t.Effect == corev1.TaintEffectNoExecute
+	})
+}
+
+// mergeTaints keeps users' taints and ours that are still wanted as they are, in their order, and
+// appends the new ones.
+func mergeTaints(have, want []corev1.Taint) []corev1.Taint {
+	in := func(taints []corev1.Taint, t *corev1.Taint) bool {
+		return slices.ContainsFunc(taints, func(o corev1.Taint) bool { return t.MatchTaint(&o) })
+	}
+	var out []corev1.Taint
+	for i := range have {
+		if !ours(&have[i]) || in(want, &have[i]) {
+			out = append(out, have[i])
+		}
+	}
+	for i := range want {
+		if !in(have, &want[i]) {
+			out = append(out, want[i])
+		}
+	}
+	return out
+}
+
+// evictionTime tells when a pod has to leave a node with these taints; never when ok is false.
+func evictionTime(pod *corev1.Pod, taints []corev1.Taint, now time.Time) (at time.Time, ok bool) {
+	for i := range taints {
+		t := &taints[i]
+		if t.Effect != corev1.TaintEffectNoExecute {
+			continue
+		}
+		since := now
+		if t.TimeAdded != nil {
+			since = t.TimeAdded.Time
+		}
+		when, leaves := leavesFor(pod, t, since)
+		if leaves && (!ok || when.Before(at)) {
+			at, ok = when, true
+		}
+	}
+	return at, ok
+}
+
+// leavesFor applies the first toleration that matches a taint, as Kubernetes does.
+func leavesFor(pod *corev1.Pod, t *corev1.Taint, since time.Time) (at time.Time, leaves bool) {
+	for i := range pod.Spec.Tolerations {
+		tol := &pod.Spec.Tolerations[i]
+		if !tol.ToleratesTaint(klog.Background(), t, true) {
+			continue
+		}
+		if tol.TolerationSeconds == nil {
+			return time.Time{}, false
+		}
+		return since.Add(time.Duration(max(0, *tol.TolerationSeconds)) * time.Second), true
+	}
+	return since, true
+}

@@ -1,0 +1,304 @@
+package nodelifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/component-helpers/node/topology"
+
+	"github.com/barque/barque/controllers/pods"
+	"github.com/barque/barque/controllers/runtime"
+)
+
+const podsByNode = "barque/node"
+
+// confirmTimeout bounds one probe of a node.
+const confirmTimeout = 2 * time.Second
+
+// Config of a Controller.
+type Config struct {
+	Informers informers.SharedInformerFactory
+	Liveness  Liveness
+	Settings  Settings
+	Logger    *slog.Logger
+}
+
+// Controller watches over nodes.
+type Controller struct {
+	cfg   Config
+	nodes cache.SharedIndexInformer
+	pods  cache.SharedIndexInformer
+	list  corelisters.NodeLister
+}
+
+// New asks the factory for the informers it needs; it is called before they are started.
+func New(cfg Config) (*Controller, error) {
+	if cfg.Liveness == nil {
+		return nil, errors.New("controllers/nodelifecycle: Liveness is required")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	cfg.Settings = cfg.Settings.withDefaults()
+	core := cfg.Informers.Core().V1()
+	c := &Controller{cfg: cfg, nodes: core.Nodes().Informer(), list: core.Nodes().Lister(), pods: core.Pods().Informer()}
+	return c, runtime.EnsureIndex(c.pods, podsByNode, func(obj any) ([]string, error) {
+		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
+			return []string{pod.Spec.NodeName}, nil
+		}
+		return nil, nil
+	})
+}
+
+// Run watches for one term of leadership.
+func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
+	recorder, stop := runtime.Recorder(ctx, client, "node-controller")
+	defer stop()
+	t := &term{
+		Controller: c, client: client, recorder: recorder, started: time.Now(),
+		lost: map[string]time.Time{}, budgets: map[string]*budget{},
+	}
+	t.loop = runtime.NewLoop("nodelifecycle", 4, c.cfg.Logger, t.reconcile)
+	runtime.Watch(t.loop, c.nodes, func(old, now *corev1.Node) []runtime.Key {
+		if now == nil {
+			t.forget(old.Name)
+			return nil
+		}
+		return []runtime.Key{{Name: now.Name}}
+	})
+	e := newEvictor(c, client, recorder)
+
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() { t.followLiveness(ctx) })
+	evictions := make(chan error, 1)
+	wg.Go(func() { evictions <- e.loop.Run(ctx); cancel() })
+	err := t.loop.Run(ctx)
+	cancel()
+	return errors.Join(err, <-evictions)
+}
+
+// term is what belongs to one term of leadership.
+type term struct {
+	*Controller
+	client   kubernetes.Interface
+	recorder record.EventRecorder
+	loop     *runtime.Loop
+	started  time.Time
+
+	mu      sync.Mutex
+	lost    map[string]time.Time // since when a node is without life, without a break
+	budgets map[string]*budget   // of evicting taints, by zone
+	zones   map[string]census
+	counted time.Time
+}
+
+// followLiveness looks at every node as soon as gossip changes its mind about one.
+func (t *term) followLiveness(ctx context.Context) {
+	for {
+		changed := t.cfg.Liveness.Changed()
+		nodes, err := t.list.List(labels.Everything())
+		if err != nil {
+			t.cfg.Logger.Error("listing nodes", "error", err)
+		}
+		for _, node := range nodes {
+			t.loop.Add(runtime.Key{Name: node.Name})
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (t *term) forget(node string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.lost, node)
+}
+
+// reconcile looks at one node. It wants to see it again after the period: deadlines pass without
+// an event.
+func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
+	node, err := t.list.Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	now := time.Now()
+	if t.overdue(node, now) && statusOf(node, corev1.NodeReady) != corev1.ConditionUnknown && !t.answers(ctx, node.Name) {
+		if node, err = t.markUnknown(ctx, node, now); err != nil {
+			return 0, err
+		}
+	}
+	if err := t.taint(ctx, node, now); err != nil {
+		return 0, err
+	}
+	if statusOf(node, corev1.NodeReady) == corev1.ConditionUnknown {
+		if err := t.markPods(ctx, node); err != nil {
+			return 0, err
+		}
+	}
+	return t.cfg.Settings.Period, nil
+}
+
+// overdue reports whether a node has been without life for longer than it may.
+func (t *term) overdue(node *corev1.Node, now time.Time) bool {
+	life, known := t.cfg.Liveness.Life(node.Name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	since, grace := life.Since, t.cfg.Settings.Grace
+	switch {
+	case known && life.State == Alive:
+		delete(t.lost, node.Name)
+		return false
+	case !known:
+		// Not heard of yet: counted from when both it and this leader were there.
+		since, grace = t.started, t.cfg.Settings.StartupGrace
+		if node.CreationTimestamp.After(since) {
+			since = node.CreationTimestamp.Time
+		}
+	}
+	if was, ok := t.lost[node.Name]; ok {
+		since = was
+	}
+	t.lost[node.Name] = since
+	return now.Sub(since) >= grace
+}
+
+// answers asks the node itself. A node that does is given a new period of grace.
+func (t *term) answers(ctx context.Context, node string) bool {
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	if !t.cfg.Liveness.Confirm(ctx, node) {
+		return false
+	}
+	t.cfg.Logger.Warn("node is lost to gossip but answers: not marking it", "node", node)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lost[node] = time.Now()
+	return true
+}
+
+func (t *term) markUnknown(ctx context.Context, node *corev1.Node, now time.Time) (*corev1.Node, error) {
+	if ctx.Err() != nil {
+		return node, context.Cause(ctx) // the probe failed because the term is over
+	}
+	conditions, changed := markUnknown(node.Status, now)
+	if !changed {
+		return node, nil
+	}
+	next := node.DeepCopy()
+	next.Status.Conditions = conditions
+	next, err := t.client.CoreV1().Nodes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("marking node %s as Unknown: %w", node.Name, err)
+	}
+	t.loop.Writes().Wrote(runtime.Key{Name: node.Name}, t.nodes, next.ResourceVersion)
+	t.cfg.Logger.Warn("node is without life: marked Unknown", "node", node.Name)
+	t.recorder.Eventf(node, corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
+	return next, nil
+}
+
+// taint makes the node's taints follow its conditions.
+func (t *term) taint(ctx context.Context, node *corev1.Node, now time.Time) error {
+	zones := t.census(now)
+	zone := topology.GetZoneKey(node)
+	taints := taintsOf(node, func() bool { return t.mayEvict(zone, zones[zone], now) }, allGone(zones), now)
+	if equality.Semantic.DeepEqual(taints, node.Spec.Taints) {
+		return nil
+	}
+	next := node.DeepCopy()
+	next.Spec.Taints = taints
+	next, err := t.client.CoreV1().Nodes().Update(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("tainting node %s: %w", node.Name, err)
+	}
+	t.loop.Writes().Wrote(runtime.Key{Name: node.Name}, t.nodes, next.ResourceVersion)
+	return nil
+}
+
+func (t *term) mayEvict(zone string, c census, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.budgets[zone]
+	if b == nil {
+		b = &budget{}
+		t.budgets[zone] = b
+	}
+	return b.take(c.rate(t.cfg.Settings), now)
+}
+
+// census counts the nodes of every zone, at most once a second. A node that gossip misses counts as
+// gone before it is marked, so that the first of many is not evicted as if it were the only one.
+func (t *term) census(now time.Time) map[string]census {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.zones != nil && now.Sub(t.counted) < time.Second {
+		return maps.Clone(t.zones)
+	}
+	nodes, err := t.list.List(labels.Everything())
+	if err != nil {
+		return maps.Clone(t.zones)
+	}
+	zones := map[string]census{}
+	for _, node := range nodes {
+		zone := topology.GetZoneKey(node)
+		c := zones[zone]
+		life, known := t.cfg.Liveness.Life(node.Name)
+		if statusOf(node, corev1.NodeReady) == corev1.ConditionTrue && (!known || life.State == Alive) {
+			c.ready++
+		} else {
+			c.gone++
+		}
+		zones[zone] = c
+	}
+	t.zones, t.counted = zones, now
+	return maps.Clone(zones)
+}
+
+// markPods takes the pods of a node without life out of service: nobody else will say that they are
+// not ready. Its kubelet says otherwise when it is back.
+func (t *term) markPods(ctx context.Context, node *corev1.Node) error {
+	onNode, err := runtime.ByIndex[corev1.Pod](t.pods, podsByNode, node.Name)
+	if err != nil {
+		return err
+	}
+	onNode = slices.DeleteFunc(onNode, func(p *corev1.Pod) bool { return !pods.Ready(p) })
+	return pods.Parallel(len(onNode), func(i int) error {
+		pod := onNode[i].DeepCopy()
+		c := pods.Condition(pod, corev1.PodReady)
+		c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.Now()
+		c.Reason, c.Message = "NodeNotReady", "The pod's node is without life."
+		pod, err := t.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return fmt.Errorf("marking pod %s as not ready: %w", onNode[i].Name, err)
+		}
+		t.loop.Writes().Wrote(runtime.Key{Name: node.Name}, t.pods, pod.ResourceVersion)
+		return nil
+	})
+}
