@@ -1,0 +1,131 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/barque/barque/kubelet/containerd"
+)
+
+// Down removes everything that Up made, whatever state it is in. It can be repeated, and works
+// without the plan: then it finds the cluster by its name.
+func Down(ctx context.Context, name, dir string, progress func(string, ...any)) error {
+	if os.Geteuid() != 0 {
+		return errors.New("removing a dev cluster needs root: run it with sudo")
+	}
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		if p, err := find(name, dir); err != nil || len(p.Nodes) == 0 {
+			if err == nil {
+				progress("there is no dev cluster %q", name)
+			}
+			return err
+		}
+	}
+	unlock, err := lock(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	p, err := Load(dir)
+	if err != nil {
+		if p, err = find(name, dir); err != nil {
+			return err
+		}
+	}
+	if err := p.Proxy.stop(0); err != nil {
+		return err
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		group.Go(func() error {
+			if err := p.removeNode(groupCtx, n); err != nil {
+				return fmt.Errorf("remove %s: %w", n.Name, err)
+			}
+			progress("%s removed", n.Name)
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("%w (what is left is removed by another `barque dev down`)", err)
+	}
+	if err := p.removeNetwork(); err != nil {
+		return err
+	}
+	if err := p.removeFiles(); err != nil {
+		return err
+	}
+	progress("network and files removed")
+	return nil
+}
+
+// find rebuilds as much of a lost plan as is needed to remove the cluster.
+func find(name, dir string) (*Plan, error) {
+	p := &Plan{Name: name, Dir: dir}
+	names, err := os.ReadDir("/run/netns")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range names {
+		if node, ok := strings.CutPrefix(e.Name(), "barque-"+name+"-"); ok {
+			p.Nodes = append(p.Nodes, Node{Name: node})
+		}
+	}
+	return p, nil
+}
+
+// removeNode ends all that lives in a node and removes its namespace and data. The plan of what is
+// to go is the node's own: its namespace, its cgroup, its data directory.
+func (p *Plan) removeNode(ctx context.Context, n *Node) error {
+	if err := n.Process.kill(); err != nil {
+		return err
+	}
+	if err := containerd.Purge(ctx, p.DataDir(n), p.cgroup(n)); err != nil {
+		return err
+	}
+	left, err := processesIn(p.netns(n))
+	if err != nil {
+		return err
+	}
+	for _, process := range left {
+		if err := process.kill(); err != nil {
+			return err
+		}
+	}
+	if err := p.removeNamespace(n); err != nil {
+		return err
+	}
+	return os.RemoveAll(p.DataDir(n))
+}
+
+// removeFiles removes what Up wrote beside the nodes' data, the plan last, and the directory if
+// nothing else is in it.
+func (p *Plan) removeFiles() error {
+	var err error
+	for i := range p.Nodes {
+		err = errors.Join(err, remove(p.LogFile(&p.Nodes[i])), remove(filepath.Join(p.Dir, p.Nodes[i].Name+".token")))
+	}
+	for _, name := range []string{"kubeconfig", "proxy.log", "dev.json", "lock"} {
+		err = errors.Join(err, remove(filepath.Join(p.Dir, name)))
+	}
+	if err != nil {
+		return err
+	}
+	if entries, readErr := os.ReadDir(p.Dir); readErr == nil && len(entries) == 0 {
+		return os.Remove(p.Dir)
+	}
+	return nil
+}
+
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

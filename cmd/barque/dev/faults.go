@@ -1,0 +1,210 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/barque/barque/kubelet/containerd"
+)
+
+// edit runs one change of a cluster that exists.
+func edit(dir string, change func(*Plan) error) error {
+	p, err := existing(dir)
+	if err != nil {
+		return err
+	}
+	unlock, err := lock(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return change(p)
+}
+
+func existing(dir string) (*Plan, error) {
+	p, err := Load(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no dev cluster in %s; `barque dev up` makes one", dir)
+	}
+	return p, err
+}
+
+// Kill ends a node's Barque and containerd as kill -9 does. Its pods go on, as they do when
+// Barque stops on a machine; with machine they end too, as when the machine loses power.
+func Kill(ctx context.Context, dir, name string, machine bool) error {
+	return edit(dir, func(p *Plan) error {
+		n, err := p.Node(name)
+		if err != nil {
+			return err
+		}
+		ours, err := p.own(n)
+		if err != nil {
+			return err
+		}
+		// All are told before any is waited for: a machine dies at once.
+		for _, process := range ours {
+			err = errors.Join(err, process.signal(syscall.SIGKILL))
+		}
+		for _, process := range ours {
+			err = errors.Join(err, process.kill())
+		}
+		if err != nil || !machine {
+			return err
+		}
+		return containerd.Purge(ctx, p.DataDir(n), p.cgroup(n))
+	})
+}
+
+// Start starts a node that was killed or stopped.
+func Start(ctx context.Context, dir, name string) error {
+	return edit(dir, func(p *Plan) error {
+		n, err := p.Node(name)
+		if err != nil {
+			return err
+		}
+		if n.Process.Alive() {
+			return fmt.Errorf("%s runs already", name)
+		}
+		if err := p.startNode(n, ""); err != nil {
+			return err
+		}
+		if n.Role != Server {
+			return nil
+		}
+		_, err = p.waitServing(ctx, n, 2*time.Minute)
+		return err
+	})
+}
+
+// Stop ends a node in order: leadership is handed over, pods go on.
+func Stop(dir, name string) error {
+	return edit(dir, func(p *Plan) error {
+		n, err := p.Node(name)
+		if err != nil {
+			return err
+		}
+		return n.Process.stop(30 * time.Second)
+	})
+}
+
+// Pause stops a node's Barque and containerd in the middle of whatever they do.
+func Pause(dir, name string) error { return signalNode(dir, name, syscall.SIGSTOP) }
+
+// Resume lets a paused node go on.
+func Resume(dir, name string) error { return signalNode(dir, name, syscall.SIGCONT) }
+
+func signalNode(dir, name string, s syscall.Signal) error {
+	return edit(dir, func(p *Plan) error {
+		n, err := p.Node(name)
+		if err != nil {
+			return err
+		}
+		if !n.Process.Alive() {
+			return fmt.Errorf("%s does not run; `barque dev start %s` starts it", name, name)
+		}
+		ours, err := p.own(n)
+		for _, process := range ours {
+			err = errors.Join(err, process.signal(s))
+		}
+		return err
+	})
+}
+
+// Partition cuts the nodes off from all others and from this machine. It replaces an earlier one.
+func Partition(dir string, names []string) error {
+	return edit(dir, func(p *Plan) error { return p.partition(names) })
+}
+
+// Heal ends the partition.
+func Heal(dir string) error { return edit(dir, (*Plan).heal) }
+
+// Exec runs a command in a node's network namespace, with this process's terminal.
+func Exec(ctx context.Context, dir, name string, command []string) error {
+	p, err := existing(dir)
+	if err != nil {
+		return err
+	}
+	n, err := p.Node(name)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+p.Kubeconfig(), "BARQUE_DATA_DIR="+p.DataDir(n))
+	if err := inNamespace(p.netns(n), cmd.Start); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}
+
+// own returns the node's processes that are Barque itself: the node's own and its containerd.
+// Shims and containers are not among them.
+func (p *Plan) own(n *Node) ([]*Process, error) {
+	all, err := processesIn(p.netns(n))
+	if err != nil {
+		return nil, err
+	}
+	var out []*Process
+	for _, process := range all {
+		if isBarque(process.PID) {
+			out = append(out, process)
+		}
+	}
+	return out, nil
+}
+
+// isBarque tells whether the process runs a barque binary, this one or one that has since been
+// replaced by a newer build.
+func isBarque(pid int) bool {
+	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	return err == nil && strings.HasSuffix(strings.TrimSuffix(path, " (deleted)"), "/barque")
+}
+
+// NodeStatus is what can be seen of a node from outside.
+type NodeStatus struct {
+	Name  string `json:"name"`
+	Role  string `json:"role"`
+	Addr  string `json:"address"`
+	State string `json:"state"` // running, paused, dead
+	PID   int    `json:"pid,omitempty"`
+}
+
+// Status is what can be seen of the cluster from outside.
+type Status struct {
+	Name        string       `json:"name"`
+	Kubeconfig  string       `json:"kubeconfig"`
+	Endpoint    string       `json:"endpoint"`
+	Proxy       bool         `json:"proxyRunning"`
+	Partitioned bool         `json:"partitioned"`
+	Nodes       []NodeStatus `json:"nodes"`
+}
+
+// Inspect reports the state of every node's processes.
+func Inspect(dir string) (*Status, error) {
+	p, err := existing(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Status{Name: p.Name, Kubeconfig: p.Kubeconfig(), Endpoint: fmt.Sprintf("https://127.0.0.1:%d", p.APIPort), Proxy: p.Proxy.Alive()}
+	if s.Partitioned, err = p.partitioned(); err != nil {
+		return nil, err
+	}
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		status := NodeStatus{Name: n.Name, Role: n.Role, Addr: n.Addr.String(), State: "dead"}
+		if n.Process.Alive() {
+			status.State, status.PID = "running", n.Process.PID
+			if n.Process.Paused() {
+				status.State = "paused"
+			}
+		}
+		s.Nodes = append(s.Nodes, status)
+	}
+	return s, nil
+}

@@ -1,0 +1,166 @@
+package dev
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+const forwardingFile = "/proc/sys/net/ipv4/ip_forward"
+
+// makeNetwork makes the bridge, and lets the nodes reach what this machine reaches. Everything in
+// it may be there already.
+func (p *Plan) makeNetwork() error {
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: p.bridge()}}
+	if err := netlink.LinkAdd(bridge); err != nil && !errors.Is(err, syscall.EEXIST) {
+		return fmt.Errorf("make bridge %s: %w", p.bridge(), err)
+	}
+	link, err := netlink.LinkByName(p.bridge())
+	if err != nil {
+		return fmt.Errorf("bridge %s: %w", p.bridge(), err)
+	}
+	if err := addAddr(link, p.gateway(), p.Subnet.Bits()); err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("bridge %s: %w", p.bridge(), err)
+	}
+	if err := os.WriteFile(forwardingFile, []byte("1"), 0o644); err != nil {
+		return fmt.Errorf("let this machine forward packets: %w", err)
+	}
+	return p.masquerade()
+}
+
+func (p *Plan) removeNetwork() error {
+	err := errors.Join(p.heal(), p.removeMasquerade(), deleteLink(p.bridge()))
+	if p.Forwarding != "" {
+		err = errors.Join(err, os.WriteFile(forwardingFile, []byte(p.Forwarding), 0o644))
+	}
+	return err
+}
+
+// makeNamespace makes a node's network namespace with one interface, eth0, on the bridge.
+func (p *Plan) makeNamespace(n *Node) error {
+	if err := newNamespace(p.netns(n)); err != nil {
+		return fmt.Errorf("network namespace of %s: %w", n.Name, err)
+	}
+	bridge, err := netlink.LinkByName(p.bridge())
+	if err != nil {
+		return fmt.Errorf("bridge %s: %w", p.bridge(), err)
+	}
+	if err := p.plug(n, bridge); err != nil {
+		return fmt.Errorf("network of %s: %w", n.Name, err)
+	}
+	return inNamespace(p.netns(n), func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		eth0, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return fmt.Errorf("eth0 of %s: %w", n.Name, err)
+		}
+		if err := addAddr(eth0, n.Addr, p.Subnet.Bits()); err != nil {
+			return err
+		}
+		if err := errors.Join(netlink.LinkSetUp(lo), netlink.LinkSetUp(eth0)); err != nil {
+			return err
+		}
+		// A missing default route is only added: replacing it would be the same.
+		return netlink.RouteReplace(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: p.gateway().AsSlice(), Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}})
+	})
+}
+
+// plug connects the namespace to the bridge. The pair is made with its far end in the namespace,
+// so there is never a half-connected interface in the host's.
+func (p *Plan) plug(n *Node, bridge netlink.Link) error {
+	if _, err := netlink.LinkByName(p.veth(n)); err == nil {
+		return nil
+	}
+	ns, err := netns.GetFromName(p.netns(n))
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MasterIndex = p.veth(n), bridge.Attrs().Index
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(ns))}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("make veth pair %s: %w", p.veth(n), err)
+	}
+	return netlink.LinkSetUp(veth)
+}
+
+// removeNamespace removes the namespace; its interfaces and rules go with it. Nobody may live in
+// it any more.
+func (p *Plan) removeNamespace(n *Node) error {
+	err := deleteLink(p.veth(n))
+	if e := netns.DeleteNamed(p.netns(n)); e != nil && !errors.Is(e, os.ErrNotExist) {
+		err = errors.Join(err, fmt.Errorf("remove network namespace %s: %w", p.netns(n), e))
+	}
+	return err
+}
+
+// newNamespace makes a named network namespace unless it exists, as iproute2 does: a file in
+// /run/netns with the namespace mounted on it.
+func newNamespace(name string) error {
+	path := filepath.Join("/run/netns", name)
+	if existing, err := netns.GetFromName(name); err == nil {
+		existing.Close()
+		var stat unix.Statfs_t
+		if unix.Statfs(path, &stat) == nil && stat.Type == unix.NSFS_MAGIC {
+			return nil
+		}
+		// Only the file was made: whoever began did not finish.
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // not unlocked: the thread ends in the new namespace
+		ns, err := netns.NewNamed(name)
+		if err == nil {
+			ns.Close()
+		}
+		result <- err
+	}()
+	return <-result
+}
+
+func addAddr(link netlink.Link, addr netip.Addr, bits int) error {
+	err := netlink.AddrReplace(link, &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(bits, 32)}})
+	if err != nil {
+		return fmt.Errorf("give %s the address %s: %w", link.Attrs().Name, addr, err)
+	}
+	return nil
+}
+
+func deleteLink(name string) error {
+	link, err := netlink.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil
+	}
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if err != nil {
+		return fmt.Errorf("remove interface %s: %w", name, err)
+	}
+	return nil
+}
+
+func forwarding() (string, error) {
+	data, err := os.ReadFile(forwardingFile)
+	return strings.TrimSpace(string(data)), err
+}

@@ -1,0 +1,182 @@
+package dev
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/barque/barque/internal/atomicfile"
+)
+
+// Roles of a node.
+const (
+	Server = "server"
+	Agent  = "agent"
+)
+
+// Plan is the whole dev cluster as it is meant to be. It lives in Dir/dev.json.
+type Plan struct {
+	Name    string       `json:"name"`
+	Dir     string       `json:"dir"`
+	Subnet  netip.Prefix `json:"subnet"`
+	APIPort uint16       `json:"apiPort"` // of the proxy on the host's loopback
+	Nodes   []Node       `json:"nodes"`
+	// Args are appended to the command line of every node, after a check that it takes them.
+	Args  []string `json:"args,omitempty"`
+	Proxy *Process `json:"proxy,omitempty"`
+	// Forwarding is what net.ipv4.ip_forward was before, so that Down can restore it.
+	Forwarding string `json:"forwarding,omitempty"`
+	// Complete is set when Up has reached its end once.
+	Complete bool `json:"complete"`
+}
+
+// Node is one machine of the cluster.
+type Node struct {
+	Name    string     `json:"name"`
+	Role    string     `json:"role"`
+	Addr    netip.Addr `json:"addr"`
+	Process *Process   `json:"process,omitempty"`
+}
+
+var clusterName = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,10}[a-z0-9])?$`)
+
+// maxNodes follows from the addresses: servers take .11 to .19, agents .21 to .249.
+const (
+	maxServers = 9
+	maxAgents  = 200
+)
+
+func newPlan(name, dir string, servers, agents int, args []string) (*Plan, error) {
+	if !clusterName.MatchString(name) {
+		return nil, fmt.Errorf("cluster name %q: want at most 12 lower-case letters, digits and dashes, beginning with a letter", name)
+	}
+	if servers < 1 || servers > maxServers || agents < 0 || agents > maxAgents {
+		return nil, fmt.Errorf("want 1 to %d servers and 0 to %d agents, not %d and %d", maxServers, maxAgents, servers, agents)
+	}
+	subnet, err := freeSubnet()
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{Name: name, Dir: dir, Subnet: subnet, Args: args}
+	for i := 1; i <= servers; i++ {
+		p.Nodes = append(p.Nodes, Node{Name: fmt.Sprintf("s%d", i), Role: Server, Addr: hostAddr(subnet, 10+i)})
+	}
+	for i := 1; i <= agents; i++ {
+		p.Nodes = append(p.Nodes, Node{Name: fmt.Sprintf("a%d", i), Role: Agent, Addr: hostAddr(subnet, 20+i)})
+	}
+	return p, nil
+}
+
+// freeSubnet returns a /24 that overlaps no address of this machine.
+func freeSubnet() (netip.Prefix, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("list this machine's addresses: %w", err)
+	}
+	var used []netip.Prefix
+	for _, a := range addrs {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			used = append(used, prefix)
+		}
+	}
+	for third := 77; third < 100; third++ {
+		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(third), 0, 0}), 24)
+		if !slices.ContainsFunc(used, subnet.Overlaps) {
+			return subnet, nil
+		}
+	}
+	return netip.Prefix{}, errors.New("no free /24 between 10.77.0.0 and 10.99.0.0: every one overlaps an address of this machine")
+}
+
+func hostAddr(subnet netip.Prefix, last int) netip.Addr {
+	b := subnet.Addr().As4()
+	b[3] = byte(last)
+	return netip.AddrFrom4(b)
+}
+
+// Names that follow from the plan. Interface names have at most 15 characters.
+
+func (p *Plan) bridge() string         { return short("bq", p.Name, "") }
+func (p *Plan) veth(n *Node) string    { return short("bq", p.Name, n.Name) }
+func (p *Plan) netns(n *Node) string   { return "barque-" + p.Name + "-" + n.Name }
+func (p *Plan) table() string          { return "barque-dev-" + p.Name }
+func (p *Plan) cgroup(n *Node) string  { return "/barque-dev-" + p.Name + "/" + n.Name }
+func (p *Plan) gateway() netip.Addr    { return hostAddr(p.Subnet, 1) }
+func (p *Plan) DataDir(n *Node) string { return filepath.Join(p.Dir, n.Name) }
+func (p *Plan) LogFile(n *Node) string { return filepath.Join(p.Dir, n.Name+".log") }
+func (p *Plan) Kubeconfig() string     { return filepath.Join(p.Dir, "kubeconfig") }
+func (p *Plan) path() string           { return planPath(p.Dir) }
+func planPath(dir string) string       { return filepath.Join(dir, "dev.json") }
+func (p *Plan) apiAddr(n *Node) string { return netip.AddrPortFrom(n.Addr, apiPort).String() }
+func (p *Plan) nodeKubeconfig(n *Node) string {
+	return filepath.Join(p.DataDir(n), "admin.kubeconfig")
+}
+
+// apiPort is where a node's API server listens; each node has its own address, so all use the
+// default one.
+const apiPort = 6443
+
+// short makes an interface name out of a cluster's and a node's: readable where it fits, a digest
+// where it does not.
+func short(prefix, cluster, node string) string {
+	name := strings.Trim(prefix+"-"+cluster+"-"+node, "-")
+	if len(name) <= 15 {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return prefix + "-" + hex.EncodeToString(sum[:6])
+}
+
+// Load reads the plan in the directory; os.ErrNotExist when there is none.
+func Load(dir string) (*Plan, error) {
+	data, err := os.ReadFile(planPath(dir))
+	if err != nil {
+		return nil, err
+	}
+	p := new(Plan)
+	if err := json.Unmarshal(data, p); err != nil {
+		return nil, fmt.Errorf("%s is damaged (%w); `barque dev down --name NAME` removes what the cluster of that name made", planPath(dir), err)
+	}
+	return p, nil
+}
+
+func (p *Plan) save() error {
+	data, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(p.path(), append(data, '\n'), 0o600)
+}
+
+// Node returns the node of that name.
+func (p *Plan) Node(name string) (*Node, error) {
+	for i := range p.Nodes {
+		if p.Nodes[i].Name == name {
+			return &p.Nodes[i], nil
+		}
+	}
+	var names []string
+	for _, n := range p.Nodes {
+		names = append(names, n.Name)
+	}
+	return nil, fmt.Errorf("there is no node %q; the nodes are %s", name, strings.Join(names, ", "))
+}
+
+func (p *Plan) servers() []*Node {
+	var out []*Node
+	for i := range p.Nodes {
+		if p.Nodes[i].Role == Server {
+			out = append(out, &p.Nodes[i])
+		}
+	}
+	return out
+}

@@ -1,0 +1,200 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Process is a process that may outlive the one that started it. A pid alone is used again by the
+// kernel; with the time at which the process started it names one process for ever.
+type Process struct {
+	PID int `json:"pid"`
+	// Started is field 22 of /proc/PID/stat: clock ticks since boot.
+	Started uint64 `json:"started"`
+}
+
+// startTime returns when the process started and whether it still runs (a zombie does not).
+func startTime(pid int) (ticks uint64, running bool) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, false
+	}
+	// The command in field 2 may have spaces and brackets; what follows the last ")" has none.
+	_, rest, ok := strings.Cut(string(data[strings.LastIndexByte(string(data), ')'):]), " ")
+	fields := strings.Fields(rest)
+	if !ok || len(fields) < 20 {
+		return 0, false
+	}
+	ticks, err = strconv.ParseUint(fields[19], 10, 64)
+	return ticks, err == nil && fields[0] != "Z" && fields[0] != "X"
+}
+
+// Alive tells whether the process still runs.
+func (p *Process) Alive() bool {
+	if p == nil {
+		return false
+	}
+	started, running := startTime(p.PID)
+	return running && started == p.Started
+}
+
+// Paused tells whether the process is stopped by a signal.
+func (p *Process) Paused() bool {
+	if !p.Alive() {
+		return false
+	}
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(data[strings.LastIndexByte(string(data), ')'):]), " ")
+	return strings.HasPrefix(rest, "T")
+}
+
+func (p *Process) signal(s syscall.Signal) error {
+	if !p.Alive() {
+		return nil
+	}
+	if err := syscall.Kill(p.PID, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("signal process %d: %w", p.PID, err)
+	}
+	return nil
+}
+
+// waitGone waits until the process has ended.
+func (p *Process) waitGone(ctx context.Context) error {
+	if !p.Alive() {
+		return nil
+	}
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("watch process %d: %w", p.PID, err)
+	}
+	defer unix.Close(fd)
+	for p.Alive() {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("process %d does not end: %w", p.PID, context.Cause(ctx))
+		}
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if _, err := unix.Poll(poll, 100); err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("watch process %d: %w", p.PID, err)
+		}
+	}
+	return nil
+}
+
+// stop asks the process to end, and kills it when it takes too long.
+func (p *Process) stop(patience time.Duration) error {
+	if err := errors.Join(p.signal(syscall.SIGTERM), p.signal(syscall.SIGCONT)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if p.waitGone(ctx) == nil {
+		return nil
+	}
+	return p.kill()
+}
+
+func (p *Process) kill() error {
+	if err := p.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return p.waitGone(ctx)
+}
+
+// start runs the command detached from this process: its own session, output to the log file, in
+// the network namespace if one is named.
+func start(namespace, logFile string, command []string) (*Process, error) {
+	if err := os.MkdirAll(filepath.Dir(logFile), 0o755); err != nil {
+		return nil, err
+	}
+	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := inNamespace(namespace, cmd.Start); err != nil {
+		return nil, fmt.Errorf("start %s: %w", command[0], err)
+	}
+	started, _ := startTime(cmd.Process.Pid)
+	p := &Process{PID: cmd.Process.Pid, Started: started}
+	// Reaps the child while this process lives; after that init does.
+	go func() { _ = cmd.Wait() }()
+	return p, nil
+}
+
+// inNamespace calls f on a thread that is in the named network namespace. What f starts is born
+// there.
+func inNamespace(name string, f func() error) error {
+	if name == "" {
+		return f()
+	}
+	result := make(chan error, 1)
+	go func() {
+		// The thread is not unlocked: it ends with the goroutine and takes the namespace with it.
+		runtime.LockOSThread()
+		target, err := netns.GetFromName(name)
+		if err != nil {
+			result <- fmt.Errorf("network namespace %s: %w", name, err)
+			return
+		}
+		defer target.Close()
+		if err := netns.Set(target); err != nil {
+			result <- fmt.Errorf("enter network namespace %s: %w", name, err)
+			return
+		}
+		result <- f()
+	}()
+	return <-result
+}
+
+// processesIn returns the processes in the named network namespace, this one excluded.
+func processesIn(name string) ([]*Process, error) {
+	target, err := os.Stat(filepath.Join("/run/netns", name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var out []*Process
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		ns, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if err != nil || !os.SameFile(ns, target) {
+			continue // it has ended, or is elsewhere
+		}
+		if started, running := startTime(pid); running {
+			out = append(out, &Process{PID: pid, Started: started})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,359 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/barque/barque/membership/token"
+	"github.com/barque/barque/pki"
+)
+
+// Options of Up.
+type Options struct {
+	Name    string
+	Dir     string // absolute
+	Servers int
+	Agents  int
+	APIPort uint16 // of the proxy; 0 looks for a free one, from 6443 up
+	Args    []string
+	// Timeout bounds each wait for a node; 2 min when 0.
+	Timeout time.Duration
+	// Progress is told what has been done.
+	Progress func(format string, args ...any)
+}
+
+// ErrRunning is returned, with the plan, when the cluster runs already.
+var ErrRunning = errors.New("the dev cluster runs already")
+
+// Up makes the cluster, or finishes what an earlier Up has begun.
+func Up(ctx context.Context, o Options) (*Plan, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("a dev cluster needs root, for network namespaces and containers: run it with sudo")
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 2 * time.Minute
+	}
+	unlock, err := lock(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	p, err := Load(o.Dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		if p, err = begin(o); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, err
+	case p.Complete:
+		return p, ErrRunning
+	default:
+		o.Progress("going on with a start that did not finish")
+	}
+	if err := p.makeNetwork(); err != nil {
+		return p, err
+	}
+	for i := range p.Nodes {
+		if err := p.makeNamespace(&p.Nodes[i]); err != nil {
+			return p, err
+		}
+	}
+	o.Progress("network %s on bridge %s, %d namespaces", p.Subnet, p.bridge(), len(p.Nodes))
+	if err := p.startAll(ctx, o); err != nil {
+		return p, err
+	}
+	p.Complete = true
+	return p, p.save()
+}
+
+func begin(o Options) (*Plan, error) {
+	p, err := newPlan(o.Name, o.Dir, o.Servers, o.Agents, o.Args)
+	if err != nil {
+		return nil, err
+	}
+	for i := range p.Nodes {
+		if _, err := os.Stat("/run/netns/" + p.netns(&p.Nodes[i])); err == nil {
+			return nil, fmt.Errorf("a dev cluster named %q is there already, from another directory; remove it with `barque dev down --name %s`, or choose another --name", o.Name, o.Name)
+		}
+	}
+	if p.APIPort, err = freePort(o.APIPort); err != nil {
+		return nil, err
+	}
+	if p.Forwarding, err = forwarding(); err != nil {
+		return nil, err
+	}
+	return p, p.save()
+}
+
+// freePort returns the wanted port of the loopback if it is free, or, when none is wanted, the
+// first free one from 6443 up.
+func freePort(want uint16) (uint16, error) {
+	first, last := want, want
+	if want == 0 {
+		first, last = apiPort, apiPort+100
+	}
+	for port := first; port <= last; port++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			return port, l.Close()
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return 0, err
+		}
+	}
+	return 0, fmt.Errorf("port %d on 127.0.0.1 is taken; choose another with --api-port", first)
+}
+
+// lock keeps two commands from working on one cluster at a time.
+func lock(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("another barque dev command works on %s right now; wait for it", dir)
+	}
+	return func() { f.Close() }, nil
+}
+
+// startAll starts the first server, and when it serves the others, which join it.
+func (p *Plan) startAll(ctx context.Context, o Options) error {
+	servers := p.servers()
+	first := servers[0]
+	if err := p.startNode(first, ""); err != nil {
+		return err
+	}
+	config, err := p.waitServing(ctx, first, o.Timeout)
+	if err != nil {
+		return err
+	}
+	o.Progress("%s serves the API at %s", first.Name, p.apiAddr(first))
+	if err := p.writeKubeconfig(first); err != nil {
+		return err
+	}
+	if err := p.startProxy(); err != nil {
+		return err
+	}
+	if len(p.Nodes) > 1 {
+		if err := p.startJoining(ctx, config, o); err != nil {
+			return err
+		}
+	}
+	return p.waitNodes(ctx, o)
+}
+
+func (p *Plan) startJoining(ctx context.Context, config *rest.Config, o Options) error {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	ca, err := pki.ParseAuthority(config.CAData, nil)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	tokens := map[string]string{}
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		if n == p.servers()[0] || n.Process.Alive() {
+			continue
+		}
+		if tokens[n.Role] == "" {
+			t, err := token.Create(ctx, client, ca.Digest(), token.Spec{Role: n.Role, TTL: time.Hour, Description: "barque dev up"}, time.Now())
+			if err != nil {
+				return err
+			}
+			tokens[n.Role] = t.String()
+		}
+		if err := p.startNode(n, tokens[n.Role]); err != nil {
+			return err
+		}
+		if n.Role == Server {
+			group.Go(func() error {
+				_, err := p.waitServing(ctx, n, o.Timeout)
+				if err == nil {
+					o.Progress("%s has joined and serves the API at %s", n.Name, p.apiAddr(n))
+				}
+				return err
+			})
+		}
+	}
+	return group.Wait()
+}
+
+// startNode starts a node's process unless it runs. A token is given at the first start only: a
+// node that has joined knows its cluster.
+func (p *Plan) startNode(n *Node, joinToken string) error {
+	if n.Process.Alive() {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	command := []string{self, n.Role, "--data-dir", p.DataDir(n), "--name", n.Name, "--node-ip", n.Addr.String(), "--cgroup-root", p.cgroup(n)}
+	if joinToken != "" {
+		file := filepath.Join(p.Dir, n.Name+".token")
+		if err := os.WriteFile(file, []byte(joinToken+"\n"), 0o600); err != nil {
+			return err
+		}
+		command = append(command, "--token-file", file)
+		if n.Role == Server {
+			command = append(command, "--join", "https://"+p.apiAddr(p.servers()[0]))
+		} else {
+			command = append(command, "--server", "https://"+p.apiAddr(p.servers()[0]))
+		}
+	}
+	n.Process, err = start(p.netns(n), p.LogFile(n), append(command, p.Args...))
+	return errors.Join(err, p.save())
+}
+
+// startProxy starts the one endpoint that the kubeconfig names. It follows the living servers.
+func (p *Plan) startProxy() error {
+	if p.Proxy.Alive() {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	command := []string{self, "proxy", "--listen", fmt.Sprintf("127.0.0.1:%d", p.APIPort), "--kubeconfig", p.Kubeconfig()}
+	for _, s := range p.servers() {
+		command = append(command, "--server", p.apiAddr(s))
+	}
+	p.Proxy, err = start("", filepath.Join(p.Dir, "proxy.log"), command)
+	return errors.Join(err, p.save())
+}
+
+// waitServing waits until the server answers that it is ready, and returns a way to it.
+func (p *Plan) waitServing(ctx context.Context, n *Node, timeout time.Duration) (*rest.Config, error) {
+	var config *rest.Config
+	err := p.wait(ctx, n, timeout, "does not become ready", func(ctx context.Context) error {
+		c, err := clientcmd.BuildConfigFromFlags("https://"+p.apiAddr(n), p.nodeKubeconfig(n))
+		if err != nil {
+			return err
+		}
+		c.Timeout = 2 * time.Second
+		client, err := kubernetes.NewForConfig(c)
+		if err != nil {
+			return err
+		}
+		if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+			return err
+		}
+		config = c
+		return nil
+	})
+	return config, err
+}
+
+// waitNodes waits until every node is Ready in the API.
+func (p *Plan) waitNodes(ctx context.Context, o Options) error {
+	config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	config.Timeout = 2 * time.Second
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		err := p.wait(ctx, n, o.Timeout, "does not become Ready", func(ctx context.Context) error {
+			node, err := client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			for _, c := range node.Status.Conditions {
+				if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+					return nil
+				} else if c.Type == corev1.NodeReady {
+					return fmt.Errorf("Ready is %s: %s", c.Status, c.Message)
+				}
+			}
+			return errors.New("it has no Ready condition yet")
+		})
+		if err != nil {
+			return err
+		}
+	}
+	o.Progress("all %d nodes are Ready", len(p.Nodes))
+	return nil
+}
+
+// wait repeats try until it succeeds, the node's process ends, or the time is over.
+func (p *Plan) wait(ctx context.Context, n *Node, timeout time.Duration, what string, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	var last error
+	for {
+		if err := try(ctx); err == nil {
+			return nil
+		} else if ctx.Err() == nil {
+			last = err
+		}
+		if !n.Process.Alive() {
+			return fmt.Errorf("%s has ended; its last words (%s):\n%s", n.Name, p.LogFile(n), tail(p.LogFile(n), 12))
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s %s: %w; its last words (%s):\n%s", n.Name, what, errors.Join(last, context.Cause(ctx)), p.LogFile(n), tail(p.LogFile(n), 12))
+		case <-ticker.C:
+		}
+	}
+}
+
+// tail returns the last lines of a file.
+func tail(file string, lines int) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+	return "    " + strings.Join(all[max(0, len(all)-lines):], "\n    ")
+}
+
+// writeKubeconfig writes the admin's kubeconfig for the proxy's address.
+func (p *Plan) writeKubeconfig(n *Node) error {
+	config, err := clientcmd.LoadFromFile(p.nodeKubeconfig(n))
+	if err != nil {
+		return err
+	}
+	for _, c := range config.Clusters {
+		c.Server = fmt.Sprintf("https://127.0.0.1:%d", p.APIPort)
+	}
+	return clientcmd.WriteToFile(*config, p.Kubeconfig())
+}
+
+// ServerAddrs returns where the API servers are.
+func (p *Plan) ServerAddrs() []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, s := range p.servers() {
+		out = append(out, netip.AddrPortFrom(s.Addr, apiPort))
+	}
+	return slices.Clip(out)
+}
