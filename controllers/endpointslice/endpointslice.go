@@ -1,0 +1,236 @@
+// Package endpointslice keeps the EndpointSlices of every Service with a selector in step with the
+// pods that the selector matches. What goes into which slice is decided by k8s.io/endpointslice;
+// this package brings it the changes, and holds it back while its informer does not show the
+// slices that it wrote last.
+package endpointslice
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	slices "k8s.io/endpointslice"
+	"k8s.io/endpointslice/topologycache"
+	"k8s.io/endpointslice/util"
+	"k8s.io/klog/v2"
+
+	"github.com/barque/barque/controllers/runtime"
+)
+
+// ManagedBy is the value of the managed-by label of the slices that are this controller's.
+const ManagedBy = "endpointslice-controller.k8s.io"
+
+// perSlice is how many endpoints one slice holds at most.
+const perSlice = 100
+
+// byService indexes slices by namespace and Service.
+const byService = "barque/service"
+
+// Config of a Controller.
+type Config struct {
+	Informers informers.SharedInformerFactory
+	Logger    *slog.Logger
+	// Workers is how many Services are worked on at once. Default 5.
+	Workers int
+}
+
+// Controller reconciles the slices of Services.
+type Controller struct {
+	cfg      Config
+	services cache.SharedIndexInformer
+	pods     cache.SharedIndexInformer
+	nodes    cache.SharedIndexInformer
+	slices   cache.SharedIndexInformer
+
+	listServices corelisters.ServiceLister
+	listPods     corelisters.PodLister
+	listNodes    corelisters.NodeLister
+}
+
+// New asks the factory for the informers it needs; it is called before they are started.
+func New(cfg Config) (*Controller, error) {
+	if cfg.Workers <= 0 {
+		cfg.Workers = 5
+	}
+	core := cfg.Informers.Core().V1()
+	c := &Controller{
+		cfg:      cfg,
+		services: core.Services().Informer(), listServices: core.Services().Lister(),
+		pods: core.Pods().Informer(), listPods: core.Pods().Lister(),
+		nodes: core.Nodes().Informer(), listNodes: core.Nodes().Lister(),
+		slices: cfg.Informers.Discovery().V1().EndpointSlices().Informer(),
+	}
+	return c, runtime.EnsureIndex(c.slices, byService, func(obj any) ([]string, error) {
+		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
+			return []string{serviceOf(slice).String()}, nil
+		}
+		return nil, nil
+	})
+}
+
+func serviceOf(slice *discoveryv1.EndpointSlice) runtime.Key {
+	return runtime.Key{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+}
+
+// Run reconciles for one term of leadership. The keys are Services.
+func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
+	recorder, stop := runtime.Recorder(ctx, client, "endpoint-slice-controller")
+	defer stop()
+	t := &term{
+		Controller: c,
+		written:    util.NewEndpointSliceTracker(), triggers: util.NewTriggerTimeTracker(), topology: topologycache.NewTopologyCache(),
+	}
+	t.reconciler = slices.NewReconciler(client, c.listNodes, perSlice, t.written, t.topology, recorder, ManagedBy,
+		slices.WithPreferSameTrafficDistributionEnabled(true))
+	t.loop = runtime.NewLoop("endpointslice", c.cfg.Workers, c.cfg.Logger, t.reconcile)
+	runtime.Watch(t.loop, c.nodes, t.ofNode)
+	runtime.Watch(t.loop, c.services, func(old, now *corev1.Service) []runtime.Key {
+		if now == nil {
+			now = old
+		}
+		return []runtime.Key{runtime.KeyOf(now)}
+	})
+	runtime.Watch(t.loop, c.pods, t.ofPod)
+	runtime.Watch(t.loop, c.slices, t.ofSlice)
+	return t.loop.Run(ctx)
+}
+
+// term is what belongs to one term of leadership.
+type term struct {
+	*Controller
+	written    *util.EndpointSliceTracker
+	triggers   *util.TriggerTimeTracker
+	topology   *topologycache.TopologyCache
+	reconciler *slices.Reconciler
+	loop       *runtime.Loop
+}
+
+func (t *term) ofPod(old, now *corev1.Pod) []runtime.Key {
+	// A typed nil in an interface is not nil to the library.
+	var was, is any
+	if old != nil {
+		was = old
+	}
+	if now != nil {
+		is = now
+	}
+	services, err := util.GetServicesToUpdate(t.listServices, util.GetPodUpdateProjectionKey(was, is))
+	if err != nil {
+		return nil
+	}
+	keys := make([]runtime.Key, 0, len(services))
+	for name := range services {
+		namespace, name, _ := strings.Cut(name, "/")
+		keys = append(keys, runtime.Key{Namespace: namespace, Name: name})
+	}
+	return keys
+}
+
+// ofSlice wakes a Service whose slices somebody else changed. The library's own writes come back
+// here too and are told apart by their generation.
+func (t *term) ofSlice(old, now *discoveryv1.EndpointSlice) []runtime.Key {
+	switch {
+	case now == nil:
+		if t.reconciler.ManagedByController(old) && t.written.Has(old) && !t.written.HandleDeletion(old) {
+			return []runtime.Key{serviceOf(old)}
+		}
+	case old != nil && serviceOf(old) != serviceOf(now):
+		return []runtime.Key{serviceOf(old), serviceOf(now)}
+	case old != nil && t.reconciler.ManagedByChanged(old, now):
+		return []runtime.Key{serviceOf(now)}
+	case t.reconciler.ManagedByController(now) && t.written.ShouldSync(now):
+		return []runtime.Key{serviceOf(now)}
+	}
+	return nil
+}
+
+// ofNode feeds the topology hints, which depend on the zones and sizes of nodes.
+func (t *term) ofNode(old, now *corev1.Node) []runtime.Key {
+	if old != nil && now != nil && sameForHints(old, now) {
+		return nil
+	}
+	nodes, err := t.listNodes.List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	t.topology.SetNodes(klog.Background(), nodes)
+	var keys []runtime.Key
+	for _, name := range t.topology.GetOverloadedServices() {
+		namespace, name, _ := strings.Cut(name, "/")
+		keys = append(keys, runtime.Key{Namespace: namespace, Name: name})
+	}
+	return keys
+}
+
+func sameForHints(a, b *corev1.Node) bool {
+	return a.Labels[corev1.LabelTopologyZone] == b.Labels[corev1.LabelTopologyZone] &&
+		ready(a) == ready(b) && a.Status.Allocatable.Cpu().Equal(*b.Status.Allocatable.Cpu())
+}
+
+func ready(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func (t *term) reconcile(_ context.Context, key runtime.Key) (time.Duration, error) {
+	service, err := t.listServices.Services(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		// The slices go with the Service, by the garbage collector.
+		t.triggers.DeleteService(key.Namespace, key.Name)
+		t.reconciler.DeleteService(key.Namespace, key.Name)
+		t.written.DeleteService(key.Namespace, key.Name)
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if service.Spec.Type == corev1.ServiceTypeExternalName || service.Spec.Selector == nil || service.DeletionTimestamp != nil {
+		return 0, nil
+	}
+	pods, err := t.listPods.Pods(key.Namespace).List(labels.Set(service.Spec.Selector).AsSelectorPreValidated())
+	if err != nil {
+		return 0, err
+	}
+	mine, err := t.mine(key)
+	if err != nil {
+		return 0, err
+	}
+	if t.written.StaleSlices(service, mine) {
+		// The event that shows them wakes nobody, as it is of our own write: look again soon.
+		return 10 * time.Millisecond, nil
+	}
+	since := t.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, pods)
+	if err := t.reconciler.Reconcile(klog.Background(), service, pods, mine, since); err != nil {
+		return 0, fmt.Errorf("EndpointSlices of Service %s: %w", key, err)
+	}
+	return 0, nil
+}
+
+// mine returns the Service's slices that are this controller's and not on their way out.
+func (t *term) mine(key runtime.Key) ([]*discoveryv1.EndpointSlice, error) {
+	all, err := runtime.ByIndex[discoveryv1.EndpointSlice](t.slices, byService, key.String())
+	if err != nil {
+		return nil, err
+	}
+	var mine []*discoveryv1.EndpointSlice
+	for _, slice := range all {
+		if slice.DeletionTimestamp == nil && slice.Labels[discoveryv1.LabelManagedBy] == ManagedBy {
+			mine = append(mine, slice)
+		}
+	}
+	return mine, nil
+}
