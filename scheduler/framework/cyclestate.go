@@ -3,6 +3,7 @@ package framework
 import (
 	"sync"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 )
@@ -21,6 +22,13 @@ var _ fwk.CycleState = (*CycleState)(nil)
 
 // NewCycleState returns an empty one.
 func NewCycleState() *CycleState { return &CycleState{} }
+
+// NewCycleStateFor returns one that knows what is derived from the pod.
+func NewCycleStateFor(p *PodInfo) *CycleState {
+	c := &CycleState{}
+	c.Write(podInfoKey, p)
+	return c
+}
 
 // ShouldRecordPluginMetrics is false.
 func (*CycleState) ShouldRecordPluginMetrics() bool { return false }
@@ -100,4 +108,18 @@ func ReadState[T fwk.StateData](c fwk.CycleState, key fwk.StateKey) (T, bool) {
 	}
 	t, ok := v.(T)
 	return t, ok
+}
+
+const podInfoKey fwk.StateKey = "PodInfo"
+
+// Clone returns the same: a PodInfo does not change.
+func (p *PodInfo) Clone() fwk.StateData { return p }
+
+// PodInfoOf returns what is derived from the pod that the cycle is about, from the state when the
+// loop has put it there.
+func PodInfoOf(c fwk.CycleState, pod *v1.Pod) (*PodInfo, error) {
+	if p, ok := ReadState[*PodInfo](c, podInfoKey); ok {
+		return p, nil
+	}
+	return NewPodInfo(pod)
 }

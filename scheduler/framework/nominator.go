@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -13,6 +14,9 @@ import (
 // Nominator remembers which pods wait for which node to be freed for them by preemption, so that
 // pods of lower priority do not take the room meanwhile. It is safe for concurrent use.
 type Nominator struct {
+	// waiting is len(nodeOf), readable without the lock: nearly always nobody waits.
+	waiting atomic.Int64
+
 	mu     sync.RWMutex
 	nodeOf map[types.UID]string
 	onNode map[string]map[types.UID]fwk.PodInfo
@@ -33,6 +37,7 @@ func (n *Nominator) Set(p fwk.PodInfo, node string) {
 		return
 	}
 	n.nodeOf[uid] = node
+	n.waiting.Store(int64(len(n.nodeOf)))
 	if n.onNode[node] == nil {
 		n.onNode[node] = map[types.UID]fwk.PodInfo{}
 	}
@@ -52,6 +57,7 @@ func (n *Nominator) remove(uid types.UID) {
 		return
 	}
 	delete(n.nodeOf, uid)
+	n.waiting.Store(int64(len(n.nodeOf)))
 	if delete(n.onNode[node], uid); len(n.onNode[node]) == 0 {
 		delete(n.onNode, node)
 	}
@@ -59,6 +65,9 @@ func (n *Nominator) remove(uid types.UID) {
 
 // Node returns the node that is nominated for the pod, or "".
 func (n *Nominator) Node(uid types.UID) string {
+	if n.waiting.Load() == 0 {
+		return ""
+	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	return n.nodeOf[uid]
@@ -66,6 +75,9 @@ func (n *Nominator) Node(uid types.UID) string {
 
 // On returns the pods that wait for node, in a stable order.
 func (n *Nominator) On(node string) []fwk.PodInfo {
+	if n.waiting.Load() == 0 {
+		return nil
+	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	if len(n.onNode[node]) == 0 {

@@ -26,7 +26,7 @@ var _ fwk.PodInfo = (*PodInfo)(nil)
 // is usable then, without the affinity terms of that kind, because a pod that already runs
 // occupies its node whatever its terms say.
 func NewPodInfo(pod *v1.Pod) (*PodInfo, error) {
-	p := &PodInfo{pod: pod, resources: podResource(pod)}
+	p := &PodInfo{pod: pod, resources: PodResource(pod)}
 	if pod.Spec.Affinity == nil {
 		return p, nil
 	}

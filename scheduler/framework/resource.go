@@ -112,10 +112,10 @@ func (r *Resource) clone() Resource {
 	return c
 }
 
-// podResource returns what a pod asks for: the larger of its running containers together and the
+// PodResource returns what a pod asks for: the larger of its running containers together and the
 // most demanding moment of its start, with sidecars, overhead and pod-level requests counted as
 // the Kubernetes API defines them.
-func podResource(pod *v1.Pod) fwk.PodResource {
+func PodResource(pod *v1.Pod) fwk.PodResource {
 	stated := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true})
 	r := NewResource(stated)
 	nonZero := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{

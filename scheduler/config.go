@@ -1,0 +1,110 @@
+package scheduler
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/informers"
+	"k8s.io/utils/clock"
+
+	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins"
+)
+
+// Config is what a Scheduler needs. Only Informers is required.
+type Config struct {
+	// Informers is shared with the rest of the process. New asks it for pods, nodes, namespaces
+	// and services, so it must be started after New, and must not drop fields of them.
+	Informers informers.SharedInformerFactory
+	Logger    *slog.Logger
+	// Profiles by scheduler name; the default profile alone when empty. All must sort the queue
+	// by the same plugin: there is one queue.
+	Profiles []framework.Spec
+	// Registry has plugins beside the built-in ones; it may replace these.
+	Registry framework.Registry
+	// Seed makes the choice among nodes of equal score repeatable; 0 draws one.
+	Seed uint64
+	// PercentageOfNodesToScore bounds how many feasible nodes are looked for before the best of
+	// them is taken, in clusters of more than 100; 0 adapts it to the size of the cluster.
+	PercentageOfNodesToScore int
+	// Parallelism is over how many goroutines filters and scores are spread; 0 means as many as
+	// Go has processors, at most 16.
+	Parallelism int
+	// Writes is how many API writes are under way at once; 0 means 64.
+	Writes int
+	// Identity names this instance in events; usually the server's name.
+	Identity string
+	Clock    clock.Clock
+
+	// How long failed pods wait; 0 means 1 s, 10 s and 5 min. See package queue.
+	InitialBackoff, MaxBackoff, MaxUnschedulable time.Duration
+	// AssumedTTL is how long a bound pod is counted that the informer does not show; 0 means 5 min.
+	AssumedTTL time.Duration
+}
+
+// Scheduler runs one leadership term after another.
+type Scheduler struct {
+	cfg     Config
+	running atomic.Bool
+}
+
+// ErrRunning is returned by Run while another call of it has not returned.
+var ErrRunning = errors.New("scheduler is already running: one term must end before the next begins")
+
+// New checks the configuration and registers the informers that the scheduler reads.
+func New(cfg Config) (*Scheduler, error) {
+	if cfg.Informers == nil {
+		return nil, errors.New("scheduler needs an informer factory")
+	}
+	if cfg.PercentageOfNodesToScore < 0 || cfg.PercentageOfNodesToScore > 100 {
+		return nil, fmt.Errorf("scheduler: percentage of nodes to score is %d, not within 0 to 100", cfg.PercentageOfNodesToScore)
+	}
+	cfg.setDefaults()
+	names := map[string]bool{}
+	for _, p := range cfg.Profiles {
+		if err := p.Validate(cfg.Registry); err != nil {
+			return nil, err
+		}
+		if names[p.SchedulerName] {
+			return nil, fmt.Errorf("two scheduler profiles answer to %q", p.SchedulerName)
+		}
+		names[p.SchedulerName] = true
+	}
+	core := cfg.Informers.Core().V1()
+	core.Pods().Informer()
+	core.Nodes().Informer()
+	core.Namespaces().Informer()
+	core.Services().Informer()
+	return &Scheduler{cfg: cfg}, nil
+}
+
+func (c *Config) setDefaults() {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	registry := plugins.Registry()
+	maps.Copy(registry, c.Registry)
+	c.Registry = registry
+	if len(c.Profiles) == 0 {
+		c.Profiles = []framework.Spec{plugins.Default()}
+	}
+	if c.Seed == 0 {
+		c.Seed = rand.Uint64()
+	}
+	c.Parallelism = cmp.Or(c.Parallelism, min(runtime.GOMAXPROCS(0), 16))
+	c.Writes = cmp.Or(c.Writes, 64)
+	c.InitialBackoff = cmp.Or(c.InitialBackoff, time.Second)
+	c.MaxBackoff = cmp.Or(c.MaxBackoff, 10*time.Second)
+	c.MaxUnschedulable = cmp.Or(c.MaxUnschedulable, 5*time.Minute)
+	c.AssumedTTL = cmp.Or(c.AssumedTTL, 5*time.Minute)
+}

@@ -1,0 +1,159 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/queue"
+)
+
+// scheduleOne decides about one pod and starts what follows from it.
+func (t *term) scheduleOne(ctx context.Context, p *queue.Pod) {
+	pod := p.GetPod()
+	profile := t.profiles[pod.Spec.SchedulerName]
+	if profile == nil || t.cache.Has(pod.UID) {
+		t.queue.Done(p)
+		return
+	}
+	for _, lost := range t.cache.Expire() {
+		t.log.Warn("a bound pod never appeared; its room counts as free again",
+			"namespace", lost.Namespace, "pod", lost.Name, "node", lost.Spec.NodeName)
+	}
+	t.cache.Update(t.snapshot)
+	state := framework.NewCycleStateFor(p.Info)
+	node, err := t.decide(ctx, profile, state, pod)
+	if err != nil {
+		t.failed(ctx, profile, state, p, err)
+		return
+	}
+	t.place(ctx, profile, state, p, node)
+}
+
+// place assumes the pod on the node and binds it beside the loop.
+func (t *term) place(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, node string) {
+	info := p.Info.OnNode(node)
+	pod := info.GetPod()
+	if err := t.cache.Assume(info); err != nil {
+		t.failed(ctx, profile, state, p, err)
+		return
+	}
+	if s := profile.Reserve(ctx, state, pod, node); !s.IsSuccess() {
+		t.cache.Forget(pod.UID)
+		t.failed(ctx, profile, state, p, fmt.Errorf("reserve plugin %q: %w", s.Plugin(), s.AsError()))
+		return
+	}
+	t.nominees.Forget(pod.UID)
+	t.queue.Done(p)
+	t.writes.do(pod.UID, func() { t.bind(ctx, profile, state, p, pod) })
+}
+
+// bind writes the decision. It runs in a goroutine of writes and must not read the snapshot.
+func (t *term) bind(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, pod *v1.Pod) {
+	node := pod.Spec.NodeName
+	status := profile.Bind(ctx, state, pod, node)
+	if status.IsSuccess() {
+		t.bound(pod)
+		return
+	}
+	if ctx.Err() != nil {
+		return // the term is over, and the next leader sees what became of the write
+	}
+	err := status.AsError()
+	now := t.outcome(ctx, pod, err)
+	if now == bindDone {
+		t.bound(pod)
+		return
+	}
+	profile.Unreserve(ctx, state, pod, node)
+	if t.cache.Forget(pod.UID) {
+		t.queue.Move(fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete}, pod, nil)
+	}
+	if now == bindUnneeded {
+		return
+	}
+	t.log.Warn("binding failed; trying the pod again",
+		"namespace", pod.Namespace, "pod", pod.Name, "node", node, "error", err)
+	t.events.event(pod, v1.EventTypeWarning, "FailedScheduling", "Binding", fmt.Sprintf("binding to %s failed: %v", node, err))
+	if latest, err := t.pods.Pods(pod.Namespace).Get(pod.Name); err == nil && latest.UID == pod.UID && t.waits(latest) {
+		p.Info = t.podInfo(latest)
+		t.queue.Retry(p)
+	}
+}
+
+func (t *term) bound(pod *v1.Pod) {
+	t.cache.FinishBinding(pod.UID)
+	t.events.event(pod, v1.EventTypeNormal, "Scheduled", "Binding",
+		fmt.Sprintf("Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, pod.Spec.NodeName))
+}
+
+// bindOutcome is what became of a binding whose write answered with an error.
+type bindOutcome int
+
+const (
+	bindFailed   bindOutcome = iota // the pod still waits
+	bindDone                        // it took effect all the same
+	bindUnneeded                    // the pod is gone or somebody else placed it
+)
+
+// outcome asks the API server, because an error does not tell: an answer may be lost after the
+// write took effect, and the pod's room must not be given away then.
+func (t *term) outcome(ctx context.Context, pod *v1.Pod, err error) bindOutcome {
+	if apierrors.IsNotFound(err) {
+		return bindUnneeded
+	}
+	now, err := t.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return bindUnneeded
+	case err != nil:
+		return bindFailed
+	case now.UID != pod.UID:
+		return bindUnneeded
+	case now.Spec.NodeName == pod.Spec.NodeName:
+		return bindDone
+	case now.Spec.NodeName != "" || now.DeletionTimestamp != nil:
+		return bindUnneeded
+	default:
+		return bindFailed
+	}
+}
+
+// failed gives the pod back to the queue and tells the user why.
+func (t *term) failed(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	pod := p.GetPod()
+	var fit *framework.FitError
+	if !errors.As(err, &fit) {
+		t.log.Error("cannot schedule a pod", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+		t.queue.Retry(p)
+		t.report(ctx, pod, v1.PodReasonSchedulerError, err.Error(), "")
+		return
+	}
+	info := p.Info
+	nominated := t.makeRoom(ctx, profile, state, info, fit)
+	t.queue.Reject(p, fit.Plugins)
+	t.report(ctx, pod, v1.PodReasonUnschedulable, fit.Error(), nominated)
+}
+
+// makeRoom lets the profile preempt. It returns the node that is being freed, or "".
+func (t *term) makeRoom(ctx context.Context, profile *framework.Profile, state fwk.CycleState, info *framework.PodInfo, fit *framework.FitError) string {
+	if fit.AllNodes == 0 || fit.PreFilter != nil {
+		return ""
+	}
+	node, status := profile.PostFilter(ctx, state, info.GetPod(), fit)
+	if status.IsError() {
+		t.log.Error("preemption failed", "namespace", info.GetPod().Namespace, "pod", info.GetPod().Name, "error", status.AsError())
+	}
+	fit.Preemption = status.Message()
+	t.nominees.Set(info, node)
+	return node
+}

@@ -1,0 +1,139 @@
+package plugins
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/barque/barque/scheduler/framework"
+)
+
+const (
+	affinityFilterKey fwk.StateKey = NodeAffinityName + "/filter"
+	affinityScoreKey  fwk.StateKey = NodeAffinityName + "/score"
+)
+
+// NodeAffinity honours spec.nodeSelector and spec.affinity.nodeAffinity.
+type NodeAffinity struct{}
+
+type requiredAffinity struct {
+	nodeaffinity.RequiredNodeAffinity
+}
+
+// Clone returns the same: it does not change.
+func (r requiredAffinity) Clone() fwk.StateData { return r }
+
+type preferredAffinity struct {
+	*nodeaffinity.PreferredSchedulingTerms
+}
+
+// Clone returns the same: it does not change.
+func (p preferredAffinity) Clone() fwk.StateData { return p }
+
+// Name of the plugin.
+func (NodeAffinity) Name() string { return NodeAffinityName }
+
+// PreFilter parses the requirements. Where they name nodes by field, as a DaemonSet's pods do, only
+// those nodes are looked at.
+func (NodeAffinity) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	required := requiredTerms(pod)
+	if len(pod.Spec.NodeSelector) == 0 && required == nil {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	state.Write(affinityFilterKey, requiredAffinity{nodeaffinity.GetRequiredNodeAffinity(pod)})
+	if required == nil {
+		return nil, nil
+	}
+	names := sets.New[string]()
+	for _, term := range required.NodeSelectorTerms {
+		n := namedNodes(term)
+		if n == nil {
+			return nil, nil // this term is open to any node
+		}
+		names = names.Union(n)
+	}
+	return &fwk.PreFilterResult{NodeNames: names}, nil
+}
+
+// namedNodes returns the nodes that a term names by metadata.name, nil when it does not.
+func namedNodes(term v1.NodeSelectorTerm) sets.Set[string] {
+	var names sets.Set[string]
+	for _, r := range term.MatchFields {
+		if r.Key != metav1.ObjectNameField || r.Operator != v1.NodeSelectorOpIn {
+			continue
+		}
+		if these := sets.New(r.Values...); names == nil {
+			names = these
+		} else {
+			names = names.Intersection(these)
+		}
+	}
+	return names
+}
+
+// PreFilterExtensions is nil: other pods do not matter.
+func (NodeAffinity) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
+
+// Filter rejects a node that does not match.
+func (NodeAffinity) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+	r, ok := framework.ReadState[requiredAffinity](state, affinityFilterKey)
+	if !ok {
+		r = requiredAffinity{nodeaffinity.GetRequiredNodeAffinity(pod)}
+	}
+	if match, err := r.Match(node.Node()); match && err == nil {
+		return nil
+	}
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't match Pod's node affinity/selector")
+}
+
+// PreScore parses the preferences.
+func (NodeAffinity) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
+	a := pod.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || len(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) == 0 {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	terms, err := nodeaffinity.NewPreferredSchedulingTerms(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	state.Write(affinityScoreKey, preferredAffinity{terms})
+	return nil
+}
+
+// Score sums the weights of the preferences that the node matches.
+func (NodeAffinity) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+	p, ok := framework.ReadState[preferredAffinity](state, affinityScoreKey)
+	if !ok {
+		return 0, nil
+	}
+	return p.PreferredSchedulingTerms.Score(node.Node()), nil
+}
+
+// ScoreExtensions makes more weight better.
+func (NodeAffinity) ScoreExtensions() fwk.ScoreExtensions { return ascending{} }
+
+// EventsToRegister names nodes that match now.
+func (NodeAffinity) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+	return []fwk.ClusterEventWithHint{
+		hinted(fwk.Node, fwk.Add|fwk.UpdateNodeLabel, func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
+			node, ok := n.(*v1.Node)
+			if !ok {
+				return fwk.Queue, nil
+			}
+			match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
+			return hintIf(match && err == nil)
+		}),
+	}, nil
+}
+
+func requiredTerms(pod *v1.Pod) *v1.NodeSelector {
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	return nil
+}

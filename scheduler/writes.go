@@ -1,0 +1,48 @@
+package scheduler
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// writes runs API calls beside the loop: at most so many at once, those of one pod one after the
+// other in the order they were given, so that a late "unschedulable" never follows a binding.
+// Every call must end when the term's context does.
+type writes struct {
+	slots chan struct{}
+	wg    sync.WaitGroup
+
+	mu   sync.Mutex
+	last map[types.UID]chan struct{} // closed when the pod's newest call has ended
+}
+
+func newWrites(limit int) *writes {
+	return &writes{slots: make(chan struct{}, limit), last: map[types.UID]chan struct{}{}}
+}
+
+// do runs call in a goroutine, which wait joins. It returns at once.
+func (w *writes) do(uid types.UID, call func()) {
+	done := make(chan struct{})
+	w.mu.Lock()
+	before := w.last[uid]
+	w.last[uid] = done
+	w.mu.Unlock()
+	w.wg.Go(func() {
+		if before != nil {
+			<-before
+		}
+		w.slots <- struct{}{}
+		call()
+		<-w.slots
+		w.mu.Lock()
+		if w.last[uid] == done {
+			delete(w.last, uid)
+		}
+		w.mu.Unlock()
+		close(done)
+	})
+}
+
+// wait returns when all calls have ended. No call may be given after it.
+func (w *writes) wait() { w.wg.Wait() }
