@@ -1,0 +1,84 @@
+// Package cni writes the configuration from which the container runtime's CNI
+// plugins give each pod its link and its address. It owns one file.
+//
+// Each pod has a point-to-point link to the node and no neighbours on layer 2:
+// everything it sends passes the node's IP layer, where the service proxy
+// translates it, also between two pods of one node. On a bridge the answers of
+// such connections would go directly and untranslated, unless the br_netfilter
+// module were there to help.
+package cni
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+)
+
+// fileName sorts before what an operator may add; the runtime takes the first.
+const fileName = "10-barque.conflist"
+
+// Config is a node's part of the pod network.
+type Config struct {
+	// Dir is where the container runtime looks for CNI configurations.
+	Dir string
+	// IPAMDir keeps the addresses that are given out.
+	IPAMDir string
+	// PodCIDR is this node's share of the pod addresses.
+	PodCIDR netip.Prefix
+	// MTU of the pods' links.
+	MTU int
+}
+
+type object = map[string]any
+
+// Write makes the file say what c says. It touches the file only when it
+// differs, and replaces it as a whole: the runtime watches the directory.
+func Write(c Config) error {
+	content, err := json.MarshalIndent(object{
+		"cniVersion": "1.0.0",
+		"name":       "barque",
+		"plugins": []object{{
+			"type": "ptp",
+			"mtu":  c.MTU,
+			"ipam": object{
+				"type":    "host-local",
+				"dataDir": c.IPAMDir,
+				"ranges":  [][]object{{{"subnet": c.PodCIDR.Masked().String()}}},
+				"routes":  []object{{"dst": "0.0.0.0/0"}},
+			},
+		}},
+	}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("CNI configuration: %w", err)
+	}
+	content = append(content, '\n')
+	path := filepath.Join(c.Dir, fileName)
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
+		return nil
+	}
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+		return fmt.Errorf("CNI configuration: %w", err)
+	}
+	// The name must not look like a configuration to the runtime.
+	temporary := path + ".new"
+	if err := os.WriteFile(temporary, content, 0o600); err != nil {
+		return fmt.Errorf("CNI configuration: %w", err)
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return fmt.Errorf("CNI configuration: %w", err)
+	}
+	return nil
+}
+
+// Remove removes the file; it is no error when there is none.
+func Remove(dir string) error {
+	if err := os.Remove(filepath.Join(dir, fileName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("CNI configuration: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+// Package network makes this node part of the pod network: the pods' links and
+// addresses (package cni), the routes to the other nodes' pods (routes), and
+// services (proxy). It sees the cluster through the informers that it is given.
+//
+// Everything happens in the network namespace of the process, and all of it
+// stays when the process ends: pods go on, with their connections and services.
+// Purge removes it.
+//
+// Not here yet: addresses across layer-2 networks (VXLAN), IPv6, cluster DNS,
+// network policy, ingress.
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/network/cni"
+	"github.com/barque/barque/network/pace"
+	"github.com/barque/barque/network/proxy"
+	"github.com/barque/barque/network/routes"
+)
+
+// Config is what a node's network works with. All informers belong to the
+// caller, who starts them after New and may share them.
+type Config struct {
+	NodeName string
+	// NodeIP is this node's address, by which the others reach it.
+	NodeIP netip.Addr
+	// PodNetwork holds the addresses of all pods of the cluster (10.42.0.0/16),
+	// ServiceNetwork those of all services (10.43.0.0/16).
+	PodNetwork, ServiceNetwork netip.Prefix
+
+	Nodes          coreinformers.NodeInformer
+	Services       coreinformers.ServiceInformer
+	EndpointSlices discoveryinformers.EndpointSliceInformer
+	// Pods needs to hold this node's pods only; it serves host ports, and may be nil.
+	Pods coreinformers.PodInformer
+
+	// CNIConfDir is where the container runtime looks for CNI configurations,
+	// IPAMDir where the addresses that are given out are kept.
+	CNIConfDir, IPAMDir string
+
+	Logger *slog.Logger
+}
+
+// Network is one node's part of the pod network.
+type Network struct {
+	config  Config
+	proxy   *proxy.Proxy
+	trigger pace.Trigger
+
+	joinedOnce sync.Once
+	joined     chan struct{} // closed when links and routes stand
+	ready      chan struct{}
+}
+
+// reconcilePace bounds how often links and routes are looked at.
+var reconcilePace = pace.Pace{
+	MinInterval: 100 * time.Millisecond,
+	Every:       30 * time.Second,
+	RetryMin:    500 * time.Millisecond,
+	RetryMax:    15 * time.Second,
+}
+
+// errNoPodCIDR is not a failure: the controller that gives shares of the pod
+// network out has not come to this node yet.
+var errNoPodCIDR = errors.New("this node has no pod CIDR yet")
+
+// New checks the configuration and asks the informers to be started. It touches
+// nothing on the machine.
+func New(config Config) (*Network, error) {
+	if !config.NodeIP.Is4() {
+		return nil, fmt.Errorf("network: the node's address %v is no IPv4 address", config.NodeIP)
+	}
+	if config.CNIConfDir == "" || config.IPAMDir == "" {
+		return nil, errors.New("network: CNIConfDir and IPAMDir are needed")
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	config.ServiceNetwork = config.ServiceNetwork.Masked()
+	services, err := proxy.New(proxy.Config{
+		NodeName:       config.NodeName,
+		Services:       config.Services,
+		EndpointSlices: config.EndpointSlices,
+		Pods:           config.Pods,
+		PodNetwork:     config.PodNetwork,
+		ServiceNetwork: config.ServiceNetwork,
+		Logger:         config.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	_ = config.Nodes.Informer() // asking for it is what makes its factory start it
+	return &Network{
+		config: config, proxy: services, trigger: pace.NewTrigger(),
+		joined: make(chan struct{}), ready: make(chan struct{}),
+	}, nil
+}
+
+// Ready is closed when this node's pods can be given addresses, reach those of
+// the nodes known by then, and services work.
+func (n *Network) Ready() <-chan struct{} { return n.ready }
+
+// Run keeps the node's network in step with the cluster until ctx ends. What it
+// has set up stays.
+func (n *Network) Run(ctx context.Context) error {
+	if err := enableForwarding(); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return n.proxy.Run(ctx) })
+	group.Go(func() error { return n.runLinks(ctx) })
+	group.Go(func() error {
+		routes.Watch(ctx, n.trigger.Fire)
+		return nil
+	})
+	group.Go(func() error {
+		for _, step := range []<-chan struct{}{n.joined, n.proxy.Ready()} {
+			select {
+			case <-step:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		close(n.ready)
+		return nil
+	})
+	return group.Wait()
+}
+
+// runLinks keeps the CNI configuration and the routes right.
+func (n *Network) runLinks(ctx context.Context) error {
+	nodes := n.config.Nodes.Informer()
+	registration, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { n.trigger.Fire() },
+		UpdateFunc: func(any, any) { n.trigger.Fire() },
+		DeleteFunc: func(any) { n.trigger.Fire() },
+	})
+	if err != nil {
+		return fmt.Errorf("network: watch nodes: %w", err)
+	}
+	defer func() { _ = nodes.RemoveEventHandler(registration) }() // fails only for strangers
+	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+		return nil // ctx ended
+	}
+	pace.Run(ctx, reconcilePace, n.trigger, n.reconcile, func(err error) {
+		if errors.Is(err, errNoPodCIDR) {
+			n.config.Logger.Info("network: waiting for this node's share of the pod network")
+			return
+		}
+		n.config.Logger.Error("network: cannot bring links and routes up to date, trying again", "error", err)
+	})
+	return nil
+}
+
+// reconcile does what it can and returns all that went wrong.
+func (n *Network) reconcile(context.Context) error {
+	nodes, err := n.config.Nodes.Lister().List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	desired, own := routes.Plan(n.config.NodeName, n.config.ServiceNetwork, nodes)
+	failed := errors.Join(enableForwarding(), routes.Apply(desired, n.config.NodeIP))
+	if !own.IsValid() {
+		return errors.Join(failed, errNoPodCIDR)
+	}
+	link, err := routes.Link(n.config.NodeIP)
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	err = cni.Write(cni.Config{Dir: n.config.CNIConfDir, IPAMDir: n.config.IPAMDir, PodCIDR: own, MTU: link.Attrs().MTU})
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	// A node that cannot be reached must not keep this one's pods from starting.
+	n.joinedOnce.Do(func() { close(n.joined) })
+	return failed
+}
+
+// Purge removes from the process's network namespace what Run has set up there:
+// service rules and routes. The pods' links go with the pods.
+func Purge() error {
+	return errors.Join(proxy.Purge(), routes.Purge())
+}

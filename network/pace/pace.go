@@ -1,0 +1,104 @@
+// Package pace runs level-based work: whatever happened, and however often, the
+// work looks at the whole and puts it right. The first trigger is answered at
+// once, a burst of them by few runs, and a failure is tried again with growing
+// pauses. It knows nothing of what the work is.
+package pace
+
+import (
+	"context"
+	"time"
+)
+
+// Trigger asks for work. Firing never blocks; many firings before the work
+// starts are one. The zero value is not usable.
+type Trigger struct{ c chan struct{} }
+
+// NewTrigger returns a trigger that has not fired.
+func NewTrigger() Trigger { return Trigger{c: make(chan struct{}, 1)} }
+
+// Fire asks for a run that starts after this call.
+func (t Trigger) Fire() {
+	select {
+	case t.c <- struct{}{}:
+	default:
+	}
+}
+
+// drain forgets a firing that the run about to start answers.
+func (t Trigger) drain() {
+	select {
+	case <-t.c:
+	default:
+	}
+}
+
+// Pace says how often work may and must be done.
+type Pace struct {
+	// MinInterval lies between the starts of two runs.
+	MinInterval time.Duration
+	// Every is the longest time without a run; zero for no limit.
+	Every time.Duration
+	// RetryMin and RetryMax bound the pause after a failure; it doubles each time.
+	RetryMin, RetryMax time.Duration
+}
+
+// Run does the work once and then whenever the trigger fires, until ctx ends.
+// failed is told of each error. Run owns no goroutine.
+func Run(ctx context.Context, pace Pace, trigger Trigger, work func(context.Context) error, failed func(error)) {
+	retry := pace.RetryMin
+	for {
+		trigger.drain()
+		started := time.Now()
+		err := work(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		pause := pace.MinInterval - time.Since(started)
+		if err != nil {
+			failed(err)
+			// A trigger does not cut this pause short: what failed now fails
+			// again, and a burst of changes must not spin.
+			if !sleep(ctx, max(pause, retry)) {
+				return
+			}
+			retry = min(2*retry, pace.RetryMax)
+			continue
+		}
+		retry = pace.RetryMin
+		if !sleep(ctx, pause) || !wait(ctx, pace.Every, trigger) {
+			return
+		}
+	}
+}
+
+// sleep waits; false when ctx ended.
+func sleep(ctx context.Context, pause time.Duration) bool {
+	if pause <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// wait returns when the trigger has fired or the time is over; false when ctx ended.
+func wait(ctx context.Context, limit time.Duration, trigger Trigger) bool {
+	var over <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-trigger.c:
+	case <-over:
+	}
+	return true
+}

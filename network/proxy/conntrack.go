@@ -1,0 +1,103 @@
+package proxy
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// UDP has no end of a connection: a client that keeps asking from one port keeps
+// its entry in the connection tracking alive, and with it a backend that may be
+// long gone. So when a destination loses backends, or gets its first ones, the
+// entries that lead elsewhere are deleted.
+
+// staleFlows picks entries of the connection tracking to delete.
+type staleFlows struct {
+	// allowed holds, for each UDP destination that changed, the backends that
+	// connections to it may have now.
+	allowed map[Frontend]map[Backend]bool
+}
+
+// staleBetween finds the UDP destinations whose tracked connections may lead astray.
+func staleBetween(now, next Rules) staleFlows {
+	stale := staleFlows{allowed: map[Frontend]map[Backend]bool{}}
+	consider := func(frontend Frontend) {
+		if frontend.Protocol != corev1.ProtocolUDP {
+			return
+		}
+		before, after := now.reachable(frontend), next.reachable(frontend)
+		lost := len(before) == 0 && len(after) > 0 // led nowhere, or past us
+		for backend := range before {
+			lost = lost || !after[backend]
+		}
+		if lost {
+			stale.allowed[frontend] = after
+		}
+	}
+	for frontend := range now.Frontends {
+		consider(frontend)
+	}
+	for frontend := range next.Frontends {
+		consider(frontend)
+	}
+	return stale
+}
+
+// reachable returns every backend that a frontend may lead to.
+func (r Rules) reachable(frontend Frontend) map[Backend]bool {
+	backends := map[Backend]bool{}
+	chain, ok := r.Chains[r.Frontends[frontend]]
+	for ok {
+		for _, backend := range append(r.Chains[chain.Cluster].Backends, chain.Backends...) {
+			backends[backend] = true
+		}
+		chain, ok = r.Chains[chain.Next]
+	}
+	return backends
+}
+
+// MatchConntrackFlow implements netlink.CustomConntrackFilter.
+func (s staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
+	if flow.Forward.Protocol != unix.IPPROTO_UDP {
+		return false
+	}
+	asked, ok := netip.AddrFromSlice(flow.Forward.DstIP.To4())
+	if !ok {
+		return false
+	}
+	frontend := Frontend{Addr: asked, Protocol: corev1.ProtocolUDP, Port: flow.Forward.DstPort}
+	allowed, changed := s.allowed[frontend]
+	if !changed {
+		frontend.Addr = netip.Addr{}
+		if allowed, changed = s.allowed[frontend]; !changed {
+			return false
+		}
+	}
+	answering, _ := netip.AddrFromSlice(flow.Reverse.SrcIP.To4())
+	return !allowed[Backend{Addr: answering, Port: flow.Reverse.SrcPort}]
+}
+
+// deleteFlows deletes what is stale in this network namespace.
+func deleteFlows(stale staleFlows) error {
+	if len(stale.allowed) == 0 {
+		return nil
+	}
+	if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, stale); err != nil {
+		return fmt.Errorf("delete stale UDP entries from the connection tracking: %w", err)
+	}
+	return nil
+}
+
+// merge adds the findings of another comparison.
+func (s staleFlows) merge(other staleFlows) staleFlows {
+	merged := staleFlows{allowed: maps.Clone(s.allowed)}
+	if merged.allowed == nil {
+		merged.allowed = map[Frontend]map[Backend]bool{}
+	}
+	maps.Copy(merged.allowed, other.allowed)
+	return merged
+}

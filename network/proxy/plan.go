@@ -1,0 +1,296 @@
+package proxy
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
+)
+
+// labelOtherProxy marks services that another proxy implements.
+const labelOtherProxy = "service.kubernetes.io/service-proxy-name"
+
+// defaultAffinity is the API's default for a ClientIP affinity without a timeout.
+const defaultAffinity = 3 * time.Hour
+
+// Snapshot is what a plan is made from. Its objects are only read.
+type Snapshot struct {
+	NodeName string
+	Services []*corev1.Service
+	Slices   []*discoveryv1.EndpointSlice
+	// Pods of this node, for their host ports.
+	Pods []*corev1.Pod
+}
+
+// plan decides everything: it is a pure function, and whatever order the
+// snapshot's objects come in, the rules are the same.
+func plan(s Snapshot) Rules {
+	p := planner{node: s.NodeName, rules: emptyRules(), slices: map[string][]*discoveryv1.EndpointSlice{}}
+	for _, slice := range s.Slices {
+		if slice.AddressType == discoveryv1.AddressTypeIPv4 && slice.DeletionTimestamp == nil {
+			key := slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]
+			p.slices[key] = append(p.slices[key], slice)
+		}
+	}
+	services := slices.Clone(s.Services)
+	// The older service keeps a destination that two claim.
+	slices.SortFunc(services, func(a, b *corev1.Service) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for _, service := range services {
+		for _, port := range service.Spec.Ports {
+			p.servicePort(service, port)
+		}
+	}
+	// Host ports come last: they yield to services.
+	pods := slices.Clone(s.Pods)
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+	})
+	for _, pod := range pods {
+		p.hostPorts(pod)
+	}
+	p.rules.prune()
+	return p.rules
+}
+
+type planner struct {
+	node   string
+	slices map[string][]*discoveryv1.EndpointSlice // by namespace/service
+	rules  Rules
+}
+
+// servicePort adds the destinations of one port of a service.
+func (p *planner) servicePort(service *corev1.Service, port corev1.ServicePort) {
+	clusterIP, ok := ipv4(service.Spec.ClusterIP)
+	if !ok || service.Spec.Type == corev1.ServiceTypeExternalName {
+		return // headless, ExternalName, or of a family we do not speak
+	}
+	if _, other := service.Labels[labelOtherProxy]; other {
+		return
+	}
+	protocol := cmp.Or(port.Protocol, corev1.ProtocolTCP)
+	all, local := p.backends(service, port)
+	w := &way{
+		planner: p, prefix: fmt.Sprintf("%s/%s/%s/%d", service.Namespace, service.Name, protocol, port.Port),
+		all: all, local: local,
+	}
+	if service.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		w.affinity = defaultAffinity
+		if c := service.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+			w.affinity = time.Duration(*c.ClientIP.TimeoutSeconds) * time.Second
+		}
+	}
+
+	at := func(addr netip.Addr, port int32) Frontend {
+		return Frontend{Addr: addr, Protocol: protocol, Port: uint16(port)}
+	}
+	p.claim(at(clusterIP, port.Port), w.internal(service))
+	for _, external := range service.Spec.ExternalIPs {
+		if addr, ok := ipv4(external); ok {
+			p.claim(at(addr, port.Port), w.external(service))
+		}
+	}
+	for _, ingress := range service.Status.LoadBalancer.Ingress {
+		addr, ok := ipv4(ingress.IP)
+		// Mode Proxy: the balancer is an address that we must not catch.
+		if ok && ptr.Deref(ingress.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP {
+			p.claim(at(addr, port.Port), w.balancer(service))
+		}
+	}
+	if port.NodePort != 0 {
+		p.claim(at(netip.Addr{}, port.NodePort), w.external(service))
+	}
+}
+
+// backends returns the endpoints to use, of the whole cluster and of this node.
+func (p *planner) backends(service *corev1.Service, port corev1.ServicePort) (all, local []Backend) {
+	var cluster, node endpoints
+	for _, slice := range p.slices[service.Namespace+"/"+service.Name] {
+		for _, slicePort := range slice.Ports {
+			if ptr.Deref(slicePort.Name, "") != port.Name || slicePort.Port == nil ||
+				ptr.Deref(slicePort.Protocol, corev1.ProtocolTCP) != cmp.Or(port.Protocol, corev1.ProtocolTCP) {
+				continue
+			}
+			for _, endpoint := range slice.Endpoints {
+				cluster.add(endpoint, *slicePort.Port)
+				if ptr.Deref(endpoint.NodeName, "") == p.node {
+					node.add(endpoint, *slicePort.Port)
+				}
+			}
+		}
+	}
+	for _, backend := range node.usable() {
+		p.rules.Hairpins[backend.Addr] = struct{}{}
+	}
+	return cluster.usable(), node.usable()
+}
+
+// endpoints sorts the endpoints of one port by how willing they are.
+type endpoints struct{ ready, ending []Backend }
+
+func (e *endpoints) add(endpoint discoveryv1.Endpoint, port int32) {
+	if len(endpoint.Addresses) == 0 {
+		return
+	}
+	addr, ok := ipv4(endpoint.Addresses[0]) // the API defines the first one only
+	if !ok {
+		return
+	}
+	backend := Backend{Addr: addr, Port: uint16(port)}
+	conditions := endpoint.Conditions
+	ready := ptr.Deref(conditions.Ready, true)
+	switch {
+	case ready:
+		e.ready = append(e.ready, backend)
+	case ptr.Deref(conditions.Serving, ready) && ptr.Deref(conditions.Terminating, false):
+		e.ending = append(e.ending, backend)
+	}
+}
+
+// usable prefers ready endpoints, and else those that still serve while they
+// end: a late answer is better than none.
+func (e *endpoints) usable() []Backend {
+	chosen := e.ready
+	if len(chosen) == 0 {
+		chosen = e.ending
+	}
+	slices.SortFunc(chosen, compareBackends)
+	return slices.Compact(chosen) // an endpoint may be in two slices for a while
+}
+
+func compareBackends(a, b Backend) int {
+	return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
+}
+
+// destination is where a frontend leads: to a chain, or nowhere.
+type destination struct {
+	chain   string
+	refusal Refusal
+}
+
+// way makes the chains of one service port, each when it is first asked for.
+type way struct {
+	*planner
+	prefix     string
+	all, local []Backend
+	affinity   time.Duration
+}
+
+// toAll leads to every endpoint.
+func (w *way) toAll() destination {
+	if len(w.all) == 0 {
+		return destination{refusal: Reject}
+	}
+	return w.chain("all", Chain{HideForeign: true, Affinity: w.affinity, Backends: w.all})
+}
+
+// internal is the way of the cluster address.
+func (w *way) internal(service *corev1.Service) destination {
+	if ptr.Deref(service.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster) != corev1.ServiceInternalTrafficPolicyLocal {
+		return w.toAll()
+	}
+	switch {
+	case len(w.local) > 0:
+		return w.chain("internal", Chain{HideForeign: true, Affinity: w.affinity, Backends: w.local})
+	case len(w.all) > 0:
+		return destination{refusal: Drop}
+	default:
+		return destination{refusal: Reject}
+	}
+}
+
+// external is the way of node ports, external and load-balancer addresses.
+func (w *way) external(service *corev1.Service) destination {
+	all := w.toAll()
+	if service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal || all.chain == "" {
+		return all
+	}
+	// Local endpoints only, and the client's address stays visible to them.
+	return w.chain("external", Chain{Cluster: all.chain, Affinity: w.affinity, Backends: w.local})
+}
+
+// balancer is external behind the service's list of allowed sources.
+func (w *way) balancer(service *corev1.Service) destination {
+	target := w.external(service)
+	var sources []netip.Prefix
+	for _, raw := range service.Spec.LoadBalancerSourceRanges {
+		if prefix, err := netip.ParsePrefix(raw); err == nil && prefix.Addr().Is4() {
+			sources = append(sources, prefix.Masked())
+		}
+	}
+	if len(sources) == 0 || target.chain == "" {
+		return target
+	}
+	slices.SortFunc(sources, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	return w.chain("balancer", Chain{Sources: slices.Compact(sources), Next: target.chain})
+}
+
+// chain registers a chain of this service port.
+func (w *way) chain(kind string, c Chain) destination {
+	name := kind + "/" + w.prefix
+	w.rules.Chains[name] = c
+	return destination{chain: name}
+}
+
+// claim gives a frontend its destination unless an earlier claimant has it.
+func (p *planner) claim(frontend Frontend, to destination) {
+	if _, taken := p.rules.Frontends[frontend]; taken {
+		return
+	}
+	if _, taken := p.rules.Refused[frontend]; taken {
+		return
+	}
+	if to.chain != "" {
+		p.rules.Frontends[frontend] = to.chain
+	} else {
+		p.rules.Refused[frontend] = to.refusal
+	}
+}
+
+// hostPorts adds the destinations that a pod on this node asks for by hostPort.
+func (p *planner) hostPorts(pod *corev1.Pod) {
+	if pod.Spec.NodeName != p.node || pod.Spec.HostNetwork ||
+		pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return
+	}
+	addr, ok := ipv4(pod.Status.PodIP)
+	if !ok {
+		return
+	}
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for _, port := range container.Ports {
+			if port.HostPort == 0 {
+				continue
+			}
+			frontend := Frontend{Protocol: cmp.Or(port.Protocol, corev1.ProtocolTCP), Port: uint16(port.HostPort)}
+			if host, ok := ipv4(port.HostIP); ok && !host.IsUnspecified() {
+				frontend.Addr = host
+			}
+			name := fmt.Sprintf("host/%s/%s/%s/%d", pod.Namespace, pod.Name, frontend.Protocol, port.HostPort)
+			if frontend.Addr.IsValid() {
+				name += "/" + frontend.Addr.String()
+			}
+			p.rules.Chains[name] = Chain{Backends: []Backend{{Addr: addr, Port: uint16(port.ContainerPort)}}}
+			p.rules.Hairpins[addr] = struct{}{}
+			p.claim(frontend, destination{chain: name})
+		}
+	}
+}
+
+// ipv4 parses an IPv4 address.
+func ipv4(text string) (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil || !addr.Is4() {
+		return netip.Addr{}, false
+	}
+	return addr, true
+}

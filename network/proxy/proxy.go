@@ -1,0 +1,234 @@
+// Package proxy is the node's service proxy: it makes the kernel lead new
+// connections to services (cluster addresses, node ports, external and
+// load-balancer addresses) and to host ports on to pods. It owns the nftables
+// table "barque" of the process's network namespace and all that is in it.
+//
+// One way leads from objects to packets:
+//
+//	Services, EndpointSlices, Pods ──plan──▶ Rules ──diff──▶ Delta ──table──▶ kernel
+//
+// plan and diff are pure; table has no choices left to make. Invariants:
+//   - A change is one nftables transaction: no packet ever meets half of one.
+//   - What the kernel has is what Rules in memory say, or the whole table is
+//     written anew: at the start, after a failure, and when it has vanished.
+//   - Nothing is removed when the proxy stops: pods go on, and so do services.
+//     Purge removes it.
+//
+// Not here: cluster DNS, network policy, IPv6. Topology hints and
+// trafficDistribution are not looked at.
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/network/pace"
+)
+
+// Config is what a Proxy works with.
+type Config struct {
+	NodeName       string
+	Services       coreinformers.ServiceInformer
+	EndpointSlices discoveryinformers.EndpointSliceInformer
+	// Pods needs to hold this node's pods only. Without it there are no host ports.
+	Pods coreinformers.PodInformer
+	// PodNetwork holds the addresses of all pods of the cluster, ServiceNetwork
+	// those of all services.
+	PodNetwork, ServiceNetwork netip.Prefix
+	Logger                     *slog.Logger
+}
+
+// kernel is what the proxy needs of the kernel; table is the real one.
+type kernel interface {
+	replace(Rules) error
+	change(Delta) error
+	present() (bool, error)
+}
+
+// Proxy keeps the kernel's rules in step with the cluster.
+type Proxy struct {
+	config  Config
+	kernel  kernel
+	flows   func(staleFlows) error
+	trigger pace.Trigger
+
+	readyOnce sync.Once
+	ready     chan struct{}
+
+	// Only sync, which never runs twice at once, touches these.
+	rules     Rules      // what the kernel has, if known
+	known     bool       // false: rules says what it once had
+	verified  time.Time  // when the table was last seen in the kernel
+	leftovers staleFlows // still to delete, after a failure
+}
+
+// syncPace bounds how often the rules change. The look now and then finds a
+// table that somebody else has deleted.
+var syncPace = pace.Pace{
+	MinInterval: 50 * time.Millisecond,
+	Every:       30 * time.Second,
+	RetryMin:    500 * time.Millisecond,
+	RetryMax:    30 * time.Second,
+}
+
+// verifyEvery is how often the table's being there is looked at.
+const verifyEvery = 20 * time.Second
+
+// New prepares a proxy and asks the informers to be started.
+func New(config Config) (*Proxy, error) {
+	for name, network := range map[string]netip.Prefix{"pod": config.PodNetwork, "service": config.ServiceNetwork} {
+		if !network.IsValid() || !network.Addr().Is4() {
+			return nil, fmt.Errorf("service proxy: the %s network %v is no IPv4 network", name, network)
+		}
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := &Proxy{
+		config:  config,
+		kernel:  table{podNetwork: config.PodNetwork.Masked(), serviceNetwork: config.ServiceNetwork.Masked()},
+		flows:   deleteFlows,
+		trigger: pace.NewTrigger(),
+		ready:   make(chan struct{}),
+		rules:   emptyRules(),
+	}
+	_ = p.informers() // asking for them is what makes their factory start them
+	return p, nil
+}
+
+func (p *Proxy) informers() []cache.SharedIndexInformer {
+	informers := []cache.SharedIndexInformer{p.config.Services.Informer(), p.config.EndpointSlices.Informer()}
+	if p.config.Pods != nil {
+		informers = append(informers, p.config.Pods.Informer())
+	}
+	return informers
+}
+
+// Ready is closed when the kernel has the rules for the first time.
+func (p *Proxy) Ready() <-chan struct{} { return p.ready }
+
+// Run keeps the rules in step until ctx ends. The rules stay.
+func (p *Proxy) Run(ctx context.Context) error {
+	var synced []cache.InformerSynced
+	for _, informer := range p.informers() {
+		registration, err := informer.AddEventHandler(p.handler())
+		if err != nil {
+			return fmt.Errorf("service proxy: watch: %w", err)
+		}
+		defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only for strangers
+		synced = append(synced, registration.HasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil // ctx ended
+	}
+	pace.Run(ctx, syncPace, p.trigger, p.sync, func(err error) {
+		p.config.Logger.Error("service proxy: cannot bring the rules up to date, trying again", "error", err)
+	})
+	return nil
+}
+
+// handler fires the trigger for what may change the rules.
+func (p *Proxy) handler() cache.ResourceEventHandler {
+	changed := func(object any) {
+		if pod, isPod := object.(*corev1.Pod); isPod && !p.wantsHostPorts(pod) {
+			return
+		}
+		p.trigger.Fire()
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    changed,
+		UpdateFunc: func(_, object any) { changed(object) },
+		DeleteFunc: changed,
+	}
+}
+
+func (p *Proxy) wantsHostPorts(pod *corev1.Pod) bool {
+	if pod.Spec.NodeName != p.config.NodeName || pod.Spec.HostNetwork {
+		return false
+	}
+	for _, container := range pod.Spec.Containers {
+		for _, port := range container.Ports {
+			if port.HostPort != 0 {
+				return true
+			}
+		}
+	}
+	return len(pod.Spec.InitContainers) > 0
+}
+
+// sync brings the kernel to what the cluster says now.
+func (p *Proxy) sync(context.Context) error {
+	next, err := p.desired()
+	if err != nil {
+		return err
+	}
+	if err := p.verify(); err != nil {
+		return err
+	}
+	delta := diff(p.rules, next)
+	if p.known && delta.Empty() && len(p.leftovers.allowed) == 0 {
+		return nil
+	}
+	p.leftovers = p.leftovers.merge(staleBetween(p.rules, next))
+	switch {
+	case !p.known:
+		if err := p.kernel.replace(next); err != nil {
+			return err
+		}
+	case !delta.Empty():
+		// Until it is said to have worked, nobody knows what the kernel has.
+		p.known = false
+		if err := p.kernel.change(delta); err != nil {
+			return err
+		}
+	}
+	p.rules, p.known = next, true
+	p.readyOnce.Do(func() { close(p.ready) })
+	if err := p.flows(p.leftovers); err != nil {
+		return err // the rules stand; what is left over is tried again
+	}
+	p.leftovers = staleFlows{}
+	return nil
+}
+
+// verify looks, now and then, whether the table is still there.
+func (p *Proxy) verify() error {
+	if !p.known || time.Since(p.verified) < verifyEvery {
+		return nil
+	}
+	there, err := p.kernel.present()
+	if err != nil {
+		return err
+	}
+	if !there {
+		p.config.Logger.Warn("service proxy: the nftables table was deleted by somebody else, writing it again")
+		p.known = false
+	}
+	p.verified = time.Now()
+	return nil
+}
+
+func (p *Proxy) desired() (Rules, error) {
+	services, err := p.config.Services.Lister().List(labels.Everything())
+	slices, err2 := p.config.EndpointSlices.Lister().List(labels.Everything())
+	snapshot := Snapshot{NodeName: p.config.NodeName, Services: services, Slices: slices}
+	var err3 error
+	if p.config.Pods != nil {
+		snapshot.Pods, err3 = p.config.Pods.Lister().List(labels.Everything())
+	}
+	if err := errors.Join(err, err2, err3); err != nil {
+		return Rules{}, fmt.Errorf("service proxy: list: %w", err)
+	}
+	return plan(snapshot), nil
+}
