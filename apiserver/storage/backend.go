@@ -14,8 +14,7 @@ type Backend interface {
 	// errors.
 	Commit(ctx context.Context, txn raftstore.Txn) (raftstore.Result, error)
 	// Watch delivers what happens after a revision.
-	Watch(ctx context.Context, opts raftstore.WatchOptions) (raftstore.Watcher, error)
-	// CompactRevision is the oldest revision that can still be read; 0 when nothing has been
-	// compacted yet.
-	CompactRevision() uint64
+	Watch(opts raftstore.WatchOptions) (raftstore.Watcher, error)
+	// Compacted is the newest revision up to which history has been dropped; 0 when none has.
+	Compacted() uint64
 }

@@ -81,15 +81,11 @@ func (s *Store) viewAt(ctx context.Context, verb string, revision uint64) (rafts
 	if !errors.Is(err, raftstore.ErrFutureRevision) {
 		return view, err
 	}
-	// Another server may already have handed out the revision that this one has not reached.
-	newest, err := s.view(ctx, verb, raftstore.ViewOptions{})
+	newest, err := s.view(ctx, verb, raftstore.ViewOptions{Stale: true})
 	if err != nil {
 		return nil, err
 	}
-	if newest.Revision() < revision {
-		return nil, storage.NewTooLargeResourceVersionError(revision, newest.Revision(), 0)
-	}
-	return s.view(ctx, verb, raftstore.ViewOptions{Revision: revision})
+	return nil, storage.NewTooLargeResourceVersionError(revision, newest.Revision(), 0)
 }
 
 // decodeInto decodes a transformed value into out and sets its resourceVersion.

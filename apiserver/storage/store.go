@@ -121,7 +121,7 @@ func (s *Store) Versioner() storage.Versioner { return s.versioner }
 func (s *Store) ReadinessCheck() error { return nil }
 
 // CompactRevision implements storage.Interface.
-func (s *Store) CompactRevision() int64 { return int64(s.backend.CompactRevision()) }
+func (s *Store) CompactRevision() int64 { return int64(s.backend.Compacted()) }
 
 // GetCurrentResourceVersion implements storage.Interface. Its caller is about to wait until the
 // watch cache has seen this revision, so watches that are behind are asked for progress at once
@@ -130,9 +130,6 @@ func (s *Store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	view, err := s.view(ctx, "getCurrentResourceVersion", raftstore.ViewOptions{})
 	if err != nil {
 		return 0, err
-	}
-	if view.Revision() == 0 {
-		return 0, errors.New("the store has no revision yet: nothing was ever written to it")
 	}
 	s.requestProgress(view.Revision())
 	return view.Revision(), nil
@@ -197,11 +194,31 @@ func (s *Store) prepareKey(key string, recursive bool) (string, error) {
 func (s *Store) view(ctx context.Context, verb string, opts raftstore.ViewOptions) (raftstore.View, error) {
 	start := time.Now()
 	view, err := s.backend.View(ctx, opts)
+	if err == nil && view.Revision() == 0 {
+		view, err = s.firstRevision(ctx)
+	}
 	s.account(ctx, verb, start, err)
 	if err != nil && !errors.Is(err, raftstore.ErrCompacted) && !errors.Is(err, raftstore.ErrFutureRevision) {
 		err = readError(err)
 	}
 	return view, err
+}
+
+// firstKey is written when a store is used for the first time.
+const firstKey = "/barque/first"
+
+// firstRevision gives a store that was never written to its first revision, since the API has no
+// resourceVersion for "before anything": to a client, 0 means "whatever there is".
+func (s *Store) firstRevision(ctx context.Context) (raftstore.View, error) {
+	_, err := s.backend.Commit(ctx, raftstore.Txn{
+		Require: []raftstore.Precondition{{Key: firstKey}},
+		Ops:     []raftstore.Op{{Kind: raftstore.Put, Key: firstKey, Value: []byte(time.Now().UTC().Format(time.RFC3339))}},
+	})
+	var written *raftstore.ConflictError // by another server
+	if err != nil && !errors.As(err, &written) {
+		return nil, err
+	}
+	return s.backend.View(ctx, raftstore.ViewOptions{})
 }
 
 // account records a request to the backend under the names that dashboards for Kubernetes read.

@@ -122,7 +122,7 @@ func (w *watcher) stream(ctx context.Context) error {
 	if w.progress {
 		opts.Progress = w.store.progress
 	}
-	source, err := w.store.backend.Watch(ctx, opts)
+	source, err := w.store.backend.Watch(opts)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,302 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/raftstore"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"k8s.io/apimachinery/pkg/api/apitesting"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
+	storagetesting "k8s.io/apiserver/pkg/storage/testing"
+	"k8s.io/apiserver/pkg/storage/value"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+)
+
+const testValuePrefix = "test!"
+
+var pods = schema.GroupResource{Resource: "pods"}
+
+func newExampleScheme() (*runtime.Scheme, serializer.CodecFactory) {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
+	utilruntime.Must(example.AddToScheme(scheme))
+	utilruntime.Must(examplev1.AddToScheme(scheme))
+	return scheme, serializer.NewCodecFactory(scheme)
+}
+
+func exampleCodec() runtime.Codec {
+	_, codecs := newExampleScheme()
+	return apitesting.TestCodec(codecs, examplev1.SchemeGroupVersion)
+}
+
+// env is one store to run a conformance test against.
+type env struct {
+	ctx         context.Context
+	store       storage.Interface // raw, or the watch cache over it
+	raw         *Store
+	cached      bool
+	backend     *raftstore.Store
+	codec       runtime.Codec
+	transformer *storagetesting.PrefixTransformer
+	recorder    *storagetesting.KubernetesRecorder
+}
+
+type envOptions struct {
+	cached      bool
+	prefix      string
+	codec       runtime.Codec
+	transformer value.Transformer
+	indexes     bool
+	// clusterScoped keys do not hold a namespace.
+	clusterScoped bool
+}
+
+func newEnv(t testing.TB, opts envOptions) *env {
+	t.Helper()
+	e := &env{
+		ctx:         t.Context(),
+		cached:      opts.cached,
+		backend:     newBackend(t),
+		codec:       opts.codec,
+		transformer: storagetesting.NewPrefixTransformer([]byte(testValuePrefix), false),
+		recorder:    storagetesting.NewKubernetesRecorder(noLists{}),
+	}
+	if e.codec == nil {
+		e.codec = exampleCodec()
+	}
+	raw, err := New(Config{
+		Backend:          e.backend,
+		Codec:            e.codec,
+		New:              func() runtime.Object { return &example.Pod{} },
+		Prefix:           opts.prefix,
+		ResourcePrefix:   "/pods/",
+		GroupResource:    pods,
+		Transformer:      opts.transformer,
+		ProgressInterval: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opts.transformer == nil {
+		// Set here, its errors are not named corrupt: that is what these tests expect unless
+		// they bring their own transformer.
+		raw.transformer = e.transformer
+	}
+	e.raw, e.store = raw, raw
+	if opts.cached {
+		e.store = newCache(t, e, opts)
+	}
+	return e
+}
+
+// newCache puts a watch cache over the environment's store, as RESTOptions does, with a recorder
+// of what it asks the store between the two.
+func newCache(t testing.TB, e *env, opts envOptions) storage.Interface {
+	t.Helper()
+	announceProgress()
+	recording := &recordingStore{Store: e.raw, recorder: e.recorder}
+	config := cacher.Config{
+		Storage:             recording,
+		Versioner:           e.raw.Versioner(),
+		GroupResource:       pods,
+		EventsHistoryWindow: cacher.DefaultEventFreshDuration,
+		ResourcePrefix:      "/pods/",
+		KeyFunc:             func(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc("/pods/", obj) },
+		GetAttrsFunc:        podAttrs,
+		NewFunc:             func() runtime.Object { return &example.Pod{} },
+		NewListFunc:         func() runtime.Object { return &example.PodList{} },
+		Indexers:            &cache.Indexers{},
+		Codec:               e.codec,
+		Clock:               fastPollClock{},
+	}
+	if opts.clusterScoped {
+		config.KeyFunc = func(obj runtime.Object) (string, error) { return storage.NoNamespaceKeyFunc("/pods/", obj) }
+	}
+	if opts.indexes {
+		config.IndexerFuncs = storage.IndexerFuncs{"spec.nodeName": func(obj runtime.Object) string {
+			return obj.(*example.Pod).Spec.NodeName
+		}}
+		config.Indexers = &cache.Indexers{
+			"f:spec.nodeName":      func(obj any) ([]string, error) { return []string{obj.(*example.Pod).Spec.NodeName}, nil },
+			"f:metadata.namespace": func(obj any) ([]string, error) { return []string{obj.(*example.Pod).Namespace}, nil },
+		}
+	}
+	c, err := cacher.NewCacherFromConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	delegator := cacher.NewCacheDelegator(c, recording)
+	t.Cleanup(func() {
+		delegator.Stop()
+		c.Stop()
+	})
+	if err := c.Wait(e.ctx); err != nil {
+		t.Fatal(err)
+	}
+	return delegator
+}
+
+func podAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	pod, ok := obj.(*example.Pod)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T is not a pod", obj)
+	}
+	return pod.Labels, fields.Set{
+		"metadata.name":      pod.Name,
+		"metadata.namespace": pod.Namespace,
+		"spec.nodeName":      pod.Spec.NodeName,
+		"spec.restartPolicy": string(pod.Spec.RestartPolicy),
+		"status.phase":       string(pod.Status.Phase),
+	}, nil
+}
+
+// compact is a storagetesting.Compaction.
+func (e *env) compact(ctx context.Context, t *testing.T, resourceVersion string) {
+	t.Helper()
+	revision, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.backend.Compact(ctx, revision); err != nil {
+		t.Fatal(err)
+	}
+	if !utilfeature.DefaultFeatureGate.Enabled(features.ListFromCacheSnapshot) {
+		return
+	}
+	err = wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
+		return e.store.CompactRevision() == int64(revision), nil
+	})
+	if err != nil {
+		t.Fatalf("compaction at %d was not observed: %v", revision, err)
+	}
+}
+
+// compactAsWrite compacts as the API server does it with etcd, where that is itself a write.
+func (e *env) compactAsWrite(ctx context.Context, t *testing.T, resourceVersion string) {
+	t.Helper()
+	e.compact(ctx, t, resourceVersion)
+	e.increaseRV(ctx, t)
+}
+
+// increaseRV is a storagetesting.IncreaseRVFunc.
+func (e *env) increaseRV(ctx context.Context, t *testing.T) int64 { return e.increase(ctx, t) }
+
+// increase writes something that is none of the store's objects and returns its revision.
+func (e *env) increase(ctx context.Context, t testing.TB) int64 {
+	t.Helper()
+	result, err := e.backend.Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/increaseRV", Value: []byte(time.Now().String())}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(result.Revision)
+}
+
+// checkStored is a storagetesting.KeyValidation: what lies in the store decodes, and carries
+// nothing that the store adds on the way out.
+func (e *env) checkStored(ctx context.Context, t *testing.T, key string) {
+	t.Helper()
+	if e.cached {
+		return // the cache hands writes through; the store's own run checks them
+	}
+	view, err := e.backend.View(ctx, raftstore.ViewOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	item, ok := view.Get(key)
+	if !ok {
+		t.Fatalf("%s is not in the store", key)
+	}
+	obj, err := runtime.Decode(e.codec, item.Value[len(testValuePrefix):])
+	if err != nil {
+		t.Fatalf("%s does not decode: %v", key, err)
+	}
+	if pod := obj.(*example.Pod); pod.ResourceVersion != "" || pod.SelfLink != "" {
+		t.Errorf("stored object has resourceVersion %q and selfLink %q, want neither", pod.ResourceVersion, pod.SelfLink)
+	}
+}
+
+// checkReads is a storagetesting.CallsValidation: a page reads no more objects than it must.
+func (e *env) checkReads(t *testing.T, _, objects uint64) {
+	t.Helper()
+	if e.cached {
+		return // the cache answers from its own snapshots
+	}
+	if reads := e.transformer.GetReadsAndReset(); reads != objects {
+		t.Errorf("read %d objects, want %d", reads, objects)
+	}
+}
+
+// UpdatePrefixTransformer implements storagetesting.InterfaceWithPrefixTransformer.
+type withPrefixTransformer struct {
+	storage.Interface
+	env *env
+}
+
+func (s withPrefixTransformer) UpdatePrefixTransformer(modify storagetesting.PrefixTransformerModifier) func() {
+	original := s.env.raw.transformer
+	changed := *s.env.transformer
+	s.env.raw.transformer = modify(&changed)
+	return func() { s.env.raw.transformer = original }
+}
+
+// UpdateTransformer implements storagetesting.InterfaceWithTransformerOverride.
+func (s withPrefixTransformer) UpdateTransformer(modify storagetesting.TransformerModifier) func() {
+	original := s.env.raw.transformer
+	s.env.raw.transformer = modify(original)
+	return func() { s.env.raw.transformer = original }
+}
+
+// recordingStore tells a recorder which lists the watch cache could not answer by itself.
+type recordingStore struct {
+	*Store
+	recorder *storagetesting.KubernetesRecorder
+}
+
+func (s *recordingStore) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+	if prefix, err := s.prepareKey(key, opts.Recursive); err == nil && opts.Recursive {
+		if revision, continueKey, err := storage.ValidateListOptions(prefix, s.versioner, opts); err == nil {
+			_, _ = s.recorder.List(ctx, prefix, kubernetes.ListOptions{Revision: revision, Limit: opts.Predicate.Limit, Continue: continueKey})
+		}
+	}
+	return s.Store.GetList(ctx, key, opts, list)
+}
+
+// noLists stands where the recorder expects an etcd client.
+type noLists struct{ kubernetes.Interface }
+
+func (noLists) List(context.Context, string, kubernetes.ListOptions) (kubernetes.ListResponse, error) {
+	return kubernetes.ListResponse{}, nil
+}
+
+// fastPollClock is the real clock, except that the watch cache's poll for compactions, every 15 s,
+// comes every 10 ms.
+type fastPollClock struct{ clock.RealClock }
+
+func (c fastPollClock) NewTimer(d time.Duration) clock.Timer {
+	if d == 15*time.Second {
+		return fastTimer{c.RealClock.NewTimer(10 * time.Millisecond)}
+	}
+	return c.RealClock.NewTimer(d)
+}
+
+type fastTimer struct{ clock.Timer }
+
+func (t fastTimer) Reset(time.Duration) bool { return t.Timer.Reset(10 * time.Millisecond) }
