@@ -1,0 +1,59 @@
+package garbagecollector
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ownerState is what is known about one owner of an object.
+type ownerState int
+
+const (
+	solid   ownerState = iota // it is there
+	waiting                   // it is being deleted and waits for its dependents to go first
+	absent                    // it is gone, or never was
+)
+
+// verdict is what has to be done with an object because of its owners.
+type verdict struct {
+	keep bool
+	// drop are the owner references to take off an object that is kept.
+	drop []types.UID
+	// policy of the deletion of an object that is not kept.
+	policy metav1.DeletionPropagation
+}
+
+// judge decides by the states of all owners of an object. An object lives as long as one of its
+// owners does.
+func judge(o *object, states map[types.UID]ownerState, hasDependents bool) verdict {
+	var solids int
+	var others []types.UID
+	anyWaiting := false
+	for _, ref := range o.owners {
+		switch states[ref.UID] {
+		case solid:
+			solids++
+			continue
+		case waiting:
+			anyWaiting = true
+		}
+		others = append(others, ref.UID)
+	}
+	switch {
+	case len(o.owners) == 0, len(others) == 0:
+		return verdict{keep: true}
+	case solids > 0:
+		return verdict{keep: true, drop: others}
+	// How its deletion was begun by somebody else binds.
+	case slices.Contains(o.finalizers, metav1.FinalizerOrphanDependents):
+		return verdict{policy: metav1.DeletePropagationOrphan}
+	case slices.Contains(o.finalizers, metav1.FinalizerDeleteDependents):
+		return verdict{policy: metav1.DeletePropagationForeground}
+	// What the owner waits for includes the dependents of its dependents.
+	case anyWaiting && hasDependents:
+		return verdict{policy: metav1.DeletePropagationForeground}
+	}
+	return verdict{policy: metav1.DeletePropagationBackground}
+}

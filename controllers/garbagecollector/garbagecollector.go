@@ -1,0 +1,288 @@
+// Package garbagecollector deletes objects whose owners are gone, and carries out the foreground
+// and orphan deletions that the API server only begins, by way of the two finalizers
+// "foregroundDeletion" and "orphan".
+//
+// It keeps a graph of all objects by their owner references, fed by metadata informers that live as
+// long as a term. The graph says where to look; before anything is deleted, the object and the
+// absence of its owners are read from the API server.
+package garbagecollector
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+
+	"github.com/barque/barque/controllers/runtime"
+)
+
+// Config of a Controller.
+type Config struct {
+	// MetadataFor makes the metadata client whose every request carries the given term.
+	MetadataFor func(term uint64) (metadata.Interface, error)
+	Logger      *slog.Logger
+	// Workers is how many objects are worked on at once. Default 10.
+	Workers int
+}
+
+// Controller collects garbage.
+type Controller struct {
+	cfg Config
+	// discover replaces the client's discovery in tests.
+	discover func() ([]*metav1.APIResourceList, error)
+}
+
+// New checks the configuration.
+func New(cfg Config) (*Controller, error) {
+	if cfg.MetadataFor == nil {
+		return nil, errors.New("controllers/garbagecollector: MetadataFor is required")
+	}
+	if cfg.Workers <= 0 {
+		cfg.Workers = 10
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Controller{cfg: cfg}, nil
+}
+
+// Run collects for one term of leadership. The keys are UIDs.
+func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
+	meta, err := c.cfg.MetadataFor(runtime.TermFrom(ctx))
+	if err != nil {
+		return fmt.Errorf("making a metadata client: %w", err)
+	}
+	t := &term{Controller: c, client: meta, graph: newGraph()}
+	discover := c.discover
+	if discover == nil {
+		discover = client.Discovery().ServerPreferredResources
+	}
+	t.sources = newSources(meta, discover, t.changed)
+	t.loop = runtime.NewLoop("garbagecollector", c.cfg.Workers, c.cfg.Logger, t.reconcile)
+
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() {
+		t.sources.run(ctx, func(err error) { c.cfg.Logger.Warn("garbage collector", "error", err) })
+	})
+	return t.loop.Run(ctx)
+}
+
+// term is what belongs to one term of leadership.
+type term struct {
+	*Controller
+	client  metadata.Interface
+	graph   *graph
+	sources *sources
+	loop    *runtime.Loop
+	gone    absentees
+}
+
+func (t *term) changed(gvr schema.GroupVersionResource, old, now metav1.Object) {
+	var look []types.UID
+	// An object may have been replaced by another of its name between two events.
+	if old != nil && (now == nil || old.GetUID() != now.GetUID()) {
+		look = t.graph.remove(old.GetUID())
+	}
+	if now != nil {
+		look = append(look, t.graph.put(newObject(gvr, now))...)
+	}
+	for _, uid := range look {
+		t.loop.Add(runtime.Key{Name: string(uid)})
+	}
+}
+
+func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
+	o := t.graph.get(types.UID(key.Name))
+	if o == nil {
+		return 0, nil
+	}
+	switch {
+	case o.orphaning() || o.foreground():
+		if !t.sources.complete() {
+			return 100 * time.Millisecond, nil // a dependent may not be known yet
+		}
+		if o.orphaning() {
+			return 0, t.orphan(ctx, o)
+		}
+		return 0, t.finishForeground(ctx, o)
+	case o.deleting || len(o.owners) == 0:
+		return 0, nil
+	}
+	return 0, t.collect(ctx, o)
+}
+
+// collect deletes an object that has lost its owners.
+func (t *term) collect(ctx context.Context, o *object) error {
+	states := map[types.UID]ownerState{}
+	for _, ref := range o.owners {
+		state, err := t.ownerState(ctx, o, ref)
+		if err != nil {
+			return err
+		}
+		states[ref.UID] = state
+	}
+	hasDependents := len(t.graph.dependentsOf(o.uid)) > 0
+	if v := judge(o, states, hasDependents); v.keep && len(v.drop) == 0 {
+		return nil
+	}
+	live, err := t.live(ctx, o)
+	if err != nil || live == nil || live.DeletionTimestamp != nil {
+		return err
+	}
+	is := newObject(o.resource, live)
+	if !sameOwners(is.owners, o.owners) {
+		return nil // the informer will bring it in its new state
+	}
+	v := judge(is, states, hasDependents)
+	if v.keep {
+		return t.dropOwners(ctx, is, live, v.drop)
+	}
+	t.cfg.Logger.Debug("deleting an object whose owners are gone", "resource", o.resource.Resource, "namespace", o.namespace, "name", o.name, "policy", v.policy)
+	err = t.api(o.resource, o.namespace).Delete(ctx, o.name, metav1.DeleteOptions{
+		Preconditions:     &metav1.Preconditions{UID: &o.uid, ResourceVersion: &live.ResourceVersion},
+		PropagationPolicy: &v.policy,
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting %s %s/%s, whose owners are gone: %w", o.resource.Resource, o.namespace, o.name, err)
+	}
+	return nil
+}
+
+// ownerState finds out about one owner, from the graph if that shows it and else from the API
+// server.
+func (t *term) ownerState(ctx context.Context, o *object, ref metav1.OwnerReference) (ownerState, error) {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return solid, nil // cannot be looked up: never a reason to delete
+	}
+	kind, ok := t.sources.kind(schema.GroupKind{Group: gv.Group, Kind: ref.Kind})
+	if !ok {
+		return solid, fmt.Errorf("owner %s %s of %s %s/%s is of a kind that the API does not serve", ref.Kind, ref.Name, o.resource.Resource, o.namespace, o.name)
+	}
+	if kind.namespaced && o.namespace == "" {
+		return solid, nil // an object of the cluster cannot be owned by one of a namespace
+	}
+	namespace := ""
+	if kind.namespaced {
+		namespace = o.namespace
+	}
+	// By name too: a reference across namespaces is a reference to nothing.
+	if owner := t.graph.get(ref.UID); owner != nil && owner.namespace == namespace && owner.name == ref.Name && owner.resource.GroupResource() == kind.gvr.GroupResource() {
+		if owner.foreground() {
+			return waiting, nil
+		}
+		return solid, nil
+	}
+	where := runtime.Key{Namespace: namespace, Name: ref.Name}
+	if t.gone.has(ref.UID, where) {
+		return absent, nil
+	}
+	owner, err := t.api(kind.gvr, namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case err != nil && !apierrors.IsNotFound(err):
+		return solid, fmt.Errorf("looking for owner %s %s: %w", ref.Kind, where, err)
+	case err != nil, owner.UID != ref.UID:
+		t.gone.add(ref.UID, where)
+		return absent, nil
+	}
+	return solid, nil
+}
+
+// finishForeground lets an object go when nothing that it waits for is left.
+func (t *term) finishForeground(ctx context.Context, o *object) error {
+	for _, dependent := range t.graph.dependentsOf(o.uid) {
+		if dependent.blocks(o.uid) {
+			t.loop.Add(runtime.Key{Name: string(dependent.uid)})
+			return nil // its end, or its letting go, wakes o
+		}
+	}
+	return t.dropFinalizer(ctx, o, metav1.FinalizerDeleteDependents)
+}
+
+// orphan takes an object off all its dependents and then lets it go.
+func (t *term) orphan(ctx context.Context, o *object) error {
+	for _, dependent := range t.graph.dependentsOf(o.uid) {
+		live, err := t.live(ctx, dependent)
+		if err != nil {
+			return err
+		}
+		if live == nil {
+			continue
+		}
+		if err := t.dropOwners(ctx, newObject(dependent.resource, live), live, []types.UID{o.uid}); err != nil {
+			return err
+		}
+	}
+	return t.dropFinalizer(ctx, o, metav1.FinalizerOrphanDependents)
+}
+
+func (t *term) dropOwners(ctx context.Context, o *object, live *metav1.PartialObjectMetadata, drop []types.UID) error {
+	left := slices.DeleteFunc(slices.Clone(live.OwnerReferences), func(ref metav1.OwnerReference) bool { return slices.Contains(drop, ref.UID) })
+	if len(left) == len(live.OwnerReferences) {
+		return nil
+	}
+	return t.patch(ctx, o, live, "ownerReferences", left)
+}
+
+func (t *term) dropFinalizer(ctx context.Context, o *object, finalizer string) error {
+	live, err := t.live(ctx, o)
+	if err != nil || live == nil {
+		return err
+	}
+	left := slices.DeleteFunc(slices.Clone(live.Finalizers), func(f string) bool { return f == finalizer })
+	if len(left) == len(live.Finalizers) {
+		return nil
+	}
+	return t.patch(ctx, o, live, "finalizers", left)
+}
+
+// patch replaces one list in the metadata, if the object is still as it was read. A merge patch is
+// understood by every resource, custom ones too.
+func (t *term) patch(ctx context.Context, o *object, live *metav1.PartialObjectMetadata, field string, list any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": live.UID, "resourceVersion": live.ResourceVersion, field: list,
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = t.api(o.resource, o.namespace).Patch(ctx, o.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("changing the %s of %s %s/%s: %w", field, o.resource.Resource, o.namespace, o.name, err)
+	}
+	return nil
+}
+
+// live reads an object from the API server; nil when it is gone or replaced.
+func (t *term) live(ctx context.Context, o *object) (*metav1.PartialObjectMetadata, error) {
+	live, err := t.api(o.resource, o.namespace).Get(ctx, o.name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading %s %s/%s: %w", o.resource.Resource, o.namespace, o.name, err)
+	case live.UID != o.uid:
+		return nil, nil
+	}
+	return live, nil
+}
+
+func (t *term) api(gvr schema.GroupVersionResource, namespace string) metadata.ResourceInterface {
+	if namespace == "" {
+		return t.client.Resource(gvr)
+	}
+	return t.client.Resource(gvr).Namespace(namespace)
+}

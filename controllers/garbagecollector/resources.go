@@ -1,0 +1,201 @@
+package garbagecollector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/controllers/runtime"
+)
+
+// refresh is how often the list of resources is read again. API groups that are added at run time
+// announce themselves nowhere else.
+const refresh = 30 * time.Second
+
+// resource is a kind of objects that the API serves.
+type resource struct {
+	gvr        schema.GroupVersionResource
+	namespaced bool
+}
+
+// sources follows all objects of the cluster into a graph, as metadata only.
+type sources struct {
+	client   metadata.Interface
+	discover func() ([]*metav1.APIResourceList, error)
+	changed  func(gvr schema.GroupVersionResource, old, now metav1.Object)
+
+	mu      sync.RWMutex
+	kinds   map[schema.GroupKind]resource
+	running map[schema.GroupVersionResource]*source
+}
+
+// source follows one resource.
+type source struct {
+	informer cache.SharedIndexInformer
+	stop     func() // ends the informer and waits for it
+}
+
+func newSources(client metadata.Interface, discover func() ([]*metav1.APIResourceList, error),
+	changed func(gvr schema.GroupVersionResource, old, now metav1.Object)) *sources {
+	return &sources{
+		client: client, discover: discover, changed: changed,
+		kinds: map[schema.GroupKind]resource{}, running: map[schema.GroupVersionResource]*source{},
+	}
+}
+
+// run keeps following what discovery lists until ctx ends, and then stops everything.
+func (s *sources) run(ctx context.Context, failed func(error)) {
+	defer func() {
+		s.mu.Lock()
+		running := s.running
+		s.running = nil
+		s.mu.Unlock()
+		for _, src := range running {
+			src.stop()
+		}
+	}()
+	wait := time.Duration(0)
+	for {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		wait = refresh
+		if err := s.sync(ctx); err != nil && ctx.Err() == nil {
+			failed(err)
+			wait = time.Second
+		}
+	}
+}
+
+// sync starts and stops informers so that they are of the resources that discovery lists.
+func (s *sources) sync(ctx context.Context) error {
+	lists, err := s.discover()
+	if partial := (*discovery.ErrGroupDiscoveryFailed)(nil); err != nil && !errors.As(err, &partial) {
+		return fmt.Errorf("discovering the cluster's resources: %w", err)
+	}
+	kinds, follow := sort(lists)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.kinds = kinds
+		for gvr, src := range s.running {
+			if !slices.Contains(follow, gvr) {
+				delete(s.running, gvr)
+				src.stop()
+			}
+		}
+	} else { // some groups did not answer: what is known of them stays
+		for kind, r := range kinds {
+			s.kinds[kind] = r
+		}
+	}
+	for _, gvr := range follow {
+		if s.running[gvr] != nil {
+			continue
+		}
+		src, err := s.follow(ctx, gvr)
+		if err != nil {
+			return err
+		}
+		s.running[gvr] = src
+	}
+	return nil
+}
+
+// sort splits discovery into the kinds that owner references may name and the resources to follow.
+func sort(lists []*metav1.APIResourceList) (kinds map[schema.GroupKind]resource, follow []schema.GroupVersionResource) {
+	kinds = map[schema.GroupKind]resource{}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue
+		}
+		for i := range list.APIResources {
+			r := &list.APIResources[i]
+			can := func(verb string) bool { return slices.Contains(r.Verbs, verb) }
+			// Events are many, nobody's and end by themselves.
+			if r.Kind == "Event" || !can("get") {
+				continue
+			}
+			gvr := gv.WithResource(r.Name)
+			kinds[schema.GroupKind{Group: gv.Group, Kind: r.Kind}] = resource{gvr: gvr, namespaced: r.Namespaced}
+			if can("list") && can("watch") && can("delete") {
+				follow = append(follow, gvr)
+			}
+		}
+	}
+	return kinds, follow
+}
+
+func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource) (*source, error) {
+	informer := metadatainformer.NewFilteredMetadataInformer(s.client, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	if err := informer.SetTransform(slim); err != nil {
+		return nil, fmt.Errorf("following %s: %w", gvr.Resource, err)
+	}
+	detach, err := runtime.Attach(informer, cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { s.changed(gvr, nil, metaOf(obj)) },
+		UpdateFunc: func(old, now any) { s.changed(gvr, metaOf(old), metaOf(now)) },
+		DeleteFunc: func(obj any) { s.changed(gvr, metaOf(obj), nil) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { // ends with ctx; stop waits for it
+		defer close(done)
+		informer.RunWithContext(ctx)
+	}()
+	return &source{informer: informer, stop: func() { cancel(); <-done; detach() }}, nil
+}
+
+// slim drops what the collector never reads.
+func slim(obj any) (any, error) {
+	if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
+		m.ManagedFields, m.Annotations, m.Labels = nil, nil, nil
+	}
+	return obj, nil
+}
+
+func metaOf(obj any) metav1.Object {
+	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = unknown.Obj
+	}
+	m, ok := obj.(metav1.Object)
+	if !ok {
+		return nil
+	}
+	return m
+}
+
+// complete reports whether all objects are known.
+func (s *sources) complete() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, src := range s.running {
+		if !src.informer.HasSynced() {
+			return false
+		}
+	}
+	return len(s.running) > 0
+}
+
+// kind returns the resource that an owner reference's kind is served as.
+func (s *sources) kind(gk schema.GroupKind) (resource, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r, ok := s.kinds[gk]
+	return r, ok
+}
