@@ -1,0 +1,151 @@
+// Package namespace empties namespaces that are being deleted and then lets them go: it holds the
+// finalizer "kubernetes" of every namespace. What it waits for is told in the namespace's
+// conditions.
+package namespace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/controllers/runtime"
+)
+
+// Config of a Controller.
+type Config struct {
+	Informers informers.SharedInformerFactory
+	// MetadataFor makes the metadata client whose every request carries the given term.
+	MetadataFor func(term uint64) (metadata.Interface, error)
+	Logger      *slog.Logger
+	// Workers is how many namespaces are worked on at once. Default 5.
+	Workers int
+}
+
+// Controller empties namespaces.
+type Controller struct {
+	cfg        Config
+	namespaces cache.SharedIndexInformer
+	pods       cache.SharedIndexInformer
+	list       corelisters.NamespaceLister
+	// discover replaces the client's discovery in tests.
+	discover func() ([]*metav1.APIResourceList, error)
+}
+
+// New asks the factory for the informers it needs; it is called before they are started.
+func New(cfg Config) (*Controller, error) {
+	if cfg.MetadataFor == nil {
+		return nil, errors.New("controllers/namespace: MetadataFor is required")
+	}
+	if cfg.Workers <= 0 {
+		cfg.Workers = 5
+	}
+	core := cfg.Informers.Core().V1()
+	return &Controller{cfg: cfg, namespaces: core.Namespaces().Informer(), list: core.Namespaces().Lister(), pods: core.Pods().Informer()}, nil
+}
+
+// Run reconciles for one term of leadership.
+func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
+	meta, err := c.cfg.MetadataFor(runtime.TermFrom(ctx))
+	if err != nil {
+		return fmt.Errorf("making a metadata client: %w", err)
+	}
+	t := &term{Controller: c, client: client, metadata: meta, discover: c.discover}
+	if t.discover == nil {
+		t.discover = client.Discovery().ServerPreferredNamespacedResources
+	}
+	t.loop = runtime.NewLoop("namespace", c.cfg.Workers, c.cfg.Logger, t.reconcile)
+	runtime.Watch(t.loop, c.namespaces, func(_, now *corev1.Namespace) []runtime.Key {
+		if now == nil || now.DeletionTimestamp == nil {
+			return nil
+		}
+		return []runtime.Key{{Name: now.Name}}
+	})
+	// The last pod to end is what most deletions wait for.
+	runtime.Watch(t.loop, c.pods, func(old, now *corev1.Pod) []runtime.Key {
+		if now != nil {
+			return nil
+		}
+		ns, err := c.list.Get(old.Namespace)
+		if err != nil || ns.DeletionTimestamp == nil {
+			return nil
+		}
+		return []runtime.Key{{Name: old.Namespace}}
+	})
+	return t.loop.Run(ctx)
+}
+
+// term is what belongs to one term of leadership.
+type term struct {
+	*Controller
+	client   kubernetes.Interface
+	metadata metadata.Interface
+	discover func() ([]*metav1.APIResourceList, error)
+	loop     *runtime.Loop
+}
+
+func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
+	ns, err := t.list.Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil || ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
+		return 0, err
+	}
+	if ns.Status.Phase != corev1.NamespaceTerminating {
+		// Nothing new may be created from here on; what is deleted before would come back.
+		if ns, err = t.writeStatus(ctx, key, ns, ns.Status.Conditions); err != nil {
+			return 0, err
+		}
+	}
+	r := t.empty(ctx, ns.Name)
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
+	}
+	if r.empty() {
+		return 0, t.finalize(ctx, key, ns)
+	}
+	_, err = t.writeStatus(ctx, key, ns, conditionsOf(ns.Status.Conditions, r, time.Now()))
+	if err == nil {
+		err = errors.Join(r.discovery, r.content)
+	}
+	return patience, err
+}
+
+func (t *term) writeStatus(ctx context.Context, key runtime.Key, ns *corev1.Namespace, conditions []corev1.NamespaceCondition) (*corev1.Namespace, error) {
+	next := ns.DeepCopy()
+	next.Status.Phase, next.Status.Conditions = corev1.NamespaceTerminating, conditions
+	if equality.Semantic.DeepEqual(ns.Status, next.Status) {
+		return ns, nil
+	}
+	next, err := t.client.CoreV1().Namespaces().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("writing the status of namespace %s: %w", ns.Name, err)
+	}
+	t.loop.Writes().Wrote(key, t.namespaces, next.ResourceVersion)
+	return next, nil
+}
+
+// finalize takes this controller's finalizer off; the API server deletes the namespace with the
+// last one.
+func (t *term) finalize(ctx context.Context, key runtime.Key, ns *corev1.Namespace) error {
+	next := ns.DeepCopy()
+	next.Spec.Finalizers = slices.DeleteFunc(next.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
+	_, err := t.client.CoreV1().Namespaces().Finalize(ctx, next, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("finalizing namespace %s: %w", key.Name, err)
+	}
+	return nil
+}
