@@ -121,6 +121,9 @@ type Kind[T any] struct {
 
 // Status declares the status subresource. Its zero value is useful.
 type Status[T any] struct {
+	// KeepOnCreate keeps the status that a create comes with, for objects that are registered by
+	// the one who reports their status, such as nodes.
+	KeepOnCreate bool
 	// Prepare adjusts obj after everything but its status and its metadata has been restored from old.
 	Prepare func(ctx context.Context, obj, old *T)
 	// Validate reports everything wrong with the new status.

@@ -24,7 +24,7 @@ func (s strategy[T]) NamespaceScoped() bool { return !s.kind.ClusterScoped }
 
 func (s strategy[T]) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	o := typed[T](obj)
-	if s.kind.Status != nil {
+	if s.kind.Status != nil && !s.kind.Status.KeepOnCreate {
 		field := reflect.ValueOf(o).Elem().FieldByName("Status")
 		field.SetZero()
 		s.defaultAgain(o)

@@ -24,13 +24,19 @@ var (
 	SegmentName NameFunc = path.ValidatePathSegmentName
 )
 
+// Object is a pointer to an API type.
+type Object[T any] interface {
+	*T
+	metav1.Object
+}
+
 // Meta checks the metadata of a new object and, when old is not nil, of its change.
-func Meta(meta, old *metav1.ObjectMeta, namespaced bool, name NameFunc) field.ErrorList {
+func Meta[T any, P Object[T]](obj, old P, namespaced bool, name NameFunc) field.ErrorList {
 	at := field.NewPath("metadata")
 	if old != nil {
-		return apivalidation.ValidateObjectMetaUpdate(meta, old, at)
+		return apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, at)
 	}
-	return apivalidation.ValidateObjectMeta(meta, namespaced, name, at)
+	return apivalidation.ValidateObjectMetaAccessor(obj, namespaced, name, at)
 }
 
 // TemplateMeta checks the metadata of an object embedded in another one.

@@ -1,0 +1,141 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/barque/barque/apiserver/groups/validation"
+	"github.com/barque/barque/apiserver/resource"
+)
+
+func endpoints() resource.Resource {
+	return &resource.Kind[corev1.Endpoints]{
+		GroupVersion: version,
+		Name:         "endpoints",
+		Singular:     "endpoints",
+		ShortNames:   []string{"ep"},
+		List:         &corev1.EndpointsList{},
+		// services/endpoints lies beside services/specs, as upstream lays them out.
+		Prefix:   "services/endpoints",
+		Default:  defaultEndpoints,
+		Validate: validateEndpoints,
+		Warnings: func(context.Context, *corev1.Endpoints, *corev1.Endpoints) []string {
+			return []string{"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
+		},
+		Columns: []metav1.TableColumnDefinition{
+			resource.Name(),
+			resource.Column("Endpoints", "string", "Addresses and ports that are ready."),
+			resource.Age(),
+		},
+		Row: func(e *corev1.Endpoints, now time.Time) []any {
+			return []any{e.Name, formatEndpoints(e), resource.Since(e.CreationTimestamp, now)}
+		},
+	}
+}
+
+func defaultEndpoints(e *corev1.Endpoints) {
+	for i := range e.Subsets {
+		for j := range e.Subsets[i].Ports {
+			if p := &e.Subsets[i].Ports[j]; p.Protocol == "" {
+				p.Protocol = corev1.ProtocolTCP
+			}
+		}
+	}
+}
+
+func validateEndpoints(_ context.Context, e, old *corev1.Endpoints) field.ErrorList {
+	errs := validation.Meta(e, old, true, validation.SubdomainName)
+	for i := range e.Subsets {
+		s, at := &e.Subsets[i], field.NewPath("subsets").Index(i)
+		if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
+			errs = append(errs, field.Required(at, "must specify `addresses` or `notReadyAddresses`"))
+		}
+		for j := range s.Addresses {
+			errs = append(errs, validateEndpointAddress(&s.Addresses[j], at.Child("addresses").Index(j))...)
+		}
+		for j := range s.NotReadyAddresses {
+			errs = append(errs, validateEndpointAddress(&s.NotReadyAddresses[j], at.Child("notReadyAddresses").Index(j))...)
+		}
+		for j, p := range s.Ports {
+			at := at.Child("ports").Index(j)
+			if p.Name != "" || len(s.Ports) > 1 {
+				errs = append(errs, validation.DNSLabel(p.Name, at.Child("name"))...)
+			}
+			errs = append(errs, validation.Port(p.Port, at.Child("port"))...)
+			errs = append(errs, validation.Enum(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
+			if p.AppProtocol != nil {
+				errs = append(errs, validation.Check(*p.AppProtocol, at.Child("appProtocol"), utilvalidation.IsQualifiedName)...)
+			}
+		}
+	}
+	return errs
+}
+
+func validateEndpointAddress(a *corev1.EndpointAddress, at *field.Path) field.ErrorList {
+	errs := validation.IP(a.IP, at.Child("ip"))
+	if ip := net.ParseIP(a.IP); ip != nil {
+		errs = append(errs, nonSpecialIP(ip, a.IP, at.Child("ip"))...)
+	}
+	if a.Hostname != "" {
+		errs = append(errs, validation.DNSLabel(a.Hostname, at.Child("hostname"))...)
+	}
+	if a.NodeName != nil {
+		errs = append(errs, validation.DNSSubdomain(*a.NodeName, at.Child("nodeName"))...)
+	}
+	return errs
+}
+
+// nonSpecialIP refuses addresses that mean something on the node that sends to them: an endpoint
+// there would let its author reach what listens on the loopback of every node.
+func nonSpecialIP(ip net.IP, value string, at *field.Path) field.ErrorList {
+	var why string
+	switch {
+	case ip.IsUnspecified():
+		why = "may not be unspecified (0.0.0.0 or ::)"
+	case ip.IsLoopback():
+		why = "may not be in the loopback range (127.0.0.0/8, ::1/128)"
+	case ip.IsLinkLocalUnicast():
+		why = "may not be in the link-local range (169.254.0.0/16, fe80::/10)"
+	case ip.IsLinkLocalMulticast():
+		why = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
+	default:
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, value, why)}
+}
+
+// formatEndpoints prints the first three endpoints and how many there are more.
+func formatEndpoints(e *corev1.Endpoints) string {
+	const most = 3
+	var shown []string
+	count := 0
+	add := func(s string) {
+		if count++; count <= most {
+			shown = append(shown, s)
+		}
+	}
+	for _, s := range e.Subsets {
+		for _, a := range s.Addresses {
+			if len(s.Ports) == 0 {
+				add(a.IP)
+			}
+			for _, p := range s.Ports {
+				add(net.JoinHostPort(a.IP, strconv.Itoa(int(p.Port))))
+			}
+		}
+	}
+	out := orNone(strings.Join(shown, ","))
+	if count > most {
+		out += fmt.Sprintf(" + %d more...", count-most)
+	}
+	return out
+}
