@@ -1,0 +1,365 @@
+// Package cgroups makes and removes the control groups of pods, on cgroup v1 and v2.
+//
+// It owns everything below its root (for example /barque/<node>), in every mounted hierarchy:
+//
+//	<root>/kubepods/pod<uid>             Guaranteed
+//	<root>/kubepods/burstable/pod<uid>
+//	<root>/kubepods/besteffort/pod<uid>
+//
+// The runtime puts containers below a pod's group and sets their own limits. What limits a whole pod
+// is set here. A pod's group is made before its sandbox and removed when nothing of it runs.
+package cgroups
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// Config says where the groups are.
+type Config struct {
+	// Root is the group under which all pods of this node live, as a path inside each hierarchy.
+	Root string
+	// Mountpoint is where the hierarchies are mounted: /sys/fs/cgroup unless given.
+	Mountpoint string
+	// PodPidsLimit bounds the processes of one pod; 0 sets no bound.
+	PodPidsLimit int64
+}
+
+// Manager keeps the groups of a node's pods. It is safe for concurrent use.
+type Manager struct {
+	root    string
+	pids    int64
+	unified bool
+	// hierarchies maps each controller to its mount; under v2 there is one, under "".
+	hierarchies map[string]string
+
+	mu       sync.Mutex
+	requests map[types.UID]int64 // CPU shares of each Burstable pod, for the group that holds them
+}
+
+// New looks at what is mounted. It changes nothing.
+func New(config Config) (*Manager, error) {
+	if !strings.HasPrefix(config.Root, "/") || config.Root == "/" {
+		return nil, fmt.Errorf("cgroup root %q: want an absolute path below /", config.Root)
+	}
+	if config.Mountpoint == "" {
+		config.Mountpoint = "/sys/fs/cgroup"
+	}
+	hierarchies, unified, err := hierarchiesAt(config.Mountpoint)
+	if err != nil {
+		return nil, err
+	}
+	return &Manager{
+		root: filepath.Clean(config.Root), pids: config.PodPidsLimit,
+		unified: unified, hierarchies: hierarchies,
+		requests: map[types.UID]int64{},
+	}, nil
+}
+
+func hierarchiesAt(mountpoint string) (map[string]string, bool, error) {
+	if _, err := os.Stat(filepath.Join(mountpoint, "cgroup.controllers")); err == nil {
+		return map[string]string{"": mountpoint}, true, nil
+	}
+	entries, err := os.ReadDir(mountpoint)
+	if err != nil {
+		return nil, false, fmt.Errorf("look for cgroup hierarchies: %w", err)
+	}
+	found := map[string]string{}
+	for _, e := range entries {
+		dir := filepath.Join(mountpoint, e.Name())
+		if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err == nil {
+			found[e.Name()] = dir
+		}
+	}
+	// A hierarchy may carry several controllers under one name, such as "cpu,cpuacct".
+	for name, dir := range found {
+		for controller := range strings.SplitSeq(name, ",") {
+			if _, ok := found[controller]; !ok {
+				found[controller] = dir
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil, false, fmt.Errorf("no cgroup hierarchy is mounted below %s: mount cgroup2 there", mountpoint)
+	}
+	return found, false, nil
+}
+
+// Parent is the group of a pod, to be handed to the runtime as the parent of its containers.
+func (m *Manager) Parent(pod *v1.Pod) string {
+	return filepath.Join(m.qosGroup(QoS(pod)), "pod"+string(pod.UID))
+}
+
+func (m *Manager) qosGroup(class v1.PodQOSClass) string {
+	base := filepath.Join(m.root, "kubepods")
+	switch class {
+	case v1.PodQOSBurstable:
+		return filepath.Join(base, "burstable")
+	case v1.PodQOSBestEffort:
+		return filepath.Join(base, "besteffort")
+	default:
+		return base
+	}
+}
+
+// Ensure makes the pod's group and sets its limits. It may be called again at any time.
+func (m *Manager) Ensure(pod *v1.Pod) error {
+	group := m.Parent(pod)
+	if err := m.create(group); err != nil {
+		return fmt.Errorf("make the cgroup of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	if err := m.limit(group, podLimits(pod, m.pids)); err != nil {
+		return fmt.Errorf("limit the cgroup of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if QoS(pod) == v1.PodQOSBurstable {
+		requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+		m.requests[pod.UID] = requests.Cpu().MilliValue()
+	}
+	return m.weighClassesLocked()
+}
+
+// weighClassesLocked gives Burstable pods together what they asked for together, and BestEffort pods
+// what nobody else wants.
+func (m *Manager) weighClassesLocked() error {
+	var sum int64
+	for _, milli := range m.requests {
+		sum += milli
+	}
+	for class, milli := range map[v1.PodQOSClass]int64{v1.PodQOSBurstable: sum, v1.PodQOSBestEffort: 0} {
+		group := m.qosGroup(class)
+		if _, err := os.Stat(m.dir("cpu", group)); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := m.limit(group, limits{shares: Shares(milli)}); err != nil {
+			return fmt.Errorf("weigh %s pods: %w", class, err)
+		}
+	}
+	return nil
+}
+
+// Remove takes the pod's group away, wherever it is. Processes left in it make it fail; call again
+// when they are gone.
+func (m *Manager) Remove(uid types.UID) error {
+	m.mu.Lock()
+	delete(m.requests, uid)
+	m.mu.Unlock()
+	var errs []error
+	for _, mount := range m.mounts() {
+		for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+			errs = append(errs, removeTree(filepath.Join(mount, m.qosGroup(class), "pod"+string(uid))))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove the cgroups of pod %s: %w", uid, err)
+	}
+	return nil
+}
+
+// Pods lists the UIDs of all pods that have a group.
+func (m *Manager) Pods() ([]types.UID, error) {
+	seen := map[types.UID]bool{}
+	for _, mount := range m.mounts() {
+		for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+			entries, err := os.ReadDir(filepath.Join(mount, m.qosGroup(class)))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			for _, e := range entries {
+				if uid, ok := strings.CutPrefix(e.Name(), "pod"); ok && e.IsDir() {
+					seen[types.UID(uid)] = true
+				}
+			}
+		}
+	}
+	uids := make([]types.UID, 0, len(seen))
+	for uid := range seen {
+		uids = append(uids, uid)
+	}
+	return uids, nil
+}
+
+// mounts lists each hierarchy once.
+func (m *Manager) mounts() []string {
+	seen := map[string]bool{}
+	var dirs []string
+	for _, dir := range m.hierarchies {
+		real, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			real = dir
+		}
+		if !seen[real] {
+			seen[real] = true
+			dirs = append(dirs, real)
+		}
+	}
+	return dirs
+}
+
+func (m *Manager) dir(controller, group string) string {
+	if m.unified {
+		controller = ""
+	}
+	return filepath.Join(m.hierarchies[controller], group)
+}
+
+// create makes the group in every hierarchy that limits something here. The runtime makes it in
+// the others.
+func (m *Manager) create(group string) error {
+	if !m.unified {
+		for _, controller := range []string{"cpu", "memory", "pids"} {
+			if m.hierarchies[controller] == "" {
+				continue
+			}
+			if err := os.MkdirAll(m.dir(controller, group), 0o755); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	// Under v2 a group offers to its children what its subtree_control names, from the top down.
+	at := m.hierarchies[""]
+	for part := range strings.SplitSeq(strings.Trim(group, "/"), "/") {
+		if err := enableControllers(at); err != nil {
+			return err
+		}
+		at = filepath.Join(at, part)
+		if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return enableControllers(at)
+}
+
+func enableControllers(dir string) error {
+	has, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	enabled, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+	if err != nil {
+		return err
+	}
+	for controller := range strings.FieldsSeq(string(has)) {
+		if strings.Contains(" "+strings.TrimSpace(string(enabled))+" ", " "+controller+" ") {
+			continue
+		}
+		switch controller {
+		case "cpu", "cpuset", "memory", "pids", "io", "hugetlb":
+			if err := write(dir, "cgroup.subtree_control", "+"+controller); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (m *Manager) limit(group string, l limits) error {
+	if m.unified {
+		return m.limitUnified(group, l)
+	}
+	var errs []error
+	if cpu := m.hierarchies["cpu"]; cpu != "" {
+		dir := m.dir("cpu", group)
+		errs = append(errs, write(dir, "cpu.shares", strconv.FormatInt(l.shares, 10)))
+		if l.quota > 0 {
+			errs = append(errs,
+				write(dir, "cpu.cfs_period_us", strconv.Itoa(cfsPeriod)),
+				write(dir, "cpu.cfs_quota_us", strconv.FormatInt(l.quota, 10)))
+		}
+	}
+	if m.hierarchies["memory"] != "" && l.memory > 0 {
+		errs = append(errs, write(m.dir("memory", group), "memory.limit_in_bytes", strconv.FormatInt(l.memory, 10)))
+	}
+	if m.hierarchies["pids"] != "" && l.pidsMax > 0 {
+		errs = append(errs, write(m.dir("pids", group), "pids.max", strconv.FormatInt(l.pidsMax, 10)))
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Manager) limitUnified(group string, l limits) error {
+	dir := m.dir("", group)
+	errs := []error{write(dir, "cpu.weight", strconv.FormatInt(weight(l.shares), 10))}
+	if l.quota > 0 {
+		errs = append(errs, write(dir, "cpu.max", fmt.Sprintf("%d %d", l.quota, cfsPeriod)))
+	}
+	if l.memory > 0 {
+		errs = append(errs, write(dir, "memory.max", strconv.FormatInt(l.memory, 10)))
+	}
+	if l.pidsMax > 0 {
+		errs = append(errs, write(dir, "pids.max", strconv.FormatInt(l.pidsMax, 10)))
+	}
+	return errors.Join(errs...)
+}
+
+func write(dir, file, value string) error {
+	return os.WriteFile(filepath.Join(dir, file), []byte(value), 0o644)
+}
+
+// removeTree removes a group with the groups below it. The files in a group are the kernel's.
+func removeTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeTree(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
+	}
+	return nil
+}
+
+// LowestOOMScoreAdj is the lowest oom_score_adj that this process may give to another one: without
+// CAP_SYS_RESOURCE the kernel refuses to go below one's own.
+func LowestOOMScoreAdj() int64 {
+	const lowest = -1000
+	if hasCapability(24) { // CAP_SYS_RESOURCE
+		return lowest
+	}
+	raw, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return 0
+	}
+	own, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return own
+}
+
+func hasCapability(bit uint) bool {
+	f, err := os.Open("/proc/self/status")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if hex, ok := strings.CutPrefix(lines.Text(), "CapEff:"); ok {
+			set, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
+			return err == nil && set&(1<<bit) != 0
+		}
+	}
+	return false
+}

@@ -1,0 +1,152 @@
+package cgroups
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// QoS returns the quality-of-service class of a pod: Guaranteed when every container limits CPU and
+// memory and asks for no less, BestEffort when none asks for or limits anything, Burstable otherwise.
+func QoS(pod *v1.Pod) v1.PodQOSClass {
+	if pod.Status.QOSClass != "" {
+		return pod.Status.QOSClass
+	}
+	if r := pod.Spec.Resources; r != nil && (computes(r.Requests) || computes(r.Limits)) {
+		if guaranteed(*r) {
+			return v1.PodQOSGuaranteed
+		}
+		return v1.PodQOSBurstable
+	}
+	allGuaranteed, any := true, false
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			r := list[i].Resources
+			any = any || computes(r.Requests) || computes(r.Limits)
+			allGuaranteed = allGuaranteed && guaranteed(r)
+		}
+	}
+	switch {
+	case !any:
+		return v1.PodQOSBestEffort
+	case allGuaranteed:
+		return v1.PodQOSGuaranteed
+	default:
+		return v1.PodQOSBurstable
+	}
+}
+
+func computes(list v1.ResourceList) bool {
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		if q, ok := list[name]; ok && q.Sign() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func guaranteed(r v1.ResourceRequirements) bool {
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		limit, ok := r.Limits[name]
+		if !ok || limit.Sign() <= 0 {
+			return false
+		}
+		if request, ok := r.Requests[name]; ok && request.Cmp(limit) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Limits of a cgroup in the terms of cgroup v1; 0 means not limited.
+type limits struct {
+	shares  int64
+	quota   int64
+	memory  int64
+	pidsMax int64
+}
+
+// podLimits sums the containers of a pod the way the scheduler does. A resource is limited for the
+// whole pod only when every container limits it.
+func podLimits(pod *v1.Pod, pidsMax int64) limits {
+	l := limits{pidsMax: pidsMax}
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	sum := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	limited := func(name v1.ResourceName) bool { return limitsAll(pod, name) }
+	cpu := requests[v1.ResourceCPU]
+	if limited(v1.ResourceCPU) {
+		limit := sum[v1.ResourceCPU]
+		l.quota = Quota(limit.MilliValue())
+		if cpu.IsZero() {
+			cpu = limit
+		}
+	}
+	l.shares = Shares(cpu.MilliValue())
+	if limited(v1.ResourceMemory) {
+		memory := sum[v1.ResourceMemory]
+		l.memory = memory.Value()
+	}
+	return l
+}
+
+func limitsAll(pod *v1.Pod, name v1.ResourceName) bool {
+	if r := pod.Spec.Resources; r != nil {
+		if q, ok := r.Limits[name]; ok {
+			return q.Sign() > 0
+		}
+	}
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if q, ok := list[i].Resources.Limits[name]; !ok || q.Sign() <= 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+const (
+	minShares   = 2
+	maxShares   = 262144
+	cfsPeriod   = 100000 // microseconds
+	minCFSQuota = 1000
+)
+
+// Shares turns a CPU request into cgroup v1 CPU shares: 1024 for a whole CPU.
+func Shares(milliCPU int64) int64 {
+	return min(max(milliCPU*1024/1000, minShares), maxShares)
+}
+
+// Quota turns a CPU limit into microseconds per period of Period; 0 for no limit.
+func Quota(milliCPU int64) int64 {
+	if milliCPU <= 0 {
+		return 0
+	}
+	return max(milliCPU*cfsPeriod/1000, minCFSQuota)
+}
+
+// Period is the length of a CFS period in microseconds.
+const Period = cfsPeriod
+
+// weight maps cgroup v1 shares to cgroup v2 weight, both over their whole range (KEP-2254).
+func weight(shares int64) int64 {
+	return 1 + (shares-minShares)*9999/(maxShares-minShares)
+}
+
+// OOMScoreAdj tells the kernel whom to kill first when memory runs out: those who promised nothing,
+// then those who use more than they asked for, and Guaranteed pods last.
+func OOMScoreAdj(pod *v1.Pod, request resource.Quantity, memoryCapacity int64) int64 {
+	if pod.Spec.PriorityClassName == "system-node-critical" || pod.Spec.PriorityClassName == "system-cluster-critical" {
+		return -997
+	}
+	switch QoS(pod) {
+	case v1.PodQOSGuaranteed:
+		return -997
+	case v1.PodQOSBestEffort:
+		return 1000
+	}
+	if memoryCapacity <= 0 {
+		return 999
+	}
+	return min(max(1000-1000*request.Value()/memoryCapacity, 3), 999)
+}

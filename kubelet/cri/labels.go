@@ -1,0 +1,22 @@
+package cri
+
+// Labels that tie sandboxes and containers to pods. They are the ones that every Kubernetes node
+// uses, so that crictl and log collectors understand them.
+const (
+	LabelPodName       = "io.kubernetes.pod.name"
+	LabelPodNamespace  = "io.kubernetes.pod.namespace"
+	LabelPodUID        = "io.kubernetes.pod.uid"
+	LabelContainerName = "io.kubernetes.container.name"
+)
+
+// Annotations of containers, read back after a restart of the kubelet.
+const (
+	// AnnotationImage is the image as the pod named it when the container was made.
+	AnnotationImage = "barque.io/image"
+	// AnnotationTerminationFile is the file on the host behind the container's termination message.
+	AnnotationTerminationFile = "barque.io/termination-file"
+	// AnnotationTerminationPolicy says whether the log may stand in for that file.
+	AnnotationTerminationPolicy = "barque.io/termination-policy"
+	// AnnotationGrace is the pod's termination grace in seconds, for a container whose pod is unknown.
+	AnnotationGrace = "barque.io/grace-seconds"
+)

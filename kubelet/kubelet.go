@@ -1,0 +1,340 @@
+// Package kubelet runs the pods that are bound to one node, and serves their logs and streams.
+//
+// It wires the node's rooms together: pods (the workers), cri (the runtime), volumes, probes, images,
+// cgroups, status, node (registration) and server (port 10250). It sees the cluster only through the
+// client it is given. Several kubelets may run on one machine, each with its own directories, cgroup
+// root and addresses.
+//
+// Invariant: ending a kubelet ends no pod. One that starts adopts what runs.
+//
+// It reads no flags, starts no container runtime and sets up no network: package
+// kubelet/containerd and package network do.
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/barque/barque/kubelet/cgroups"
+	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/images"
+	"github.com/barque/barque/kubelet/node"
+	"github.com/barque/barque/kubelet/pods"
+	"github.com/barque/barque/kubelet/probes"
+	"github.com/barque/barque/kubelet/status"
+	"github.com/barque/barque/kubelet/volumes"
+)
+
+// Config is all that a kubelet needs to know.
+type Config struct {
+	NodeName   string
+	Hostname   string // the node's name unless given
+	NodeIPs    []netip.Addr
+	ProviderID string
+	Labels     map[string]string
+	Taints     []v1.Taint // put on the node when it is first registered
+	MaxPods    int64      // 110 when 0
+	Reserved   v1.ResourceList
+	Version    string // as Kubernetes counts, such as v1.37.2+barque
+
+	Client kubernetes.Interface // as system:node:<NodeName>
+	// Services and ServicesSynced tell containers of the services there are. They may be nil.
+	Services       corelisters.ServiceLister
+	ServicesSynced cache.InformerSynced
+
+	// RuntimeEndpoint is the runtime's CRI socket, unix:///path. RuntimeName is what container IDs
+	// begin with; containerd when empty.
+	RuntimeEndpoint string
+	RuntimeName     string
+
+	RootDir    string // files of pods
+	LogDir     string // logs of pods
+	CgroupRoot string // for example /barque/<node>
+
+	ClusterDNS    []netip.Addr
+	ClusterDomain string
+	ResolvConf    string // /etc/resolv.conf unless given
+
+	// PodPidsLimit bounds the processes of one pod; 0 sets no bound.
+	PodPidsLimit int64
+
+	Logger *slog.Logger
+}
+
+// Kubelet is one node's agent.
+type Kubelet struct {
+	config  Config
+	runtime *cri.Client
+	pods    *pods.Manager
+	probes  *probes.Manager
+	objects *volumes.WatchedObjects
+	status  *status.Manager
+	node    *node.Reporter
+	events  record.EventBroadcaster
+}
+
+// New prepares a kubelet. It makes its directories and starts nothing.
+func New(config Config) (*Kubelet, error) {
+	if err := config.complete(); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{config.RootDir, config.LogDir} {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return nil, fmt.Errorf("make the kubelet's directory: %w", err)
+		}
+	}
+	machine, err := node.Inspect()
+	if err != nil {
+		return nil, fmt.Errorf("look at this machine: %w", err)
+	}
+	client, err := cri.Dial(config.RuntimeEndpoint)
+	if err != nil {
+		return nil, err
+	}
+	k := &Kubelet{config: config, runtime: client}
+	if err := k.assemble(machine); err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return k, nil
+}
+
+func (c *Config) complete() error {
+	switch {
+	case c.NodeName == "":
+		return errors.New("kubelet: no node name is given")
+	case len(c.NodeIPs) == 0:
+		return errors.New("kubelet: no address of the node is given")
+	case c.Client == nil:
+		return errors.New("kubelet: no client is given")
+	case c.RootDir == "" || c.LogDir == "":
+		return errors.New("kubelet: no directories for pods and logs are given")
+	}
+	if c.Hostname == "" {
+		c.Hostname = c.NodeName
+	}
+	if c.RuntimeName == "" {
+		c.RuntimeName = "containerd"
+	}
+	if c.MaxPods == 0 {
+		c.MaxPods = 110
+	}
+	if c.ResolvConf == "" {
+		c.ResolvConf = "/etc/resolv.conf"
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return nil
+}
+
+// assemble makes the parts and ties them together.
+func (k *Kubelet) assemble(machine node.Machine) error {
+	c := &k.config
+	groups, err := cgroups.New(cgroups.Config{Root: c.CgroupRoot, PodPidsLimit: c.PodPidsLimit})
+	if err != nil {
+		return err
+	}
+	hostIPs := texts(c.NodeIPs)
+	k.node, err = node.New(node.Config{
+		Name: c.NodeName, IPs: hostIPs, Hostname: c.Hostname, ProviderID: c.ProviderID, Labels: c.Labels, Taints: c.Taints,
+		Version: c.Version, MaxPods: c.MaxPods, Reserved: c.Reserved, RootDir: c.RootDir, Machine: machine,
+		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Logger: c.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	k.events = record.NewBroadcaster()
+	recorder := podEvents{k.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: c.NodeName})}
+
+	wake := func(uid types.UID) { k.pods.Wake(uid) }
+	k.objects = volumes.NewObjects(c.Client, wake)
+	files := volumes.New(volumes.Config{
+		RootDir: c.RootDir, Objects: k.objects, Tokens: volumes.NewTokens(c.Client, nil), Allocatable: k.node.Allocatable,
+	})
+	k.probes = probes.New(probes.Config{
+		Exec: k.runtime, Changed: wake, Logger: c.Logger,
+		Unhealthy: func(pod *v1.Pod, container *v1.Container, message string) {
+			recorder.Event(pod, container, v1.EventTypeWarning, "Unhealthy", message)
+		},
+	})
+	k.status = status.New(c.Client, c.Logger)
+	k.pods = pods.New(pods.Config{
+		Runtime: k.runtime, Images: k.runtime, Volumes: files, Cgroups: groups, Probes: k.probes,
+		Puller: images.NewPuller(images.Config{Images: k.runtime, Secrets: k.objects, Events: recorder, Logger: c.Logger}),
+		Status: k.status, Events: recorder, HostIPs: hostIPs, RuntimeName: c.RuntimeName, Logger: c.Logger,
+		Kit: &pods.Kit{
+			Volumes: files, Cgroups: groups, Objects: k.objects, Services: k.services, LogDir: c.LogDir,
+			ClusterDNS: texts(c.ClusterDNS), ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
+			NodeHostname: c.Hostname, Allocatable: k.node.Allocatable, MemoryBytes: machine.MemoryBytes,
+			LowestOOM: cgroups.LowestOOMScoreAdj(), Logger: c.Logger,
+		},
+	})
+	return nil
+}
+
+func texts(addrs []netip.Addr) []string {
+	list := make([]string, len(addrs))
+	for i, a := range addrs {
+		list[i] = a.String()
+	}
+	return list
+}
+
+// services lists what the pods of a namespace are told of.
+func (k *Kubelet) services(namespace string) []*v1.Service {
+	if k.config.Services == nil {
+		return nil
+	}
+	list, err := k.config.Services.Services(namespace).List(labels.Everything())
+	if err != nil {
+		k.config.Logger.Warn("cannot list services", "namespace", namespace, "error", err)
+	}
+	if namespace != metav1.NamespaceDefault {
+		if api, err := k.config.Services.Services(metav1.NamespaceDefault).Get("kubernetes"); err == nil {
+			list = append(list, api)
+		}
+	}
+	return list
+}
+
+// Run runs the node until ctx ends. Pods go on running then.
+func (k *Kubelet) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	sink := k.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.config.Client.CoreV1().Events("")})
+	var parts sync.WaitGroup
+	errs := make(chan error, 8)
+	run := func(name string, part func(context.Context) error) {
+		parts.Go(func() { // ends with ctx
+			if err := part(ctx); err != nil && ctx.Err() == nil {
+				err = fmt.Errorf("kubelet: %s: %w", name, err)
+				errs <- err
+				cancel(err)
+			}
+		})
+	}
+	run("node", k.node.Run)
+	run("status", k.status.Run)
+	run("own node", k.watchNode)
+	run("pods", k.pods.Run)
+	run("assigned pods", k.watchPods)
+	<-ctx.Done()
+	parts.Wait()
+	k.probes.Close()
+	k.objects.Close()
+	sink.Stop()
+	k.events.Shutdown()
+	close(errs)
+	err := errors.Join(k.runtime.Close(), <-errs)
+	return err
+}
+
+// only lists and watches the one kind of objects that a field selects.
+func only[L runtime.Object](selector fields.Selector,
+	list func(context.Context, metav1.ListOptions) (L, error),
+	follow func(context.Context, metav1.ListOptions) (watch.Interface, error)) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			opts.FieldSelector = selector.String()
+			return list(ctx, opts)
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			opts.FieldSelector = selector.String()
+			return follow(ctx, opts)
+		},
+	}
+}
+
+// watchNode follows this node's own object.
+func (k *Kubelet) watchNode(ctx context.Context) error {
+	nodes := k.config.Client.CoreV1().Nodes()
+	observe := func(obj any) {
+		if n, ok := obj.(*v1.Node); ok && n.Name == k.config.NodeName {
+			k.node.Observe(n)
+		}
+	}
+	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: only(fields.OneTermEqualSelector("metadata.name", k.config.NodeName), nodes.List, nodes.Watch),
+		ObjectType:    &v1.Node{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    observe,
+			UpdateFunc: func(_, obj any) { observe(obj) },
+			DeleteFunc: func(any) { k.node.Forget() },
+		},
+	})
+	controller.RunWithContext(ctx)
+	return nil
+}
+
+// servicesPatience bounds the wait for the first list of services: a container that starts without
+// the variables of some is better than none.
+const servicesPatience = 10 * time.Second
+
+// watchPods follows the pods that are bound to this node.
+func (k *Kubelet) watchPods(ctx context.Context) error {
+	if k.config.ServicesSynced != nil && !k.config.ServicesSynced() {
+		wait, cancel := context.WithTimeout(ctx, servicesPatience)
+		cache.WaitForCacheSync(wait.Done(), k.config.ServicesSynced)
+		cancel()
+	}
+	all := k.config.Client.CoreV1().Pods(metav1.NamespaceAll)
+	update := func(obj any) {
+		if pod, ok := obj.(*v1.Pod); ok && pod.Spec.NodeName == k.config.NodeName {
+			k.pods.Update(pod)
+		}
+	}
+	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: only(fields.OneTermEqualSelector("spec.nodeName", k.config.NodeName), all.List, all.Watch),
+		ObjectType:    &v1.Pod{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: update,
+			// A pod may have been deleted and made anew under its name while no one looked.
+			UpdateFunc: func(old, obj any) {
+				if was, is := old.(*v1.Pod), obj.(*v1.Pod); was.UID != is.UID {
+					k.pods.Remove(was)
+				}
+				update(obj)
+			},
+			DeleteFunc: func(obj any) {
+				if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+					obj = gone.Obj
+				}
+				if pod, ok := obj.(*v1.Pod); ok {
+					k.pods.Remove(pod)
+				}
+			},
+		},
+	})
+	var synced sync.WaitGroup
+	synced.Go(func() { // ends with the first list, or with ctx
+		select {
+		case <-controller.HasSyncedChecker().Done():
+			k.pods.Synced()
+		case <-ctx.Done():
+		}
+	})
+	controller.RunWithContext(ctx)
+	synced.Wait()
+	return nil
+}

@@ -1,0 +1,387 @@
+// Package node registers this node with the API server and keeps its status true.
+//
+// It owns the Node object's status and the labels that describe the machine. It writes only when
+// something changed that matters to others: a healthy idle node writes nothing, for its heartbeat
+// travels by gossip. When somebody else has changed what this node knows better (the node controller
+// says Unknown of a node that has come back), it is put right, but not in a hurry.
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Runtime is what is asked of the container runtime.
+type Runtime interface {
+	Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
+	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
+}
+
+// Images lists what is in the runtime's image store.
+type Images interface {
+	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
+}
+
+// Config describes the node.
+type Config struct {
+	Name       string
+	IPs        []string
+	Hostname   string
+	ProviderID string
+	Labels     map[string]string
+	Taints     []v1.Taint // put on the node when it is first registered
+	Version    string     // of the kubelet, as Kubernetes counts
+	Port       int32      // of the node's own server
+	MaxPods    int64
+	Reserved   v1.ResourceList
+	RootDir    string
+	Machine    Machine
+
+	Client  kubernetes.Interface
+	Runtime Runtime
+	Images  Images
+	Logger  *slog.Logger
+	Now     func() time.Time // time.Now when nil
+}
+
+// Reporter keeps the Node object.
+type Reporter struct {
+	Config
+	wake chan struct{}
+
+	mu          sync.Mutex
+	observed    *v1.Node // the newest that the API server is known to have
+	allocatable v1.ResourceList
+	reported    bool
+}
+
+// How often the node is looked at, and how long before what others changed is put right.
+const (
+	lookEvery    = 10 * time.Second
+	lookUnready  = 500 * time.Millisecond
+	retryAfter   = time.Second
+	correctAfter = 5 * time.Second
+)
+
+// New returns a reporter.
+func New(config Config) (*Reporter, error) {
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	d, err := diskOf(config.RootDir)
+	if err != nil {
+		return nil, err
+	}
+	_, allocatable := resources(config.Machine, d, config.MaxPods, config.Reserved)
+	return &Reporter{Config: config, allocatable: allocatable, wake: make(chan struct{}, 1)}, nil
+}
+
+// Allocatable is what pods on this node can have.
+func (r *Reporter) Allocatable() v1.ResourceList {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.allocatable
+}
+
+// Observe takes what the API server says of this node.
+func (r *Reporter) Observe(node *v1.Node) {
+	r.mu.Lock()
+	r.observed = node
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run registers the node and keeps its status until ctx ends.
+func (r *Reporter) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var lastWrite time.Time
+	var last *v1.Node
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-r.wake:
+			if last == nil {
+				continue // the timer is set
+			}
+		}
+		wanted, err := r.wanted(ctx)
+		if err != nil {
+			r.Logger.Warn("cannot look at this machine; trying again", "error", err)
+			timer.Reset(retryAfter)
+			continue
+		}
+		own := last == nil || !same(last, wanted)
+		if !own {
+			// Only what others wrote can differ.
+			if wait := correctAfter - r.Now().Sub(lastWrite); wait > 0 && !lastWrite.IsZero() {
+				timer.Reset(wait)
+				continue
+			}
+		}
+		wrote, err := r.write(ctx, wanted)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			r.Logger.Warn("cannot report this node; trying again", "error", err)
+			timer.Reset(retryAfter)
+			continue
+		case wrote:
+			lastWrite = r.Now()
+		}
+		last = wanted
+		if isReady(wanted) {
+			timer.Reset(lookEvery)
+		} else {
+			timer.Reset(lookUnready)
+		}
+	}
+}
+
+func isReady(n *v1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
+	})
+}
+
+// wanted is the Node object as this node sees itself, without times.
+func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
+	d, err := diskOf(r.RootDir)
+	if err != nil {
+		return nil, err
+	}
+	capacity, allocatable := resources(r.Machine, d, r.MaxPods, r.Reserved)
+	r.mu.Lock()
+	r.allocatable = allocatable
+	r.mu.Unlock()
+	info := r.Machine.Info
+	info.KubeletVersion = r.Version
+	info.ContainerRuntimeVersion = "containerd://Unknown"
+	if v, err := r.Runtime.Version(ctx); err == nil {
+		info.ContainerRuntimeVersion = v.RuntimeName + "://" + v.RuntimeVersion
+	}
+	labels := map[string]string{
+		v1.LabelHostname:          r.Hostname,
+		v1.LabelArchStable:        info.Architecture,
+		v1.LabelOSStable:          info.OperatingSystem,
+		"beta.kubernetes.io/arch": info.Architecture,
+		"beta.kubernetes.io/os":   info.OperatingSystem,
+	}
+	maps.Copy(labels, r.Labels)
+	node := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: r.Name, Labels: labels},
+		Spec:       v1.NodeSpec{ProviderID: r.ProviderID},
+		Status: v1.NodeStatus{
+			Capacity: capacity, Allocatable: allocatable, NodeInfo: info,
+			Conditions:      r.conditions(ctx, d),
+			DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: r.Port}},
+			Images:          r.images(ctx),
+		},
+	}
+	for _, ip := range r.IPs {
+		node.Status.Addresses = append(node.Status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
+	}
+	node.Status.Addresses = append(node.Status.Addresses, v1.NodeAddress{Type: v1.NodeHostName, Address: r.Hostname})
+	return node, nil
+}
+
+// images tells of the largest images, which is what placing pods by images is about.
+func (r *Reporter) images(ctx context.Context) []v1.ContainerImage {
+	list, err := r.Images.ListImages(ctx)
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.observed != nil {
+			return r.observed.Status.Images // a runtime that is away has not lost them
+		}
+		return nil
+	}
+	slices.SortFunc(list, func(a, b *runtimeapi.Image) int {
+		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Id, b.Id))
+	})
+	var told []v1.ContainerImage
+	for _, image := range list {
+		names := append(slices.Sorted(slices.Values(image.RepoDigests)), slices.Sorted(slices.Values(image.RepoTags))...)
+		if len(names) > 0 && len(told) < maxImagesTold {
+			told = append(told, v1.ContainerImage{Names: names, SizeBytes: int64(image.Size)})
+		}
+	}
+	return told
+}
+
+// same compares what two looks at this node found.
+func same(a, b *v1.Node) bool {
+	return reflect.DeepEqual(a.Status.Conditions, b.Status.Conditions) && sameRest(a, b)
+}
+
+func sameRest(a, b *v1.Node) bool {
+	return equalJSON(a.Status.Capacity, b.Status.Capacity) && equalJSON(a.Status.Allocatable, b.Status.Allocatable) &&
+		reflect.DeepEqual(a.Status.Addresses, b.Status.Addresses) && a.Status.NodeInfo == b.Status.NodeInfo &&
+		a.Status.DaemonEndpoints == b.Status.DaemonEndpoints && equalJSON(a.Status.Images, b.Status.Images)
+}
+
+func equalJSON(a, b any) bool {
+	x, errA := json.Marshal(a)
+	y, errB := json.Marshal(b)
+	return errA == nil && errB == nil && string(x) == string(y)
+}
+
+// write makes the API server's object agree with wanted, and tells whether it had to.
+func (r *Reporter) write(ctx context.Context, wanted *v1.Node) (bool, error) {
+	r.mu.Lock()
+	current := r.observed
+	r.mu.Unlock()
+	if current == nil {
+		node, err := r.register(ctx, wanted)
+		if err != nil {
+			return false, err
+		}
+		current = node
+	}
+	wroteMeta, current, err := r.writeMeta(ctx, current, wanted)
+	if err != nil {
+		return false, err
+	}
+	wroteStatus, err := r.writeStatus(ctx, current, wanted)
+	return wroteMeta || wroteStatus, err
+}
+
+// register returns the Node object, making it when there is none.
+func (r *Reporter) register(ctx context.Context, wanted *v1.Node) (*v1.Node, error) {
+	node := wanted.DeepCopy()
+	node.Spec.Taints = r.Taints
+	stamp(node.Status.Conditions, nil, r.Now())
+	made, err := r.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	if err == nil {
+		r.Logger.Info("registered this node", "node", r.Name)
+		r.learn(made)
+		return made, nil
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("register node %s: %w", r.Name, err)
+	}
+	have, err := r.Client.CoreV1().Nodes().Get(ctx, r.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read node %s: %w", r.Name, err)
+	}
+	r.learn(have)
+	return have, nil
+}
+
+// learn keeps an object that the API server has answered with.
+func (r *Reporter) learn(node *v1.Node) {
+	r.mu.Lock()
+	r.observed = node
+	r.mu.Unlock()
+}
+
+// Forget drops what was known of the Node object: somebody has deleted it. It will be made again.
+func (r *Reporter) Forget() {
+	r.Observe(nil)
+}
+
+// writeMeta puts the machine's labels right. Other labels, and taints, are others' to keep.
+func (r *Reporter) writeMeta(ctx context.Context, current, wanted *v1.Node) (bool, *v1.Node, error) {
+	differing := map[string]string{}
+	for key, value := range wanted.Labels {
+		if current.Labels[key] != value {
+			differing[key] = value
+		}
+	}
+	patch := map[string]any{}
+	if len(differing) > 0 {
+		patch["metadata"] = map[string]any{"labels": differing}
+	}
+	if wanted.Spec.ProviderID != "" && current.Spec.ProviderID == "" {
+		patch["spec"] = map[string]any{"providerID": wanted.Spec.ProviderID}
+	}
+	if len(patch) == 0 {
+		return false, current, nil
+	}
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return false, nil, err
+	}
+	node, err := r.Client.CoreV1().Nodes().Patch(ctx, r.Name, types.StrategicMergePatchType, raw, metav1.PatchOptions{})
+	if err != nil {
+		return false, nil, r.missing(fmt.Errorf("label node %s: %w", r.Name, err))
+	}
+	r.learn(node)
+	return true, node, nil
+}
+
+func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node) (bool, error) {
+	conditions := slices.Clone(wanted.Status.Conditions)
+	stamp(conditions, current.Status.Conditions, r.Now())
+	if sameConditions(conditions, current.Status.Conditions) && sameRest(current, wanted) {
+		return false, nil
+	}
+	after := wanted.Status.DeepCopy()
+	after.Conditions = conditions
+	for _, c := range current.Status.Conditions {
+		if !slices.ContainsFunc(conditions, func(own v1.NodeCondition) bool { return own.Type == c.Type }) {
+			after.Conditions = append(after.Conditions, c)
+		}
+	}
+	after.VolumesInUse, after.VolumesAttached = current.Status.VolumesInUse, current.Status.VolumesAttached
+	old, err := json.Marshal(&v1.Node{Status: current.Status})
+	if err != nil {
+		return false, err
+	}
+	fresh, err := json.Marshal(&v1.Node{Status: *after})
+	if err != nil {
+		return false, err
+	}
+	patch, err := strategicpatch.CreateTwoWayMergePatch(old, fresh, v1.Node{})
+	if err != nil {
+		return false, fmt.Errorf("compare statuses of node %s: %w", r.Name, err)
+	}
+	node, err := r.Client.CoreV1().Nodes().Patch(ctx, r.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return false, r.missing(fmt.Errorf("write the status of node %s: %w", r.Name, err))
+	}
+	r.learn(node)
+	return true, nil
+}
+
+// missing makes the next try register anew when the Node object is gone.
+func (r *Reporter) missing(err error) error {
+	if apierrors.IsNotFound(err) {
+		r.learn(nil)
+	}
+	return err
+}
+
+// sameConditions tells whether others' picture of the conditions is right, whatever their times.
+func sameConditions(own, theirs []v1.NodeCondition) bool {
+	for _, c := range own {
+		if !slices.ContainsFunc(theirs, func(t v1.NodeCondition) bool {
+			return t.Type == c.Type && t.Status == c.Status && t.Reason == c.Reason && t.Message == c.Message
+		}) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,136 @@
+// Package podinfo knows pods as objects: it reads fields by the paths that the downward API names,
+// for environment variables and for volumes alike, and says which conditions are the node's.
+package podinfo
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Field returns the value at a field path of the downward API, such as metadata.name or
+// metadata.labels['app'].
+func Field(pod *v1.Pod, path string) (string, error) {
+	if name, key, ok := subscript(path); ok {
+		switch name {
+		case "metadata.labels":
+			return pod.Labels[key], nil
+		case "metadata.annotations":
+			return pod.Annotations[key], nil
+		}
+		return "", fmt.Errorf("field path %q: %s takes no key", path, name)
+	}
+	switch path {
+	case "metadata.name":
+		return pod.Name, nil
+	case "metadata.namespace":
+		return pod.Namespace, nil
+	case "metadata.uid":
+		return string(pod.UID), nil
+	case "metadata.labels":
+		return lines(pod.Labels), nil
+	case "metadata.annotations":
+		return lines(pod.Annotations), nil
+	case "spec.nodeName":
+		return pod.Spec.NodeName, nil
+	case "spec.serviceAccountName":
+		return pod.Spec.ServiceAccountName, nil
+	case "status.hostIP":
+		return pod.Status.HostIP, nil
+	case "status.hostIPs":
+		var ips []string
+		for _, ip := range pod.Status.HostIPs {
+			ips = append(ips, ip.IP)
+		}
+		return strings.Join(ips, ","), nil
+	case "status.podIP":
+		return pod.Status.PodIP, nil
+	case "status.podIPs":
+		var ips []string
+		for _, ip := range pod.Status.PodIPs {
+			ips = append(ips, ip.IP)
+		}
+		return strings.Join(ips, ","), nil
+	}
+	return "", fmt.Errorf("field path %q is not one that the downward API offers", path)
+}
+
+// subscript splits metadata.labels['key'].
+func subscript(path string) (name, key string, ok bool) {
+	name, rest, found := strings.Cut(path, "['")
+	if !found {
+		return "", "", false
+	}
+	key, found = strings.CutSuffix(rest, "']")
+	return name, key, found
+}
+
+// lines writes a map as key="value" lines in the order of the keys.
+func lines(m map[string]string) string {
+	var b strings.Builder
+	for i, key := range slices.Sorted(maps.Keys(m)) {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(key + "=" + strconv.Quote(m[key]))
+	}
+	return b.String()
+}
+
+// Resource returns a request or limit of a container, rounded up to whole divisors. A limit that is
+// not set is what the node can give.
+func Resource(pod *v1.Pod, ref *v1.ResourceFieldSelector, container string, allocatable v1.ResourceList) (string, error) {
+	c := find(pod, container)
+	if c == nil {
+		return "", fmt.Errorf("resource %q: the pod has no container %q", ref.Resource, container)
+	}
+	kind, name, _ := strings.Cut(ref.Resource, ".")
+	var value resource.Quantity
+	switch kind {
+	case "requests":
+		value = c.Resources.Requests[v1.ResourceName(name)]
+	case "limits":
+		q, ok := c.Resources.Limits[v1.ResourceName(name)]
+		if !ok || q.IsZero() {
+			q = allocatable[v1.ResourceName(name)]
+		}
+		value = q
+	default:
+		return "", fmt.Errorf("resource %q: want requests.<name> or limits.<name>", ref.Resource)
+	}
+	divisor := ref.Divisor
+	if divisor.IsZero() {
+		divisor = resource.MustParse("1")
+	}
+	if name == string(v1.ResourceCPU) {
+		return strconv.FormatInt(int64(math.Ceil(float64(value.MilliValue())/float64(divisor.MilliValue()))), 10), nil
+	}
+	return strconv.FormatInt(int64(math.Ceil(float64(value.Value())/float64(divisor.Value()))), 10), nil
+}
+
+func find(pod *v1.Pod, name string) *v1.Container {
+	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// NodeDecides tells whether the kubelet decides a condition of a pod. All others belong to somebody
+// else and are left alone.
+func NodeDecides(kind v1.PodConditionType) bool {
+	switch kind {
+	case v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodScheduled, v1.PodReadyToStartContainers:
+		return true
+	}
+	return false
+}

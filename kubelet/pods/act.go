@@ -1,0 +1,359 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/images"
+)
+
+// Reasons shown for a container that could not be made.
+const (
+	reasonConfigError = "CreateContainerConfigError"
+	reasonCreateError = "CreateContainerError"
+	reasonRunError    = "RunContainerError"
+)
+
+// hookPostStart stands in for a probe's name when a failed hook ends a container.
+const hookPostStart = "postStart hook"
+
+const eventSandboxFailed = "FailedCreatePodSandBox"
+
+// Pauses before something that failed is tried again.
+const (
+	retryConfig     = 3 * time.Second
+	retryCreate     = 10 * time.Second
+	runErrorShown   = 2 * time.Second // then its back-off shows
+	firstBoxRetry   = time.Second
+	longestBoxRetry = 30 * time.Second
+)
+
+// act does what a plan says and tells whether it changed something that is worth another look at
+// once. What takes long it starts beside.
+func (w *worker) act(ctx context.Context, f Facts, p Plan) (changed bool) {
+	for _, k := range p.Kill {
+		w.kill(ctx, f.Pod, k)
+	}
+	for _, id := range p.RemoveContainers {
+		changed = w.try(f.Pod, "remove a container", w.m.Runtime.RemoveContainer(ctx, id)) || changed
+		delete(w.messages, id)
+	}
+	for _, id := range p.StopSandboxes {
+		changed = w.try(f.Pod, "stop a sandbox", w.m.Runtime.StopPodSandbox(ctx, id)) || changed
+	}
+	for _, id := range p.RemoveSandboxes {
+		w.try(f.Pod, "remove a sandbox", w.m.Runtime.RemovePodSandbox(ctx, id))
+	}
+	if p.CreateSandbox {
+		w.createSandbox(f.Pod, p.SandboxAttempt)
+		return true
+	}
+	for _, c := range p.Pull {
+		w.pull(f.Pod, c)
+	}
+	for _, s := range p.Start {
+		w.start(f, s)
+		changed = true
+		if w.hasPostStart(s.Container) {
+			break // the next ones wait for its hook
+		}
+	}
+	return changed
+}
+
+// try logs a failure; the next look at the pod tries again.
+func (w *worker) try(pod *v1.Pod, what string, err error) bool {
+	if err != nil {
+		w.m.Logger.Warn("cannot "+what, "pod", pod.Namespace+"/"+pod.Name, "error", err)
+		w.retryAt = w.m.Now().Add(retryRuntime)
+	}
+	return err == nil
+}
+
+func (w *worker) createSandbox(pod *v1.Pod, attempt uint32) {
+	err := w.trySandbox(pod, attempt)
+	if err == nil {
+		w.boxDelay = 0
+		delete(w.troubles, sandboxTrouble)
+		return
+	}
+	if w.syncCtx.Err() != nil {
+		return
+	}
+	w.boxDelay = min(max(2*w.boxDelay, firstBoxRetry), longestBoxRetry)
+	now := w.m.Now()
+	w.troubles[sandboxTrouble] = Trouble{Reason: eventSandboxFailed, Message: cri.Message(err), Since: now, RetryAt: now.Add(w.boxDelay)}
+	w.m.Events.Event(pod, nil, v1.EventTypeWarning, eventSandboxFailed, "Failed to create pod sandbox: "+cri.Message(err))
+}
+
+func (w *worker) trySandbox(pod *v1.Pod, attempt uint32) error {
+	if err := w.m.Cgroups.Ensure(pod); err != nil {
+		return err
+	}
+	config, err := w.m.Kit.Sandbox(pod, attempt)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
+		return err
+	}
+	_, err = w.m.Runtime.RunPodSandbox(w.syncCtx, config, "")
+	return err
+}
+
+// pull gets a container's image beside.
+func (w *worker) pull(pod *v1.Pod, c *v1.Container) {
+	w.pulling[c.Name] = true
+	ctx := w.syncCtx
+	w.m.workers.Go(func() { // ends with the pull, which ends with ctx
+		config, err := w.m.Kit.Sandbox(pod, 0)
+		ref := ""
+		if err == nil {
+			ref, err = w.m.Puller.Ensure(ctx, pod, c, config)
+		}
+		w.finish(func() {
+			delete(w.pulling, c.Name)
+			switch {
+			case ctx.Err() != nil:
+			case err != nil:
+				reason := reasonErrImagePull
+				var failure *images.Error
+				if errors.As(err, &failure) {
+					reason = failure.Reason
+				}
+				w.inTrouble(c, reason, err.Error(), 0)
+			default:
+				w.images[c.Name] = ref
+				delete(w.delays, c.Name)
+			}
+		})
+	})
+}
+
+// inTrouble notes why a container cannot be started. Without a fixed delay the pauses grow.
+func (w *worker) inTrouble(c *v1.Container, reason, message string, delay time.Duration) {
+	if delay == 0 {
+		delay = grown(w.delays[c.Name])
+		w.delays[c.Name] = delay
+	}
+	now := w.m.Now()
+	w.troubles[c.Name] = Trouble{Reason: reason, Message: message, Since: now, RetryAt: now.Add(delay)}
+}
+
+// start makes and starts a container.
+func (w *worker) start(f Facts, s Start) {
+	c := s.Container
+	delete(w.images, c.Name) // the next start asks for the image again, as its pull policy wants
+	box := f.Observed.sandbox()
+	if s.Restart {
+		ended := f.Observed.newest(c.Name)
+		w.backoffs[c.Name] = w.backoffs[c.Name].next(ended.FinishedAt, f.Now)
+	}
+	id, reason, err := w.tryStart(f, s, box)
+	if err != nil {
+		if w.syncCtx.Err() != nil {
+			return
+		}
+		delay := retryCreate
+		switch reason {
+		case reasonConfigError:
+			delay = retryConfig
+		case reasonRunError:
+			delay = runErrorShown
+		}
+		w.m.Events.Event(f.Pod, c, v1.EventTypeWarning, "Failed", "Error: "+cri.Message(err))
+		w.inTrouble(c, reason, cri.Message(err), delay)
+		return
+	}
+	delete(w.troubles, c.Name)
+	delete(w.delays, c.Name)
+	if w.hasPostStart(c) {
+		w.postStart(f.Pod, c, id, box)
+	}
+}
+
+func (w *worker) tryStart(f Facts, s Start, box *Sandbox) (id, reason string, err error) {
+	pod, c := f.Pod, s.Container
+	image, err := w.m.Images.ImageStatus(w.syncCtx, s.ImageRef)
+	if err != nil {
+		return "", images.ReasonInspect, err
+	}
+	config, err := w.m.Kit.Container(w.syncCtx, pod, containerInput{
+		Start: s, IPs: podIPs(&StatusInput{Facts: f, HostIPs: w.m.HostIPs}), Paths: w.paths, Image: image, Target: w.target(f, c)})
+	if err != nil {
+		var bad *configError
+		if errors.As(err, &bad) {
+			return "", reasonConfigError, err
+		}
+		return "", reasonCreateError, err
+	}
+	sandbox, err := w.m.Kit.Sandbox(pod, box.Attempt)
+	if err != nil {
+		return "", reasonConfigError, err
+	}
+	id, err = w.m.Runtime.CreateContainer(w.syncCtx, box.ID, config, sandbox)
+	if err != nil {
+		return "", reasonCreateError, err
+	}
+	w.m.Events.Event(pod, c, v1.EventTypeNormal, "Created", "Container created")
+	if err := w.m.Runtime.StartContainer(w.syncCtx, id); err != nil {
+		return "", reasonRunError, err
+	}
+	w.m.Events.Event(pod, c, v1.EventTypeNormal, "Started", "Container started")
+	return id, "", nil
+}
+
+// target is the container whose processes an ephemeral container is to see.
+func (w *worker) target(f Facts, c *v1.Container) string {
+	for i := range f.Pod.Spec.EphemeralContainers {
+		e := &f.Pod.Spec.EphemeralContainers[i]
+		if e.Name != c.Name || e.TargetContainerName == "" {
+			continue
+		}
+		if t := f.Observed.newest(e.TargetContainerName); t != nil {
+			return t.ID
+		}
+	}
+	return ""
+}
+
+func (w *worker) hasPostStart(c *v1.Container) bool {
+	return c.Lifecycle != nil && c.Lifecycle.PostStart != nil
+}
+
+// postStart runs a container's hook beside. A hook that fails ends the container.
+func (w *worker) postStart(pod *v1.Pod, c *v1.Container, id string, box *Sandbox) {
+	w.hooks[id] = true
+	ctx := w.syncCtx
+	ip := w.addressFor(pod, box)
+	w.m.workers.Go(func() { // ends with the hook, which ends with ctx
+		err := w.hook(ctx, c, id, ip, c.Lifecycle.PostStart)
+		w.finish(func() {
+			delete(w.hooks, id)
+			if err != nil && ctx.Err() == nil {
+				w.m.Events.Event(pod, c, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed: "+err.Error())
+				w.hookFailed[id] = true
+			}
+		})
+	})
+}
+
+func (w *worker) addressFor(pod *v1.Pod, box *Sandbox) string {
+	ips := w.m.HostIPs
+	if !pod.Spec.HostNetwork {
+		ips = nil
+		if box != nil {
+			ips = box.IPs
+		}
+	}
+	if len(ips) == 0 {
+		return ""
+	}
+	return ips[0]
+}
+
+// killing is a container that is being stopped.
+type killing struct {
+	grace  time.Duration
+	cancel context.CancelCauseFunc
+}
+
+// leastGrace is what a container gets at least to end by itself.
+const leastGrace = 2 * time.Second
+
+// graceFor is how long a container has to end.
+func (w *worker) graceFor(pod *v1.Pod, k Kill) time.Duration {
+	seconds := gracePeriod(pod)
+	if w.phase != phaseSyncing && pod.DeletionGracePeriodSeconds != nil {
+		seconds = *pod.DeletionGracePeriodSeconds
+	}
+	if w.phase == phaseSyncing && k.Trouble != "" {
+		for _, c := range containerSpecs(pod) {
+			if c.Name != k.Name {
+				continue
+			}
+			probe := c.LivenessProbe
+			if k.Trouble == "startup" {
+				probe = c.StartupProbe
+			}
+			if probe != nil && probe.TerminationGracePeriodSeconds != nil {
+				seconds = *probe.TerminationGracePeriodSeconds
+			}
+		}
+	}
+	return max(time.Duration(seconds)*time.Second, leastGrace)
+}
+
+// hurry stops waiting for containers that were given more time than the pod has left by now.
+func (w *worker) hurry(pod *v1.Pod) {
+	grace := w.graceFor(pod, Kill{})
+	for id, k := range w.killing {
+		if k.grace > grace {
+			k.cancel(errEnding)
+			delete(w.killing, id)
+		}
+	}
+}
+
+// kill stops a container beside: its preStop hook first, then the runtime's stop, both within the
+// grace period.
+func (w *worker) kill(ctx context.Context, pod *v1.Pod, k Kill) {
+	grace := w.graceFor(pod, k)
+	ctx, cancel := context.WithCancelCause(ctx)
+	own := &killing{grace: grace, cancel: cancel}
+	w.killing[k.ID] = own
+	var spec *v1.Container
+	for _, c := range containerSpecs(pod) {
+		if c.Name == k.Name {
+			spec = c
+		}
+	}
+	w.m.Events.Event(pod, orNamed(spec, k.Name), v1.EventTypeNormal, "Killing", k.Reason)
+	hook := !w.stopHookRun[k.ID] && spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
+	w.stopHookRun[k.ID] = true
+	ip := ""
+	if len(pod.Status.PodIPs) > 0 {
+		ip = pod.Status.PodIPs[0].IP
+	}
+	w.m.workers.Go(func() { // ends when the container has ended, or with ctx
+		began := w.m.Now()
+		if hook {
+			w.preStop(ctx, pod, spec, k.ID, ip, grace)
+		}
+		left := max(grace-w.m.Now().Sub(began), leastGrace)
+		err := w.m.Runtime.StopContainer(ctx, k.ID, left)
+		w.finish(func() {
+			if w.killing[k.ID] == own {
+				delete(w.killing, k.ID)
+			}
+			if err != nil && ctx.Err() == nil {
+				w.try(pod, "stop a container", err)
+			}
+			cancel(nil)
+		})
+	})
+}
+
+func orNamed(c *v1.Container, name string) *v1.Container {
+	if c != nil {
+		return c
+	}
+	return &v1.Container{Name: name}
+}
+
+func (w *worker) preStop(ctx context.Context, pod *v1.Pod, c *v1.Container, id, ip string, grace time.Duration) {
+	ctx, cancel := context.WithTimeoutCause(ctx, grace, fmt.Errorf("the hook took longer than the grace period of %s", grace))
+	defer cancel()
+	if err := w.hook(ctx, c, id, ip, c.Lifecycle.PreStop); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		w.m.Events.Event(pod, c, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed: "+err.Error())
+	}
+}

@@ -1,0 +1,392 @@
+package pods
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/kubelet/cgroups"
+)
+
+// StatusInput is all that a pod's status depends on.
+type StatusInput struct {
+	Facts
+	Plan Plan
+	// Ending is set once the pod is being ended for good: what has ended will not be started again.
+	Ending bool
+	// Reason and Message tell why the kubelet itself ended the pod, such as DeadlineExceeded.
+	Reason, Message string
+	HostIPs         []string
+	Runtime         string // the name before :// in container IDs
+	// VolumesReady is false while the pod's volumes cannot be provided.
+	VolumesReady bool
+}
+
+// Status computes the status that clients see. It starts from the one that the API server has, so
+// that conditions of others stay and times move only when something changed.
+func Status(in StatusInput) v1.PodStatus {
+	pod := in.Pod
+	s := *pod.Status.DeepCopy()
+	s.ObservedGeneration = pod.Generation
+	s.QOSClass = cgroups.QoS(pod)
+	if s.StartTime == nil {
+		t := metav1.NewTime(in.Now)
+		s.StartTime = &t
+	}
+	s.InitContainerStatuses = containerStatuses(&in, pod.Spec.InitContainers, pod.Status.InitContainerStatuses, true)
+	s.ContainerStatuses = containerStatuses(&in, pod.Spec.Containers, pod.Status.ContainerStatuses, false)
+	s.EphemeralContainerStatuses = ephemeralStatuses(&in)
+
+	s.HostIP, s.HostIPs = "", nil
+	for i, ip := range in.HostIPs {
+		if i == 0 {
+			s.HostIP = ip
+		}
+		s.HostIPs = append(s.HostIPs, v1.HostIP{IP: ip})
+	}
+	if ips := podIPs(&in); len(ips) > 0 {
+		s.PodIP, s.PodIPs = ips[0], nil
+		for _, ip := range ips {
+			s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
+		}
+	}
+
+	s.Phase = phase(&in, s.InitContainerStatuses, s.ContainerStatuses)
+	if finished(pod.Status.Phase) {
+		s.Phase = pod.Status.Phase
+	}
+	if in.Reason != "" {
+		s.Phase, s.Reason, s.Message = v1.PodFailed, in.Reason, in.Message
+		if in.Observed.anyAlive() {
+			s.Phase = pod.Status.Phase // it fails for good when nothing of it runs
+		}
+	}
+	setConditions(&in, &s)
+	return s
+}
+
+func finished(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
+
+func podIPs(in *StatusInput) []string {
+	if in.Pod.Spec.HostNetwork {
+		return in.HostIPs
+	}
+	if box := in.Observed.sandbox(); box != nil {
+		return box.IPs
+	}
+	return nil
+}
+
+func containerStatuses(in *StatusInput, specs []v1.Container, old []v1.ContainerStatus, init bool) []v1.ContainerStatus {
+	var list []v1.ContainerStatus
+	for i := range specs {
+		c := &specs[i]
+		var before *v1.ContainerStatus
+		if at := slices.IndexFunc(old, func(s v1.ContainerStatus) bool { return s.Name == c.Name }); at >= 0 {
+			before = &old[at]
+		}
+		list = append(list, containerStatus(in, c, before, init))
+	}
+	return list
+}
+
+func ephemeralStatuses(in *StatusInput) []v1.ContainerStatus {
+	var list []v1.ContainerStatus
+	for i := range in.Pod.Spec.EphemeralContainers {
+		c := v1.Container(in.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		s := containerStatus(in, &c, nil, false)
+		s.Ready, s.Started = false, nil
+		list = append(list, s)
+	}
+	return list
+}
+
+func containerStatus(in *StatusInput, c *v1.Container, before *v1.ContainerStatus, init bool) v1.ContainerStatus {
+	s := v1.ContainerStatus{Name: c.Name, Image: c.Image, VolumeMounts: mountStatuses(c)}
+	last := in.Observed.newest(c.Name)
+	if last == nil {
+		withoutContainer(in, c, before, &s)
+	} else {
+		fromContainer(in, last, &s)
+		if w, ok := in.Plan.Waiting[c.Name]; ok && last.State == Exited && !in.Ending &&
+			w.Reason != reasonCreating && w.Reason != reasonInitializing {
+			s.LastTerminationState = s.State
+			s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: w.Reason, Message: w.Message}}
+		}
+	}
+	started := false
+	if last != nil && last.State == Running {
+		h := in.Health[last.ID]
+		started = h.Started && !in.Hooks[last.ID]
+		s.Ready = started && h.Ready
+		if init && !isSidecar(c) {
+			s.Ready = false
+		}
+	}
+	if init && !isSidecar(c) && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0 {
+		s.Ready = true
+	}
+	s.Started = &started
+	if s.State.Running != nil || s.ContainerID != "" {
+		s.Resources = c.Resources.DeepCopy()
+		s.Resources.Claims = nil
+		s.AllocatedResources = c.Resources.Requests.DeepCopy()
+		if len(s.Resources.Limits) == 0 && len(s.Resources.Requests) == 0 {
+			s.Resources = &v1.ResourceRequirements{}
+		}
+	}
+	return s
+}
+
+// withoutContainer fills the status of a container that the runtime does not know: one that was not
+// made yet, or one that got lost with the runtime's memory.
+func withoutContainer(in *StatusInput, c *v1.Container, before *v1.ContainerStatus, s *v1.ContainerStatus) {
+	if before != nil && before.ContainerID != "" {
+		s.RestartCount, s.ImageID, s.ContainerID = before.RestartCount, before.ImageID, before.ContainerID
+		s.LastTerminationState = before.LastTerminationState
+		ended := v1.ContainerState{Terminated: before.State.Terminated}
+		if ended.Terminated == nil {
+			ended.Terminated = &v1.ContainerStateTerminated{
+				ExitCode: 137, Reason: "ContainerStatusUnknown", ContainerID: before.ContainerID,
+				Message: "The container could not be located when the pod was looked at; the pod's node or runtime may have lost it.",
+			}
+		}
+		if in.Ending || finished(in.Pod.Status.Phase) || policyOf(in.Pod, c) == v1.RestartPolicyNever {
+			s.State = ended
+			return
+		}
+		s.LastTerminationState = ended
+	}
+	w, ok := in.Plan.Waiting[c.Name]
+	if !ok {
+		w.Reason = reasonCreating
+		if len(in.Pod.Spec.InitContainers) > 0 {
+			w.Reason = reasonInitializing
+		}
+	}
+	s.State.Waiting = &v1.ContainerStateWaiting{Reason: w.Reason, Message: w.Message}
+}
+
+func fromContainer(in *StatusInput, c *Container, s *v1.ContainerStatus) {
+	s.ContainerID = in.Runtime + "://" + c.ID
+	s.RestartCount = int32(c.Attempt)
+	s.ImageID = c.ImageID
+	s.User = c.User
+	if c.Image != "" {
+		s.Image = c.Image
+	}
+	switch c.State {
+	case Created:
+		s.State.Waiting = &v1.ContainerStateWaiting{Reason: reasonCreating}
+	case Running:
+		s.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(c.StartedAt)}
+	default:
+		s.State.Terminated = terminated(in, c)
+	}
+	if p := in.Observed.previous(c); p != nil {
+		s.LastTerminationState.Terminated = terminated(in, p)
+	}
+}
+
+func terminated(in *StatusInput, c *Container) *v1.ContainerStateTerminated {
+	t := &v1.ContainerStateTerminated{
+		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, ContainerID: in.Runtime + "://" + c.ID,
+		StartedAt: metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
+	}
+	if t.Reason == "" {
+		t.Reason = "Completed"
+		if c.ExitCode != 0 {
+			t.Reason = "Error"
+		}
+	}
+	if c.State == Unknown {
+		t.Reason, t.ExitCode = "ContainerStatusUnknown", 137
+	}
+	return t
+}
+
+func mountStatuses(c *v1.Container) []v1.VolumeMountStatus {
+	var list []v1.VolumeMountStatus
+	for _, m := range c.VolumeMounts {
+		status := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			mode := v1.RecursiveReadOnlyDisabled
+			if m.RecursiveReadOnly != nil {
+				mode = *m.RecursiveReadOnly
+			}
+			status.RecursiveReadOnly = &mode
+		}
+		list = append(list, status)
+	}
+	return list
+}
+
+// phase sums the containers up as Kubernetes defines it.
+func phase(in *StatusInput, init, regular []v1.ContainerStatus) v1.PodPhase {
+	initializing := false
+	for i := range in.Pod.Spec.InitContainers {
+		c, s := &in.Pod.Spec.InitContainers[i], &init[i]
+		if isSidecar(c) {
+			initializing = initializing || s.Started == nil || !*s.Started
+			continue
+		}
+		ended := s.State.Terminated
+		if ended == nil {
+			ended = s.LastTerminationState.Terminated
+		}
+		switch {
+		case ended != nil && ended.ExitCode != 0 && policyOf(in.Pod, c) == v1.RestartPolicyNever:
+			return v1.PodFailed
+		case s.State.Terminated == nil || s.State.Terminated.ExitCode != 0:
+			initializing = true
+		}
+	}
+	var waiting, running, stopped, succeeded, restarting int
+	for i := range regular {
+		s := &regular[i]
+		c := &in.Pod.Spec.Containers[i]
+		switch {
+		case s.State.Running != nil:
+			running++
+		case s.State.Terminated != nil:
+			stopped++
+			if s.State.Terminated.ExitCode == 0 {
+				succeeded++
+			}
+			if restarts(in.Pod, c, &Container{ExitCode: s.State.Terminated.ExitCode}) {
+				restarting++
+			}
+		case s.LastTerminationState.Terminated != nil:
+			stopped++
+			restarting++
+		default:
+			waiting++
+		}
+	}
+	switch {
+	case in.Ending && running == 0 && (stopped > 0 || waiting == 0):
+		if stopped == succeeded && waiting == 0 {
+			return v1.PodSucceeded
+		}
+		return v1.PodFailed
+	case in.Ending && running == 0:
+		return v1.PodFailed // it never got to run
+	case running == 0 && stopped == 0 && initializing, waiting > 0:
+		return v1.PodPending
+	case running > 0:
+		return v1.PodRunning
+	case stopped > 0 && restarting > 0:
+		return v1.PodRunning
+	case stopped > 0 && stopped == succeeded:
+		return v1.PodSucceeded
+	case stopped > 0:
+		return v1.PodFailed
+	default:
+		return v1.PodPending
+	}
+}
+
+// Conditions that this package decides. Others' conditions stay as they are.
+func setConditions(in *StatusInput, s *v1.PodStatus) {
+	box := in.Observed.sandbox()
+	network := box != nil && box.Ready && (in.Pod.Spec.HostNetwork || len(box.IPs) > 0)
+	setCondition(in, s, v1.PodReadyToStartContainers, network, "", "")
+
+	ok, reason, message := initializedCondition(in, s)
+	setCondition(in, s, v1.PodInitialized, ok, reason, message)
+
+	containersReady, reason, message := containersReadyCondition(in, s)
+	setCondition(in, s, v1.ContainersReady, containersReady, reason, message)
+	if containersReady {
+		var missing []string
+		for _, gate := range in.Pod.Spec.ReadinessGates {
+			if c := condition(s, gate.ConditionType); c == nil || c.Status != v1.ConditionTrue {
+				missing = append(missing, fmt.Sprintf("the status of pod readiness gate %q is not \"True\"", gate.ConditionType))
+			}
+		}
+		if len(missing) > 0 {
+			containersReady, reason, message = false, "ReadinessGatesNotReady", strings.Join(missing, ", ")
+		}
+	}
+	setCondition(in, s, v1.PodReady, containersReady, reason, message)
+	setCondition(in, s, v1.PodScheduled, true, "", "")
+}
+
+func initializedCondition(in *StatusInput, s *v1.PodStatus) (bool, string, string) {
+	if s.Phase == v1.PodSucceeded {
+		return true, "PodCompleted", ""
+	}
+	for i := range s.ContainerStatuses {
+		if c := &s.ContainerStatuses[i]; c.State.Running != nil || c.ContainerID != "" {
+			return true, "", "" // it has been past its init containers
+		}
+	}
+	var incomplete []string
+	for i := range in.Pod.Spec.InitContainers {
+		st := &s.InitContainerStatuses[i]
+		if isSidecar(&in.Pod.Spec.InitContainers[i]) {
+			if st.Started == nil || !*st.Started {
+				incomplete = append(incomplete, st.Name)
+			}
+		} else if !st.Ready {
+			incomplete = append(incomplete, st.Name)
+		}
+	}
+	if len(incomplete) > 0 {
+		return false, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %v", incomplete)
+	}
+	return true, "", ""
+}
+
+func containersReadyCondition(in *StatusInput, s *v1.PodStatus) (bool, string, string) {
+	switch s.Phase {
+	case v1.PodSucceeded:
+		return false, "PodCompleted", ""
+	case v1.PodFailed:
+		return false, "PodFailed", ""
+	}
+	var unready []string
+	for i := range in.Pod.Spec.InitContainers {
+		if isSidecar(&in.Pod.Spec.InitContainers[i]) && !s.InitContainerStatuses[i].Ready {
+			unready = append(unready, s.InitContainerStatuses[i].Name)
+		}
+	}
+	for i := range s.ContainerStatuses {
+		if !s.ContainerStatuses[i].Ready {
+			unready = append(unready, s.ContainerStatuses[i].Name)
+		}
+	}
+	if len(unready) > 0 {
+		return false, "ContainersNotReady", fmt.Sprintf("containers with unready status: %v", unready)
+	}
+	return true, "", ""
+}
+
+func condition(s *v1.PodStatus, kind v1.PodConditionType) *v1.PodCondition {
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == kind {
+			return &s.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func setCondition(in *StatusInput, s *v1.PodStatus, kind v1.PodConditionType, ok bool, reason, message string) {
+	status := v1.ConditionFalse
+	if ok {
+		status = v1.ConditionTrue
+	}
+	c := condition(s, kind)
+	if c == nil {
+		s.Conditions = append(s.Conditions, v1.PodCondition{Type: kind})
+		c = &s.Conditions[len(s.Conditions)-1]
+	}
+	if c.Status != status {
+		c.LastTransitionTime = metav1.NewTime(in.Now)
+	}
+	c.Status, c.Reason, c.Message = status, reason, message
+	c.ObservedGeneration = in.Pod.Generation
+}

@@ -1,0 +1,353 @@
+package pods
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/barque/barque/kubelet/cgroups"
+	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/volumes"
+)
+
+// Volumes is what pods need of package volumes.
+type Volumes interface {
+	SubPath(uid types.UID, volume, root, container string, index int, path string) (string, error)
+	PodDir(uid types.UID) string
+}
+
+// Cgroups is what pods need of package cgroups.
+type Cgroups interface {
+	Parent(pod *v1.Pod) string
+}
+
+// Kit turns pods into what the runtime is asked to make. It reads what pods refer to and writes the
+// few files that containers get from the kubelet itself; it starts nothing.
+type Kit struct {
+	Volumes Volumes
+	Cgroups Cgroups
+	Objects volumes.Objects
+	// Services lists the services that a namespace's pods are told of, the API's own among them.
+	Services func(namespace string) []*v1.Service
+
+	LogDir        string
+	ClusterDNS    []string
+	ClusterDomain string
+	ResolvConf    string
+	NodeHostname  string
+	Allocatable   func() v1.ResourceList
+	MemoryBytes   int64 // of the machine
+	LowestOOM     int64 // the lowest oom_score_adj that may be asked for
+	Logger        *slog.Logger
+}
+
+// PodLogDir is where the logs of a pod's containers are.
+func (k *Kit) PodLogDir(pod *v1.Pod) string {
+	return filepath.Join(k.LogDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
+}
+
+// LogPath is the log file of one container.
+func (k *Kit) LogPath(pod *v1.Pod, container string, attempt uint32) string {
+	return filepath.Join(k.PodLogDir(pod), containerLog(container, attempt))
+}
+
+func containerLog(container string, attempt uint32) string {
+	return filepath.Join(container, strconv.Itoa(int(attempt))+".log")
+}
+
+func podLabels(pod *v1.Pod) map[string]string {
+	return map[string]string{
+		cri.LabelPodName: pod.Name, cri.LabelPodNamespace: pod.Namespace, cri.LabelPodUID: string(pod.UID),
+	}
+}
+
+// Sandbox is the configuration of a pod's sandbox.
+func (k *Kit) Sandbox(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+	dns, err := k.dnsConfig(pod)
+	if err != nil {
+		return nil, err
+	}
+	name, _ := k.hostname(pod)
+	labels := podLabels(pod)
+	for key, value := range pod.Labels {
+		if _, taken := labels[key]; !taken {
+			labels[key] = value
+		}
+	}
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{
+			Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
+		LogDirectory: k.PodLogDir(pod),
+		DnsConfig:    dns,
+		Labels:       labels,
+		Annotations:  pod.Annotations,
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			CgroupParent:    k.Cgroups.Parent(pod),
+			SecurityContext: sandboxSecurity(pod),
+			Sysctls:         sysctls(pod),
+		},
+	}
+	if !pod.Spec.HostNetwork {
+		config.Hostname = name
+		config.PortMappings = portMappings(pod)
+	}
+	return config, nil
+}
+
+func sysctls(pod *v1.Pod) map[string]string {
+	if pod.Spec.SecurityContext == nil {
+		return nil
+	}
+	set := map[string]string{}
+	for _, s := range pod.Spec.SecurityContext.Sysctls {
+		set[s.Name] = s.Value
+	}
+	return set
+}
+
+func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
+	var list []*runtimeapi.PortMapping
+	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			for _, p := range containers[i].Ports {
+				if p.HostPort == 0 {
+					continue
+				}
+				protocol := runtimeapi.Protocol_TCP
+				switch p.Protocol {
+				case v1.ProtocolUDP:
+					protocol = runtimeapi.Protocol_UDP
+				case v1.ProtocolSCTP:
+					protocol = runtimeapi.Protocol_SCTP
+				}
+				list = append(list, &runtimeapi.PortMapping{
+					Protocol: protocol, ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP})
+			}
+		}
+	}
+	return list
+}
+
+// containerInput is all that the configuration of one container depends on besides the pod.
+type containerInput struct {
+	Start
+	IPs    []string
+	Paths  map[string]string // of volumes on the host, by name
+	Image  *runtimeapi.Image
+	Target string // the container whose processes an ephemeral container sees
+}
+
+// Container is the configuration of one container. It writes the files that it mounts.
+func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*runtimeapi.ContainerConfig, error) {
+	c := in.Start.Container
+	pod = withIPs(pod, in.IPs) // the variables may ask for addresses that no client has seen yet
+	if err := checkUser(pod, c, in.Image); err != nil {
+		return nil, err
+	}
+	env, err := k.environment(ctx, pod, c)
+	if err != nil {
+		return nil, err
+	}
+	security, err := containerSecurity(pod, c, in.Target)
+	if err != nil {
+		return nil, err
+	}
+	lookup := func(name string) (string, bool) {
+		for _, kv := range env {
+			if kv.Key == name {
+				return string(kv.Value), true
+			}
+		}
+		return "", false
+	}
+	mounts, err := k.mounts(pod, c, in, lookup)
+	if err != nil {
+		return nil, err
+	}
+	termination, err := k.terminationFile(pod, c, in.Attempt)
+	if err != nil {
+		return nil, err
+	}
+	annotations := map[string]string{cri.AnnotationImage: c.Image, cri.AnnotationGrace: strconv.FormatInt(gracePeriod(pod), 10)}
+	if termination != "" {
+		mounts = append(mounts, &runtimeapi.Mount{HostPath: termination, ContainerPath: c.TerminationMessagePath})
+		annotations[cri.AnnotationTerminationFile] = termination
+		annotations[cri.AnnotationTerminationPolicy] = string(c.TerminationMessagePolicy)
+	}
+	labels := podLabels(pod)
+	labels[cri.LabelContainerName] = c.Name
+	if err := os.MkdirAll(filepath.Join(k.PodLogDir(pod), c.Name), 0o755); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.ContainerConfig{
+		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: in.Attempt},
+		Image:       &runtimeapi.ImageSpec{Image: in.ImageRef, UserSpecifiedImage: c.Image},
+		Command:     expandAll(c.Command, lookup),
+		Args:        expandAll(c.Args, lookup),
+		WorkingDir:  c.WorkingDir,
+		Envs:        env,
+		Mounts:      mounts,
+		Labels:      labels,
+		Annotations: annotations,
+		LogPath:     containerLog(c.Name, in.Attempt),
+		Stdin:       c.Stdin,
+		StdinOnce:   c.StdinOnce,
+		Tty:         c.TTY,
+		StopSignal:  stopSignal(c),
+		Linux:       &runtimeapi.LinuxContainerConfig{Resources: k.resources(pod, c), SecurityContext: security},
+	}, nil
+}
+
+func withIPs(pod *v1.Pod, ips []string) *v1.Pod {
+	if len(ips) == 0 || pod.Status.PodIP != "" {
+		return pod
+	}
+	copied := *pod
+	copied.Status.PodIP = ips[0]
+	copied.Status.PodIPs = nil
+	for _, ip := range ips {
+		copied.Status.PodIPs = append(copied.Status.PodIPs, v1.PodIP{IP: ip})
+	}
+	return &copied
+}
+
+func expandAll(list []string, lookup func(string) (string, bool)) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = expand(s, lookup)
+	}
+	return out
+}
+
+func (k *Kit) resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
+	cpu, memory := c.Resources.Limits[v1.ResourceCPU], c.Resources.Limits[v1.ResourceMemory]
+	request, ok := c.Resources.Requests[v1.ResourceCPU]
+	if !ok {
+		request = cpu
+	}
+	memoryRequest, ok := c.Resources.Requests[v1.ResourceMemory]
+	if !ok {
+		memoryRequest = memory
+	}
+	r := &runtimeapi.LinuxContainerResources{
+		CpuShares:          cgroups.Shares(request.MilliValue()),
+		MemoryLimitInBytes: memory.Value(),
+		OomScoreAdj:        max(cgroups.OOMScoreAdj(pod, memoryRequest, k.MemoryBytes), k.LowestOOM),
+	}
+	if quota := cgroups.Quota(cpu.MilliValue()); quota > 0 {
+		r.CpuQuota, r.CpuPeriod = quota, cgroups.Period
+	}
+	return r
+}
+
+func (k *Kit) mounts(pod *v1.Pod, c *v1.Container, in containerInput, lookup func(string) (string, bool)) ([]*runtimeapi.Mount, error) {
+	var list []*runtimeapi.Mount
+	hasHosts := false
+	for i := range c.VolumeMounts {
+		m := &c.VolumeMounts[i]
+		host, ok := in.Paths[m.Name]
+		if !ok {
+			return nil, &configError{fmt.Errorf("volumeMount %q: the pod has no such volume", m.Name)}
+		}
+		sub := m.SubPath
+		if m.SubPathExpr != "" {
+			sub = expand(m.SubPathExpr, lookup)
+		}
+		if sub != "" {
+			var err error
+			if host, err = k.Volumes.SubPath(pod.UID, m.Name, host, c.Name, i, sub); err != nil {
+				return nil, &configError{err}
+			}
+		}
+		hasHosts = hasHosts || filepath.Clean(m.MountPath) == "/etc/hosts"
+		list = append(list, &runtimeapi.Mount{
+			HostPath: host, ContainerPath: absolute(m.MountPath), Readonly: m.ReadOnly,
+			Propagation:       propagation(m.MountPropagation),
+			RecursiveReadOnly: m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled,
+		})
+	}
+	if !hasHosts && (pod.Spec.HostNetwork || len(in.IPs) > 0) {
+		hosts, err := k.writeHosts(pod, in.IPs)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, &runtimeapi.Mount{HostPath: hosts, ContainerPath: "/etc/hosts"})
+	}
+	return list, nil
+}
+
+func absolute(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return "/" + path
+}
+
+func propagation(mode *v1.MountPropagationMode) runtimeapi.MountPropagation {
+	if mode != nil {
+		switch *mode {
+		case v1.MountPropagationBidirectional:
+			return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL
+		case v1.MountPropagationHostToContainer:
+			return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
+		}
+	}
+	return runtimeapi.MountPropagation_PROPAGATION_PRIVATE
+}
+
+// writeHosts writes the pod's /etc/hosts. A pod on the host's network has the host's own, with its
+// aliases.
+func (k *Kit) writeHosts(pod *v1.Pod, ips []string) (string, error) {
+	name, domain := k.hostname(pod)
+	if isTrue(pod.Spec.SetHostnameAsFQDN) {
+		domain = ""
+	}
+	content := hostsFile(pod, ips, name, domain)
+	if pod.Spec.HostNetwork {
+		host, err := os.ReadFile("/etc/hosts")
+		if err != nil {
+			return "", err
+		}
+		content = hostsOfHost(host, pod.Spec.HostAliases)
+	}
+	path := filepath.Join(k.Volumes.PodDir(pod.UID), "etc-hosts")
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return "", err
+	}
+	return path, os.WriteFile(path, []byte(content), 0o644)
+}
+
+// terminationFile makes the empty file into which a container writes its last words.
+func (k *Kit) terminationFile(pod *v1.Pod, c *v1.Container, attempt uint32) (string, error) {
+	if c.TerminationMessagePath == "" {
+		return "", nil
+	}
+	dir := filepath.Join(k.Volumes.PodDir(pod.UID), "containers", c.Name)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, strconv.Itoa(int(attempt))+".termination")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o666)
+	if err != nil {
+		return "", err
+	}
+	if err := f.Chmod(0o666); err != nil { // any user may write it, whatever our umask
+		f.Close()
+		return "", err
+	}
+	return path, f.Close()
+}
+
+func gracePeriod(pod *v1.Pod) int64 {
+	if pod.Spec.TerminationGracePeriodSeconds != nil {
+		return *pod.Spec.TerminationGracePeriodSeconds
+	}
+	return v1.DefaultTerminationGracePeriodSeconds
+}

@@ -1,0 +1,416 @@
+package pods
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Reasons for which a container waits, as clients know them.
+const (
+	reasonCreating         = "ContainerCreating"
+	reasonInitializing     = "PodInitializing"
+	reasonCrashLoopBackOff = "CrashLoopBackOff"
+	reasonErrImagePull     = "ErrImagePull"
+	reasonImagePullBackOff = "ImagePullBackOff"
+)
+
+// pullErrorShown is how long a failed pull shows its own error before it shows as back-off.
+const pullErrorShown = 2 * time.Second
+
+// Decide says what a living pod needs next. It is a function of its argument alone.
+//
+// A pod needs a sandbox; then its init containers, one after the other, where a sidecar (an init
+// container with restartPolicy Always) only has to have started; then all its containers. What ends
+// is started again as the restart policy says, after its back-off. A new sandbox starts it all anew.
+func Decide(f Facts) Plan {
+	var p Plan
+	defer p.tidy(&f)
+	box := f.Observed.sandbox()
+	if box == nil || !box.Ready {
+		p.replaceSandbox(&f, box)
+		return p
+	}
+	for _, old := range f.Observed.Sandboxes[1:] {
+		if old.Ready {
+			p.StopSandboxes = append(p.StopSandboxes, old.ID)
+		}
+	}
+	if !p.initialize(&f, box) {
+		return p
+	}
+	for i := range f.Pod.Spec.Containers {
+		if !p.regular(&f, box, &f.Pod.Spec.Containers[i]) {
+			return p
+		}
+	}
+	for i := range f.Pod.Spec.EphemeralContainers {
+		e := v1.Container(f.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		if f.Observed.newest(e.Name) == nil {
+			p.start(&f, &e, nil)
+		}
+	}
+	return p
+}
+
+// replaceSandbox brings a sandbox up in place of one that died, once nothing runs in the old one.
+func (p *Plan) replaceSandbox(f *Facts, box *Sandbox) {
+	if !worthSandbox(f) {
+		return
+	}
+	waiting := reasonCreating
+	if len(f.Pod.Spec.InitContainers) > 0 {
+		waiting = reasonInitializing
+	}
+	for i := range f.Pod.Spec.Containers {
+		p.wait(f.Pod.Spec.Containers[i].Name, waiting, "")
+	}
+	if f.Observed.anyAlive() {
+		for i := range f.Observed.Containers {
+			if c := &f.Observed.Containers[i]; c.alive() && !f.Killing[c.ID] {
+				p.Kill = append(p.Kill, Kill{ID: c.ID, Name: c.Name, Reason: "The pod's sandbox died; it will be made anew."})
+			}
+		}
+		return
+	}
+	if t, ok := f.Troubles[sandboxTrouble]; ok && f.Now.Before(t.RetryAt) {
+		p.wakeAt(t.RetryAt)
+		return
+	}
+	p.CreateSandbox = true
+	if box != nil {
+		p.SandboxAttempt = box.Attempt + 1
+		p.StopSandboxes = append(p.StopSandboxes, box.ID)
+	}
+}
+
+// sandboxTrouble is the name under which Facts.Troubles keeps the sandbox's own trouble. It cannot
+// be a container's: those are DNS labels.
+const sandboxTrouble = "/sandbox"
+
+// worthSandbox tells whether any container would be started in a new sandbox.
+func worthSandbox(f *Facts) bool {
+	for i := range f.Pod.Spec.Containers {
+		c := &f.Pod.Spec.Containers[i]
+		last := f.Observed.newest(c.Name)
+		if last == nil {
+			if !lost(f.Pod, c.Name) || policyOf(f.Pod, c) != v1.RestartPolicyNever {
+				return !initFailed(f)
+			}
+			continue
+		}
+		if last.State != Exited || restarts(f.Pod, c, last) {
+			return true
+		}
+	}
+	return false
+}
+
+// initFailed tells whether an init container has ended the pod.
+func initFailed(f *Facts) bool {
+	for i := range f.Pod.Spec.InitContainers {
+		c := &f.Pod.Spec.InitContainers[i]
+		if last := f.Observed.newest(c.Name); !isSidecar(c) && last != nil && last.State == Exited &&
+			last.ExitCode != 0 && policyOf(f.Pod, c) == v1.RestartPolicyNever {
+			return true
+		}
+	}
+	return false
+}
+
+// lost tells whether the API server has seen a container that the runtime no longer knows.
+func lost(pod *v1.Pod, name string) bool {
+	for i := range pod.Status.ContainerStatuses {
+		if s := &pod.Status.ContainerStatuses[i]; s.Name == name {
+			return s.ContainerID != "" && (s.State.Running != nil || s.State.Terminated != nil)
+		}
+	}
+	return false
+}
+
+func isSidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// policyOf is the restart policy that holds for one container.
+func policyOf(pod *v1.Pod, c *v1.Container) v1.RestartPolicy {
+	if c.RestartPolicy != nil {
+		return v1.RestartPolicy(*c.RestartPolicy)
+	}
+	return pod.Spec.RestartPolicy
+}
+
+// restarts tells whether an ended container is to be started again.
+func restarts(pod *v1.Pod, c *v1.Container, ended *Container) bool {
+	for _, rule := range c.RestartPolicyRules {
+		if rule.Action != v1.ContainerRestartRuleActionRestart || rule.ExitCodes == nil {
+			continue
+		}
+		in := slices.Contains(rule.ExitCodes.Values, ended.ExitCode)
+		if in == (rule.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
+			return true
+		}
+	}
+	switch policyOf(pod, c) {
+	case v1.RestartPolicyNever:
+		return false
+	case v1.RestartPolicyOnFailure:
+		return ended.ExitCode != 0
+	default:
+		return true
+	}
+}
+
+// initialize plans the init containers and tells whether the others may run.
+func (p *Plan) initialize(f *Facts, box *Sandbox) bool {
+	initialized := isInitialized(f.Pod, &f.Observed, box.ID)
+	for i := range f.Pod.Spec.InitContainers {
+		c := &f.Pod.Spec.InitContainers[i]
+		if initialized && !isSidecar(c) {
+			continue
+		}
+		if !p.initContainer(f, box, c) && !initialized {
+			for j := range f.Pod.Spec.Containers {
+				p.wait(f.Pod.Spec.Containers[j].Name, reasonInitializing, "")
+			}
+			for j := i + 1; j < len(f.Pod.Spec.InitContainers); j++ {
+				p.wait(f.Pod.Spec.InitContainers[j].Name, reasonInitializing, "")
+			}
+			return false
+		}
+	}
+	return true
+}
+
+// isInitialized tells whether the sandbox is past its init containers: a container has been made.
+func isInitialized(pod *v1.Pod, o *Observed, sandboxID string) bool {
+	for i := range pod.Spec.Containers {
+		if o.newestIn(sandboxID, pod.Spec.Containers[i].Name) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// initContainer plans one init container and tells whether the next one may start.
+func (p *Plan) initContainer(f *Facts, box *Sandbox, c *v1.Container) bool {
+	last := f.Observed.newestIn(box.ID, c.Name)
+	switch {
+	case last == nil:
+		p.start(f, c, nil)
+		return false
+	case last.State == Created || last.State == Unknown:
+		p.RemoveContainers = append(p.RemoveContainers, last.ID)
+		return false
+	case last.State == Running:
+		if !isSidecar(c) {
+			return false
+		}
+		p.killIfFailed(f, c, last)
+		return f.Health[last.ID].Started && !f.Hooks[last.ID]
+	case isSidecar(c):
+		p.restart(f, c, last)
+		return false
+	case last.ExitCode == 0:
+		return true
+	}
+	if restarts(f.Pod, c, last) {
+		p.restart(f, c, last)
+	}
+	return false
+}
+
+// regular plans one of the pod's containers and tells whether the next one may be looked at.
+func (p *Plan) regular(f *Facts, box *Sandbox, c *v1.Container) bool {
+	last := f.Observed.newest(c.Name)
+	if last == nil {
+		if lost(f.Pod, c.Name) && policyOf(f.Pod, c) == v1.RestartPolicyNever {
+			return true
+		}
+		p.start(f, c, nil)
+		return true
+	}
+	switch last.State {
+	case Created, Unknown:
+		p.RemoveContainers = append(p.RemoveContainers, last.ID)
+	case Running:
+		if last.SandboxID != box.ID {
+			if !f.Killing[last.ID] {
+				p.Kill = append(p.Kill, Kill{ID: last.ID, Name: c.Name, Reason: "It belongs to a sandbox that was replaced."})
+			}
+			return true
+		}
+		p.killIfFailed(f, c, last)
+		return !f.Hooks[last.ID] // one that is still being greeted holds back those after it
+	case Exited:
+		if restarts(f.Pod, c, last) {
+			p.restart(f, c, last)
+		}
+	}
+	return true
+}
+
+// killIfFailed ends a container whose probe gave it up or whose image was changed.
+func (p *Plan) killIfFailed(f *Facts, c *v1.Container, running *Container) {
+	if f.Killing[running.ID] {
+		return
+	}
+	kill := Kill{ID: running.ID, Name: c.Name}
+	switch probe := f.Health[running.ID].Failed; {
+	case probe != "":
+		kill.Trouble = probe
+		kill.Reason = fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name, probe)
+		if probe == hookPostStart {
+			kill.Reason = "FailedPostStartHook"
+		}
+	case running.SpecImage != "" && running.SpecImage != c.Image:
+		kill.Reason = fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)
+	default:
+		return
+	}
+	p.Kill = append(p.Kill, kill)
+}
+
+// restart starts a container again, or says since when and how long it waits.
+func (p *Plan) restart(f *Facts, c *v1.Container, ended *Container) {
+	b := f.Backoffs[c.Name]
+	if due := b.due(ended.FinishedAt); f.Now.Before(due) {
+		message := fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
+			b.Delay, c.Name, f.Pod.Name, f.Pod.Namespace, f.Pod.UID)
+		p.wait(c.Name, reasonCrashLoopBackOff, message)
+		if p.RestartingMessage == nil {
+			p.RestartingMessage = map[string]string{}
+		}
+		p.RestartingMessage[c.Name] = "Back-off restarting failed container " + c.Name + " in pod " +
+			f.Pod.Name + "_" + f.Pod.Namespace + "(" + string(f.Pod.UID) + ")"
+		p.wakeAt(due)
+		return
+	}
+	p.start(f, c, ended)
+}
+
+// start gets the image and then starts the container, unless it is in trouble.
+func (p *Plan) start(f *Facts, c *v1.Container, ended *Container) {
+	if t, ok := f.Troubles[c.Name]; ok && f.Now.Before(t.RetryAt) {
+		p.showTrouble(f, c, t)
+		return
+	}
+	if ended == nil {
+		waiting := reasonCreating
+		if len(f.Pod.Spec.InitContainers) > 0 {
+			waiting = reasonInitializing
+		}
+		p.wait(c.Name, waiting, "")
+	}
+	ref, ok := f.Images[c.Name]
+	switch {
+	case ok:
+		p.Start = append(p.Start, Start{Container: c, Attempt: nextAttempt(f, c.Name), ImageRef: ref, Restart: ended != nil})
+	case !f.Pulling[c.Name]:
+		p.Pull = append(p.Pull, c)
+	}
+}
+
+func (p *Plan) showTrouble(f *Facts, c *v1.Container, t Trouble) {
+	p.wakeAt(t.RetryAt)
+	if t.Reason != reasonErrImagePull {
+		p.wait(c.Name, t.Reason, t.Message)
+		return
+	}
+	if turn := t.Since.Add(pullErrorShown); f.Now.Before(turn) {
+		p.wakeAt(turn)
+		p.wait(c.Name, t.Reason, t.Message)
+		return
+	}
+	p.wait(c.Name, reasonImagePullBackOff, fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, t.Reason, t.Message))
+}
+
+// nextAttempt numbers the next container of that name, so that it goes on over restarts of the
+// kubelet and even when the runtime has forgotten the earlier ones.
+func nextAttempt(f *Facts, name string) uint32 {
+	if last := f.Observed.newest(name); last != nil {
+		return last.Attempt + 1
+	}
+	for _, list := range [][]v1.ContainerStatus{f.Pod.Status.InitContainerStatuses, f.Pod.Status.ContainerStatuses} {
+		for i := range list {
+			if s := &list[i]; s.Name == name && s.ContainerID != "" {
+				return uint32(s.RestartCount) + 1
+			}
+		}
+	}
+	return 0
+}
+
+// tidy removes what no one will ask for any more: all but the newest ended container of each name
+// besides the current one, and sandboxes that were replaced and are empty.
+func (p *Plan) tidy(f *Facts) {
+	kept := map[string]int{}
+	occupied := map[string]bool{}
+	for i := range f.Observed.Containers {
+		c := &f.Observed.Containers[i]
+		if kept[c.Name]++; kept[c.Name] > 2 && c.State == Exited {
+			p.RemoveContainers = append(p.RemoveContainers, c.ID)
+			continue
+		}
+		occupied[c.SandboxID] = true
+	}
+	for i, box := range f.Observed.Sandboxes {
+		if i > 0 && !box.Ready && !occupied[box.ID] {
+			p.RemoveSandboxes = append(p.RemoveSandboxes, box.ID)
+		}
+	}
+}
+
+// DecideEnd says how to end a pod: its containers first, then its sidecars from the last to the
+// first, then the sandbox. It is a function of its argument alone.
+func DecideEnd(f Facts) Plan {
+	var p Plan
+	sidecars := map[string]int{}
+	if f.Pod != nil {
+		for i := range f.Pod.Spec.InitContainers {
+			if c := &f.Pod.Spec.InitContainers[i]; isSidecar(c) {
+				sidecars[c.Name] = i
+			}
+		}
+	}
+	lastSidecar := -1
+	alive := false
+	for i := range f.Observed.Containers {
+		c := &f.Observed.Containers[i]
+		switch {
+		case c.State == Created:
+			p.RemoveContainers = append(p.RemoveContainers, c.ID)
+		case !c.alive():
+		default:
+			if at, ok := sidecars[c.Name]; ok {
+				lastSidecar = max(lastSidecar, at)
+				continue
+			}
+			alive = true
+			if !f.Killing[c.ID] {
+				p.Kill = append(p.Kill, Kill{ID: c.ID, Name: c.Name, Reason: "Stopping container " + c.Name})
+			}
+		}
+	}
+	if alive {
+		return p
+	}
+	if lastSidecar >= 0 {
+		name := f.Pod.Spec.InitContainers[lastSidecar].Name
+		for i := range f.Observed.Containers {
+			if c := &f.Observed.Containers[i]; c.Name == name && c.alive() && !f.Killing[c.ID] {
+				p.Kill = append(p.Kill, Kill{ID: c.ID, Name: c.Name, Reason: "Stopping container " + c.Name})
+			}
+		}
+		return p
+	}
+	for _, box := range f.Observed.Sandboxes {
+		if box.Ready {
+			p.StopSandboxes = append(p.StopSandboxes, box.ID)
+		}
+	}
+	p.Ended = len(p.StopSandboxes) == 0
+	return p
+}

@@ -1,0 +1,196 @@
+package pods
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// ContainerState is what the runtime says of a container.
+type ContainerState int
+
+// The states of a container, in the order in which it passes them.
+const (
+	Created ContainerState = iota
+	Running
+	Exited
+	Unknown // the runtime lost track of it; it counts as alive until it is removed
+)
+
+// Container is one container that the runtime knows.
+type Container struct {
+	ID        string
+	Name      string
+	SandboxID string
+	Attempt   uint32 // the restart count
+	State     ContainerState
+
+	CreatedAt, StartedAt, FinishedAt time.Time
+
+	ExitCode int32
+	Reason   string
+	Message  string
+
+	SpecImage string // as the pod named it when the container was made
+	Image     string // as the runtime names it
+	ImageID   string
+	User      *v1.ContainerUser
+}
+
+func (c *Container) alive() bool { return c.State == Running || c.State == Unknown }
+
+// Sandbox is one sandbox that the runtime knows.
+type Sandbox struct {
+	ID        string
+	Attempt   uint32
+	Ready     bool
+	CreatedAt time.Time
+	IPs       []string
+}
+
+// Observed is a picture of one pod as the runtime has it: newest first everywhere.
+type Observed struct {
+	Sandboxes  []Sandbox
+	Containers []Container
+}
+
+// sandbox returns the newest sandbox, or nil.
+func (o *Observed) sandbox() *Sandbox {
+	if len(o.Sandboxes) == 0 {
+		return nil
+	}
+	return &o.Sandboxes[0]
+}
+
+// newest returns the newest container of that name, or nil.
+func (o *Observed) newest(name string) *Container {
+	for i := range o.Containers {
+		if o.Containers[i].Name == name {
+			return &o.Containers[i]
+		}
+	}
+	return nil
+}
+
+// newestIn is newest within one sandbox.
+func (o *Observed) newestIn(sandboxID, name string) *Container {
+	for i := range o.Containers {
+		if c := &o.Containers[i]; c.Name == name && c.SandboxID == sandboxID {
+			return c
+		}
+	}
+	return nil
+}
+
+// previous returns the newest ended container of that name older than c, or nil.
+func (o *Observed) previous(c *Container) *Container {
+	for i := range o.Containers {
+		if p := &o.Containers[i]; p.Name == c.Name && p.ID != c.ID && p.Attempt < c.Attempt && p.State == Exited {
+			return p
+		}
+	}
+	return nil
+}
+
+func (o *Observed) anyAlive() bool {
+	for i := range o.Containers {
+		if o.Containers[i].alive() {
+			return true
+		}
+	}
+	return false
+}
+
+// Health is what probes have found out about a running container.
+type Health struct {
+	Started bool // the startup probe succeeded, or there is none
+	Ready   bool // the readiness probe succeeds, or there is none
+	// Failed is set when the liveness or startup probe says that the container must be restarted,
+	// and tells which one.
+	Failed string
+}
+
+// Trouble is why a container cannot be started now.
+type Trouble struct {
+	Reason  string
+	Message string
+	Since   time.Time
+	RetryAt time.Time
+}
+
+// Facts are all that a decision depends on.
+type Facts struct {
+	Pod      *v1.Pod
+	Observed Observed
+	Now      time.Time
+
+	// Health has an entry for each running container that has been running long enough to be known.
+	Health map[string]Health // by container ID
+	// Hooks holds the containers whose postStart hook has not ended yet.
+	Hooks map[string]bool // by container ID
+	// Killing holds the containers that are being stopped.
+	Killing map[string]bool // by container ID
+	// Images holds the outcome of pulls: a reference to start the container with.
+	Images map[string]string // by container name
+	// Pulling holds the containers whose image is being fetched.
+	Pulling map[string]bool // by container name
+	// Troubles holds what went wrong with containers that could not be made.
+	Troubles map[string]Trouble // by container name
+	// Backoffs is how long to wait before the next restart.
+	Backoffs map[string]Backoff // by container name
+}
+
+// Kill is a container to be stopped.
+type Kill struct {
+	ID      string
+	Name    string
+	Reason  string // why, for people
+	Trouble string // set when a probe asked for it: no preStop hook may be skipped, but the event says so
+}
+
+// Start is a container to be made and started.
+type Start struct {
+	Container *v1.Container
+	Attempt   uint32
+	ImageRef  string
+	// Restart is set when an earlier container of that name has ended.
+	Restart bool
+}
+
+// Waiting is the reason shown for a container that does not run.
+type Waiting struct {
+	Reason  string
+	Message string
+}
+
+// Plan is what to do about a pod now. Its parts do not depend on each other's outcome: when one
+// changes what is observed, the next decision sees it.
+type Plan struct {
+	Kill              []Kill
+	StopSandboxes     []string
+	RemoveContainers  []string
+	RemoveSandboxes   []string
+	CreateSandbox     bool
+	SandboxAttempt    uint32
+	Pull              []*v1.Container
+	Start             []Start
+	Waiting           map[string]Waiting // by container name
+	RestartingMessage map[string]string  // containers that wait for their back-off to pass, with the event's text
+	// WakeAt is when to decide again though nothing has happened; zero for never.
+	WakeAt time.Time
+	// Ended is set, when terminating, once nothing of the pod is alive any more.
+	Ended bool
+}
+
+func (p *Plan) wakeAt(t time.Time) {
+	if p.WakeAt.IsZero() || t.Before(p.WakeAt) {
+		p.WakeAt = t
+	}
+}
+
+func (p *Plan) wait(name, reason, message string) {
+	if p.Waiting == nil {
+		p.Waiting = map[string]Waiting{}
+	}
+	p.Waiting[name] = Waiting{Reason: reason, Message: message}
+}

@@ -1,0 +1,62 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/probes"
+)
+
+// hook runs one lifecycle handler of a container. It takes as long as ctx allows.
+func (w *worker) hook(ctx context.Context, c *v1.Container, id, ip string, h *v1.LifecycleHandler) error {
+	switch {
+	case h.Exec != nil:
+		var timeout time.Duration
+		if deadline, ok := ctx.Deadline(); ok {
+			timeout = time.Until(deadline)
+		}
+		result, err := w.m.Runtime.ExecSync(ctx, id, h.Exec.Command, timeout)
+		if err != nil {
+			return errors.New(cri.Message(err))
+		}
+		if result.ExitCode != 0 {
+			return fmt.Errorf("command %q exited with %d: %s", strings.Join(h.Exec.Command, " "), result.ExitCode,
+				strings.TrimSpace(string(result.Stdout)+string(result.Stderr)))
+		}
+		return nil
+	case h.HTTPGet != nil:
+		req, err := probes.HTTPRequest(ctx, h.HTTPGet, c, ip, "kube-lifecycle/1.37")
+		if err != nil {
+			return err
+		}
+		return probes.Visit(req)
+	case h.Sleep != nil:
+		timer := time.NewTimer(time.Duration(h.Sleep.Seconds) * time.Second)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	case h.TCPSocket != nil:
+		return errors.New("a tcpSocket lifecycle handler does nothing; use exec or httpGet")
+	}
+	return nil
+}
+
+// stopSignal translates a stop signal to the runtime's enumeration.
+func stopSignal(c *v1.Container) runtimeapi.Signal {
+	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
+		return 0 // the image's own, or SIGTERM
+	}
+	name := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*c.Lifecycle.StopSignal))
+	return runtimeapi.Signal(runtimeapi.Signal_value[name])
+}

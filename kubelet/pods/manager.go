@@ -1,0 +1,382 @@
+// Package pods runs the pods of a node: it makes each pod's containers be what its spec says, tells
+// its status, and ends it in order.
+//
+// One goroutine owns one pod, by UID. What the API server says and what the runtime does reach it as
+// one merged wake-up; then it looks at everything, decides by a pure function (Decide, DecideEnd) and
+// acts. It holds no picture of the runtime between two looks. Only slow things run beside it: pulls,
+// hooks and stopping containers.
+//
+// Invariants: a pod goes from syncing to terminating to terminated and never back; ending this
+// process ends no pod; the pod's object is given up (Status.Finish) only when nothing of the pod is
+// left on the node.
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/probes"
+)
+
+// Causes with which contexts of this package end.
+var (
+	errStopping = errors.New("the kubelet is stopping")
+	errEnding   = errors.New("the pod is being ended")
+)
+
+// Puller gets the image of a container. Errors that are *images.Error carry the reason to show.
+type Puller interface {
+	Ensure(ctx context.Context, pod *v1.Pod, container *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (ref string, err error)
+}
+
+// ImageStatus looks an image up.
+type ImageStatus interface {
+	ImageStatus(ctx context.Context, image string) (*runtimeapi.Image, error)
+}
+
+// VolumeManager provides and takes away the volumes of pods.
+type VolumeManager interface {
+	Volumes
+	Mount(ctx context.Context, pod *v1.Pod) (paths map[string]string, next time.Time, err error)
+	Unmount(uid types.UID) error
+	Pods() ([]types.UID, error)
+}
+
+// CgroupManager makes and removes the groups of pods.
+type CgroupManager interface {
+	Cgroups
+	Ensure(pod *v1.Pod) error
+	Remove(uid types.UID) error
+	Pods() ([]types.UID, error)
+}
+
+// Prober keeps probing the running containers of pods.
+type Prober interface {
+	Sync(pod *v1.Pod, targets []probes.Target)
+	Health(containerID string) (probes.Health, bool)
+	Forget(uid types.UID)
+}
+
+// StatusWriter carries what is found out to the API server. It must not block.
+type StatusWriter interface {
+	Set(pod *v1.Pod, status v1.PodStatus)
+	// Finish is called once nothing of a deleted pod is left, however often.
+	Finish(pod *v1.Pod)
+	Forget(uid types.UID)
+}
+
+// EventRecorder records events of pods. An empty container means the whole pod.
+type EventRecorder interface {
+	Event(pod *v1.Pod, container *v1.Container, kind, reason, message string)
+}
+
+// Config is what a Manager needs.
+type Config struct {
+	Runtime cri.Runtime
+	Images  ImageStatus
+	Puller  Puller
+	Volumes VolumeManager
+	Cgroups CgroupManager
+	Probes  Prober
+	Status  StatusWriter
+	Events  EventRecorder
+	Kit     *Kit
+
+	HostIPs     []string
+	RuntimeName string // the name before :// in container IDs
+	// Relist is how often everything is looked at though no event came; 10 s when 0. While the
+	// runtime's event stream does not stand it is a second.
+	Relist time.Duration
+	Now    func() time.Time // time.Now when nil
+	Logger *slog.Logger
+}
+
+// Manager owns the workers of all pods.
+type Manager struct {
+	Config
+	workers sync.WaitGroup // workers and what runs beside them; they end with Run's context
+
+	mu     sync.Mutex
+	ctx    context.Context // set while Run runs
+	pods   map[types.UID]*worker
+	synced bool // the API server's pods are all known: others are orphans
+	seen   map[types.UID]uint64
+}
+
+// New returns a manager. Nothing happens before Run.
+func New(config Config) *Manager {
+	if config.Relist == 0 {
+		config.Relist = 10 * time.Second
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	return &Manager{Config: config, pods: map[types.UID]*worker{}, seen: map[types.UID]uint64{}}
+}
+
+// Run owns the pods until ctx ends. Pods stay as they are then.
+func (m *Manager) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(errStopping)
+	m.mu.Lock()
+	m.ctx = ctx
+	for _, w := range m.pods {
+		m.launchLocked(w)
+	}
+	m.mu.Unlock()
+
+	events := make(chan bool, 1)
+	m.workers.Go(func() { m.follow(ctx, events) }) // ends with ctx
+	m.relistLoop(ctx, events)
+	m.workers.Wait()
+	return nil
+}
+
+// Update tells of a pod that the API server has bound to this node, or of its change.
+func (m *Manager) Update(pod *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.workerLocked(pod).update(pod, false)
+}
+
+// Remove tells that the API server no longer has the pod.
+func (m *Manager) Remove(pod *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w := m.pods[pod.UID]; w != nil {
+		w.update(pod, true)
+	}
+}
+
+// Synced tells that Update has been called with every pod that the API server has bound to this node.
+// From now on, what the runtime runs besides is ended.
+func (m *Manager) Synced() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.synced = true
+}
+
+// Wake makes a pod be looked at. It is how others tell that something the pod depends on changed.
+func (m *Manager) Wake(uid types.UID) {
+	m.mu.Lock()
+	w := m.pods[uid]
+	m.mu.Unlock()
+	if w != nil {
+		w.poke()
+	}
+}
+
+// Pods lists the pods that this node has, with the status last told.
+func (m *Manager) Pods() []*v1.Pod {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := make([]*v1.Pod, 0, len(m.pods))
+	for _, w := range m.pods {
+		if pod := w.latest(); pod != nil {
+			list = append(list, pod)
+		}
+	}
+	return list
+}
+
+func (m *Manager) workerLocked(pod *v1.Pod) *worker {
+	w := m.pods[pod.UID]
+	if w == nil {
+		w = newWorker(m, pod)
+		m.pods[pod.UID] = w
+		m.launchLocked(w)
+	}
+	return w
+}
+
+// launchLocked starts the goroutine that owns a pod. It ends with Run's context, or when the pod is
+// terminated and the API server has forgotten it.
+func (m *Manager) launchLocked(w *worker) {
+	if m.ctx == nil || m.ctx.Err() != nil || w.launched {
+		return
+	}
+	w.launched = true
+	ctx := m.ctx
+	m.workers.Go(func() {
+		if w.run(ctx) {
+			m.mu.Lock()
+			delete(m.pods, w.uid)
+			delete(m.seen, w.uid)
+			m.mu.Unlock()
+		}
+	})
+}
+
+// follow turns the runtime's events into wake-ups, and tells whether the stream stands.
+func (m *Manager) follow(ctx context.Context, standing chan<- bool) {
+	tell := func(up bool) {
+		select {
+		case standing <- up:
+		case <-ctx.Done():
+		}
+	}
+	for ctx.Err() == nil {
+		err := m.Runtime.Events(ctx, func() { tell(true) }, func(e *runtimeapi.ContainerEventResponse) {
+			if box := e.GetPodSandboxStatus(); box.GetMetadata() != nil {
+				m.Wake(types.UID(box.Metadata.Uid))
+			}
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		m.Logger.Debug("the runtime's event stream ended; looking at all pods every second", "error", err)
+		tell(false)
+		wait(ctx, time.Second)
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// relistLoop looks at everything from time to time: for what events did not tell and for orphans.
+func (m *Manager) relistLoop(ctx context.Context, standing <-chan bool) {
+	period := time.Second
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for rounds := 0; ; rounds++ {
+		select {
+		case <-ctx.Done():
+			return
+		case up := <-standing:
+			period = time.Second
+			if up {
+				period = m.Relist
+			}
+		case <-timer.C:
+		}
+		if err := m.relist(ctx); err != nil && ctx.Err() == nil {
+			m.Logger.Warn("cannot list what the runtime runs; trying again", "error", err)
+		} else if rounds%6 == 0 {
+			m.sweep()
+		}
+		timer.Reset(period)
+	}
+}
+
+// relist wakes the pods whose containers are not as they were at the last look, and adopts orphans.
+func (m *Manager) relist(ctx context.Context) error {
+	boxes, err := m.Runtime.ListPodSandboxes(ctx, nil)
+	if err != nil {
+		return err
+	}
+	containers, err := m.Runtime.ListContainers(ctx, nil)
+	if err != nil {
+		return err
+	}
+	sums := map[types.UID]uint64{}
+	add := func(uid, id string, state int32) {
+		h := fnv.New64a()
+		fmt.Fprintf(h, "%s %d", id, state)
+		sums[types.UID(uid)] += h.Sum64() // the order of a list means nothing
+	}
+	stubs := map[types.UID]*v1.Pod{}
+	for _, b := range boxes {
+		if b.Metadata == nil {
+			continue
+		}
+		uid := types.UID(b.Metadata.Uid)
+		add(b.Metadata.Uid, b.Id, int32(b.State))
+		stubs[uid] = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: b.Metadata.Name, Namespace: b.Metadata.Namespace, UID: uid}}
+	}
+	for _, c := range containers {
+		add(c.Labels[cri.LabelPodUID], c.Id, int32(c.State))
+	}
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uid, sum := range sums {
+		w := m.pods[uid]
+		if w == nil && m.synced && stubs[uid] != nil {
+			m.Logger.Info("ending a pod that the API server does not know", "pod", stubs[uid].Namespace+"/"+stubs[uid].Name, "uid", uid)
+			w = m.workerLocked(stubs[uid])
+			w.update(stubs[uid], true)
+		}
+		if w != nil && m.seen[uid] != sum {
+			w.poke()
+		}
+	}
+	for uid, w := range m.pods {
+		if _, ok := sums[uid]; !ok && m.seen[uid] != 0 {
+			w.poke()
+		}
+	}
+	m.seen = sums
+	return nil
+}
+
+// sweep removes directories and groups of pods that nobody knows.
+func (m *Manager) sweep() {
+	known := func(uid types.UID) bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		_, ok := m.pods[uid]
+		_, runs := m.seen[uid]
+		return ok || runs || !m.synced
+	}
+	sweepEach := func(what string, list func() ([]types.UID, error), remove func(types.UID) error) {
+		uids, err := list()
+		if err != nil {
+			m.Logger.Warn("cannot list leftovers of pods", "what", what, "error", err)
+			return
+		}
+		for _, uid := range uids {
+			if known(uid) {
+				continue
+			}
+			if err := remove(uid); err != nil {
+				m.Logger.Warn("cannot remove what a pod left", "what", what, "uid", uid, "error", err)
+			}
+		}
+	}
+	sweepEach("cgroup", m.Cgroups.Pods, m.Cgroups.Remove)
+	sweepEach("directory", m.Volumes.Pods, m.Volumes.Unmount)
+	sweepEach("logs", m.loggedPods, m.removeLogs)
+}
+
+// loggedPods lists the pods that have a directory of logs, named <namespace>_<name>_<uid>.
+func (m *Manager) loggedPods() ([]types.UID, error) {
+	entries, err := os.ReadDir(m.Kit.LogDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	var uids []types.UID
+	for _, e := range entries {
+		if at := strings.LastIndexByte(e.Name(), '_'); at >= 0 {
+			uids = append(uids, types.UID(e.Name()[at+1:]))
+		}
+	}
+	return uids, err
+}
+
+func (m *Manager) removeLogs(uid types.UID) error {
+	dirs, err := filepath.Glob(filepath.Join(m.Kit.LogDir, "*_"+string(uid)))
+	for _, dir := range dirs {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return err
+}

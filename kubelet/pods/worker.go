@@ -1,0 +1,461 @@
+package pods
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/podinfo"
+	"github.com/barque/barque/kubelet/probes"
+)
+
+// phaseOfWork is how far a pod's life on this node is.
+//
+//	       bound                 deleted, finished, failed
+//	───▶ syncing ──────────────────────────▶ terminating
+//	                                              │ nothing of it runs
+//	   forgotten by the API server                ▼
+//	◀────────────────────────────────────── terminated
+//	    and removed from the runtime
+//
+// There is no way back: a pod that was told to end ends, whatever is said afterwards.
+type phaseOfWork int
+
+const (
+	phaseSyncing phaseOfWork = iota
+	phaseTerminating
+	phaseTerminated
+)
+
+// retryRuntime is how long to wait for a runtime that does not answer.
+const retryRuntime = time.Second
+
+// worker owns one pod. Its goroutine alone touches the fields below the line.
+type worker struct {
+	m        *Manager
+	uid      types.UID
+	wake     chan struct{} // of capacity 1: wake-ups merge
+	launched bool          // guarded by the manager's lock
+
+	mu        sync.Mutex
+	pod       *v1.Pod       // as the API server has it
+	status    *v1.PodStatus // as last told
+	gone      bool          // the API server has it no longer
+	interrupt context.CancelCauseFunc
+	results   []func() // of what ran beside, to be taken in by the goroutine
+
+	// ---- the goroutine's own
+	phase       phaseOfWork
+	failReason  string // why the kubelet itself ends the pod
+	failMessage string
+	paths       map[string]string // of the pod's volumes
+	mountDelay  time.Duration
+	boxDelay    time.Duration
+	backoffs    map[string]Backoff
+	troubles    map[string]Trouble
+	delays      map[string]time.Duration // of troubles, by container name
+	images      map[string]string
+	pulling     map[string]bool
+	hooks       map[string]bool
+	hookFailed  map[string]bool
+	killing     map[string]*killing
+	stopHookRun map[string]bool   // preStop hooks that have run
+	messages    map[string]string // last words, by container ID
+	told        map[string]string // back-off events already recorded, by container name
+	retryAt     time.Time         // when to look again because something failed
+	syncCtx     context.Context   // ends when the pod is to be ended
+	cleaned     bool
+	removed     bool
+}
+
+func newWorker(m *Manager, pod *v1.Pod) *worker {
+	return &worker{
+		m: m, uid: pod.UID, wake: make(chan struct{}, 1),
+		backoffs: map[string]Backoff{}, troubles: map[string]Trouble{}, delays: map[string]time.Duration{},
+		images: map[string]string{}, pulling: map[string]bool{}, hooks: map[string]bool{}, hookFailed: map[string]bool{},
+		killing: map[string]*killing{}, stopHookRun: map[string]bool{}, messages: map[string]string{}, told: map[string]string{},
+	}
+}
+
+func (w *worker) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // a wake-up is already waiting
+	}
+}
+
+// update takes what the API server says. The newest word counts.
+func (w *worker) update(pod *v1.Pod, gone bool) {
+	w.mu.Lock()
+	w.pod, w.gone = pod, w.gone || gone
+	if w.interrupt != nil && (w.gone || pod.DeletionTimestamp != nil) {
+		w.interrupt(errEnding) // whatever is being made for it need not be finished
+	}
+	w.mu.Unlock()
+	w.poke()
+}
+
+// finish runs fn on the worker's goroutine soon. It is how what runs beside reports.
+func (w *worker) finish(fn func()) {
+	w.mu.Lock()
+	w.results = append(w.results, fn)
+	w.mu.Unlock()
+	w.poke()
+}
+
+// desired returns the pod with the status last told, which may be newer than what the API server
+// has sent back, and whether the API server has forgotten it.
+func (w *worker) desired() (*v1.Pod, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.status == nil {
+		return w.pod, w.gone
+	}
+	pod := *w.pod
+	others, phase := pod.Status.Conditions, pod.Status.Phase
+	pod.Status = *w.status.DeepCopy()
+	if finished(phase) {
+		pod.Status.Phase = phase // somebody else ended it
+	}
+	for _, c := range others {
+		if !podinfo.NodeDecides(c.Type) {
+			setForeign(&pod.Status, c)
+		}
+	}
+	return &pod, w.gone
+}
+
+func (w *worker) latest() *v1.Pod {
+	pod, gone := w.desired()
+	if gone {
+		return nil
+	}
+	return pod
+}
+
+func setForeign(s *v1.PodStatus, c v1.PodCondition) {
+	if have := condition(s, c.Type); have != nil {
+		*have = c
+		return
+	}
+	s.Conditions = append(s.Conditions, c)
+}
+
+// run looks after the pod until ctx ends or the pod is gone for good; then it returns true.
+func (w *worker) run(ctx context.Context) bool {
+	syncCtx, interrupt := context.WithCancelCause(ctx)
+	defer interrupt(errStopping)
+	w.syncCtx = syncCtx
+	w.mu.Lock()
+	w.interrupt = interrupt
+	if w.pod != nil && (w.gone || w.pod.DeletionTimestamp != nil) {
+		interrupt(errEnding)
+	}
+	w.mu.Unlock()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-w.wake:
+		case <-timer.C:
+		}
+		w.mu.Lock()
+		results := w.results
+		w.results = nil
+		w.mu.Unlock()
+		for _, take := range results {
+			take()
+		}
+		next, done := w.step(ctx)
+		if done {
+			return true
+		}
+		if r := w.retryAt; !r.IsZero() && (next.IsZero() || r.Before(next)) {
+			next = r
+		}
+		w.retryAt = time.Time{}
+		if !next.IsZero() {
+			timer.Reset(max(next.Sub(w.m.Now()), 0))
+		} else {
+			timer.Stop()
+		}
+	}
+}
+
+// step looks, decides and acts once. It returns when to look again though nothing happened, and
+// whether the pod is gone for good.
+func (w *worker) step(ctx context.Context) (next time.Time, done bool) {
+	pod, gone := w.desired()
+	observed, err := w.observe(ctx)
+	if err != nil {
+		if ctx.Err() == nil && !cri.IsUnavailable(err) {
+			w.m.Logger.Warn("cannot look at a pod; trying again", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+		}
+		return w.m.Now().Add(retryRuntime), false
+	}
+	facts := w.facts(pod, observed)
+	if w.phase == phaseSyncing && w.mustEnd(facts, gone) {
+		w.phase = phaseTerminating
+		w.mu.Lock()
+		w.interrupt(errEnding)
+		w.mu.Unlock()
+	}
+	switch w.phase {
+	case phaseSyncing:
+		return w.sync(ctx, facts), false
+	case phaseTerminating:
+		return w.terminate(ctx, facts), false
+	default:
+		return w.cleanUp(ctx, facts, gone)
+	}
+}
+
+// mustEnd tells whether the pod is to be ended now.
+func (w *worker) mustEnd(f Facts, gone bool) bool {
+	pod := f.Pod
+	if gone || pod.DeletionTimestamp != nil || finished(pod.Status.Phase) {
+		return true
+	}
+	limit := pod.Spec.ActiveDeadlineSeconds
+	if limit == nil || pod.Status.StartTime == nil {
+		return false
+	}
+	if f.Now.Before(pod.Status.StartTime.Add(time.Duration(*limit) * time.Second)) {
+		return false
+	}
+	w.failReason, w.failMessage = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
+	w.m.Events.Event(pod, nil, v1.EventTypeNormal, w.failReason, w.failMessage)
+	return true
+}
+
+func (w *worker) facts(pod *v1.Pod, observed Observed) Facts {
+	w.probe(pod, &observed)
+	f := Facts{
+		Pod: pod, Observed: observed, Now: w.m.Now(), Health: map[string]Health{}, Hooks: w.hooks,
+		Killing: map[string]bool{}, Images: w.images, Pulling: w.pulling, Troubles: w.troubles, Backoffs: w.backoffs,
+	}
+	for id := range w.killing {
+		f.Killing[id] = true
+	}
+	for i := range observed.Containers {
+		c := &observed.Containers[i]
+		if c.State != Running {
+			continue
+		}
+		h, ok := w.m.Probes.Health(c.ID)
+		if !ok {
+			continue
+		}
+		if w.hookFailed[c.ID] {
+			h.Failed = hookPostStart
+		}
+		f.Health[c.ID] = Health{Started: h.Started, Ready: h.Ready, Failed: h.Failed}
+	}
+	return f
+}
+
+// probe keeps exactly the running containers of the pod probed. One that is being stopped is not:
+// its failing would mean nothing.
+func (w *worker) probe(pod *v1.Pod, o *Observed) {
+	var targets []probes.Target
+	for _, spec := range containerSpecs(pod) {
+		c := o.newest(spec.Name)
+		if c == nil || c.State != Running || (w.phase == phaseSyncing && w.killing[c.ID] != nil) {
+			continue
+		}
+		t := probes.Target{ID: c.ID, Container: spec, StartedAt: c.StartedAt}
+		if ips := podIPs(&StatusInput{Facts: Facts{Pod: pod, Observed: *o}, HostIPs: w.m.HostIPs}); len(ips) > 0 {
+			t.PodIP = ips[0]
+		}
+		for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+			for i := range list {
+				if s := &list[i]; s.Name == spec.Name && s.ContainerID == w.m.RuntimeName+"://"+c.ID {
+					t.WasStarted, t.WasReady = s.Started != nil && *s.Started, s.Ready
+				}
+			}
+		}
+		targets = append(targets, t)
+	}
+	w.m.Probes.Sync(pod, targets)
+}
+
+func containerSpecs(pod *v1.Pod) []*v1.Container {
+	var list []*v1.Container
+	for i := range pod.Spec.InitContainers {
+		list = append(list, &pod.Spec.InitContainers[i])
+	}
+	for i := range pod.Spec.Containers {
+		list = append(list, &pod.Spec.Containers[i])
+	}
+	return list
+}
+
+// sync brings a living pod nearer to what it should be.
+func (w *worker) sync(ctx context.Context, f Facts) time.Time {
+	plan := Decide(f)
+	status := w.tell(f, plan, false)
+	if finished(status.Phase) {
+		return f.Now // it ended by itself: the next step begins to end what is left of it
+	}
+	if limit := f.Pod.Spec.ActiveDeadlineSeconds; limit != nil && status.StartTime != nil {
+		plan.wakeAt(status.StartTime.Add(time.Duration(*limit) * time.Second))
+	}
+	w.tellBackoffs(f.Pod, plan)
+	if again, ok := w.mount(f.Pod, &plan); !ok {
+		return again
+	}
+	if w.act(ctx, f, plan) {
+		return w.m.Now()
+	}
+	return plan.WakeAt
+}
+
+// tell computes the pod's status and passes it on.
+func (w *worker) tell(f Facts, plan Plan, ending bool) v1.PodStatus {
+	status := Status(StatusInput{
+		Facts: f, Plan: plan, Ending: ending, Reason: w.failReason, Message: w.failMessage,
+		HostIPs: w.m.HostIPs, Runtime: w.m.RuntimeName,
+	})
+	w.mu.Lock()
+	w.status = &status
+	pod := w.pod
+	w.mu.Unlock()
+	w.m.Status.Set(pod, status)
+	return status
+}
+
+// tellBackoffs records one event for each time a container is held back.
+func (w *worker) tellBackoffs(pod *v1.Pod, plan Plan) {
+	for _, c := range containerSpecs(pod) {
+		waiting, ok := plan.Waiting[c.Name]
+		message := plan.RestartingMessage[c.Name]
+		if ok && waiting.Reason == reasonImagePullBackOff {
+			message = fmt.Sprintf("Back-off pulling image %q", c.Image)
+		}
+		if message == "" {
+			delete(w.told, c.Name)
+			continue
+		}
+		if key := message + waiting.Message; w.told[c.Name] != key {
+			w.told[c.Name] = key
+			kind := v1.EventTypeWarning
+			if waiting.Reason == reasonImagePullBackOff {
+				kind = v1.EventTypeNormal
+			}
+			w.m.Events.Event(pod, c, kind, "BackOff", message)
+		}
+	}
+}
+
+// The first and the longest pause between tries to provide volumes.
+const (
+	firstMountRetry   = 500 * time.Millisecond
+	longestMountRetry = 30 * time.Second
+)
+
+// mount provides the pod's volumes and keeps them up to date. When it cannot, it says when to try
+// again; a change of what is missing comes sooner.
+func (w *worker) mount(pod *v1.Pod, plan *Plan) (retry time.Time, ok bool) {
+	paths, next, err := w.m.Volumes.Mount(w.syncCtx, pod)
+	if err == nil {
+		w.paths, w.mountDelay = paths, 0
+		if !next.IsZero() {
+			plan.wakeAt(next)
+		}
+		return time.Time{}, true
+	}
+	if w.syncCtx.Err() != nil {
+		return w.m.Now(), false
+	}
+	if w.mountDelay == 0 {
+		w.mountDelay = firstMountRetry
+	} else {
+		w.mountDelay = min(2*w.mountDelay, longestMountRetry)
+	}
+	w.m.Events.Event(pod, nil, v1.EventTypeWarning, "FailedMount", err.Error())
+	if w.paths != nil {
+		return time.Time{}, true // it runs on what it has; only an update failed
+	}
+	return w.m.Now().Add(w.mountDelay), false
+}
+
+// terminate ends what is alive of the pod, in order.
+func (w *worker) terminate(ctx context.Context, f Facts) time.Time {
+	w.hurry(f.Pod)
+	plan := DecideEnd(f)
+	if !finished(f.Pod.Status.Phase) && len(f.Pod.Spec.Containers) > 0 {
+		f.Pod = withStatus(f.Pod, w.tell(f, plan, true))
+	}
+	if plan.Ended {
+		w.phase = phaseTerminated
+		w.m.Probes.Forget(w.uid)
+		return w.m.Now()
+	}
+	if w.act(ctx, f, plan) {
+		return w.m.Now()
+	}
+	return plan.WakeAt
+}
+
+func withStatus(pod *v1.Pod, s v1.PodStatus) *v1.Pod {
+	copied := *pod
+	copied.Status = s
+	return &copied
+}
+
+// retryCleanUp is the pause between tries to remove what is left.
+const retryCleanUp = 2 * time.Second
+
+// cleanUp frees what an ended pod held. Its containers stay, for their logs, until the API server
+// deletes the pod; then they go too, and once nothing is left the pod's object may go.
+func (w *worker) cleanUp(ctx context.Context, f Facts, gone bool) (next time.Time, done bool) {
+	pod := f.Pod
+	fail := func(err error) (time.Time, bool) {
+		w.m.Logger.Warn("cannot clean up after a pod; trying again", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+		return w.m.Now().Add(retryCleanUp), false
+	}
+	if plan := DecideEnd(f); !plan.Ended {
+		w.act(ctx, f, plan) // something came to life late
+		return w.m.Now().Add(retryCleanUp), false
+	}
+	if !w.cleaned {
+		if err := w.m.Volumes.Unmount(w.uid); err != nil {
+			return fail(err)
+		}
+		if err := w.m.Cgroups.Remove(w.uid); err != nil {
+			return fail(err)
+		}
+		w.cleaned = true
+	}
+	if !gone && pod.DeletionTimestamp == nil {
+		return time.Time{}, false
+	}
+	if !w.removed || len(f.Observed.Sandboxes) > 0 {
+		for _, box := range f.Observed.Sandboxes {
+			if err := w.m.Runtime.RemovePodSandbox(ctx, box.ID); err != nil {
+				return fail(err)
+			}
+		}
+		if err := w.m.Cgroups.Remove(w.uid); err != nil {
+			return fail(err)
+		}
+		if err := os.RemoveAll(w.m.Kit.PodLogDir(pod)); err != nil {
+			return fail(err)
+		}
+		w.removed = true
+	}
+	if gone {
+		w.m.Status.Forget(w.uid)
+		return time.Time{}, true
+	}
+	w.m.Status.Finish(pod)
+	return time.Time{}, false
+}

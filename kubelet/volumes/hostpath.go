@@ -1,0 +1,57 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// ensureHostPath checks that a path of the host is what the pod says, and makes it where it may.
+func ensureHostPath(source *v1.HostPathVolumeSource) error {
+	kind := v1.HostPathUnset
+	if source.Type != nil {
+		kind = *source.Type
+	}
+	if kind == v1.HostPathUnset {
+		return nil
+	}
+	info, err := os.Stat(source.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && kind == v1.HostPathDirectoryOrCreate:
+		return os.MkdirAll(source.Path, 0o755)
+	case errors.Is(err, fs.ErrNotExist) && kind == v1.HostPathFileOrCreate:
+		if _, err := os.Stat(filepath.Dir(source.Path)); err != nil {
+			return fmt.Errorf("hostPath type check failed: %w", err)
+		}
+		f, err := os.OpenFile(source.Path, os.O_CREATE|os.O_RDONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	case err != nil:
+		return fmt.Errorf("hostPath type check failed: %w", err)
+	}
+	mode := info.Mode()
+	var ok bool
+	var want string
+	switch kind {
+	case v1.HostPathDirectory, v1.HostPathDirectoryOrCreate:
+		ok, want = mode.IsDir(), "directory"
+	case v1.HostPathFile, v1.HostPathFileOrCreate:
+		ok, want = mode.IsRegular(), "file"
+	case v1.HostPathSocket:
+		ok, want = mode&fs.ModeSocket != 0, "socket"
+	case v1.HostPathCharDev:
+		ok, want = mode&fs.ModeCharDevice != 0, "character device"
+	case v1.HostPathBlockDev:
+		ok, want = mode&fs.ModeDevice != 0 && mode&fs.ModeCharDevice == 0, "block device"
+	}
+	if !ok {
+		return fmt.Errorf("hostPath type check failed: %s is not a %s", source.Path, want)
+	}
+	return nil
+}

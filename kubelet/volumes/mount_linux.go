@@ -1,0 +1,202 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mounts are the mount operations of the host. Tests that are not root have a fake.
+type Mounts interface {
+	// Tmpfs mounts a tmpfs on dir, of at most size bytes when size is not 0. It does nothing when
+	// one is mounted there.
+	Tmpfs(dir string, size int64) error
+	// BindBelow shows what root/path is at target. The path is resolved inside root: no symlink leads
+	// out of it. A missing path becomes a directory.
+	BindBelow(root, path, target string) error
+	// Unmount takes away whatever is mounted on dir or below.
+	Unmount(dir string) error
+}
+
+// HostMounts uses the kernel of this machine.
+type HostMounts struct{}
+
+// Tmpfs implements Mounts.
+func (HostMounts) Tmpfs(dir string, size int64) error {
+	mounted, err := isMountpoint(dir)
+	if err != nil || mounted {
+		return err
+	}
+	options := ""
+	if size > 0 {
+		options = fmt.Sprintf("size=%d", size)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		return fmt.Errorf("mount a tmpfs on %s: %w", dir, err)
+	}
+	return nil
+}
+
+// isMountpoint tells whether dir is on another file system than its parent, or bound there.
+func isMountpoint(dir string) (bool, error) {
+	var self, parent unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &self); err != nil {
+		return false, &os.PathError{Op: "statx", Path: dir, Err: err}
+	}
+	if err := unix.Statx(unix.AT_FDCWD, filepath.Dir(dir), 0, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &parent); err != nil {
+		return false, &os.PathError{Op: "statx", Path: filepath.Dir(dir), Err: err}
+	}
+	return self.Mnt_id != parent.Mnt_id, nil
+}
+
+// BindBelow implements Mounts.
+func (HostMounts) BindBelow(root, path, target string) error {
+	fd, err := openBelow(root, path)
+	if err != nil {
+		return fmt.Errorf("open %q inside the volume: %w", path, err)
+	}
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return err
+	}
+	// The file that was opened is bound, whatever its name has come to mean since.
+	if err := bindPoint(target, stat.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
+		return err
+	}
+	mounted, err := isMountpoint(target)
+	if err != nil {
+		return err
+	}
+	if mounted {
+		if err := unix.Unmount(target, unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount the former subPath at %s: %w", target, err)
+		}
+	}
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("bind %q on %s: %w", path, target, err)
+	}
+	return nil
+}
+
+func openBelow(root, path string) (int, error) {
+	rootFD, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(rootFD)
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(rootFD, path, how)
+	if !errors.Is(err, unix.ENOENT) {
+		return fd, err
+	}
+	// os.Root makes the directories without being led out of the volume either.
+	r, err := os.OpenRoot(root)
+	if err != nil {
+		return -1, err
+	}
+	defer r.Close()
+	if err := r.MkdirAll(path, 0o750); err != nil {
+		return -1, err
+	}
+	if err := inheritOwner(r, path); err != nil {
+		return -1, err
+	}
+	return unix.Openat2(rootFD, path, how)
+}
+
+// inheritOwner gives new directories the mode of the volume itself, so that who may write to the
+// volume may write to them.
+func inheritOwner(r *os.Root, path string) error {
+	info, err := r.Stat(".")
+	if err != nil {
+		return err
+	}
+	at := ""
+	for part := range strings.SplitSeq(filepath.Clean(path), "/") {
+		at = filepath.Join(at, part)
+		if err := r.Chmod(at, info.Mode()); err != nil {
+			return err
+		}
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			if err := r.Chown(at, int(stat.Uid), int(stat.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// bindPoint makes the directory or empty file on which something is to be bound.
+func bindPoint(target string, dir bool) error {
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return err
+	}
+	if dir {
+		if err := os.Mkdir(target, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+		return nil
+	}
+	f, err := os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// Unmount implements Mounts.
+func (HostMounts) Unmount(dir string) error {
+	points, err := mountpointsBelow(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := len(points) - 1; i >= 0; i-- { // the newest first
+		if err := unix.Unmount(points[i], unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", points[i], err))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	// What is not seen to be gone would be deleted by whoever removes the directory.
+	if points, err = mountpointsBelow(dir); err == nil && len(points) > 0 {
+		err = fmt.Errorf("%s is still mounted", points[0])
+	}
+	return err
+}
+
+func mountpointsBelow(dir string) ([]string, error) {
+	real, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	raw, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var points []string
+	for line := range strings.Lines(string(raw)) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		point := unescape.Replace(fields[4])
+		if point == real || strings.HasPrefix(point, real+"/") {
+			points = append(points, point)
+		}
+	}
+	return points, nil
+}
+
+// unescape undoes how the kernel writes white space in mountinfo.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

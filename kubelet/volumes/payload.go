@@ -1,0 +1,196 @@
+package volumes
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/kubelet/podinfo"
+)
+
+const defaultMode = 0o644
+
+// payload gathers the files of a volume that is made of API data. next is when they must be looked
+// at again though nothing has changed: a token is to be renewed.
+func (m *Manager) payload(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (p Payload, next time.Time, err error) {
+	p = Payload{}
+	switch {
+	case volume.ConfigMap != nil:
+		s := volume.ConfigMap
+		err = m.configMap(ctx, pod, s.Name, s.Items, s.Optional, modeOf(s.DefaultMode), p)
+	case volume.Secret != nil:
+		s := volume.Secret
+		err = m.secret(ctx, pod, s.SecretName, s.Items, s.Optional, modeOf(s.DefaultMode), p)
+	case volume.DownwardAPI != nil:
+		err = m.downward(pod, volume.DownwardAPI.Items, modeOf(volume.DownwardAPI.DefaultMode), p)
+	case volume.Projected != nil:
+		return m.projected(ctx, pod, volume.Projected)
+	}
+	return p, time.Time{}, err
+}
+
+func (m *Manager) projected(ctx context.Context, pod *v1.Pod, source *v1.ProjectedVolumeSource) (Payload, time.Time, error) {
+	p := Payload{}
+	var next time.Time
+	mode := modeOf(source.DefaultMode)
+	for i := range source.Sources {
+		var err error
+		switch s := &source.Sources[i]; {
+		case s.ConfigMap != nil:
+			err = m.configMap(ctx, pod, s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.Optional, mode, p)
+		case s.Secret != nil:
+			err = m.secret(ctx, pod, s.Secret.Name, s.Secret.Items, s.Secret.Optional, mode, p)
+		case s.DownwardAPI != nil:
+			err = m.downward(pod, s.DownwardAPI.Items, mode, p)
+		case s.ServiceAccountToken != nil:
+			var renew time.Time
+			if renew, err = m.token(ctx, pod, s.ServiceAccountToken, mode, p); err == nil && (next.IsZero() || renew.Before(next)) {
+				next = renew
+			}
+		default:
+			err = fmt.Errorf("projected source %d is of a kind that this node does not know", i)
+		}
+		if err != nil {
+			return nil, time.Time{}, err
+		}
+	}
+	return p, next, nil
+}
+
+func (m *Manager) configMap(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode fs.FileMode, into Payload) error {
+	cm, err := m.objects.ConfigMap(ctx, pod, name)
+	if IsNotFound(err) && isTrue(optional) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("configmap %q: %w", name, err)
+	}
+	data := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
+	for key, value := range cm.Data {
+		data[key] = []byte(value)
+	}
+	for key, value := range cm.BinaryData {
+		data[key] = value
+	}
+	if err := pick(data, items, isTrue(optional), mode, into); err != nil {
+		return fmt.Errorf("configmap %q %w", name, err)
+	}
+	return nil
+}
+
+func (m *Manager) secret(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode fs.FileMode, into Payload) error {
+	secret, err := m.objects.Secret(ctx, pod, name)
+	if IsNotFound(err) && isTrue(optional) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("secret %q: %w", name, err)
+	}
+	if err := pick(secret.Data, items, isTrue(optional), mode, into); err != nil {
+		return fmt.Errorf("secret %q %w", name, err)
+	}
+	return nil
+}
+
+// pick takes all keys, or those that items name to where they say.
+func pick(data map[string][]byte, items []v1.KeyToPath, optional bool, mode fs.FileMode, into Payload) error {
+	if len(items) == 0 {
+		for key, value := range data {
+			into[key] = File{Data: value, Mode: mode}
+		}
+		return nil
+	}
+	for _, item := range items {
+		value, ok := data[item.Key]
+		if !ok {
+			if optional {
+				continue
+			}
+			return fmt.Errorf("has no key %q", item.Key)
+		}
+		m := mode
+		if item.Mode != nil {
+			m = fs.FileMode(*item.Mode)
+		}
+		into[item.Path] = File{Data: value, Mode: m}
+	}
+	return nil
+}
+
+func (m *Manager) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs.FileMode, into Payload) error {
+	for _, item := range items {
+		var value string
+		var err error
+		switch {
+		case item.FieldRef != nil:
+			value, err = podinfo.Field(pod, item.FieldRef.FieldPath)
+		case item.ResourceFieldRef != nil:
+			value, err = podinfo.Resource(pod, item.ResourceFieldRef, item.ResourceFieldRef.ContainerName, m.allocatable())
+		}
+		if err != nil {
+			return fmt.Errorf("downward API file %q: %w", item.Path, err)
+		}
+		fileMode := mode
+		if item.Mode != nil {
+			fileMode = fs.FileMode(*item.Mode)
+		}
+		into[item.Path] = File{Data: []byte(value), Mode: fileMode}
+	}
+	return nil
+}
+
+func (m *Manager) token(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccountTokenProjection, mode fs.FileMode, into Payload) (time.Time, error) {
+	seconds := int64(3600)
+	if source.ExpirationSeconds != nil {
+		seconds = *source.ExpirationSeconds
+	}
+	token, renew, err := m.tokens.Get(ctx, pod, source.Audience, seconds)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("token of service account %q: %w", pod.Spec.ServiceAccountName, err)
+	}
+	file := File{Data: []byte(token), Mode: mode}
+	// Only those who act for the pod may read it: its group where it has one, its only user where
+	// all containers share one.
+	switch user := onlyUser(pod); {
+	case pod.Spec.SecurityContext != nil && pod.Spec.SecurityContext.FSGroup != nil:
+		file.Mode = 0o600
+	case user != nil:
+		file.Owner, file.Mode = user, 0o600
+	}
+	into[source.Path] = file
+	return renew, nil
+}
+
+// onlyUser returns the user that all containers of a pod are told to run as, or nil.
+func onlyUser(pod *v1.Pod) *int64 {
+	var user *int64
+	var byDefault *int64
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		byDefault = sc.RunAsUser
+	}
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			u := byDefault
+			if sc := list[i].SecurityContext; sc != nil && sc.RunAsUser != nil {
+				u = sc.RunAsUser
+			}
+			if u == nil || (user != nil && *u != *user) {
+				return nil
+			}
+			user = u
+		}
+	}
+	return user
+}
+
+func modeOf(mode *int32) fs.FileMode {
+	if mode == nil {
+		return defaultMode
+	}
+	return fs.FileMode(*mode)
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
