@@ -73,10 +73,6 @@ var reconcilePace = pace.Pace{
 	RetryMax:    15 * time.Second,
 }
 
-// errNoPodCIDR is not a failure: the controller that gives shares of the pod
-// network out has not come to this node yet.
-var errNoPodCIDR = errors.New("this node has no pod CIDR yet")
-
 // New checks the configuration and asks the informers to be started. It touches
 // nothing on the machine.
 func New(config Config) (*Network, error) {
@@ -156,10 +152,6 @@ func (n *Network) runLinks(ctx context.Context) error {
 		return nil // ctx ended
 	}
 	pace.Run(ctx, reconcilePace, n.trigger, n.reconcile, func(err error) {
-		if errors.Is(err, errNoPodCIDR) {
-			n.config.Logger.Info("network: waiting for this node's share of the pod network")
-			return
-		}
 		n.config.Logger.Error("network: cannot bring links and routes up to date, trying again", "error", err)
 	})
 	return nil
@@ -174,7 +166,9 @@ func (n *Network) reconcile(context.Context) error {
 	desired, own := routes.Plan(n.config.NodeName, n.config.ServiceNetwork, nodes)
 	failed := errors.Join(enableForwarding(), routes.Apply(desired, n.config.NodeIP))
 	if !own.IsValid() {
-		return errors.Join(failed, errNoPodCIDR)
+		// No failure: the controller that gives out shares comes when it comes.
+		n.config.Logger.Info("network: waiting for this node's share of the pod network")
+		return failed
 	}
 	link, err := routes.Link(n.config.NodeIP)
 	if err != nil {

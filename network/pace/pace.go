@@ -39,6 +39,7 @@ type Pace struct {
 	// Every is the longest time without a run; zero for no limit.
 	Every time.Duration
 	// RetryMin and RetryMax bound the pause after a failure; it doubles each time.
+	// The trigger ends it early, but not before RetryMin.
 	RetryMin, RetryMax time.Duration
 }
 
@@ -56,9 +57,10 @@ func Run(ctx context.Context, pace Pace, trigger Trigger, work func(context.Cont
 		pause := pace.MinInterval - time.Since(started)
 		if err != nil {
 			failed(err)
-			// A trigger does not cut this pause short: what failed now fails
-			// again, and a burst of changes must not spin.
-			if !sleep(ctx, max(pause, retry)) {
+			// A change may be what the work was missing, so it is answered soon;
+			// but what failed may fail again, and must not spin.
+			pause = max(pause, pace.RetryMin)
+			if !sleep(ctx, pause) || !wait(ctx, max(retry-pause, time.Nanosecond), trigger) {
 				return
 			}
 			retry = min(2*retry, pace.RetryMax)

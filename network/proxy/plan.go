@@ -51,7 +51,7 @@ func plan(s Snapshot) Rules {
 	// Host ports come last: they yield to services.
 	pods := slices.Clone(s.Pods)
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	for _, pod := range pods {
 		p.hostPorts(pod)
@@ -126,10 +126,11 @@ func (p *planner) backends(service *corev1.Service, port corev1.ServicePort) (al
 			}
 		}
 	}
-	for _, backend := range node.usable() {
+	all, local = cluster.usable(), node.usable()
+	for _, backend := range local {
 		p.rules.Hairpins[backend.Addr] = struct{}{}
 	}
-	return cluster.usable(), node.usable()
+	return all, local
 }
 
 // endpoints sorts the endpoints of one port by how willing they are.
@@ -157,9 +158,9 @@ func (e *endpoints) add(endpoint discoveryv1.Endpoint, port int32) {
 // usable prefers ready endpoints, and else those that still serve while they
 // end: a late answer is better than none.
 func (e *endpoints) usable() []Backend {
-	chosen := e.ready
+	chosen := slices.Clone(e.ready)
 	if len(chosen) == 0 {
-		chosen = e.ending
+		chosen = slices.Clone(e.ending)
 	}
 	slices.SortFunc(chosen, compareBackends)
 	return slices.Compact(chosen) // an endpoint may be in two slices for a while
