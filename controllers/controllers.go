@@ -1,0 +1,119 @@
+// Package controllers is the list of Barque's controllers, in the order in which a new leader
+// starts them. Each is a package of its own, which knows none of the others; package runtime runs
+// them while this server leads.
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+
+	"github.com/barque/barque/controllers/apiendpoints"
+	"github.com/barque/barque/controllers/clusterrole"
+	"github.com/barque/barque/controllers/deployment"
+	"github.com/barque/barque/controllers/endpoints"
+	"github.com/barque/barque/controllers/endpointslice"
+	"github.com/barque/barque/controllers/garbagecollector"
+	"github.com/barque/barque/controllers/namespace"
+	"github.com/barque/barque/controllers/nodeipam"
+	"github.com/barque/barque/controllers/nodelifecycle"
+	"github.com/barque/barque/controllers/podgc"
+	"github.com/barque/barque/controllers/replicaset"
+	"github.com/barque/barque/controllers/rootca"
+	"github.com/barque/barque/controllers/runtime"
+	"github.com/barque/barque/controllers/serviceaccount"
+	"github.com/barque/barque/controllers/tokencleaner"
+)
+
+// Config is what the controllers need from outside.
+type Config struct {
+	// Informers live as long as the process. New asks for the ones that are needed; start them
+	// after it.
+	Informers informers.SharedInformerFactory
+	// MetadataFor makes the metadata client whose every request carries the given term.
+	MetadataFor func(term uint64) (metadata.Interface, error)
+	Logger      *slog.Logger
+
+	// CA is the bundle that pods verify the API with, PEM.
+	CA []byte
+	// ClusterCIDRs are cut into the nodes' blocks of pod addresses.
+	ClusterCIDRs []netip.Prefix
+	Liveness     nodelifecycle.Liveness
+	NodeSettings nodelifecycle.Settings
+	Servers      apiendpoints.Servers
+}
+
+// controller is what every one of them is.
+type controller interface {
+	Run(ctx context.Context, client kubernetes.Interface) error
+}
+
+// New makes all controllers, for runtime.Config.Routines.
+func New(cfg Config) ([]runtime.Routine, error) {
+	inf, log := cfg.Informers, cfg.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	// What pods cannot start without comes first.
+	list := []struct {
+		name string
+		make func() (controller, error)
+	}{
+		{"serviceaccount", func() (controller, error) {
+			return serviceaccount.New(serviceaccount.Config{Informers: inf, Logger: log})
+		}},
+		{"rootca", func() (controller, error) {
+			return rootca.New(rootca.Config{Informers: inf, Logger: log, CA: cfg.CA})
+		}},
+		{"nodeipam", func() (controller, error) {
+			return nodeipam.New(nodeipam.Config{Informers: inf, Logger: log, ClusterCIDRs: cfg.ClusterCIDRs})
+		}},
+		{"apiendpoints", func() (controller, error) {
+			return apiendpoints.New(apiendpoints.Config{Informers: inf, Logger: log, Servers: cfg.Servers})
+		}},
+		{"deployment", func() (controller, error) {
+			return deployment.New(deployment.Config{Informers: inf, Logger: log})
+		}},
+		{"replicaset", func() (controller, error) {
+			return replicaset.New(replicaset.Config{Informers: inf, Logger: log})
+		}},
+		{"endpointslice", func() (controller, error) {
+			return endpointslice.New(endpointslice.Config{Informers: inf, Logger: log})
+		}},
+		{"endpoints", func() (controller, error) {
+			return endpoints.New(endpoints.Config{Informers: inf, Logger: log})
+		}},
+		{"nodelifecycle", func() (controller, error) {
+			return nodelifecycle.New(nodelifecycle.Config{Informers: inf, Logger: log, Liveness: cfg.Liveness, Settings: cfg.NodeSettings})
+		}},
+		{"podgc", func() (controller, error) {
+			return podgc.New(podgc.Config{Informers: inf, Logger: log})
+		}},
+		{"namespace", func() (controller, error) {
+			return namespace.New(namespace.Config{Informers: inf, Logger: log, MetadataFor: cfg.MetadataFor})
+		}},
+		{"garbagecollector", func() (controller, error) {
+			return garbagecollector.New(garbagecollector.Config{Logger: log, MetadataFor: cfg.MetadataFor})
+		}},
+		{"clusterrole-aggregation", func() (controller, error) {
+			return clusterrole.New(clusterrole.Config{Informers: inf, Logger: log})
+		}},
+		{"tokencleaner", func() (controller, error) {
+			return tokencleaner.New(tokencleaner.Config{Informers: inf, Logger: log})
+		}},
+	}
+	routines := make([]runtime.Routine, 0, len(list))
+	for _, l := range list {
+		c, err := l.make()
+		if err != nil {
+			return nil, fmt.Errorf("controller %s: %w", l.name, err)
+		}
+		routines = append(routines, runtime.Routine{Name: l.name, Run: c.Run})
+	}
+	return routines, nil
+}
