@@ -251,10 +251,10 @@ func (k *Kubelet) Run(ctx context.Context) error {
 }
 
 // only lists and watches the one kind of objects that a field selects.
-func only[L runtime.Object](selector fields.Selector,
+func only[L runtime.Object](client kubernetes.Interface, selector fields.Selector,
 	list func(context.Context, metav1.ListOptions) (L, error),
-	follow func(context.Context, metav1.ListOptions) (watch.Interface, error)) *cache.ListWatch {
-	return &cache.ListWatch{
+	follow func(context.Context, metav1.ListOptions) (watch.Interface, error)) cache.ListerWatcher {
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			opts.FieldSelector = selector.String()
 			return list(ctx, opts)
@@ -263,7 +263,7 @@ func only[L runtime.Object](selector fields.Selector,
 			opts.FieldSelector = selector.String()
 			return follow(ctx, opts)
 		},
-	}
+	}, client)
 }
 
 // watchNode follows this node's own object.
@@ -275,7 +275,7 @@ func (k *Kubelet) watchNode(ctx context.Context) error {
 		}
 	}
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: only(fields.OneTermEqualSelector("metadata.name", k.config.NodeName), nodes.List, nodes.Watch),
+		ListerWatcher: only(k.config.Client, fields.OneTermEqualSelector("metadata.name", k.config.NodeName), nodes.List, nodes.Watch),
 		ObjectType:    &v1.Node{},
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    observe,
@@ -305,7 +305,7 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 		}
 	}
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: only(fields.OneTermEqualSelector("spec.nodeName", k.config.NodeName), all.List, all.Watch),
+		ListerWatcher: only(k.config.Client, fields.OneTermEqualSelector("spec.nodeName", k.config.NodeName), all.List, all.Watch),
 		ObjectType:    &v1.Pod{},
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc: update,

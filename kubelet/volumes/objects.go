@@ -132,7 +132,7 @@ func (o *WatchedObjects) watch(key objectKey, uid types.UID) *watched {
 		}
 	}
 	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: lw,
+		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(lw, o.client),
 		ObjectType:    example,
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { notify() },
@@ -146,7 +146,7 @@ func (o *WatchedObjects) watch(key objectKey, uid types.UID) *watched {
 	return w
 }
 
-func (o *WatchedObjects) listWatch(key objectKey) (cache.ListerWatcher, runtime.Object) {
+func (o *WatchedObjects) listWatch(key objectKey) (*cache.ListWatch, runtime.Object) {
 	only := func(opts *metav1.ListOptions) {
 		opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", key.name).String()
 	}

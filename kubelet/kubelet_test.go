@@ -1,0 +1,289 @@
+package kubelet_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/barque/barque/kubelet"
+	"github.com/barque/barque/kubelet/bundle"
+	"github.com/barque/barque/kubelet/containerd"
+)
+
+// These tests run a kubelet over a real containerd, runc and network, in namespaces of their own, and
+// an API server in memory. The test binary plays containerd and the body of the test, too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == containerd.Command {
+		if err := containerd.Main(context.Background(), os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+const insideEnv = "BARQUE_KUBELET_TEST_INSIDE"
+
+// inNamespaces runs the calling test again in a child with its own network and mount namespaces; true
+// in the child. However the child ends, its interfaces and mounts are gone with it.
+func inNamespaces(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(insideEnv) != "" {
+		loopback, err := netlink.LinkByName("lo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := netlink.LinkSetUp(loopback); err != nil {
+			t.Fatal(err)
+		}
+		return true
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	if _, err := bundle.Open(); errors.Is(err, bundle.ErrNotBundled) {
+		t.Skip("needs the node components: run `make bundle`")
+	}
+	command := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "3m")
+	command.Env = append(os.Environ(), insideEnv+"=1")
+	command.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
+	}
+	output, err := command.CombinedOutput()
+	t.Logf("in namespaces:\n%s", output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return false
+}
+
+// fixture is a node with nothing on it yet.
+type fixture struct {
+	t       *testing.T
+	dataDir string
+	cgroup  string
+	api     *fake.Clientset
+	socket  string
+}
+
+const nodeName = "n1"
+
+func newFixture(t *testing.T) *fixture {
+	dataDir, err := os.MkdirTemp("", "barque-kubelet-") // short: a socket's path has to be
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{t: t, dataDir: dataDir, cgroup: "/barque/" + filepath.Base(dataDir), api: fake.NewClientset()}
+	t.Cleanup(func() {
+		if err := errors.Join(containerd.Purge(context.Background(), dataDir, f.cgroup), os.RemoveAll(dataDir)); err != nil {
+			t.Error(err)
+		}
+	})
+	supervisor, err := containerd.New(containerd.Config{DataDir: dataDir, Logger: f.logger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(supervisor.CNIConfDir(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const conf = `{"cniVersion":"1.0.0","name":"test","plugins":[{"type":"ptp","ipam":{"type":"host-local","ranges":[[{"subnet":"10.98.0.0/24"}]],"dataDir":"%s"}}]}`
+	if err := os.WriteFile(filepath.Join(supervisor.CNIConfDir(), "10-test.conflist"),
+		fmt.Appendf(nil, conf, filepath.Join(dataDir, "ipam")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- supervisor.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-supervisor.Ready():
+	case <-time.After(time.Minute):
+		t.Fatal("containerd did not become ready")
+	}
+	f.socket = supervisor.Socket()
+	return f
+}
+
+func (f *fixture) logger() *slog.Logger {
+	level := slog.LevelWarn
+	if os.Getenv("BARQUE_TEST_VERBOSE") != "" {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// start runs a kubelet until stop is called.
+func (f *fixture) start() (stop func()) {
+	f.t.Helper()
+	k, err := kubelet.New(kubelet.Config{
+		NodeName: nodeName, NodeIPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Client: f.api,
+		RuntimeEndpoint: f.socket, RootDir: filepath.Join(f.dataDir, "kubelet"), LogDir: filepath.Join(f.dataDir, "logs"),
+		CgroupRoot: f.cgroup, ClusterDomain: "cluster.local", Version: "v1.37.2+barque", Logger: f.logger(),
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- k.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-ended; err != nil {
+			f.t.Error(err)
+		}
+	}
+	f.t.Cleanup(stop)
+	return stop
+}
+
+func (f *fixture) create(pod *v1.Pod) *v1.Pod {
+	f.t.Helper()
+	pod.UID = types.UID("uid-" + pod.Name)
+	pod.Namespace = "default"
+	pod.Spec.NodeName = nodeName
+	if pod.Spec.RestartPolicy == "" {
+		pod.Spec.RestartPolicy = v1.RestartPolicyAlways
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		c.TerminationMessagePath, c.TerminationMessagePolicy = "/dev/termination-log", v1.TerminationMessageReadFile
+	}
+	made, err := f.api.CoreV1().Pods("default").Create(context.Background(), pod, metav1.CreateOptions{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return made
+}
+
+func (f *fixture) get(name string) *v1.Pod {
+	pod, err := f.api.CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return pod
+}
+
+// eventually waits until the pod is as wanted.
+func (f *fixture) eventually(name, what string, ok func(*v1.Pod) bool) *v1.Pod {
+	f.t.Helper()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	limit := time.After(40 * time.Second)
+	for {
+		pod := f.get(name)
+		if ok(pod) {
+			return pod
+		}
+		select {
+		case <-ticker.C:
+		case <-limit:
+			f.t.Fatalf("pod %s is not %s: %+v", name, what, pod)
+		}
+	}
+}
+
+func ready(p *v1.Pod) bool {
+	if p == nil || p.Status.Phase != v1.PodRunning {
+		return false
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// deletePod does what an API server does on a graceful deletion.
+func (f *fixture) deletePod(name string, grace int64) {
+	pod := f.get(name).DeepCopy()
+	now := metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second))
+	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &now, &grace
+	if _, err := f.api.CoreV1().Pods("default").Update(context.Background(), pod, metav1.UpdateOptions{}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func hello(name string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.PodSpec{Containers: []v1.Container{{
+			Name: "hello", Image: "barque.local/hello:1", ImagePullPolicy: v1.PullIfNotPresent,
+		}}},
+	}
+}
+
+// TestLifeOfAPod runs one pod from its binding to its end, over a restart of the kubelet.
+func TestLifeOfAPod(t *testing.T) {
+	if !inNamespaces(t) {
+		return
+	}
+	f := newFixture(t)
+	stop := f.start()
+	began := time.Now()
+	f.create(hello("first"))
+	pod := f.eventually("first", "ready", ready)
+	t.Logf("the first pod was ready after %s", time.Since(began))
+	began = time.Now()
+	f.create(hello("second"))
+	f.eventually("second", "ready", ready)
+	t.Logf("the second pod was ready after %s", time.Since(began))
+	if pod.Status.PodIP == "" || pod.Status.StartTime == nil || pod.Status.HostIP == "" {
+		t.Errorf("incomplete status: %+v", pod.Status)
+	}
+	id := pod.Status.ContainerStatuses[0].ContainerID
+
+	stop()
+	stop = f.start()
+	again := f.eventually("first", "ready", ready)
+	if again.Status.ContainerStatuses[0].ContainerID != id || again.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("the pod did not survive the kubelet: %+v", again.Status.ContainerStatuses)
+	}
+
+	f.deletePod("first", 5)
+	f.eventually("first", "gone", func(p *v1.Pod) bool { return p == nil })
+	f.deletePod("second", 5)
+	f.eventually("second", "gone", func(p *v1.Pod) bool { return p == nil })
+	stop()
+	left, err := filepath.Glob("/sys/fs/cgroup/*" + f.cgroup + "/kubepods/*/pod*")
+	if err != nil || len(left) > 0 {
+		t.Errorf("cgroups are left: %v %v", left, err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || bytes.Contains(mounts, []byte(f.dataDir+"/kubelet")) {
+		t.Errorf("mounts are left: %v", err)
+	}
+	if dirs, err := os.ReadDir(filepath.Join(f.dataDir, "kubelet", "pods")); err != nil || len(dirs) > 0 {
+		t.Errorf("directories are left: %v %v", dirs, err)
+	}
+}
