@@ -35,7 +35,7 @@ func NewAuthorizer(roles listers.RoleLister, roleBindings listers.RoleBindingLis
 func (a *Authorizer) Authorize(_ context.Context, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 	reason := ""
 	err := a.visit(attrs.GetUser(), attrs.GetNamespace(), func(binding fmt.Stringer, rule *rbacv1.PolicyRule) bool {
-		if !allows(rule, attrs) {
+		if !Allows(rule, attrs) {
 			return true
 		}
 		reason = "RBAC: allowed by " + binding.String()

@@ -83,7 +83,7 @@ func TestRuleMatching(t *testing.T) {
 		{"below a prefix", health, authorizer.AttributesRecord{Verb: "get", Path: "/metrics/slis"}, true},
 		{"resource rule and path", pods, authorizer.AttributesRecord{Verb: "get", Path: "/pods"}, false},
 	} {
-		if got := allows(&c.rule, c.a); got != c.want {
+		if got := Allows(&c.rule, c.a); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

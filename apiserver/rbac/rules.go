@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// allows tells whether the rule covers the request.
-func allows(rule *rbacv1.PolicyRule, a authorizer.Attributes) bool {
+// Allows tells whether the rule covers the request.
+func Allows(rule *rbacv1.PolicyRule, a authorizer.Attributes) bool {
 	if !has(rule.Verbs, a.GetVerb(), rbacv1.VerbAll) {
 		return false
 	}

@@ -1,0 +1,223 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/core/v1"
+
+	"github.com/barque/barque/apiserver/nodeauth"
+)
+
+// NodeRestriction keeps what kubelets write to their own Node object, without its taints and its
+// restricted labels, and to the pods bound to them.
+type NodeRestriction struct {
+	*admission.Handler
+	pods   listers.PodLister
+	client kubernetes.Interface
+}
+
+var _ admission.ValidationInterface = (*NodeRestriction)(nil)
+
+// NewNodeRestriction returns the step.
+func NewNodeRestriction(pods listers.PodLister, client kubernetes.Interface) *NodeRestriction {
+	return &NodeRestriction{admission.NewHandler(admission.Create, admission.Update, admission.Delete), pods, client}
+}
+
+// Validate implements admission.ValidationInterface.
+func (n *NodeRestriction) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	node, ok := nodeauth.NodeOf(a.GetUserInfo())
+	if !ok {
+		return nil
+	}
+	var err error
+	switch r := a.GetResource(); {
+	case r.Group == "" && r.Resource == "nodes":
+		err = n.node(node, a)
+	case r.Group == "" && r.Resource == "pods":
+		err = n.pod(ctx, node, a)
+	case r.Group == "" && r.Resource == "serviceaccounts" && a.GetSubresource() == "token":
+		err = n.token(ctx, node, a)
+	case r.Group == coordinationv1.GroupName && r.Resource == "leases":
+		if a.GetName() != node || a.GetNamespace() != corev1.NamespaceNodeLease {
+			err = fmt.Errorf("can only write its own lease in %s", corev1.NamespaceNodeLease)
+		}
+	case r.Resource == "csinodes":
+		if a.GetName() != node {
+			err = fmt.Errorf("can only write its own CSINode")
+		}
+	}
+	if err != nil {
+		return admission.NewForbidden(a, fmt.Errorf("node %q %w", node, err))
+	}
+	return nil
+}
+
+func (n *NodeRestriction) node(node string, a admission.Attributes) error {
+	if a.GetName() != node {
+		return fmt.Errorf("is not allowed to modify node %q", a.GetName())
+	}
+	if a.GetOperation() == admission.Delete {
+		return fmt.Errorf("is not allowed to delete itself")
+	}
+	obj, ok := a.GetObject().(*corev1.Node)
+	if !ok {
+		return fmt.Errorf("sent a %T where a Node was expected", a.GetObject())
+	}
+	old, _ := a.GetOldObject().(*corev1.Node)
+	if old == nil {
+		old = &corev1.Node{Spec: corev1.NodeSpec{Taints: obj.Spec.Taints}}
+		if obj.Spec.ConfigSource != nil {
+			return fmt.Errorf("is not allowed to create nodes with a configSource")
+		}
+	}
+	if len(obj.OwnerReferences) > 0 && !apiequality.Semantic.DeepEqual(obj.OwnerReferences, old.OwnerReferences) {
+		return fmt.Errorf("is not allowed to set owner references of its node")
+	}
+	if !apiequality.Semantic.DeepEqual(obj.Spec.Taints, old.Spec.Taints) {
+		return fmt.Errorf("is not allowed to modify taints")
+	}
+	if bad := restrictedLabels(obj.Labels, old.Labels); len(bad) > 0 {
+		return fmt.Errorf("is not allowed to modify labels: %s", strings.Join(bad, ", "))
+	}
+	return nil
+}
+
+// restrictedLabels names the changed labels that a kubelet does not set: those under
+// node-restriction.kubernetes.io, and those of kubernetes.io and k8s.io that are not its own.
+func restrictedLabels(labels, old map[string]string) []string {
+	changed := map[string]bool{}
+	for k, v := range labels {
+		if was, ok := old[k]; !ok || was != v {
+			changed[k] = true
+		}
+	}
+	for k := range old {
+		if _, ok := labels[k]; !ok {
+			changed[k] = true
+		}
+	}
+	var bad []string
+	for k := range maps.Keys(changed) {
+		domain, _, _ := strings.Cut(k, "/")
+		if !strings.Contains(k, "/") || kubeletLabel(k, domain) {
+			continue
+		}
+		if within(domain, "kubernetes.io") || within(domain, "k8s.io") {
+			bad = append(bad, k)
+		}
+	}
+	return bad
+}
+
+func kubeletLabel(key, domain string) bool {
+	switch key {
+	case corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable, corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
+		corev1.LabelInstanceTypeStable, corev1.LabelInstanceType, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
+		"beta.kubernetes.io/os", "beta.kubernetes.io/arch":
+		return true
+	}
+	return within(domain, "kubelet.kubernetes.io") || within(domain, "node.kubernetes.io")
+}
+
+func within(domain, parent string) bool {
+	return domain == parent || strings.HasSuffix(domain, "."+parent)
+}
+
+func (n *NodeRestriction) pod(ctx context.Context, node string, a admission.Attributes) error {
+	switch {
+	case a.GetSubresource() == "" && a.GetOperation() == admission.Create:
+		return mirrorOf(node, a)
+	case a.GetSubresource() == "" && a.GetOperation() == admission.Delete:
+		pod, _ := a.GetOldObject().(*corev1.Pod)
+		return bound(pod, node)
+	case a.GetSubresource() == "status":
+		old, _ := a.GetOldObject().(*corev1.Pod)
+		if err := bound(old, node); err != nil {
+			return err
+		}
+		if obj, ok := a.GetObject().(*corev1.Pod); ok && !maps.Equal(obj.Labels, old.Labels) {
+			return fmt.Errorf("can not update labels through pod status")
+		}
+		return nil
+	case a.GetSubresource() == "eviction":
+		eviction, ok := a.GetObject().(*policyv1.Eviction)
+		if !ok {
+			return fmt.Errorf("sent a %T where an Eviction was expected", a.GetObject())
+		}
+		name := eviction.Name
+		if name == "" {
+			name = a.GetName()
+		}
+		pod, err := n.lookup(ctx, a.GetNamespace(), name)
+		if err != nil {
+			return err
+		}
+		return bound(pod, node)
+	}
+	return fmt.Errorf("is not allowed to %s pods/%s", strings.ToLower(string(a.GetOperation())), a.GetSubresource())
+}
+
+// mirrorOf allows only pods that mirror a static manifest of the node.
+func mirrorOf(node string, a admission.Attributes) error {
+	pod, ok := a.GetObject().(*corev1.Pod)
+	if !ok || !isMirror(pod) {
+		return fmt.Errorf("can only create pods with the %q annotation", corev1.MirrorPodAnnotationKey)
+	}
+	if pod.Spec.NodeName != node {
+		return fmt.Errorf("can only create pods with spec.nodeName set to itself")
+	}
+	for _, o := range pod.OwnerReferences {
+		if o.APIVersion != "v1" || o.Kind != "Node" || o.Name != node || (o.Controller != nil && !*o.Controller) {
+			return fmt.Errorf("can only create pods owned by itself")
+		}
+	}
+	return nil
+}
+
+func bound(pod *corev1.Pod, node string) error {
+	if pod == nil || pod.Spec.NodeName != node {
+		return fmt.Errorf("can only write pods with spec.nodeName set to itself")
+	}
+	return nil
+}
+
+// token allows only tokens bound to a pod of the node that runs as the service account.
+func (n *NodeRestriction) token(ctx context.Context, node string, a admission.Attributes) error {
+	request, ok := a.GetObject().(*authenticationv1.TokenRequest)
+	if !ok {
+		return fmt.Errorf("sent a %T where a TokenRequest was expected", a.GetObject())
+	}
+	ref := request.Spec.BoundObjectRef
+	if ref == nil || ref.Kind != "Pod" || ref.APIVersion != "v1" || ref.Name == "" || ref.UID == "" {
+		return fmt.Errorf("can only request tokens bound to a pod, with its UID")
+	}
+	pod, err := n.lookup(ctx, a.GetNamespace(), ref.Name)
+	if err != nil {
+		return err
+	}
+	if pod.UID != ref.UID {
+		return fmt.Errorf("requested a token for pod %s with UID %s, which is not there", ref.Name, ref.UID)
+	}
+	if pod.Spec.ServiceAccountName != a.GetName() {
+		return fmt.Errorf("requested a token of service account %s for a pod that runs as %s", a.GetName(), pod.Spec.ServiceAccountName)
+	}
+	return bound(pod, node)
+}
+
+func (n *NodeRestriction) lookup(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	if pod, err := n.pods.Pods(namespace).Get(name); err == nil && pod.Spec.NodeName != "" {
+		return pod, nil
+	}
+	return n.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}

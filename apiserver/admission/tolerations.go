@@ -1,0 +1,51 @@
+package admission
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/utils/ptr"
+)
+
+// Tolerations lets pods stay for a while on a node that stops answering, unless they say otherwise.
+type Tolerations struct {
+	*admission.Handler
+	seconds int64
+}
+
+var _ admission.MutationInterface = (*Tolerations)(nil)
+
+// DefaultTolerationSeconds is how long pods stay on a node that is not ready or unreachable.
+const DefaultTolerationSeconds = 300
+
+// NewTolerations returns the step.
+func NewTolerations(seconds int64) *Tolerations {
+	return &Tolerations{admission.NewHandler(admission.Create, admission.Update), seconds}
+}
+
+// Admit implements admission.MutationInterface.
+func (t *Tolerations) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	pod := podOf(a)
+	if pod == nil {
+		return nil
+	}
+	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		if !toleratesEviction(pod, taint) {
+			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
+				Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(t.seconds),
+			})
+		}
+	}
+	return nil
+}
+
+func toleratesEviction(pod *corev1.Pod, taint string) bool {
+	for i := range pod.Spec.Tolerations {
+		t := &pod.Spec.Tolerations[i]
+		if (t.Key == taint || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,171 @@
+package authn
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+// Issuer signs service-account tokens and knows the keys that verify them. It is safe for
+// concurrent use.
+type Issuer struct {
+	url    string
+	signer jose.Signer
+	keys   jose.JSONWebKeySet
+	now    func() time.Time
+}
+
+// NewIssuer returns an issuer that signs with key, an ECDSA P-256 or an RSA key, and accepts
+// tokens signed with it or with one of the older public keys.
+func NewIssuer(url string, key crypto.Signer, older []crypto.PublicKey, now func() time.Time) (*Issuer, error) {
+	if url == "" || key == nil {
+		return nil, fmt.Errorf("service-account tokens need an issuer URL and a signing key")
+	}
+	alg, err := algorithm(key.Public())
+	if err != nil {
+		return nil, err
+	}
+	id, err := keyID(key.Public())
+	if err != nil {
+		return nil, err
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: key, KeyID: id}}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("service-account signing key: %w", err)
+	}
+	i := &Issuer{url: url, signer: signer, now: now}
+	for _, k := range append([]crypto.PublicKey{key.Public()}, older...) {
+		alg, err := algorithm(k)
+		if err != nil {
+			return nil, err
+		}
+		id, err := keyID(k)
+		if err != nil {
+			return nil, err
+		}
+		i.keys.Keys = append(i.keys.Keys, jose.JSONWebKey{Key: k, KeyID: id, Algorithm: string(alg), Use: "sig"})
+	}
+	return i, nil
+}
+
+func algorithm(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		return jose.RS256, nil
+	case *ecdsa.PublicKey:
+		if k.Curve == elliptic.P256() {
+			return jose.ES256, nil
+		}
+	}
+	return "", fmt.Errorf("service-account key of type %T: use ECDSA P-256 or RSA", key)
+}
+
+// keyID derives a name from the key itself, so that all servers call it the same.
+func keyID(key crypto.PublicKey) (string, error) {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return "", fmt.Errorf("service-account public key: %w", err)
+	}
+	sum := sha256.Sum256(der)
+	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
+}
+
+// URL of the issuer, the iss claim of its tokens.
+func (i *Issuer) URL() string { return i.url }
+
+// Issue signs a token and tells its credential id and when it expires.
+func (i *Issuer) Issue(b Binding) (token, id string, expires time.Time, err error) {
+	now := i.now()
+	c := b.claims(i.url, string(uuid.NewUUID()), now)
+	token, err = jwt.Signed(i.signer).Claims(c).Serialize()
+	if err != nil {
+		return "", "", time.Time{}, fmt.Errorf("signing a token for service account %s/%s: %w", b.Namespace, b.ServiceAccount, err)
+	}
+	return token, credentialID(c.ID), c.Expiry.Time(), nil
+}
+
+// verify checks signature, issuer, and time. mine is false for tokens of other issuers, which other
+// authenticators may know.
+func (i *Issuer) verify(token string) (c claims, mine bool, err error) {
+	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256, jose.RS256})
+	if err != nil {
+		return c, false, nil
+	}
+	var unverified jwt.Claims
+	if err := parsed.UnsafeClaimsWithoutVerification(&unverified); err != nil || unverified.Issuer != i.url {
+		return c, false, nil
+	}
+	for _, key := range i.candidates(parsed) {
+		if err = parsed.Claims(key.Key, &c); err == nil {
+			return c, true, c.ValidateWithLeeway(jwt.Expected{Time: i.now()}, 0)
+		}
+	}
+	return c, true, fmt.Errorf("the signature of the service-account token does not match any known key")
+}
+
+func (i *Issuer) candidates(t *jwt.JSONWebToken) []jose.JSONWebKey {
+	for _, h := range t.Headers {
+		if keys := i.keys.Key(h.KeyID); len(keys) > 0 {
+			return keys
+		}
+	}
+	return i.keys.Keys
+}
+
+// Paths of the discovery documents.
+const (
+	ConfigurationPath = "/.well-known/openid-configuration"
+	KeysPath          = "/openid/v1/jwks"
+)
+
+// ServeConfiguration serves the OpenID provider document; jwksURI is the public address of
+// KeysPath.
+func (i *Issuer) ServeConfiguration(jwksURI func() string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		algorithms := map[string]bool{}
+		var list []string
+		for _, k := range i.keys.Keys {
+			if !algorithms[k.Algorithm] {
+				algorithms[k.Algorithm] = true
+				list = append(list, k.Algorithm)
+			}
+		}
+		serveJSON(w, "application/json", map[string]any{
+			"issuer":                                i.url,
+			"jwks_uri":                              jwksURI(),
+			"response_types_supported":              []string{"id_token"},
+			"subject_types_supported":               []string{"public"},
+			"id_token_signing_alg_values_supported": list,
+		})
+	})
+}
+
+// ServeKeys serves the public keys as a JSON Web Key set.
+func (i *Issuer) ServeKeys() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		serveJSON(w, "application/jwk-set+json", i.keys)
+	})
+}
+
+func serveJSON(w http.ResponseWriter, contentType string, doc any) {
+	body, err := json.Marshal(doc)
+	if err != nil {
+		http.Error(w, "encoding the document: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Cache-Control", "public, max-age=3600")
+	_, _ = w.Write(body) // the client has gone; nothing is left to do
+}

@@ -1,0 +1,141 @@
+package authn
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/core/v1"
+)
+
+// Objects looks up what tokens are bound to. A lister that does not know an object is not
+// believed: the object may be newer than the lister.
+type Objects struct {
+	Client          kubernetes.Interface
+	ServiceAccounts listers.ServiceAccountLister
+	Pods            listers.PodLister
+	Nodes           listers.NodeLister
+}
+
+func (o *Objects) serviceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	if sa, err := o.ServiceAccounts.ServiceAccounts(namespace).Get(name); err == nil {
+		return sa, nil
+	}
+	return o.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (o *Objects) pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	if pod, err := o.Pods.Pods(namespace).Get(name); err == nil {
+		return pod, nil
+	}
+	return o.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (o *Objects) node(ctx context.Context, name string) (*corev1.Node, error) {
+	if node, err := o.Nodes.Get(name); err == nil {
+		return node, nil
+	}
+	return o.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+}
+
+// secret has no lister: no server keeps a copy of every Secret only for this.
+func (o *Objects) secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return o.Client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// serviceAccountTokens authenticates tokens of an Issuer.
+type serviceAccountTokens struct {
+	issuer    *Issuer
+	objects   *Objects
+	audiences authenticator.Audiences
+	now       func() time.Time
+}
+
+// AuthenticateToken implements authenticator.Token.
+func (s *serviceAccountTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	c, mine, err := s.issuer.verify(token)
+	if !mine {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("service-account token: %w", err)
+	}
+	wanted, ok := authenticator.AudiencesFrom(ctx)
+	if !ok {
+		wanted = s.audiences
+	}
+	matched := authenticator.Audiences(c.Audience).Intersect(wanted)
+	if len(matched) == 0 && len(wanted) > 0 {
+		return nil, false, fmt.Errorf("service-account token is for audiences %q, not for %q", []string(c.Audience), []string(wanted))
+	}
+	info, err := s.check(ctx, &c)
+	if err != nil {
+		return nil, false, err
+	}
+	if w := c.Kubernetes.WarnAfter; w != nil && s.now().After(w.Time()) {
+		warning.AddWarning(ctx, "", "the service-account token should have been refreshed by its holder before now")
+	}
+	return &authenticator.Response{User: info.UserInfo(), Audiences: matched}, true, nil
+}
+
+// check looks whether everything that the token is bound to is still there.
+func (s *serviceAccountTokens) check(ctx context.Context, c *claims) (*serviceaccount.ServiceAccountInfo, error) {
+	k := &c.Kubernetes
+	sa, err := s.objects.serviceAccount(ctx, k.Namespace, k.ServiceAccount.Name)
+	if err := alive("service account", k.Namespace, &k.ServiceAccount, sa, err, s.now()); err != nil {
+		return nil, err
+	}
+	info := &serviceaccount.ServiceAccountInfo{
+		Name: k.ServiceAccount.Name, Namespace: k.Namespace, UID: k.ServiceAccount.UID, CredentialID: credentialID(c.ID),
+	}
+	if k.Secret != nil {
+		secret, err := s.objects.secret(ctx, k.Namespace, k.Secret.Name)
+		if err := alive("secret", k.Namespace, k.Secret, secret, err, s.now()); err != nil {
+			return nil, err
+		}
+	}
+	if k.Pod != nil {
+		pod, err := s.objects.pod(ctx, k.Namespace, k.Pod.Name)
+		if err := alive("pod", k.Namespace, k.Pod, pod, err, s.now()); err != nil {
+			return nil, err
+		}
+		info.PodName, info.PodUID = k.Pod.Name, k.Pod.UID
+	}
+	if k.Node != nil {
+		if k.Pod == nil { // the node of a pod is only told, not bound
+			node, err := s.objects.node(ctx, k.Node.Name)
+			if err := alive("node", "", k.Node, node, err, s.now()); err != nil {
+				return nil, err
+			}
+		}
+		info.NodeName, info.NodeUID = k.Node.Name, k.Node.UID
+	}
+	return info, nil
+}
+
+// deletionLeeway is how long after its deletion time a bound object still vouches for a token: its
+// holder is finishing.
+const deletionLeeway = 60 * time.Second
+
+func alive(kind, namespace string, want *ref, obj metav1.Object, err error, now time.Time) error {
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("the %s %s/%s that the token is bound to is gone", kind, namespace, want.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("looking up the %s %s/%s that the token is bound to: %w", kind, namespace, want.Name, err)
+	}
+	if string(obj.GetUID()) != want.UID {
+		return fmt.Errorf("the token is bound to an earlier %s %s/%s", kind, namespace, want.Name)
+	}
+	if d := obj.GetDeletionTimestamp(); d != nil && now.After(d.Add(deletionLeeway)) {
+		return fmt.Errorf("the %s %s/%s that the token is bound to has been deleted", kind, namespace, want.Name)
+	}
+	return nil
+}

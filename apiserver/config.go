@@ -1,0 +1,152 @@
+package apiserver
+
+import (
+	"crypto"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"k8s.io/apiserver/pkg/server/healthz"
+
+	"github.com/barque/barque/apiserver/resource"
+	"github.com/barque/barque/apiserver/storage"
+)
+
+// Config is everything that a server is told. Fields without a word on their default are required.
+type Config struct {
+	// Name of this server.
+	Name string
+	// Store holds the objects. The caller closes it, after Run has returned.
+	Store storage.Backend
+	// Resources that are served; nil means all of DefaultResources.
+	Resources []resource.Resource
+
+	// Listener on which the API is served, without TLS: the server adds it.
+	Listener net.Listener
+	// Advertise is the address at which other nodes reach this server.
+	Advertise netip.AddrPort
+	// Certificate gives the serving certificate. It is asked again every minute.
+	Certificate func() (*tls.Certificate, error)
+	// ClientCA gives the PEM bundle of the authorities for client certificates. It is asked again
+	// every minute.
+	ClientCA func() ([]byte, error)
+	// KubeletClient is the TLS configuration for connections to kubelets; nil means that pods/log,
+	// exec, attach, port-forward and the proxies are not served.
+	KubeletClient *tls.Config
+
+	// ServiceAccounts says how service-account tokens are signed.
+	ServiceAccounts ServiceAccounts
+	// TokenFile is a file of static tokens; "" means none.
+	TokenFile string
+	// NoAnonymous refuses requests without credentials. Otherwise they are the user
+	// system:anonymous, on AnonymousPaths if there are any, else everywhere, and RBAC decides.
+	NoAnonymous    bool
+	AnonymousPaths []string
+
+	// ServiceCIDR is the range of ClusterIPs; its first address is the kubernetes Service's.
+	ServiceCIDR netip.Prefix
+	// NodePorts is the range of node ports; the zero value means 30000-32767.
+	NodePorts PortRange
+
+	// Audit says what is written to the audit log; the zero value means nothing.
+	Audit Audit
+	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound the requests that are worked on at
+	// once; 0 means 400 and 200.
+	MaxRequestsInFlight, MaxMutatingRequestsInFlight int
+	// RequestTimeout bounds requests that are not watches or streams; 0 means one minute.
+	RequestTimeout time.Duration
+
+	// Unauthenticated handlers, by path prefix, do their own authentication. They see requests
+	// before anything else does.
+	Unauthenticated map[string]http.Handler
+	// Extra handlers, by path prefix, run behind authentication and authorization, as
+	// non-resource URLs.
+	Extra map[string]http.Handler
+	// ReadyChecks must pass for /readyz. One of them has to fail while the store has no leader.
+	ReadyChecks []healthz.HealthChecker
+	// LiveChecks must pass for /livez.
+	LiveChecks []healthz.HealthChecker
+
+	// Build is Barque's own version, shown in /version; "" is left out.
+	Build  string
+	Logger *slog.Logger
+	// Now tells the time; nil means time.Now.
+	Now func() time.Time
+}
+
+// ServiceAccounts says how service-account tokens are signed and verified.
+type ServiceAccounts struct {
+	// Issuer URL; "" means https://kubernetes.default.svc.cluster.local.
+	Issuer string
+	// Key signs; ECDSA P-256 or RSA, the same on every server.
+	Key crypto.Signer
+	// OldKeys still verify.
+	OldKeys []crypto.PublicKey
+	// Audiences that tokens for this API carry; nil means the issuer.
+	Audiences []string
+	// MaxLifetime bounds requested lifetimes; 0 means 24 hours.
+	MaxLifetime time.Duration
+}
+
+// PortRange is a range of ports, both ends included.
+type PortRange struct{ First, Last uint16 }
+
+// Audit says what is written to the audit log.
+type Audit struct {
+	PolicyFile string // "" means no audit
+	LogPath    string // "-" is standard output
+	MaxAgeDays int
+	MaxBackups int
+	MaxSizeMB  int
+}
+
+const (
+	defaultIssuer         = "https://kubernetes.default.svc.cluster.local"
+	defaultMaxLifetime    = 24 * time.Hour
+	defaultFirstNodePort  = 30000
+	defaultLastNodePort   = 32767
+	defaultRequestTimeout = time.Minute
+	defaultInFlight       = 400
+	defaultMutating       = 200
+)
+
+func (c *Config) complete() error {
+	if c.Store == nil || c.Listener == nil || c.Certificate == nil || c.ClientCA == nil || c.ServiceAccounts.Key == nil || c.Logger == nil {
+		return errors.New("apiserver: Store, Listener, Certificate, ClientCA, ServiceAccounts.Key and Logger are required")
+	}
+	if !c.ServiceCIDR.IsValid() || !c.Advertise.IsValid() {
+		return errors.New("apiserver: ServiceCIDR and Advertise are required")
+	}
+	if c.Resources == nil {
+		c.Resources = DefaultResources()
+	}
+	if c.ServiceAccounts.Issuer == "" {
+		c.ServiceAccounts.Issuer = defaultIssuer
+	}
+	if c.ServiceAccounts.Audiences == nil {
+		c.ServiceAccounts.Audiences = []string{c.ServiceAccounts.Issuer}
+	}
+	if c.ServiceAccounts.MaxLifetime == 0 {
+		c.ServiceAccounts.MaxLifetime = defaultMaxLifetime
+	}
+	if c.NodePorts == (PortRange{}) {
+		c.NodePorts = PortRange{defaultFirstNodePort, defaultLastNodePort}
+	}
+	if c.RequestTimeout == 0 {
+		c.RequestTimeout = defaultRequestTimeout
+	}
+	if c.MaxRequestsInFlight == 0 {
+		c.MaxRequestsInFlight = defaultInFlight
+	}
+	if c.MaxMutatingRequestsInFlight == 0 {
+		c.MaxMutatingRequestsInFlight = defaultMutating
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return nil
+}

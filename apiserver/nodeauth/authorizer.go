@@ -1,0 +1,161 @@
+package nodeauth
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/tools/cache"
+)
+
+const nodeIndex = "barque.node"
+
+// Authorizer decides about requests of kubelets and has no opinion on others.
+type Authorizer struct {
+	pods  cache.Indexer
+	rules func(authorizer.Attributes) bool
+}
+
+// New returns an authorizer over the pods of an informer that has not been started. rules tells
+// what the role of nodes allows.
+func New(pods cache.SharedIndexInformer, rules func(authorizer.Attributes) bool) (*Authorizer, error) {
+	err := pods.AddIndexers(cache.Indexers{nodeIndex: func(obj any) ([]string, error) {
+		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
+			return []string{pod.Spec.NodeName}, nil
+		}
+		return nil, nil
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("indexing pods by node: %w", err)
+	}
+	return &Authorizer{pods.GetIndexer(), rules}, nil
+}
+
+// Authorize implements authorizer.Authorizer.
+func (a *Authorizer) Authorize(_ context.Context, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	node, ok := NodeOf(attrs.GetUser())
+	if !ok {
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	if !a.rules(attrs) {
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	if !attrs.IsResourceRequest() {
+		return authorizer.DecisionAllow, "", nil
+	}
+	if reason := a.refuse(node, attrs); reason != "" {
+		return authorizer.DecisionNoOpinion, "node " + node + ": " + reason, nil
+	}
+	return authorizer.DecisionAllow, "", nil
+}
+
+// ConditionsAwareAuthorize implements authorizer.Authorizer; there are no conditions.
+func (a *Authorizer) ConditionsAwareAuthorize(ctx context.Context, attrs authorizer.Attributes) authorizer.ConditionsAwareDecision {
+	return authorizer.ConditionsAwareDecisionFromParts(a.Authorize(ctx, attrs))
+}
+
+// EvaluateConditions implements authorizer.Authorizer; there are no conditions.
+func (a *Authorizer) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
+	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
+}
+
+// refuse gives the reason why a request that the role allows is not for this node, or "".
+func (a *Authorizer) refuse(node string, attrs authorizer.Attributes) string {
+	switch attrs.GetAPIGroup() {
+	case "":
+		switch attrs.GetResource() {
+		case "secrets", "configmaps", "persistentvolumeclaims":
+			return a.needsPod(node, attrs, refersTo(attrs.GetResource()))
+		case "serviceaccounts":
+			return a.needsPod(node, attrs, func(p *corev1.Pod, name string) bool { return p.Spec.ServiceAccountName == name })
+		case "pods":
+			return a.ownPods(node, attrs)
+		}
+	case "coordination.k8s.io":
+		if attrs.GetNamespace() != corev1.NamespaceNodeLease || (attrs.GetVerb() != "create" && attrs.GetName() != node) {
+			return "can only use its own lease in " + corev1.NamespaceNodeLease
+		}
+	case "storage.k8s.io":
+		if attrs.GetResource() == "csinodes" && attrs.GetVerb() != "create" && attrs.GetName() != node {
+			return "can only use its own CSINode"
+		}
+	}
+	return ""
+}
+
+// needsPod allows a named object that a pod of the node refers to.
+func (a *Authorizer) needsPod(node string, attrs authorizer.Attributes, refers func(*corev1.Pod, string) bool) string {
+	what := attrs.GetResource()
+	if attrs.GetName() == "" || attrs.GetNamespace() == "" {
+		return "can only read individual " + what
+	}
+	for _, pod := range a.podsOf(node) {
+		if pod.Namespace == attrs.GetNamespace() && refers(pod, attrs.GetName()) {
+			return ""
+		}
+	}
+	return fmt.Sprintf("none of its pods refers to %s %s/%s", what, attrs.GetNamespace(), attrs.GetName())
+}
+
+// ownPods allows lists and watches of the node's pods. Single pods, and writes, which admission
+// narrows, are allowed by name.
+func (a *Authorizer) ownPods(node string, attrs authorizer.Attributes) string {
+	switch attrs.GetVerb() {
+	case "list", "watch":
+		if attrs.GetName() != "" {
+			return ""
+		}
+		selector, err := attrs.GetFieldSelector()
+		if err != nil || !selects(selector, "spec.nodeName", node) {
+			return "can only list and watch pods with the field selector spec.nodeName=" + node
+		}
+	case "get":
+		obj, ok, err := a.pods.GetByKey(attrs.GetNamespace() + "/" + attrs.GetName())
+		if err != nil || !ok {
+			return "" // a pod that the informer does not know yet, or that is gone: storage answers
+		}
+		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != node {
+			return "can only read its own pods"
+		}
+	}
+	return ""
+}
+
+func selects(requirements fields.Requirements, field, value string) bool {
+	for _, r := range requirements {
+		if r.Field == field && r.Value == value && (r.Operator == selection.Equals || r.Operator == selection.DoubleEquals) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Authorizer) podsOf(node string) []*corev1.Pod {
+	objects, err := a.pods.ByIndex(nodeIndex, node)
+	if err != nil {
+		return nil // the index is there: New has added it
+	}
+	pods := make([]*corev1.Pod, 0, len(objects))
+	for _, o := range objects {
+		if pod, ok := o.(*corev1.Pod); ok {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// RoleRules tells what a list of rules allows; it is what New takes as rules.
+func RoleRules(rules []rbacv1.PolicyRule, allows func(*rbacv1.PolicyRule, authorizer.Attributes) bool) func(authorizer.Attributes) bool {
+	return func(attrs authorizer.Attributes) bool {
+		for i := range rules {
+			if allows(&rules[i], attrs) {
+				return true
+			}
+		}
+		return false
+	}
+}

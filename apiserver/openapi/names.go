@@ -1,0 +1,53 @@
+package openapi
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/kube-openapi/pkg/util"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// names tells how definitions are called and which kinds they are.
+type names struct {
+	kinds map[string][]any
+}
+
+func newNames(scheme *runtime.Scheme) (*names, error) {
+	byName := map[string][]metav1.GroupVersionKind{}
+	for gvk := range scheme.AllKnownTypes() {
+		if gvk.Version == runtime.APIVersionInternal {
+			continue // registered for the generic server; nobody can ask for it
+		}
+		name, err := scheme.ToOpenAPIDefinitionName(gvk)
+		if err != nil {
+			return nil, err
+		}
+		byName[name] = append(byName[name], metav1.GroupVersionKind(gvk))
+	}
+	n := &names{kinds: make(map[string][]any, len(byName))}
+	for name, list := range byName {
+		slices.SortFunc(list, func(a, b metav1.GroupVersionKind) int {
+			return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind))
+		})
+		for _, k := range list {
+			n.kinds[name] = append(n.kinds[name], map[string]any{"group": k.Group, "version": k.Version, "kind": k.Kind})
+		}
+	}
+	return n, nil
+}
+
+// definition implements GetDefinitionName of the builders' configurations.
+func (n *names) definition(name string) (string, spec.Extensions) {
+	friendly := name
+	if strings.Contains(name, "/") {
+		friendly = util.ToRESTFriendlyName(name)
+	}
+	if kinds := n.kinds[friendly]; len(kinds) > 0 {
+		return friendly, spec.Extensions{"x-kubernetes-group-version-kind": kinds}
+	}
+	return friendly, nil
+}

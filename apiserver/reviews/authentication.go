@@ -1,0 +1,76 @@
+package reviews
+
+import (
+	"context"
+	"errors"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/barque/barque/apiserver/resource"
+)
+
+// Authentication returns TokenReview, which asks tokens, and SelfSubjectReview. audiences are
+// those that a token is reviewed for when the request names none.
+func Authentication(tokens authenticator.Token, audiences []string) []resource.Resource {
+	return []resource.Resource{
+		&resource.Action[authenticationv1.TokenReview]{
+			GroupVersion: authenticationv1.SchemeGroupVersion, Name: "tokenreviews", Singular: "tokenreview", ClusterScoped: true,
+			Do: func(ctx context.Context, r *authenticationv1.TokenReview, _ *metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+				return reviewToken(ctx, tokens, audiences, r)
+			},
+		},
+		&resource.Action[authenticationv1.SelfSubjectReview]{
+			GroupVersion: authenticationv1.SchemeGroupVersion, Name: "selfsubjectreviews", Singular: "selfsubjectreview", ClusterScoped: true,
+			Do: func(ctx context.Context, r *authenticationv1.SelfSubjectReview, _ *metav1.CreateOptions) (*authenticationv1.SelfSubjectReview, error) {
+				u, ok := request.UserFrom(ctx)
+				if !ok {
+					return nil, apierrors.NewBadRequest("no user in the request")
+				}
+				r.Status.UserInfo = userInfo(u)
+				return r, nil
+			},
+		},
+	}
+}
+
+func reviewToken(ctx context.Context, tokens authenticator.Token, audiences []string, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
+	if r.Spec.Token == "" {
+		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
+	}
+	wanted := r.Spec.Audiences
+	if len(wanted) == 0 {
+		wanted = audiences
+	}
+	ctx = authenticator.WithAudiences(ctx, wanted)
+	response, ok, err := tokens.AuthenticateToken(ctx, r.Spec.Token)
+	r.Status = authenticationv1.TokenReviewStatus{Authenticated: ok}
+	if err != nil {
+		r.Status.Error = err.Error()
+	}
+	if ok && len(wanted) > 0 && len(authenticator.Audiences(wanted).Intersect(response.Audiences)) == 0 {
+		r.Status.Authenticated = false
+		r.Status.Error = errors.Join(err, errors.New("the token is not for any of the audiences")).Error()
+		return r, nil
+	}
+	if ok {
+		r.Status.User = userInfo(response.User)
+		r.Status.Audiences = response.Audiences
+	}
+	return r, nil
+}
+
+func userInfo(u user.Info) authenticationv1.UserInfo {
+	info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
+	for k, v := range u.GetExtra() {
+		if info.Extra == nil {
+			info.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		info.Extra[k] = v
+	}
+	return info
+}

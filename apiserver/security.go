@@ -1,0 +1,83 @@
+package apiserver
+
+import (
+	"fmt"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	authzunion "k8s.io/apiserver/pkg/authorization/union"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+
+	"github.com/barque/barque/apiserver/authn"
+	"github.com/barque/barque/apiserver/nodeauth"
+	"github.com/barque/barque/apiserver/rbac"
+)
+
+// security is who may come in and what they may do.
+type security struct {
+	authenticator authenticator.Request
+	tokens        authenticator.Token // for TokenReview
+	issuer        *authn.Issuer
+	objects       *authn.Objects
+
+	authorizer authorizer.Authorizer
+	rbac       *rbac.Authorizer
+	rules      authorizer.RuleResolver
+}
+
+func (s *Server) newSecurity(clientCA dynamiccertificates.CAContentProvider) (*security, error) {
+	sa := &s.cfg.ServiceAccounts
+	issuer, err := authn.NewIssuer(sa.Issuer, sa.Key, sa.OldKeys, s.cfg.Now)
+	if err != nil {
+		return nil, err
+	}
+	core := s.informers.Core().V1()
+	objects := &authn.Objects{
+		Client:          s.client,
+		ServiceAccounts: core.ServiceAccounts().Lister(),
+		Pods:            core.Pods().Lister(),
+		Nodes:           core.Nodes().Lister(),
+	}
+	requests, tokens, err := authn.New(authn.Config{
+		ClientCAs:      clientCA.VerifyOptions,
+		Issuer:         issuer,
+		Audiences:      sa.Audiences,
+		Objects:        objects,
+		TokenFile:      s.cfg.TokenFile,
+		Process:        s.loopback,
+		AnonymousPaths: s.cfg.AnonymousPaths,
+		NoAnonymous:    s.cfg.NoAnonymous,
+		Now:            s.cfg.Now,
+	})
+	if err != nil {
+		return nil, err
+	}
+	sec := &security{
+		authenticator: requests,
+		tokens:        tokens,
+		issuer:        issuer,
+		objects:       objects,
+	}
+	return sec, s.newAuthorizer(sec)
+}
+
+func (s *Server) newAuthorizer(sec *security) error {
+	r := s.informers.Rbac().V1()
+	sec.rbac = rbac.NewAuthorizer(r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(), r.ClusterRoleBindings().Lister())
+	nodes, err := nodeauth.New(s.informers.Core().V1().Pods().Informer(), nodeauth.RoleRules(rbac.NodeRules(), rbac.Allows))
+	if err != nil {
+		return err
+	}
+	sec.authorizer, err = authzunion.New(
+		authzunion.NamedAuthorizer{AuthorizerName: "system-masters", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
+		authzunion.NamedAuthorizer{AuthorizerName: "node", Authorizer: nodes},
+		authzunion.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: sec.rbac},
+	)
+	if err != nil {
+		return fmt.Errorf("authorizers: %w", err)
+	}
+	sec.rules = sec.rbac
+	return nil
+}

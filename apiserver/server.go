@@ -1,0 +1,186 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericfilters "k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/barque/barque/apiserver/resource"
+	"github.com/barque/barque/apiserver/storage"
+)
+
+// minWatchTimeout is how long watches live at least, unless their clients ask for less; each gets
+// a random time between this and twice as much, so that they do not all come back at once.
+const minWatchTimeout = 30 * time.Minute
+
+// Server is one API server. Make it with New and run it once.
+type Server struct {
+	cfg       Config
+	generic   *genericapiserver.GenericAPIServer
+	loopback  *loopback
+	client    kubernetes.Interface
+	informers informers.SharedInformerFactory
+	logger    *slog.Logger
+}
+
+// New puts a server together. It needs the store only from Run on.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, logger: cfg.Logger}
+	serving, loopbackCA, err := servingInfo(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	if s.loopback, err = newLoopback(cfg.Listener.Addr(), loopbackCA); err != nil {
+		return nil, err
+	}
+	own := s.loopback.config(user.APIServerUser, user.SystemPrivilegedGroup)
+	if s.client, err = kubernetes.NewForConfig(own); err != nil {
+		return nil, fmt.Errorf("loopback client: %w", err)
+	}
+	s.informers = informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(dropManagedFields))
+
+	sec, err := s.newSecurity(serving.ClientCA)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := s.newParts(sec)
+	if err != nil {
+		return nil, err
+	}
+	config, err := s.genericConfig(serving, own, sec, parts)
+	if err != nil {
+		return nil, err
+	}
+	s.generic, err = config.Complete(s.informers).New("barque", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, fmt.Errorf("assembling the API server: %w", err)
+	}
+	if err := s.installResources(config, parts); err != nil {
+		return nil, err
+	}
+	s.installPaths(sec, parts)
+	return s, nil
+}
+
+// genericConfig fills in the generic server's configuration.
+func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own *restclient.Config, sec *security, parts *parts) (*genericapiserver.Config, error) {
+	c := genericapiserver.NewConfig(parts.codecs)
+	c.SecureServing = serving
+	c.LoopbackClientConfig = own
+	c.ExternalAddress = s.cfg.Advertise.String()
+	c.PublicAddress = s.cfg.Advertise.Addr().AsSlice()
+	c.EffectiveVersion = newEffectiveVersion(s.cfg.Build)
+	c.Authentication.APIAudiences = s.cfg.ServiceAccounts.Audiences
+	c.Authentication.Authenticator = sec.authenticator
+	c.Authorization.Authorizer = sec.authorizer
+	c.RuleResolver = sec.rules
+	c.AdmissionControl = parts.admission
+	c.RESTOptionsGetter = parts.storage
+	c.StorageObjectCountTracker = parts.counts
+	// Without flow-control kinds there is nothing that could configure priority and fairness, so
+	// plain limits on the requests in flight protect the server.
+	c.MaxRequestsInFlight = s.cfg.MaxRequestsInFlight
+	c.MaxMutatingRequestsInFlight = s.cfg.MaxMutatingRequestsInFlight
+	c.RequestTimeout = s.cfg.RequestTimeout
+	c.MinRequestTimeout = int(minWatchTimeout.Seconds())
+	c.LongRunningFunc = genericfilters.BasicLongRunningRequestCheck(
+		sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
+	c.EnableProfiling = true
+	c.ReadyzChecks = append(c.ReadyzChecks, s.cfg.ReadyChecks...)
+	c.LivezChecks = append(c.LivezChecks, s.cfg.LiveChecks...)
+	c.SkipOpenAPIInstallation = true
+	if err := s.cfg.Audit.applyTo(c); err != nil {
+		return nil, err
+	}
+	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
+		handler = storage.WithLeaderTermHeader(handler)
+		return withUnauthenticated(genericapiserver.DefaultBuildHandlerChain(handler, c), s.cfg.Unauthenticated)
+	}
+	return c, nil
+}
+
+func (s *Server) installResources(config *genericapiserver.Config, parts *parts) error {
+	types, err := newFieldTypes(parts.scheme)
+	if err != nil {
+		return err
+	}
+	var installations []resource.Installation
+	for _, r := range parts.resources {
+		built, err := r.Build(resource.Builder{Scheme: parts.scheme, Options: parts.storage, Now: s.cfg.Now})
+		if err != nil {
+			return err
+		}
+		installations = append(installations, built...)
+	}
+	in := &installer{server: s.generic, config: config, scheme: parts.scheme, types: types}
+	return in.install(installations)
+}
+
+// Run serves until ctx ends and requests in flight have been answered.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.informers.Shutdown()
+	if err := s.generic.PrepareRun().RunWithContext(ctx); err != nil {
+		return fmt.Errorf("API server: %w", err)
+	}
+	return nil
+}
+
+// LoopbackConfig is the configuration of a client inside this process that may do everything.
+func (s *Server) LoopbackConfig() *restclient.Config {
+	return s.loopback.config(user.APIServerUser, user.SystemPrivilegedGroup)
+}
+
+// LoopbackConfigAs is the configuration of a client inside this process that is the given user.
+func (s *Server) LoopbackConfigAs(name string, groups ...string) *restclient.Config {
+	return s.loopback.config(name, groups...)
+}
+
+// Informers are those of this server. Others in the process may add theirs and start them; all end
+// with Run. Objects come without managedFields.
+func (s *Server) Informers() informers.SharedInformerFactory { return s.informers }
+
+// dropManagedFields keeps what no informer's reader looks at out of memory. An update that is sent
+// without them leaves the stored ones as they are.
+func dropManagedFields(obj any) (any, error) {
+	if m, err := meta.Accessor(obj); err == nil {
+		m.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// withUnauthenticated sends some paths to handlers that authenticate on their own.
+func withUnauthenticated(next http.Handler, handlers map[string]http.Handler) http.Handler {
+	if len(handlers) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for prefix, h := range handlers {
+			if underPrefix(r.URL.Path, prefix) {
+				h.ServeHTTP(w, r)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// underPrefix tells whether path is prefix or lies below it.
+func underPrefix(path, prefix string) bool {
+	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(prefix, "/"))
+	return ok && (rest == "" || rest[0] == '/')
+}

@@ -1,0 +1,193 @@
+package apiserver
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"sync"
+	"time"
+
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+)
+
+// servingInfo joins the listener with the certificates that the caller provides.
+func servingInfo(cfg *Config) (*genericapiserver.SecureServingInfo, []byte, error) {
+	cert, err := newServingCertificate(cfg.Certificate, cfg.Logger)
+	if err != nil {
+		return nil, nil, err
+	}
+	ca, err := newClientCA(cfg.ClientCA, cfg.Logger)
+	if err != nil {
+		return nil, nil, err
+	}
+	loopbackCert, loopbackKey, err := selfSigned(genericapiserver.LoopbackClientServerNameOverride, cfg.Now())
+	if err != nil {
+		return nil, nil, fmt.Errorf("loopback certificate: %w", err)
+	}
+	sni, err := dynamiccertificates.NewStaticSNICertKeyContent("loopback", loopbackCert, loopbackKey, genericapiserver.LoopbackClientServerNameOverride)
+	if err != nil {
+		return nil, nil, fmt.Errorf("loopback certificate: %w", err)
+	}
+	return &genericapiserver.SecureServingInfo{
+		Listener:      cfg.Listener,
+		Cert:          cert,
+		ClientCA:      ca,
+		SNICerts:      []dynamiccertificates.SNICertKeyContentProvider{sni},
+		MinTLSVersion: tls.VersionTLS12,
+	}, loopbackCert, nil
+}
+
+// servingCertificate shows a provider of certificates to the generic server, which polls it.
+type servingCertificate struct {
+	get    func() (*tls.Certificate, error)
+	logger *slog.Logger
+
+	mu        sync.Mutex
+	cert, key []byte // the last good pair
+}
+
+func newServingCertificate(get func() (*tls.Certificate, error), logger *slog.Logger) (*servingCertificate, error) {
+	s := &servingCertificate{get: get, logger: logger}
+	var err error
+	s.cert, s.key, err = s.load()
+	return s, err
+}
+
+func (s *servingCertificate) load() (cert, key []byte, err error) {
+	c, err := s.get()
+	if err != nil {
+		return nil, nil, fmt.Errorf("serving certificate: %w", err)
+	}
+	var chain bytes.Buffer
+	for _, der := range c.Certificate {
+		if err := pem.Encode(&chain, &pem.Block{Type: "CERTIFICATE", Bytes: der}); err != nil {
+			return nil, nil, err
+		}
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	if err != nil {
+		return nil, nil, fmt.Errorf("serving key: %w", err)
+	}
+	return chain.Bytes(), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+// Name implements dynamiccertificates.CertKeyContentProvider.
+func (s *servingCertificate) Name() string { return "serving-certificate" }
+
+// AddListener implements dynamiccertificates.Notifier. Nobody is told: the generic server asks
+// every minute, which is often enough for a certificate.
+func (s *servingCertificate) AddListener(dynamiccertificates.Listener) {}
+
+// CurrentCertKeyContent implements dynamiccertificates.CertKeyContentProvider. When the provider
+// fails, the last certificate goes on serving.
+func (s *servingCertificate) CurrentCertKeyContent() (cert, key []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cert, key, err := s.load()
+	if err != nil {
+		s.logger.Error("keeping the old serving certificate", "err", err)
+		return s.cert, s.key
+	}
+	s.cert, s.key = cert, key
+	return cert, key
+}
+
+// clientCA shows a provider of a CA bundle to the generic server and to the authenticator.
+type clientCA struct {
+	get    func() ([]byte, error)
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	bundle  []byte
+	options x509.VerifyOptions
+}
+
+func newClientCA(get func() ([]byte, error), logger *slog.Logger) (*clientCA, error) {
+	c := &clientCA{get: get, logger: logger}
+	return c, c.load()
+}
+
+// load reads the bundle; the caller holds mu, or is the constructor.
+func (c *clientCA) load() error {
+	bundle, err := c.get()
+	if err != nil {
+		return fmt.Errorf("client CA: %w", err)
+	}
+	if bytes.Equal(bundle, c.bundle) {
+		return nil
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(bundle) {
+		return fmt.Errorf("client CA: the bundle holds no certificate")
+	}
+	c.bundle = bundle
+	c.options = x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	return nil
+}
+
+// Name implements dynamiccertificates.CAContentProvider.
+func (c *clientCA) Name() string { return "client-ca" }
+
+// AddListener implements dynamiccertificates.Notifier; see servingCertificate.
+func (c *clientCA) AddListener(dynamiccertificates.Listener) {}
+
+// CurrentCABundleContent implements dynamiccertificates.CAContentProvider.
+func (c *clientCA) CurrentCABundleContent() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.load(); err != nil {
+		c.logger.Error("keeping the old client CA", "err", err)
+	}
+	return c.bundle
+}
+
+// VerifyOptions implements dynamiccertificates.CAContentProvider. It is asked with each connection,
+// so it answers from memory; CurrentCABundleContent, asked every minute, refreshes it.
+func (c *clientCA) VerifyOptions() (x509.VerifyOptions, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.options, true
+}
+
+// selfSigned makes a certificate for the connection of this process to itself. It lives as long as
+// the process, which is never started for longer than ten years.
+func selfSigned(host string, now time.Time) (cert, key []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 126))
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: host},
+		DNSNames:              []string{host},
+		NotBefore:             now.Add(-time.Hour),
+		NotAfter:              now.AddDate(10, 0, 0),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
+}

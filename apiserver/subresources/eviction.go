@@ -1,0 +1,181 @@
+package subresources
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/barque/barque/apiserver/resource"
+)
+
+// Eviction serves pods/eviction: a delete that disruption budgets can refuse.
+type Eviction struct {
+	pods   *resource.Storage
+	client kubernetes.Interface
+	// budgets tells whether PodDisruptionBudgets are served.
+	budgets bool
+	now     func() metav1.Time
+}
+
+var (
+	_ rest.NamedCreater             = (*Eviction)(nil)
+	_ rest.GroupVersionKindProvider = (*Eviction)(nil)
+	_ rest.GroupVersionAcceptor     = (*Eviction)(nil)
+)
+
+// NewEviction returns the subresource of pods. With budgets, PodDisruptionBudgets are honoured.
+func NewEviction(pods *resource.Storage, client kubernetes.Interface, budgets bool) *Eviction {
+	return &Eviction{pods, client, budgets, metav1.Now}
+}
+
+// New implements rest.Storage.
+func (e *Eviction) New() runtime.Object { return &policyv1.Eviction{} }
+
+// Destroy implements rest.Storage; the store is its parent's.
+func (e *Eviction) Destroy() {}
+
+// GroupVersionKind implements rest.GroupVersionKindProvider.
+func (e *Eviction) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
+	return policyv1.SchemeGroupVersion.WithKind("Eviction")
+}
+
+// AcceptsGroupVersion implements rest.GroupVersionAcceptor.
+func (e *Eviction) AcceptsGroupVersion(gv schema.GroupVersion) bool {
+	return gv == policyv1.SchemeGroupVersion
+}
+
+// Create implements rest.NamedCreater.
+func (e *Eviction) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	eviction, ok := obj.(*policyv1.Eviction)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Eviction object: %T", obj))
+	}
+	if eviction.Name != "" && eviction.Name != name {
+		return nil, apierrors.NewBadRequest("name in URL does not match name in Eviction object")
+	}
+	if validate != nil {
+		if err := validate(ctx, eviction.DeepCopyObject()); err != nil {
+			return nil, err
+		}
+	}
+	deletion := &metav1.DeleteOptions{}
+	if eviction.DeleteOptions != nil {
+		deletion = eviction.DeleteOptions.DeepCopy()
+	}
+	if len(options.DryRun) > 0 {
+		deletion.DryRun = options.DryRun
+	}
+	got, err := e.pods.Get(ctx, name, &metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	pod := got.(*corev1.Pod)
+	if e.budgets && needsBudget(pod) {
+		if err := e.spend(ctx, pod, len(deletion.DryRun) > 0); err != nil {
+			return nil, err
+		}
+	}
+	if deletion.Preconditions == nil {
+		// The budget was spent on this pod, not on one that may have taken its name.
+		deletion.Preconditions = &metav1.Preconditions{UID: &pod.UID}
+	}
+	if _, _, err := e.pods.Delete(ctx, name, rest.ValidateAllObjectFunc, deletion); err != nil {
+		return nil, err
+	}
+	return &metav1.Status{Status: metav1.StatusSuccess, Code: 201}, nil
+}
+
+// needsBudget tells whether the pod's going disrupts anything.
+func needsBudget(pod *corev1.Pod) bool {
+	switch pod.Status.Phase {
+	case corev1.PodSucceeded, corev1.PodFailed, corev1.PodPending:
+		return false
+	}
+	return pod.DeletionTimestamp == nil
+}
+
+// spend takes one disruption from the pod's budget, or refuses with 429.
+func (e *Eviction) spend(ctx context.Context, pod *corev1.Pod, dryRun bool) error {
+	namespace := request.NamespaceValue(ctx)
+	budgets := e.client.PolicyV1().PodDisruptionBudgets(namespace)
+	list, err := budgets.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("reading disruption budgets: %w", err)
+	}
+	var matching []policyv1.PodDisruptionBudget
+	for _, b := range list.Items {
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
+			matching = append(matching, b)
+		}
+	}
+	switch {
+	case len(matching) == 0:
+		return nil
+	case len(matching) > 1:
+		return apierrors.NewInternalError(fmt.Errorf("this pod has more than one PodDisruptionBudget, which the eviction subresource does not support"))
+	}
+	if !ready(pod) && (matching[0].Status.CurrentHealthy >= matching[0].Status.DesiredHealthy && matching[0].Status.DesiredHealthy > 0 || alwaysAllowUnhealthy(&matching[0])) {
+		return nil // taking a pod that does not serve costs the application nothing
+	}
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		budget, err := budgets.Get(ctx, matching[0].Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		return e.take(ctx, budget, pod, dryRun)
+	})
+}
+
+func (e *Eviction) take(ctx context.Context, b *policyv1.PodDisruptionBudget, pod *corev1.Pod, dryRun bool) error {
+	const retryAfter = 10 * time.Second
+	if b.Status.ObservedGeneration < b.Generation {
+		err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", int(retryAfter.Seconds()))
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type: policyv1.DisruptionBudgetCause, Message: fmt.Sprintf("The disruption budget %s is still being processed by the server.", b.Name)})
+		return err
+	}
+	if b.Status.DisruptionsAllowed <= 0 {
+		err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type: policyv1.DisruptionBudgetCause,
+			Message: fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently",
+				b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)})
+		return err
+	}
+	if dryRun {
+		return nil
+	}
+	b.Status.DisruptionsAllowed--
+	if b.Status.DisruptedPods == nil {
+		b.Status.DisruptedPods = map[string]metav1.Time{}
+	}
+	b.Status.DisruptedPods[pod.Name] = e.now()
+	_, err := e.client.PolicyV1().PodDisruptionBudgets(b.Namespace).UpdateStatus(ctx, b, metav1.UpdateOptions{})
+	return err
+}
+
+func alwaysAllowUnhealthy(b *policyv1.PodDisruptionBudget) bool {
+	return b.Spec.UnhealthyPodEvictionPolicy != nil && *b.Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow
+}
+
+func ready(pod *corev1.Pod) bool {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
