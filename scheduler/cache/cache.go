@@ -38,8 +38,10 @@ type Cache struct {
 	images map[string]map[string]struct{} // image name → nodes that have it
 	// layout changes when a node comes, goes or moves to another zone.
 	layout int64
-	// assumed counts the pods that are not confirmed, so that Expire is free when there are none.
-	assumed int
+	// assumed are the pods that are not confirmed.
+	assumed map[types.UID]*podState
+	// nextExpiry is not after the first deadline of them; zero when there is none.
+	nextExpiry time.Time
 }
 
 type entry struct {
@@ -57,11 +59,12 @@ type podState struct {
 // New returns an empty cache. Assumed pods expire ttl after FinishBinding.
 func New(clock clock.PassiveClock, ttl time.Duration) *Cache {
 	return &Cache{
-		clock:  clock,
-		ttl:    ttl,
-		nodes:  map[string]*entry{},
-		pods:   map[types.UID]*podState{},
-		images: map[string]map[string]struct{}{},
+		clock:   clock,
+		ttl:     ttl,
+		nodes:   map[string]*entry{},
+		pods:    map[types.UID]*podState{},
+		images:  map[string]map[string]struct{}{},
+		assumed: map[types.UID]*podState{},
 	}
 }
 
@@ -82,8 +85,13 @@ func (c *Cache) Assume(p *framework.PodInfo) error {
 func (c *Cache) FinishBinding(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p := c.pods[uid]; p != nil && p.assumed {
-		p.deadline = c.clock.Now().Add(c.ttl)
+	p := c.assumed[uid]
+	if p == nil {
+		return
+	}
+	p.deadline = c.clock.Now().Add(c.ttl)
+	if c.nextExpiry.IsZero() {
+		c.nextExpiry = p.deadline
 	}
 }
 
@@ -92,8 +100,8 @@ func (c *Cache) FinishBinding(uid types.UID) {
 func (c *Cache) Forget(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.pods[uid]
-	if p == nil || !p.assumed {
+	p := c.assumed[uid]
+	if p == nil {
 		return false
 	}
 	c.remove(p)
@@ -104,15 +112,20 @@ func (c *Cache) Forget(uid types.UID) bool {
 func (c *Cache) Expire() []*v1.Pod {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.assumed == 0 {
+	now := c.clock.Now()
+	if c.nextExpiry.IsZero() || !now.After(c.nextExpiry) {
 		return nil
 	}
-	now := c.clock.Now()
+	c.nextExpiry = time.Time{}
 	var out []*v1.Pod
-	for _, p := range c.pods {
-		if p.assumed && !p.deadline.IsZero() && now.After(p.deadline) {
+	for _, p := range c.assumed {
+		switch {
+		case p.deadline.IsZero():
+		case now.After(p.deadline):
 			out = append(out, p.info.GetPod())
 			c.remove(p)
+		case c.nextExpiry.IsZero() || p.deadline.Before(c.nextExpiry):
+			c.nextExpiry = p.deadline
 		}
 	}
 	return out
@@ -149,14 +162,14 @@ func (c *Cache) Has(uid types.UID) bool {
 func (c *Cache) Assumed() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.assumed
+	return len(c.assumed)
 }
 
 func (c *Cache) add(p *podState) {
 	pod := p.info.GetPod()
 	c.pods[pod.UID] = p
 	if p.assumed {
-		c.assumed++
+		c.assumed[pod.UID] = p
 	}
 	e := c.entry(pod.Spec.NodeName)
 	e.info.AddPodInfo(p.info)
@@ -166,9 +179,7 @@ func (c *Cache) add(p *podState) {
 func (c *Cache) remove(p *podState) {
 	pod := p.info.GetPod()
 	delete(c.pods, pod.UID)
-	if p.assumed {
-		c.assumed--
-	}
+	delete(c.assumed, pod.UID)
 	e := c.entry(pod.Spec.NodeName)
 	if err := e.info.RemovePod(klog.Logger{}, pod); err != nil {
 		// pods and nodes are changed together under one lock; only a fault here gets them apart.

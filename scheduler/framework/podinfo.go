@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
@@ -13,6 +15,7 @@ import (
 type PodInfo struct {
 	pod       *v1.Pod
 	resources fwk.PodResource
+	owner     types.UID
 
 	requiredAffinity      []fwk.AffinityTerm
 	requiredAntiAffinity  []fwk.AffinityTerm
@@ -27,6 +30,9 @@ var _ fwk.PodInfo = (*PodInfo)(nil)
 // occupies its node whatever its terms say.
 func NewPodInfo(pod *v1.Pod) (*PodInfo, error) {
 	p := &PodInfo{pod: pod, resources: PodResource(pod)}
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		p.owner = owner.UID
+	}
 	if pod.Spec.Affinity == nil {
 		return p, nil
 	}
@@ -66,6 +72,9 @@ func (p *PodInfo) OnNode(node string) *PodInfo {
 
 // GetPod returns the pod. The caller must not change it.
 func (p *PodInfo) GetPod() *v1.Pod { return p.pod }
+
+// Owner returns the UID of the pod's controller, "" when it has none.
+func (p *PodInfo) Owner() types.UID { return p.owner }
 
 // GetRequiredAffinityTerms returns the parsed terms.
 func (p *PodInfo) GetRequiredAffinityTerms() []fwk.AffinityTerm { return p.requiredAffinity }
