@@ -59,6 +59,7 @@ type Network struct {
 	config  Config
 	proxy   *proxy.Proxy
 	trigger pace.Trigger
+	waiting bool // said to wait for a pod CIDR; only reconcile touches it
 
 	joinedOnce sync.Once
 	joined     chan struct{} // closed when links and routes stand
@@ -167,9 +168,13 @@ func (n *Network) reconcile(context.Context) error {
 	failed := errors.Join(enableForwarding(), routes.Apply(desired, n.config.NodeIP))
 	if !own.IsValid() {
 		// No failure: the controller that gives out shares comes when it comes.
-		n.config.Logger.Info("network: waiting for this node's share of the pod network")
+		if !n.waiting {
+			n.waiting = true
+			n.config.Logger.Info("network: waiting for this node's share of the pod network")
+		}
 		return failed
 	}
+	n.waiting = false
 	link, err := routes.Link(n.config.NodeIP)
 	if err != nil {
 		return errors.Join(failed, err)

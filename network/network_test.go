@@ -1,0 +1,283 @@
+package network
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	clusterIP = "10.43.0.10"
+	nodePort  = 30080
+)
+
+// cluster is two nodes with three pods, and what the API server holds of it.
+type cluster struct {
+	t       *testing.T
+	nodes   []*node
+	ips     map[string]string // of pods
+	on      map[string]*node
+	objects Objects
+}
+
+func startCluster(t *testing.T) *cluster {
+	bridge := lan(t)
+	c := &cluster{t: t, ips: map[string]string{}, on: map[string]*node{}}
+	for i := range 2 {
+		n := startNode(t, bridge, i+1)
+		c.nodes = append(c.nodes, n)
+		c.objects.Nodes = append(c.objects.Nodes, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: n.name},
+			Spec:       corev1.NodeSpec{PodCIDR: fmt.Sprintf("10.42.%d.0/24", i+1)},
+			Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.ip}}},
+		})
+	}
+	c.apply()
+	for name, n := range map[string]*node{"a1": c.nodes[0], "a2": c.nodes[0], "b1": c.nodes[1]} {
+		c.ips[name], c.on[name] = n.addPod(name), n
+	}
+	return c
+}
+
+// apply gives every node the objects.
+func (c *cluster) apply() {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		n.call("Apply", c.objects, nil)
+	}
+}
+
+// serve makes the web service have these pods as endpoints.
+func (c *cluster) serve(protocol corev1.Protocol, change func(*corev1.Service), pods ...string) {
+	c.t.Helper()
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ClusterIP: clusterIP,
+			Ports: []corev1.ServicePort{{Port: 80, NodePort: nodePort, Protocol: protocol}}},
+	}
+	if change != nil {
+		change(service)
+	}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1",
+			Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Port: ptr.To[int32](podPort), Protocol: &protocol}},
+	}
+	for _, pod := range pods {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{c.ips[pod]}, NodeName: &c.on[pod].name,
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
+		})
+	}
+	c.objects.Services, c.objects.Slices = []*corev1.Service{service}, []*discoveryv1.EndpointSlice{slice}
+	c.apply()
+}
+
+// from says who asks: a pod, a node, or the client outside ("lan").
+func (c *cluster) ask(from, network, addr string) string {
+	c.t.Helper()
+	if from == "lan" {
+		return ask(network, addr)
+	}
+	for _, n := range c.nodes {
+		if n.name == from {
+			return n.dial("", network, addr)
+		}
+	}
+	return c.on[from].dial(from, network, addr)
+}
+
+// answers asks until the answers are the expected ones, all of them and only
+// them in ten questions. An expectation is "pod client-address", or a part of
+// an error.
+func (c *cluster) answers(from, network, addr string, want ...string) {
+	c.t.Helper()
+	slices.Sort(want)
+	var got []string
+	deadline := time.Now().Add(10 * time.Second)
+	for time.Now().Before(deadline) {
+		seen := map[string]bool{}
+		for range 10 {
+			answer := c.ask(from, network, addr)
+			for _, part := range want {
+				if strings.HasPrefix(answer, "error: ") && strings.Contains(answer, part) {
+					answer = part
+				}
+			}
+			seen[answer] = true
+			if strings.Contains(answer, "timeout") {
+				break // ten of them take too long
+			}
+		}
+		if got = slices.Sorted(maps.Keys(seen)); slices.Equal(got, want) {
+			return
+		}
+	}
+	c.t.Errorf("%s asks %s %s: got %q, want %q", from, network, addr, got, want)
+}
+
+// answersOnce asks until it gets the answer. It is for answers that come as ICMP
+// errors, of which the kernel sends one client only few.
+func (c *cluster) answersOnce(from, network, addr, want string) {
+	c.t.Helper()
+	var got string
+	deadline := time.Now().Add(10 * time.Second)
+	for time.Now().Before(deadline) {
+		if got = c.ask(from, network, addr); strings.Contains(got, want) {
+			return
+		}
+	}
+	c.t.Errorf("%s asks %s %s: got %q, want %q", from, network, addr, got, want)
+}
+
+// TestPackets sends real ones between two nodes.
+func TestPackets(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	c := startCluster(t)
+	a, b := c.nodes[0], c.nodes[1]
+	service := net.JoinHostPort(clusterIP, "80")
+	port := func(n *node) string { return fmt.Sprintf("%s:%d", n.ip, nodePort) }
+	pod := func(name string) string { return fmt.Sprintf("%s:%d", c.ips[name], podPort) }
+	by := func(pod, client string) string {
+		if ip, isPod := c.ips[client]; isPod {
+			client = ip
+		}
+		return pod + " " + client
+	}
+	const refused, silent = "refused", "timeout"
+
+	t.Run("pods reach pods", func(t *testing.T) {
+		c.t = t
+		c.answers("a1", "tcp4", pod("a2"), by("a2", "a1"))
+		c.answers("a1", "tcp4", pod("b1"), by("b1", "a1"))
+		c.answers("b1", "udp4", pod("a1"), by("a1", "b1"))
+		c.answers(a.name, "tcp4", pod("b1"), by("b1", a.ip))
+		c.answersOnce("a1", "tcp4", "10.42.2.200:80", "no route to host")
+	})
+	t.Run("pods reach the world with their node's address", func(t *testing.T) {
+		c.t = t
+		check(t, listen("world"))
+		c.answers("a1", "tcp4", fmt.Sprintf("192.168.77.1:%d", podPort), by("world", a.ip))
+	})
+	t.Run("cluster address", func(t *testing.T) {
+		c.t = t
+		c.serve(corev1.ProtocolTCP, nil, "a1", "b1")
+		c.answers("a2", "tcp4", service, by("a1", "a2"), by("b1", "a2"))
+		c.answers(b.name, "tcp4", service, by("a1", b.ip), by("b1", "10.42.2.1"))
+	})
+	t.Run("node port", func(t *testing.T) {
+		c.t = t
+		c.answers("lan", "tcp4", port(a), by("a1", "10.42.1.1"), by("b1", a.ip))
+		c.answers(a.name, "tcp4", port(a), by("a1", "10.42.1.1"), by("b1", a.ip))
+		c.answers("b1", "tcp4", port(a), by("a1", "10.42.1.1"), by("b1", a.ip))
+	})
+	t.Run("a pod reaches itself through its service", func(t *testing.T) {
+		c.t = t
+		c.serve(corev1.ProtocolTCP, nil, "a1")
+		c.answers("a1", "tcp4", service, by("a1", "10.42.1.1"))
+		c.answers("a1", "tcp4", port(a), by("a1", "10.42.1.1"))
+	})
+	t.Run("nobody there", func(t *testing.T) {
+		c.t = t
+		c.serve(corev1.ProtocolTCP, nil)
+		c.answers("a1", "tcp4", service, refused)
+		c.answers(a.name, "tcp4", service, refused)
+		c.answers("lan", "tcp4", port(b), refused)
+		c.answers("a1", "tcp4", "10.43.77.77:80", refused)
+		c.answersOnce("a1", "udp4", "10.43.77.77:80", refused)
+	})
+	t.Run("external policy Local", func(t *testing.T) {
+		c.t = t
+		c.serve(corev1.ProtocolTCP, func(s *corev1.Service) {
+			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		}, "a1")
+		c.answers("lan", "tcp4", port(a), by("a1", "192.168.77.1"))
+		c.answers("lan", "tcp4", port(b), silent)
+		c.answers("b1", "tcp4", port(b), by("a1", "b1"))
+		c.answers(b.name, "tcp4", port(b), by("a1", b.ip))
+	})
+	t.Run("internal policy Local", func(t *testing.T) {
+		c.t = t
+		c.serve(corev1.ProtocolTCP, func(s *corev1.Service) {
+			s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
+		}, "a1")
+		c.answers("a2", "tcp4", service, by("a1", "a2"))
+		c.answers("b1", "tcp4", service, silent)
+		c.answers("lan", "tcp4", port(b), by("a1", b.ip))
+	})
+	t.Run("affinity", func(t *testing.T) {
+		c.t = t
+		affine := func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }
+		c.serve(corev1.ProtocolTCP, affine, "b1")
+		c.answers("a2", "tcp4", service, by("b1", "a2")) // bound to b1 now
+		c.serve(corev1.ProtocolTCP, affine, "a1", "b1")
+		c.answers("a2", "tcp4", service, by("b1", "a2"))
+		c.serve(corev1.ProtocolTCP, affine, "a1") // the bond goes with the backend
+		c.answers("a2", "tcp4", service, by("a1", "a2"))
+	})
+	t.Run("UDP follows its backends", func(t *testing.T) {
+		c.t = t
+		c.serve(corev1.ProtocolUDP, nil, "a1")
+		c.answers("a2", "udp4", service, by("a1", "a2"))
+		c.serve(corev1.ProtocolUDP, nil, "b1")
+		c.answers("a2", "udp4", service, by("b1", "a2"))
+		c.answers("lan", "udp4", port(a), by("b1", a.ip))
+		c.serve(corev1.ProtocolUDP, nil)
+		c.answersOnce("a2", "udp4", service, refused)
+		c.serve(corev1.ProtocolUDP, nil, "a1")
+		c.answers("a2", "udp4", service, by("a1", "a2"))
+	})
+	t.Run("host port", func(t *testing.T) {
+		c.t = t
+		c.objects.Pods = []*corev1.Pod{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a2"},
+			Spec: corev1.PodSpec{NodeName: a.name, Containers: []corev1.Container{{
+				Name: "c", Ports: []corev1.ContainerPort{{ContainerPort: podPort, HostPort: 90}}}}},
+			Status: corev1.PodStatus{PodIP: c.ips["a2"]},
+		}}
+		c.apply()
+		c.answers("lan", "tcp4", a.ip+":90", by("a2", "192.168.77.1"))
+		c.answers("a2", "tcp4", a.ip+":90", by("a2", "10.42.1.1"))
+		c.answers("lan", "tcp4", b.ip+":90", refused)
+	})
+	t.Run("services outlive Barque and are taken up again", func(t *testing.T) {
+		c.t = t
+		c.serve(corev1.ProtocolTCP, nil, "b1")
+		c.answers("a2", "tcp4", service, by("b1", "a2"))
+		a.call("Stop", struct{}{}, nil)
+		c.answers("a2", "tcp4", service, by("b1", "a2"))
+		c.serve(corev1.ProtocolTCP, nil, "a1")
+		a.call("Restart", struct{}{}, nil)
+		c.answers("a2", "tcp4", service, by("a1", "a2"))
+	})
+	t.Run("a node that has gone", func(t *testing.T) {
+		c.t = t
+		c.objects.Nodes = c.objects.Nodes[:1]
+		c.apply()
+		c.answers(a.name, "tcp4", pod("b1"), "unreachable")
+	})
+	t.Run("purge", func(t *testing.T) {
+		c.t = t
+		a.call("Stop", struct{}{}, nil)
+		for range 2 {
+			a.call("Purge", struct{}{}, nil)
+		}
+		c.answers(a.name, "tcp4", service, "unreachable")
+		a.call("Restart", struct{}{}, nil)
+	})
+	for _, n := range c.nodes {
+		n.call("Stop", struct{}{}, nil)
+	}
+}

@@ -1,0 +1,452 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/rpc"
+	"net/rpc/jsonrpc"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/barque/barque/kubelet/bundle"
+)
+
+// The test binary plays three parts, each in a network namespace of its own:
+// the test itself (the local network, and a client outside the cluster), and
+// one child per node, which runs a Network on a fake clientset and does what it
+// is told over JSON-RPC on its standard input and output. A pod is a thread of
+// its node's process in one more namespace, linked by the real CNI plugins.
+// All of it goes when the processes end.
+
+const (
+	insideEnv = "BARQUE_TEST_INSIDE" // "lan" or "node"
+	podPort   = 8080
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(insideEnv) == "node" {
+		serveNode()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// inNamespace runs the calling test again in a network namespace of its own;
+// true in there.
+func inNamespace(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(insideEnv) == "lan" {
+		return true
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	if _, err := bundle.Open(); errors.Is(err, bundle.ErrNotBundled) {
+		t.Skip("needs the node components: run `make bundle`")
+	}
+	command := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "2m")
+	command.Env = append(os.Environ(), insideEnv+"=lan")
+	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	output, err := command.CombinedOutput()
+	t.Logf("in a namespace:\n%s", output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return false
+}
+
+// lan makes this namespace a local network with the address 192.168.77.1.
+func lan(t *testing.T) netlink.Link {
+	t.Helper()
+	up(t, "lo")
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "lan"
+	check(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}))
+	bridge := up(t, "lan")
+	check(t, netlink.AddrAdd(bridge, address("192.168.77.1/24")))
+	return bridge
+}
+
+func up(t *testing.T, name string) netlink.Link {
+	t.Helper()
+	link, err := netlink.LinkByName(name)
+	check(t, err)
+	check(t, netlink.LinkSetUp(link))
+	return link
+}
+
+func address(cidr string) *netlink.Addr {
+	addr, err := netlink.ParseAddr(cidr)
+	if err != nil {
+		panic(err)
+	}
+	return addr
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// node is a node's process, seen from the test.
+type node struct {
+	t    *testing.T
+	name string
+	ip   string
+	rpc  *rpc.Client
+}
+
+// startNode makes a node process with a link to the local network.
+func startNode(t *testing.T, bridge netlink.Link, number int) *node {
+	t.Helper()
+	n := &node{t: t, name: fmt.Sprintf("node-%d", number), ip: fmt.Sprintf("192.168.77.1%d", number)}
+	command := exec.Command("/proc/self/exe")
+	command.Env = append(os.Environ(), insideEnv+"=node")
+	command.Stderr = t.Output()
+	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	stdin, err := command.StdinPipe()
+	check(t, err)
+	stdout, err := command.StdoutPipe()
+	check(t, err)
+	check(t, command.Start())
+	n.rpc = jsonrpc.NewClient(stdio{stdout, stdin})
+	t.Cleanup(func() {
+		n.rpc.Close() // the end of its input ends the node
+		if err := command.Wait(); err != nil {
+			t.Errorf("%s: %v", n.name, err)
+		}
+	})
+
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MasterIndex = n.name, bridge.Attrs().Index
+	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(command.Process.Pid)}))
+	up(t, n.name)
+	n.call("Start", StartArgs{Name: n.name, IP: n.ip, Dir: t.TempDir()}, nil)
+	return n
+}
+
+type stdio struct {
+	io.ReadCloser
+	in io.WriteCloser
+}
+
+func (s stdio) Write(p []byte) (int, error) { return s.in.Write(p) }
+func (s stdio) Close() error                { return s.in.Close() }
+
+func (n *node) call(method string, args, reply any) {
+	n.t.Helper()
+	if reply == nil {
+		reply = new(struct{})
+	}
+	if err := n.rpc.Call("Node."+method, args, reply); err != nil {
+		n.t.Fatalf("%s: %s: %v", n.name, method, err)
+	}
+}
+
+// addPod starts a pod that answers on TCP and UDP, and returns its address.
+func (n *node) addPod(name string) string {
+	n.t.Helper()
+	var ip string
+	n.call("AddPod", name, &ip)
+	return ip
+}
+
+// dial asks a server, from a pod or (from == "") from the node, and returns its
+// answer, or "error: …".
+func (n *node) dial(from, network, addr string) string {
+	n.t.Helper()
+	var answer string
+	n.call("Dial", DialArgs{From: from, Network: network, Addr: addr}, &answer)
+	return answer
+}
+
+// Node is the node's side of the calls; it lives in the node's process.
+type Node struct {
+	client *fake.Clientset
+	dir    string
+	pods   map[string]chan func()
+	stop   func() error
+	run    func()
+}
+
+// serveNode is the main function of a node's process.
+func serveNode() {
+	n := &Node{client: fake.NewClientset(), pods: map[string]chan func(){}}
+	server := rpc.NewServer()
+	if err := server.Register(n); err != nil {
+		panic(err)
+	}
+	server.ServeCodec(jsonrpc.NewServerCodec(stdio{os.Stdin, os.Stdout}))
+}
+
+type StartArgs struct{ Name, IP, Dir string }
+
+// Start gives the node its address and runs its Network.
+func (n *Node) Start(args StartArgs, _ *struct{}) error {
+	n.dir = args.Dir
+	for _, name := range []string{"lo", "eth0"} {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if name == "eth0" {
+			if err := netlink.AddrAdd(link, address(args.IP+"/24")); err != nil {
+				return err
+			}
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return err
+		}
+	}
+	components, err := bundle.Open()
+	if err != nil {
+		return err
+	}
+	if err := components.Unpack(filepath.Join(n.dir, "bin")); err != nil {
+		return err
+	}
+	n.run = func() {
+		factory := informers.NewSharedInformerFactory(n.client, 0)
+		network, err := New(Config{
+			NodeName: args.Name, NodeIP: netip.MustParseAddr(args.IP),
+			PodNetwork: netip.MustParsePrefix("10.42.0.0/16"), ServiceNetwork: netip.MustParsePrefix("10.43.0.0/16"),
+			Nodes: factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(),
+			EndpointSlices: factory.Discovery().V1().EndpointSlices(), Pods: factory.Core().V1().Pods(),
+			CNIConfDir: filepath.Join(n.dir, "cni"), IPAMDir: filepath.Join(n.dir, "ipam"),
+			Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		})
+		if err != nil {
+			panic(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		factory.Start(ctx.Done())
+		ended := make(chan error, 1)
+		go func() { ended <- network.Run(ctx) }()
+		n.stop = func() error {
+			cancel()
+			factory.Shutdown()
+			return <-ended
+		}
+	}
+	n.run()
+	return nil
+}
+
+// Stop ends the node's Network; Restart runs it again.
+func (n *Node) Stop(struct{}, *struct{}) error { return n.stop() }
+func (n *Node) Restart(struct{}, *struct{}) error {
+	n.run()
+	return nil
+}
+
+// Purge does what `barque dev down` does.
+func (n *Node) Purge(struct{}, *struct{}) error { return Purge() }
+
+// Objects is what the cluster holds.
+type Objects struct {
+	Nodes    []*corev1.Node
+	Services []*corev1.Service
+	Slices   []*discoveryv1.EndpointSlice
+	Pods     []*corev1.Pod
+}
+
+// Apply makes the fake API server hold these objects and no others.
+func (n *Node) Apply(objects Objects, _ *struct{}) error {
+	ctx := context.Background()
+	core, discovery := n.client.CoreV1(), n.client.DiscoveryV1()
+	nodes, err := core.Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, node := range nodes.Items {
+		if !slices.ContainsFunc(objects.Nodes, func(stays *corev1.Node) bool { return stays.Name == node.Name }) {
+			if err := core.Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, node := range objects.Nodes {
+		if _, err := core.Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	for _, service := range objects.Services {
+		_, err := core.Services("default").Create(ctx, service, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			_, err = core.Services("default").Update(ctx, service, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, slice := range objects.Slices {
+		_, err := discovery.EndpointSlices("default").Create(ctx, slice, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			_, err = discovery.EndpointSlices("default").Update(ctx, slice, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, pod := range objects.Pods {
+		if _, err := core.Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddPod links a new namespace to the node by the CNI configuration that the
+// Network has written, as containerd does.
+func (n *Node) AddPod(name string, ip *string) error {
+	work := make(chan func())
+	path := make(chan string, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread is the pod
+		if _, err := netns.New(); err != nil {
+			panic(err)
+		}
+		path <- fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), syscall.Gettid())
+		for f := range work {
+			f()
+		}
+	}()
+	n.pods[name] = work
+
+	var list *libcni.NetworkConfigList
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		var err error
+		if list, err = libcni.ConfListFromFile(filepath.Join(n.dir, "cni", "10-barque.conflist")); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			return err
+		}
+		runtime.Gosched()
+	}
+	cni := libcni.NewCNIConfigWithCacheDir([]string{filepath.Join(n.dir, "bin")}, filepath.Join(n.dir, "cache"), nil)
+	result, err := cni.AddNetworkList(context.Background(), list, &libcni.RuntimeConf{ContainerID: name, NetNS: <-path, IfName: "eth0"})
+	if err != nil {
+		return err
+	}
+	current, err := types100.GetResult(result)
+	if err != nil {
+		return err
+	}
+	*ip = current.IPs[0].Address.IP.String()
+	listening := make(chan error)
+	work <- func() { listening <- listen(name) }
+	return <-listening
+}
+
+// listen answers "name client-address" on podPort, TCP and UDP, in the calling
+// thread's namespace. The servers end with the process.
+func listen(name string) error {
+	tcp, err := net.Listen("tcp4", fmt.Sprintf(":%d", podPort))
+	if err != nil {
+		return err
+	}
+	udp, err := net.ListenPacket("udp4", fmt.Sprintf(":%d", podPort))
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			conn, err := tcp.Accept()
+			if err != nil {
+				return
+			}
+			host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
+			fmt.Fprintf(conn, "%s %s", name, host)
+			conn.Close()
+		}
+	}()
+	go func() {
+		buffer := make([]byte, 100)
+		for {
+			_, from, err := udp.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			host, _, _ := net.SplitHostPort(from.String())
+			if _, err := udp.WriteTo([]byte(name+" "+host), from); err != nil {
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+type DialArgs struct{ From, Network, Addr string }
+
+// Dial asks a server.
+func (n *Node) Dial(args DialArgs, answer *string) error {
+	if args.From == "" {
+		*answer = ask(args.Network, args.Addr)
+		return nil
+	}
+	done := make(chan struct{})
+	n.pods[args.From] <- func() {
+		defer close(done)
+		*answer = ask(args.Network, args.Addr)
+	}
+	<-done
+	return nil
+}
+
+// ask connects in the calling thread's namespace. UDP questions all come from
+// one port: to the connection tracking they are one connection.
+func ask(network, addr string) string {
+	dialer := net.Dialer{Timeout: time.Second}
+	if network == "udp4" {
+		dialer.LocalAddr = &net.UDPAddr{Port: 5000}
+	}
+	conn, err := dialer.Dial(network, addr)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	if network == "udp4" {
+		if _, err := conn.Write([]byte("?")); err != nil {
+			return "error: " + err.Error()
+		}
+		buffer := make([]byte, 100)
+		n, err := conn.Read(buffer)
+		if err != nil {
+			return "error: " + err.Error()
+		}
+		return string(buffer[:n])
+	}
+	content, err := io.ReadAll(conn)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	return strings.TrimSpace(string(content))
+}
