@@ -1,0 +1,393 @@
+package plugins
+
+import (
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/clock"
+
+	"github.com/barque/barque/scheduler/cache"
+	"github.com/barque/barque/scheduler/framework"
+)
+
+// world is a cluster that a profile of some plugins decides about.
+type world struct {
+	t        *testing.T
+	cache    *cache.Cache
+	snapshot *cache.Snapshot
+	profile  *framework.Profile
+	evicted  []string
+}
+
+func newWorld(t *testing.T, objects []any, plugins ...string) *world {
+	t.Helper()
+	w := &world{t: t, cache: cache.New(clock.RealClock{}, 0), snapshot: cache.NewSnapshot()}
+	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+	add := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *v1.Node:
+			w.cache.SetNode(o)
+		case *v1.Pod:
+			info, err := framework.NewPodInfo(o)
+			add(err)
+			w.cache.AddPod(info)
+		case *v1.Service:
+			add(factory.Core().V1().Services().Informer().GetStore().Add(o))
+		case *v1.Namespace:
+			add(factory.Core().V1().Namespaces().Informer().GetStore().Add(o))
+		}
+	}
+	w.cache.Update(w.snapshot)
+	spec := framework.Spec{SchedulerName: "test", Plugins: []framework.Enabled{{Name: PrioritySortName}, {Name: BinderName}}}
+	for _, p := range plugins {
+		spec.Plugins = append(spec.Plugins, framework.Enabled{Name: p})
+	}
+	profile, err := framework.NewProfile(t.Context(), spec, Registry(), framework.World{
+		Client: fake.NewClientset(), Informers: factory, NodeInfos: w.snapshot,
+		Nominator: framework.NewNominator(), Parallel: 1,
+		Evict: func(victim, _ *v1.Pod) { w.evicted = append(w.evicted, victim.Name) },
+	})
+	add(err)
+	w.profile = profile
+	return w
+}
+
+// filter returns, for each node, why the pod cannot run there; "" when it can.
+func (w *world) filter(pod *v1.Pod) (map[string]string, fwk.CycleState, *framework.FitError) {
+	w.t.Helper()
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	state := framework.NewCycleStateFor(info)
+	nodes, _ := w.snapshot.List()
+	narrowed, _, s := w.profile.PreFilter(w.t.Context(), state, pod, nodes)
+	if !s.IsSuccess() {
+		w.t.Fatal(s)
+	}
+	out, fit := map[string]string{}, &framework.FitError{AllNodes: len(nodes), Rejected: map[string]*fwk.Status{}}
+	for _, n := range nodes {
+		name := n.Node().Name
+		if !narrowed.AllNodes() && !narrowed.NodeNames.Has(name) {
+			out[name] = "narrowed"
+			continue
+		}
+		s := w.profile.Filter(w.t.Context(), state, pod, n)
+		out[name] = s.Message()
+		if !s.IsSuccess() {
+			fit.Rejected[name] = s
+		}
+	}
+	return out, state, fit
+}
+
+func (w *world) score(pod *v1.Pod) map[string]int64 {
+	w.t.Helper()
+	_, state, _ := w.filter(pod)
+	nodes, _ := w.snapshot.List()
+	scores, s := w.profile.Score(w.t.Context(), state, pod, nodes)
+	if !s.IsSuccess() {
+		w.t.Fatal(s)
+	}
+	out := map[string]int64{}
+	for i, n := range nodes {
+		out[n.Node().Name] = scores[i]
+	}
+	return out
+}
+
+func list(pairs ...string) v1.ResourceList {
+	l := v1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		l[v1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return l
+}
+
+func aNode(name string, change ...func(*v1.Node)) *v1.Node {
+	n := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.LabelHostname: name}},
+		Status:     v1.NodeStatus{Allocatable: list("cpu", "4", "memory", "8Gi", "ephemeral-storage", "10Gi", "pods", "10", "example.com/gpu", "2")},
+	}
+	for _, c := range change {
+		c(n)
+	}
+	return n
+}
+
+func labelled(key, value string) func(*v1.Node) {
+	return func(n *v1.Node) { n.Labels[key] = value }
+}
+
+func aPod(name string, change ...func(*v1.Pod)) *v1.Pod {
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{}},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "nginx"}}},
+	}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func on(node string) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.NodeName = node } }
+
+func app(name string) func(*v1.Pod) { return func(p *v1.Pod) { p.Labels["app"] = name } }
+
+func asks(pairs ...string) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests = list(pairs...) }
+}
+
+func hostPortOf(ip string, port int32) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, v1.ContainerPort{HostIP: ip, HostPort: port})
+	}
+}
+
+func withPriority(n int32) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Priority = &n } }
+
+func affinity(a v1.Affinity) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Affinity = &a } }
+
+func podTerm(appName, key string) v1.PodAffinityTerm {
+	return v1.PodAffinityTerm{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": appName}}, TopologyKey: key}
+}
+
+func TestFilters(t *testing.T) {
+	const (
+		untoleratedTaint = "node(s) had untolerated taint {k: v}"
+		cordoned         = "node(s) were unschedulable"
+		noMatch          = "node(s) didn't match Pod's node affinity/selector"
+		portTaken        = "node(s) didn't have free ports for the requested pod ports"
+		skewed           = "node(s) didn't match pod topology spread constraints"
+		skewLabel        = "node(s) didn't match pod topology spread constraints (missing required label)"
+		notJoined        = "node(s) didn't match pod affinity rules"
+		avoided          = "node(s) didn't match pod anti-affinity rules"
+		repelled         = "node(s) didn't satisfy existing pods anti-affinity rules"
+	)
+	always := v1.ContainerRestartPolicyAlways
+	tainted := func(effect v1.TaintEffect) func(*v1.Node) {
+		return func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "k", Value: "v", Effect: effect}} }
+	}
+	tolerates := func(tol v1.Toleration) func(*v1.Pod) {
+		return func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{tol} }
+	}
+	spread := func(skew int32, change ...func(*v1.TopologySpreadConstraint)) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			c := v1.TopologySpreadConstraint{
+				MaxSkew: skew, TopologyKey: "zone", WhenUnsatisfiable: v1.DoNotSchedule,
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			}
+			for _, f := range change {
+				f(&c)
+			}
+			p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{c}
+		}
+	}
+	anti := affinity(v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{podTerm("web", "zone")}}})
+	join := affinity(v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{podTerm("web", "zone")}}})
+	zones := []any{aNode("a", labelled("zone", "1")), aNode("b", labelled("zone", "2")), aNode("c")}
+	with := func(more ...any) []any { return append(slices.Clone(zones), more...) }
+
+	for name, c := range map[string]struct {
+		plugin string
+		world  []any
+		pod    *v1.Pod
+		want   map[string]string // by node
+	}{
+		"fits exactly":     {FitName, []any{aNode("a"), aPod("x", on("a"), asks("cpu", "1"))}, aPod("p", asks("cpu", "3", "memory", "8Gi")), map[string]string{"a": ""}},
+		"lacks CPU":        {FitName, []any{aNode("a"), aPod("x", on("a"), asks("cpu", "1"))}, aPod("p", asks("cpu", "3001m")), map[string]string{"a": "Insufficient cpu"}},
+		"lacks two":        {FitName, []any{aNode("a")}, aPod("p", asks("cpu", "5", "memory", "9Gi")), map[string]string{"a": "Insufficient cpu, Insufficient memory"}},
+		"lacks storage":    {FitName, []any{aNode("a")}, aPod("p", asks("ephemeral-storage", "11Gi")), map[string]string{"a": "Insufficient ephemeral-storage"}},
+		"lacks devices":    {FitName, []any{aNode("a"), aPod("x", on("a"), asks("example.com/gpu", "1"))}, aPod("p", asks("example.com/gpu", "2")), map[string]string{"a": "Insufficient example.com/gpu"}},
+		"unknown device":   {FitName, []any{aNode("a")}, aPod("p", asks("example.com/tpu", "1")), map[string]string{"a": "Insufficient example.com/tpu"}},
+		"asks for nothing": {FitName, []any{aNode("a"), aPod("x", on("a"), asks("cpu", "4"))}, aPod("p"), map[string]string{"a": ""}},
+		"too many pods":    {FitName, []any{aNode("a", func(n *v1.Node) { n.Status.Allocatable["pods"] = resource.MustParse("1") }), aPod("x", on("a"))}, aPod("p"), map[string]string{"a": "Too many pods"}},
+		"init container": {FitName, []any{aNode("a")}, aPod("p", asks("cpu", "1"), func(p *v1.Pod) {
+			p.Spec.InitContainers = []v1.Container{{Resources: v1.ResourceRequirements{Requests: list("cpu", "4")}}}
+		}), map[string]string{"a": ""}},
+		"sidecar adds up": {FitName, []any{aNode("a")}, aPod("p", asks("cpu", "1"), func(p *v1.Pod) {
+			p.Spec.InitContainers = []v1.Container{{RestartPolicy: &always, Resources: v1.ResourceRequirements{Requests: list("cpu", "4")}}}
+		}), map[string]string{"a": "Insufficient cpu"}},
+		"overhead":            {FitName, []any{aNode("a")}, aPod("p", asks("cpu", "4"), func(p *v1.Pod) { p.Spec.Overhead = list("cpu", "1m") }), map[string]string{"a": "Insufficient cpu"}},
+		"node name":           {NodeNameName, []any{aNode("a"), aNode("b")}, aPod("p", on("a")), map[string]string{"a": "", "b": "node(s) didn't match the requested node name"}},
+		"cordoned":            {NodeUnschedulableName, []any{aNode("a", func(n *v1.Node) { n.Spec.Unschedulable = true })}, aPod("p"), map[string]string{"a": cordoned}},
+		"cordoned, tolerated": {NodeUnschedulableName, []any{aNode("a", func(n *v1.Node) { n.Spec.Unschedulable = true })}, aPod("p", tolerates(v1.Toleration{Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists})), map[string]string{"a": ""}},
+		"taint":               {TaintTolerationName, []any{aNode("a", tainted(v1.TaintEffectNoSchedule))}, aPod("p"), map[string]string{"a": untoleratedTaint}},
+		"taint NoExecute":     {TaintTolerationName, []any{aNode("a", tainted(v1.TaintEffectNoExecute))}, aPod("p"), map[string]string{"a": untoleratedTaint}},
+		"taint preferred":     {TaintTolerationName, []any{aNode("a", tainted(v1.TaintEffectPreferNoSchedule))}, aPod("p"), map[string]string{"a": ""}},
+		"taint tolerated":     {TaintTolerationName, []any{aNode("a", tainted(v1.TaintEffectNoSchedule))}, aPod("p", tolerates(v1.Toleration{Key: "k", Value: "v"})), map[string]string{"a": ""}},
+		"other toleration":    {TaintTolerationName, []any{aNode("a", tainted(v1.TaintEffectNoSchedule))}, aPod("p", tolerates(v1.Toleration{Key: "k", Value: "w"})), map[string]string{"a": untoleratedTaint}},
+		"node selector":       {NodeAffinityName, zones, aPod("p", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "1"} }), map[string]string{"a": "", "b": noMatch, "c": noMatch}},
+		"node affinity": {NodeAffinityName, zones, aPod("p", affinity(v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
+			{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "zone", Operator: v1.NodeSelectorOpIn, Values: []string{"2"}}}},
+			{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "zone", Operator: v1.NodeSelectorOpDoesNotExist}}},
+		}}}})), map[string]string{"a": noMatch, "b": "", "c": ""}},
+		"node by field": {NodeAffinityName, zones, aPod("p", affinity(v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
+			{MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{"b"}}}},
+		}}}})), map[string]string{"a": "narrowed", "b": "", "c": "narrowed"}},
+		"port taken":       {NodePortsName, []any{aNode("a"), aNode("b"), aPod("x", on("a"), hostPortOf("", 80))}, aPod("p", hostPortOf("", 80)), map[string]string{"a": portTaken, "b": ""}},
+		"port on other IP": {NodePortsName, []any{aNode("a"), aPod("x", on("a"), hostPortOf("10.0.0.1", 80))}, aPod("p", hostPortOf("10.0.0.2", 80)), map[string]string{"a": ""}},
+		"port on all IPs":  {NodePortsName, []any{aNode("a"), aPod("x", on("a"), hostPortOf("10.0.0.1", 80))}, aPod("p", hostPortOf("", 80)), map[string]string{"a": portTaken}},
+		"spread: even":     {TopologySpreadName, zones, aPod("p", app("web"), spread(1)), map[string]string{"a": "", "b": "", "c": skewLabel}},
+		"spread: skewed":   {TopologySpreadName, with(aPod("x", on("a"), app("web"))), aPod("p", app("web"), spread(1)), map[string]string{"a": skewed, "b": "", "c": skewLabel}},
+		"spread: tolerated": {TopologySpreadName, with(aPod("x", on("a"), app("web"))), aPod("p", app("web"), spread(2)),
+			map[string]string{"a": "", "b": "", "c": skewLabel}},
+		"spread: other namespace": {TopologySpreadName, with(aPod("x", on("a"), app("web"), func(p *v1.Pod) { p.Namespace = "other" })), aPod("p", app("web"), spread(1)),
+			map[string]string{"a": "", "b": "", "c": skewLabel}},
+		"spread: too few domains": {TopologySpreadName, with(aPod("x", on("a"), app("web")), aPod("y", on("b"), app("web"))),
+			aPod("p", app("web"), spread(1, func(c *v1.TopologySpreadConstraint) { three := int32(3); c.MinDomains = &three })),
+			map[string]string{"a": skewed, "b": skewed, "c": skewLabel}},
+		"spread: only nodes of the selector count": {TopologySpreadName, with(aPod("x", on("a"), app("web"))),
+			aPod("p", app("web"), spread(1), func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "1"} }),
+			map[string]string{"a": "", "b": "", "c": skewLabel}},
+		"spread: match label keys": {TopologySpreadName, with(aPod("x", on("a"), app("web"), func(p *v1.Pod) { p.Labels["rev"] = "1" })),
+			aPod("p", app("web"), func(p *v1.Pod) { p.Labels["rev"] = "2" }, spread(1, func(c *v1.TopologySpreadConstraint) { c.MatchLabelKeys = []string{"rev"} })),
+			map[string]string{"a": "", "b": "", "c": skewLabel}},
+		"anti-affinity":          {InterPodAffinityName, with(aPod("x", on("a"), app("web"))), aPod("p", anti), map[string]string{"a": avoided, "b": "", "c": ""}},
+		"anti-affinity, reverse": {InterPodAffinityName, with(aPod("x", on("a"), anti)), aPod("p", app("web")), map[string]string{"a": repelled, "b": "", "c": ""}},
+		"affinity":               {InterPodAffinityName, with(aPod("x", on("b"), app("web"))), aPod("p", join), map[string]string{"a": notJoined, "b": "", "c": notJoined}},
+		"affinity, nobody there": {InterPodAffinityName, zones, aPod("p", join), map[string]string{"a": notJoined, "b": notJoined, "c": notJoined}},
+		"affinity, first of all": {InterPodAffinityName, zones, aPod("p", app("web"), join), map[string]string{"a": "", "b": "", "c": notJoined}},
+		"affinity by namespace": {InterPodAffinityName, with(
+			&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{"team": "x"}}},
+			aPod("x", on("b"), app("web"), func(p *v1.Pod) { p.Namespace = "other" })),
+			aPod("p", affinity(v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{func() v1.PodAffinityTerm {
+				term := podTerm("web", "zone")
+				term.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "x"}}
+				return term
+			}()}}})), map[string]string{"a": notJoined, "b": "", "c": notJoined}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _, _ := newWorld(t, c.world, c.plugin).filter(c.pod)
+			for node, want := range c.want {
+				if got[node] != want {
+					t.Errorf("node %s: %q, want %q", node, got[node], want)
+				}
+			}
+			if len(got) != len(c.want) {
+				t.Errorf("%d nodes, want %d", len(got), len(c.want))
+			}
+		})
+	}
+}
+
+func TestScores(t *testing.T) {
+	owned := func(p *v1.Pod) {
+		yes := true
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "rs", UID: "rs", Controller: &yes}}
+	}
+	image := func(size int64) func(*v1.Node) {
+		return func(n *v1.Node) {
+			n.Status.Images = []v1.ContainerImage{{Names: []string{"docker.io/library/nginx:latest"}, SizeBytes: size}}
+		}
+	}
+	preferZone1 := affinity(v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{
+		{Weight: 5, Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "zone", Operator: v1.NodeSelectorOpIn, Values: []string{"1"}}}}},
+	}}})
+	preferred := []v1.WeightedPodAffinityTerm{{Weight: 10, PodAffinityTerm: podTerm("web", "zone")}}
+	ab := []any{aNode("a", labelled("zone", "1")), aNode("b", labelled("zone", "2"))}
+	with := func(more ...any) []any { return append(slices.Clone(ab), more...) }
+	soft := func(p *v1.Pod) {
+		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: v1.ScheduleAnyway,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+		}}
+	}
+
+	for name, c := range map[string]struct {
+		plugin string
+		world  []any
+		pod    *v1.Pod
+		want   map[string]int64
+	}{
+		"least allocated":        {FitName, with(aPod("x", on("a"), asks("cpu", "2", "memory", "4Gi"))), aPod("p", asks("cpu", "1", "memory", "2Gi")), map[string]int64{"a": 25, "b": 75}},
+		"default requests count": {FitName, with(aPod("x", on("a")), aPod("y", on("a"))), aPod("p", asks("cpu", "0", "memory", "0")), map[string]int64{"a": 95, "b": 100}},
+		"balanced":               {BalancedName, with(aPod("x", on("a"), asks("cpu", "2"))), aPod("p", asks("cpu", "1", "memory", "2Gi")), map[string]int64{"a": 75, "b": 100}},
+		"soft taints":            {TaintTolerationName, []any{aNode("a", func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectPreferNoSchedule}} }), aNode("b")}, aPod("p"), map[string]int64{"a": 0, "b": 100}},
+		"preferred node":         {NodeAffinityName, ab, aPod("p", preferZone1), map[string]int64{"a": 100, "b": 0}},
+		"no preference":          {NodeAffinityName, ab, aPod("p"), map[string]int64{"a": 0, "b": 0}},
+		"image present":          {ImageLocalityName, []any{aNode("a", image(1000<<20)), aNode("b")}, aPod("p"), map[string]int64{"a": 48, "b": 0}},
+		"image too small":        {ImageLocalityName, []any{aNode("a", image(10<<20)), aNode("b")}, aPod("p"), map[string]int64{"a": 0, "b": 0}},
+		"spread a controller's":  {TopologySpreadName, with(aPod("x", on("a"), owned), aPod("y", on("b"))), aPod("p", owned), map[string]int64{"a": 0, "b": 100}},
+		"spread a service's": {TopologySpreadName, with(
+			&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Spec: v1.ServiceSpec{Selector: map[string]string{"app": "web"}}},
+			aPod("x", on("a"), app("web")), aPod("y", on("b"), app("db"))), aPod("p", app("web")), map[string]int64{"a": 0, "b": 100}},
+		"lone pod":               {TopologySpreadName, with(aPod("x", on("a"))), aPod("p"), map[string]int64{"a": 0, "b": 0}},
+		"soft constraint":        {TopologySpreadName, with(aPod("x", on("a"), app("web")), aPod("y", on("a"), app("web")), aPod("z", on("b"), app("web")), aNode("c")), aPod("p", app("web"), soft), map[string]int64{"a": 49, "b": 100, "c": 0}},
+		"preferred pods":         {InterPodAffinityName, with(aPod("x", on("a"), app("web"))), aPod("p", affinity(v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}})), map[string]int64{"a": 100, "b": 0}},
+		"avoided pods":           {InterPodAffinityName, with(aPod("x", on("a"), app("web"))), aPod("p", affinity(v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}})), map[string]int64{"a": 0, "b": 100}},
+		"preferred by the other": {InterPodAffinityName, with(aPod("x", on("a"), affinity(v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}}))), aPod("p", app("web")), map[string]int64{"a": 100, "b": 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := newWorld(t, c.world, c.plugin).score(c.pod)
+			for node, want := range c.want {
+				if got[node] != want {
+					t.Errorf("node %s: %d, want %d", node, got[node], want)
+				}
+			}
+		})
+	}
+}
+
+func TestPreemptionDoesTheLeastHarm(t *testing.T) {
+	full := func(name, node string, p int32) *v1.Pod {
+		return aPod(name, on(node), asks("cpu", "4"), withPriority(p))
+	}
+	half := func(name, node string, p int32) *v1.Pod {
+		return aPod(name, on(node), asks("cpu", "2"), withPriority(p))
+	}
+	never := v1.PreemptNever
+	for name, c := range map[string]struct {
+		world []any
+		pod   *v1.Pod
+		node  string
+		gone  []string
+	}{
+		"lowest priority":     {[]any{aNode("a"), aNode("b"), full("x", "a", 5), full("y", "b", 3)}, aPod("p", asks("cpu", "1"), withPriority(10)), "b", []string{"y"}},
+		"spares whom it can":  {[]any{aNode("a"), half("x", "a", 3), half("y", "a", 5)}, aPod("p", asks("cpu", "1"), withPriority(10)), "a", []string{"x"}},
+		"fewest pods":         {[]any{aNode("a"), aNode("b"), half("x", "a", 1), half("y", "a", 1), full("z", "b", 1)}, aPod("p", asks("cpu", "4"), withPriority(10)), "b", []string{"z"}},
+		"equals stay":         {[]any{aNode("a"), full("x", "a", 10)}, aPod("p", asks("cpu", "1"), withPriority(10)), "", nil},
+		"would not help":      {[]any{aNode("a"), half("x", "a", 1), half("y", "a", 20)}, aPod("p", asks("cpu", "4"), withPriority(10)), "", nil},
+		"pod does not want":   {[]any{aNode("a"), full("x", "a", 1)}, aPod("p", asks("cpu", "1"), withPriority(10), func(p *v1.Pod) { p.Spec.PreemptionPolicy = &never }), "", nil},
+		"never on this node":  {[]any{aNode("a"), full("x", "a", 1)}, aPod("p", asks("cpu", "5"), withPriority(10)), "", nil},
+		"port, not resources": {[]any{aNode("a"), aPod("x", on("a"), hostPortOf("", 80), withPriority(1)), aPod("y", on("a"), withPriority(0))}, aPod("p", hostPortOf("", 80), withPriority(10)), "a", []string{"x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, c.world, FitName, NodePortsName, InterPodAffinityName, TopologySpreadName, PreemptionName)
+			_, state, fit := w.filter(c.pod)
+			node, _ := w.profile.PostFilter(t.Context(), state, c.pod, fit)
+			slices.Sort(w.evicted)
+			if node != c.node || !slices.Equal(w.evicted, c.gone) {
+				t.Errorf("frees %q by evicting %v, want %q, %v", node, w.evicted, c.node, c.gone)
+			}
+		})
+	}
+}
+
+func TestFullImageName(t *testing.T) {
+	for in, want := range map[string]string{
+		"nginx":                         "docker.io/library/nginx:latest",
+		"nginx:1.21.6":                  "docker.io/library/nginx:1.21.6",
+		"grafana/loki":                  "docker.io/grafana/loki:latest",
+		"localhost/x":                   "localhost/x:latest",
+		"registry:5000/x":               "registry:5000/x:latest",
+		"ghcr.io/a/b:v1":                "ghcr.io/a/b:v1",
+		"ghcr.io/a/b@sha256:0123456789": "ghcr.io/a/b@sha256:0123456789",
+	} {
+		if got := fullImageName(in); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}
