@@ -1,0 +1,53 @@
+// Package coordination declares the resources of the coordination.k8s.io API group: the leases by
+// which clients elect leaders among themselves. Barque's own servers need none.
+package coordination
+
+import (
+	"context"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/barque/barque/apiserver/groups/validation"
+	"github.com/barque/barque/apiserver/resource"
+)
+
+// Resources declares the group's resources.
+func Resources() []resource.Resource { return []resource.Resource{leases()} }
+
+func leases() resource.Resource {
+	return &resource.Kind[coordinationv1.Lease]{
+		GroupVersion:   coordinationv1.SchemeGroupVersion,
+		Name:           "leases",
+		Singular:       "lease",
+		List:           &coordinationv1.LeaseList{},
+		Validate:       validateLease,
+		CreateOnUpdate: true,
+		// An update without resourceVersion could take a lease from its holder.
+		VersionedUpdate: true,
+		Columns: []metav1.TableColumnDefinition{
+			resource.Name(),
+			resource.Column("Holder", "string", "Who holds the lease."),
+			resource.Age(),
+		},
+		Row: func(l *coordinationv1.Lease, now time.Time) []any {
+			return []any{l.Name, ptr.Deref(l.Spec.HolderIdentity, ""), resource.Since(l.CreationTimestamp, now)}
+		},
+	}
+}
+
+func validateLease(_ context.Context, l, old *coordinationv1.Lease) field.ErrorList {
+	errs := validation.Meta(l, old, true, validation.SubdomainName)
+	at := field.NewPath("spec")
+	if d := l.Spec.LeaseDurationSeconds; d != nil {
+		errs = append(errs, validation.Positive(*d, at.Child("leaseDurationSeconds"))...)
+	}
+	errs = append(errs, validation.OptionalNonNegative(l.Spec.LeaseTransitions, at.Child("leaseTransitions"))...)
+	if l.Spec.PreferredHolder != nil && ptr.Deref(l.Spec.Strategy, "") == "" {
+		errs = append(errs, field.Forbidden(at.Child("preferredHolder"), "may only be specified if `strategy` is defined"))
+	}
+	return append(errs, validation.OptionalEnum(l.Spec.Strategy, at.Child("strategy"), coordinationv1.OldestEmulationVersion)...)
+}
