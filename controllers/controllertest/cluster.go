@@ -302,3 +302,6 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 		}
 	}
 }
+
+// SkipTo makes the next write get a resourceVersion above the given one.
+func (c *Cluster) SkipTo(version int64) { c.version.Store(version) }

@@ -46,7 +46,7 @@ func share(v *intstr.IntOrString, of int32, up bool) int32 {
 func (l limits) most() int32  { return l.desired + l.surge }
 func (l limits) least() int32 { return l.desired - l.unavailable }
 
-// sizes maps the UID-unique index of a ReplicaSet to its wanted replicas while a plan is made.
+// sizes holds the wanted replicas of each ReplicaSet while a plan is made.
 type sizes map[*appsv1.ReplicaSet]int32
 
 func currentSizes(sets []*appsv1.ReplicaSet) sizes {
@@ -183,8 +183,10 @@ func rescale(l limits, deployed int32, newest *appsv1.ReplicaSet, old []*appsv1.
 		s[set] += part
 		added += part
 	}
-	if len(active) > 0 {
-		s[active[0]] = max(0, s[active[0]]+add-added)
+	for _, set := range active {
+		rest := max(add-added, -s[set])
+		s[set] += rest
+		added += rest
 	}
 	return s
 }
