@@ -1,0 +1,179 @@
+package podtemplate
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// found lists the errors as "type path", in order.
+func found(errs field.ErrorList) []string {
+	out := []string{}
+	for _, e := range errs {
+		out = append(out, string(e.Type)+" "+e.Field)
+	}
+	slices.Sort(out)
+	return out
+}
+
+const (
+	missing   = "FieldValueRequired "
+	invalid   = "FieldValueInvalid "
+	duplicate = "FieldValueDuplicate "
+	forbidden = "FieldValueForbidden "
+	notFound  = "FieldValueNotFound "
+	unknown   = "FieldValueNotSupported "
+	tooMany   = "FieldValueTooMany "
+)
+
+// base is a valid container, for what is not about containers.
+const base = "containers: [{name: a, image: i}]\n"
+
+func TestValidateSpec(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec string
+		want []string
+	}{
+		"minimal": {base, nil},
+		"everything at once": {`
+serviceAccountName: sa
+nodeSelector: {disk: ssd}
+hostAliases: [{ip: 10.0.0.1, hostnames: [a.example]}]
+imagePullSecrets: [{name: pull}]
+tolerations: [{operator: Exists}, {key: k, value: v, effect: NoExecute, tolerationSeconds: 5}]
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [a]}], matchFields: [{key: metadata.name, operator: In, values: [n]}]}]}
+    preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: cores, operator: Gt, values: ["4"]}]}}]
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution: [{weight: 100, podAffinityTerm: {topologyKey: zone, labelSelector: {matchLabels: {a: b}}, matchLabelKeys: [pod-template-hash]}}]
+topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, minDomains: 2, labelSelector: {matchLabels: {a: b}}, matchLabelKeys: [pod-template-hash]}]
+securityContext: {runAsUser: 0, fsGroup: 1, sysctls: [{name: net.core.somaxconn, value: "1"}], seccompProfile: {type: RuntimeDefault}}
+readinessGates: [{conditionType: www.example.com/feature-1}]
+dnsConfig: {nameservers: [1.1.1.1], searches: [a.b, "."], options: [{name: ndots, value: "2"}]}
+volumes:
+- {name: e, emptyDir: {medium: Memory, sizeLimit: 1Gi}}
+- {name: c, configMap: {name: cm, items: [{key: k, path: a/b, mode: 256}]}}
+- {name: s, secret: {secretName: s, optional: true}}
+- {name: d, downwardAPI: {items: [{path: l, fieldRef: {fieldPath: "metadata.labels['a']"}}, {path: m, resourceFieldRef: {containerName: a, resource: limits.memory, divisor: 1Mi}}]}}
+- {name: p, projected: {sources: [{serviceAccountToken: {path: token}}, {configMap: {name: cm}}]}}
+- {name: h, hostPath: {path: /var/run, type: Directory}}
+- {name: v, persistentVolumeClaim: {claimName: claim}}
+initContainers:
+- {name: init, image: i, restartPolicy: Always, startupProbe: {tcpSocket: {port: 80}}}
+containers:
+- name: a
+  image: registry:5000/i@sha256:0
+  command: [/a]
+  env: [{name: A.b, value: c}, {name: B, valueFrom: {secretKeyRef: {name: s, key: k}}}, {name: C, valueFrom: {resourceFieldRef: {resource: requests.cpu, divisor: 1m}}}]
+  envFrom: [{prefix: P_, configMapRef: {name: cm}}]
+  ports: [{name: web, containerPort: 80, hostPort: 8080}, {containerPort: 53, protocol: UDP}]
+  resources: {requests: {cpu: 1, memory: 1Mi, example.com/gpu: 1}, limits: {cpu: 2, memory: 1Gi, example.com/gpu: 1}}
+  volumeMounts: [{name: e, mountPath: /e, subPath: x}, {name: c, mountPath: /c, readOnly: true}]
+  livenessProbe: {exec: {command: ["true"]}}
+  lifecycle: {preStop: {sleep: {seconds: 5}}}
+  securityContext: {capabilities: {drop: [ALL]}, allowPrivilegeEscalation: false}
+`, nil},
+
+		"no containers":       {`{}`, []string{missing + "spec.containers"}},
+		"no name":             {`containers: [{image: i}]`, []string{missing + "spec.containers[0].name"}},
+		"bad name":            {`containers: [{name: A_b, image: i}]`, []string{invalid + "spec.containers[0].name"}},
+		"same name":           {`{containers: [{name: a, image: i}], initContainers: [{name: a, image: i}]}`, []string{duplicate + "spec.initContainers[0].name"}},
+		"no image":            {`containers: [{name: a}]`, []string{missing + "spec.containers[0].image"}},
+		"image with space":    {`containers: [{name: a, image: " i"}]`, []string{invalid + "spec.containers[0].image"}},
+		"pull policy":         {`containers: [{name: a, image: i, imagePullPolicy: Sometimes}]`, []string{unknown + "spec.containers[0].imagePullPolicy"}},
+		"message policy":      {`containers: [{name: a, image: i, terminationMessagePolicy: x}]`, []string{unknown + "spec.containers[0].terminationMessagePolicy"}},
+		"container restart":   {`containers: [{name: a, image: i, restartPolicy: Always}]`, []string{forbidden + "spec.containers[0].restartPolicy"}},
+		"init probe":          {base + `initContainers: [{name: b, image: i, readinessProbe: {exec: {command: [x]}}}]`, []string{forbidden + "spec.initContainers[0].readinessProbe"}},
+		"init restart policy": {base + `initContainers: [{name: b, image: i, restartPolicy: Never}]`, []string{unknown + "spec.initContainers[0].restartPolicy"}},
+		"several at once": {`{containers: [{name: a, image: i, ports: [{containerPort: 70000, protocol: X}]}], restartPolicy: Maybe}`,
+			[]string{invalid + "spec.containers[0].ports[0].containerPort", unknown + "spec.containers[0].ports[0].protocol", unknown + "spec.restartPolicy"}},
+
+		"no port":         {`containers: [{name: a, image: i, ports: [{name: p}]}]`, []string{missing + "spec.containers[0].ports[0].containerPort"}},
+		"port name":       {`containers: [{name: a, image: i, ports: [{containerPort: 1, name: much-too-long-name}]}]`, []string{invalid + "spec.containers[0].ports[0].name"}},
+		"same port name":  {`containers: [{name: a, image: i, ports: [{containerPort: 1, name: p}, {containerPort: 2, name: p}]}]`, []string{duplicate + "spec.containers[0].ports[1].name"}},
+		"same host port":  {`containers: [{name: a, image: i, ports: [{containerPort: 1, hostPort: 5}]}, {name: b, image: i, ports: [{containerPort: 2, hostPort: 5}]}]`, []string{duplicate + "spec.containers[1].ports[0].hostPort"}},
+		"host network":    {`{hostNetwork: true, containers: [{name: a, image: i, ports: [{containerPort: 1, hostPort: 5}]}]}`, []string{invalid + "spec.containers[0].ports[0].hostPort"}},
+		"host IP":         {`containers: [{name: a, image: i, ports: [{containerPort: 1, hostIP: here}]}]`, []string{invalid + "spec.containers[0].ports[0].hostIP"}},
+		"env name":        {`containers: [{name: a, image: i, env: [{name: "a=b"}, {value: v}]}]`, []string{invalid + "spec.containers[0].env[0].name", missing + "spec.containers[0].env[1].name"}},
+		"env both":        {`containers: [{name: a, image: i, env: [{name: a, value: b, valueFrom: {secretKeyRef: {name: s, key: k}}}]}]`, []string{invalid + "spec.containers[0].env[0].valueFrom"}},
+		"env none":        {`containers: [{name: a, image: i, env: [{name: a, valueFrom: {}}]}]`, []string{invalid + "spec.containers[0].env[0].valueFrom"}},
+		"env field":       {`containers: [{name: a, image: i, env: [{name: a, valueFrom: {fieldRef: {fieldPath: spec.volumes}}}]}]`, []string{unknown + "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath"}},
+		"env labels":      {`containers: [{name: a, image: i, env: [{name: a, valueFrom: {fieldRef: {fieldPath: metadata.labels}}}]}]`, []string{unknown + "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath"}},
+		"env resource":    {`containers: [{name: a, image: i, env: [{name: a, valueFrom: {resourceFieldRef: {resource: limits.gpu}}}]}]`, []string{unknown + "spec.containers[0].env[0].valueFrom.resourceFieldRef.resource"}},
+		"env divisor":     {`containers: [{name: a, image: i, env: [{name: a, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1Mi}}}]}]`, []string{invalid + "spec.containers[0].env[0].valueFrom.resourceFieldRef.divisor"}},
+		"env key":         {`containers: [{name: a, image: i, env: [{name: a, valueFrom: {configMapKeyRef: {name: c}}}]}]`, []string{missing + "spec.containers[0].env[0].valueFrom.configMapKeyRef.key"}},
+		"env from":        {`containers: [{name: a, image: i, envFrom: [{}, {secretRef: {}}]}]`, []string{invalid + "spec.containers[0].envFrom[0]", missing + "spec.containers[0].envFrom[1].secretRef.name"}},
+		"request > limit": {`containers: [{name: a, image: i, resources: {requests: {cpu: 2}, limits: {cpu: 1}}}]`, []string{invalid + "spec.containers[0].resources.requests"}},
+		"negative":        {`containers: [{name: a, image: i, resources: {limits: {memory: "-1"}}}]`, []string{invalid + "spec.containers[0].resources.limits[memory]"}},
+		"unknown":         {`containers: [{name: a, image: i, resources: {requests: {bananas: 1}}}]`, []string{invalid + "spec.containers[0].resources.requests[bananas]"}},
+		"half a device":   {`containers: [{name: a, image: i, resources: {requests: {a.b/c: 500m}, limits: {a.b/c: 500m}}}]`, []string{invalid + "spec.containers[0].resources.limits[a.b/c]", invalid + "spec.containers[0].resources.requests[a.b/c]"}},
+		"device no limit": {`containers: [{name: a, image: i, resources: {requests: {a.b/c: 1}}}]`, []string{missing + "spec.containers[0].resources.limits"}},
+		"only huge pages": {`containers: [{name: a, image: i, resources: {requests: {hugepages-2Mi: 2Mi}, limits: {hugepages-2Mi: 2Mi}}}]`, []string{forbidden + "spec.containers[0].resources"}},
+
+		"two handlers":      {`containers: [{name: a, image: i, livenessProbe: {exec: {command: [x]}, tcpSocket: {port: 1}}}]`, []string{forbidden + "spec.containers[0].livenessProbe.tcpSocket"}},
+		"no handler":        {`containers: [{name: a, image: i, startupProbe: {}}]`, []string{missing + "spec.containers[0].startupProbe"}},
+		"probe numbers":     {`containers: [{name: a, image: i, livenessProbe: {tcpSocket: {port: 0}, periodSeconds: -1, successThreshold: 2}}]`, []string{invalid + "spec.containers[0].livenessProbe.periodSeconds", invalid + "spec.containers[0].livenessProbe.successThreshold", invalid + "spec.containers[0].livenessProbe.tcpSocket.port"}},
+		"probe scheme":      {`containers: [{name: a, image: i, readinessProbe: {httpGet: {port: x, scheme: FTP, httpHeaders: [{name: "a b", value: c}]}, terminationGracePeriodSeconds: 1}}]`, []string{invalid + "spec.containers[0].readinessProbe.httpGet.httpHeaders[0].name", invalid + "spec.containers[0].readinessProbe.terminationGracePeriodSeconds", unknown + "spec.containers[0].readinessProbe.httpGet.scheme"}},
+		"long sleep":        {`containers: [{name: a, image: i, lifecycle: {preStop: {sleep: {seconds: 31}}}}]`, []string{invalid + "spec.containers[0].lifecycle.preStop.sleep.seconds"}},
+		"empty command":     {`containers: [{name: a, image: i, lifecycle: {postStart: {exec: {}}}}]`, []string{missing + "spec.containers[0].lifecycle.postStart.exec.command"}},
+		"privileges":        {`containers: [{name: a, image: i, securityContext: {privileged: true, allowPrivilegeEscalation: false, runAsUser: -1}}]`, []string{invalid + "spec.containers[0].securityContext", invalid + "spec.containers[0].securityContext.runAsUser"}},
+		"seccomp":           {`containers: [{name: a, image: i, securityContext: {seccompProfile: {type: Localhost}}}]`, []string{missing + "spec.containers[0].securityContext.seccompProfile.localhostProfile"}},
+		"proc mount":        {`containers: [{name: a, image: i, securityContext: {procMount: Unmasked}}]`, []string{invalid + "spec.containers[0].securityContext.procMount"}},
+		"mount of nothing":  {`containers: [{name: a, image: i, volumeMounts: [{name: v, mountPath: /v}]}]`, []string{notFound + "spec.containers[0].volumeMounts[0].name"}},
+		"mount paths":       {"volumes: [{name: v}]\n" + `containers: [{name: a, image: i, volumeMounts: [{name: v, mountPath: /v}, {name: v, mountPath: /v}, {name: v}]}]`, []string{invalid + "spec.containers[0].volumeMounts[1].mountPath", missing + "spec.containers[0].volumeMounts[2].mountPath"}},
+		"sub path":          {"volumes: [{name: v}]\n" + `containers: [{name: a, image: i, volumeMounts: [{name: v, mountPath: /v, subPath: ../x}, {name: v, mountPath: /w, subPath: /x}]}]`, []string{invalid + "spec.containers[0].volumeMounts[0].subPath", invalid + "spec.containers[0].volumeMounts[1].subPath"}},
+		"propagation":       {"volumes: [{name: v}]\n" + `containers: [{name: a, image: i, volumeMounts: [{name: v, mountPath: /v, mountPropagation: Bidirectional}]}]`, []string{forbidden + "spec.containers[0].volumeMounts[0].mountPropagation"}},
+		"device of a file":  {"volumes: [{name: v}]\n" + `containers: [{name: a, image: i, volumeDevices: [{name: v, devicePath: /d}]}]`, []string{invalid + "spec.containers[0].volumeDevices[0].name"}},
+		"same volume":       {base + `volumes: [{name: v}, {name: v}]`, []string{duplicate + "spec.volumes[1].name"}},
+		"two sources":       {base + `volumes: [{name: v, emptyDir: {}, hostPath: {path: /}}]`, []string{forbidden + "spec.volumes[0].emptyDir"}},
+		"volume sources":    {base + `volumes: [{name: a, configMap: {defaultMode: 512}}, {name: b, secret: {secretName: s, items: [{key: k, path: ../x}]}}, {name: c, hostPath: {path: "a/../b", type: Tape}}]`, []string{invalid + "spec.volumes[0].configMap.defaultMode", invalid + "spec.volumes[1].secret.items[0].path", invalid + "spec.volumes[2].hostPath.path", missing + "spec.volumes[0].configMap.name", unknown + "spec.volumes[2].hostPath.type"}},
+		"projected":         {base + `volumes: [{name: p, projected: {sources: [{}, {serviceAccountToken: {path: t, expirationSeconds: 1}}, {configMap: {name: c, items: [{key: k, path: t}]}}]}}]`, []string{invalid + "spec.volumes[0].projected.sources[1].serviceAccountToken.expirationSeconds", invalid + "spec.volumes[0].projected.sources[2].configMap.items[0].path", missing + "spec.volumes[0].projected.sources[0]"}},
+		"downward":          {base + `volumes: [{name: d, downwardAPI: {items: [{path: a}, {path: b, fieldRef: {fieldPath: spec.nodeName}}, {path: c, resourceFieldRef: {resource: limits.cpu}}]}}]`, []string{missing + "spec.volumes[0].downwardAPI.items[0]", missing + "spec.volumes[0].downwardAPI.items[2].resourceFieldRef.containerName", unknown + "spec.volumes[0].downwardAPI.items[1].fieldRef.fieldPath"}},
+		"medium":            {base + `volumes: [{name: e, emptyDir: {medium: Tape, sizeLimit: "-1"}}]`, []string{forbidden + "spec.volumes[0].emptyDir.sizeLimit", unknown + "spec.volumes[0].emptyDir.medium"}},
+		"git":               {base + `volumes: [{name: e, gitRepo: {repository: r}}]`, []string{forbidden + "spec.volumes[0].gitRepo"}},
+		"ephemeral volume":  {base + `volumes: [{name: e, ephemeral: {volumeClaimTemplate: {spec: {}}}}]`, []string{missing + "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.accessModes", missing + "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources[storage]"}},
+		"names":             {base + "nodeName: A\nhostname: a.b\nsubdomain: A\nserviceAccountName: A\npriorityClassName: A\nruntimeClassName: A\nschedulerName: A", []string{invalid + "spec.hostname", invalid + "spec.nodeName", invalid + "spec.priorityClassName", invalid + "spec.runtimeClassName", invalid + "spec.schedulerName", invalid + "spec.serviceAccountName", invalid + "spec.subdomain"}},
+		"times":             {base + "activeDeadlineSeconds: 0\nterminationGracePeriodSeconds: -1", []string{invalid + "spec.activeDeadlineSeconds", invalid + "spec.terminationGracePeriodSeconds"}},
+		"dns none":          {base + "dnsPolicy: None", []string{missing + "spec.dnsConfig"}},
+		"dns config":        {base + "dnsPolicy: Mine\ndnsConfig: {nameservers: [x, 1.1.1.1, 1.1.1.2, 1.1.1.3], searches: [a b], options: [{}]}", []string{invalid + "spec.dnsConfig.nameservers[0]", invalid + "spec.dnsConfig.searches[0]", missing + "spec.dnsConfig.options[0].name", tooMany + "spec.dnsConfig.nameservers", unknown + "spec.dnsPolicy"}},
+		"host aliases":      {base + "hostAliases: [{ip: x, hostnames: [A]}]", []string{invalid + "spec.hostAliases[0].hostnames[0]", invalid + "spec.hostAliases[0].ip"}},
+		"gates":             {base + "readinessGates: [{conditionType: a b}]\nschedulingGates: [{name: g}, {name: g}]", []string{duplicate + "spec.schedulingGates[1].name", invalid + "spec.readinessGates[0].conditionType"}},
+		"node selector":     {base + `nodeSelector: {a: "b c"}`, []string{invalid + "spec.nodeSelector"}},
+		"tolerations":       {base + "tolerations: [{value: v}, {key: k, operator: Exists, value: v}, {key: k, operator: Near}, {key: k, effect: Nothing}, {key: k, effect: NoSchedule, tolerationSeconds: 1}]", []string{invalid + "spec.tolerations[0].operator", invalid + "spec.tolerations[1].value", invalid + "spec.tolerations[4].effect", unknown + "spec.tolerations[2].operator", unknown + "spec.tolerations[3].effect"}},
+		"spread":            {base + "topologySpreadConstraints: [{maxSkew: 0, whenUnsatisfiable: Cry}, {maxSkew: 1, topologyKey: z, whenUnsatisfiable: ScheduleAnyway, minDomains: 1}, {maxSkew: 1, topologyKey: z, whenUnsatisfiable: ScheduleAnyway, matchLabelKeys: [a]}]", []string{duplicate + "spec.topologySpreadConstraints[2].{topologyKey, whenUnsatisfiable}", forbidden + "spec.topologySpreadConstraints[2].matchLabelKeys", invalid + "spec.topologySpreadConstraints[0].maxSkew", invalid + "spec.topologySpreadConstraints[1].minDomains", missing + "spec.topologySpreadConstraints[0].topologyKey", unknown + "spec.topologySpreadConstraints[0].whenUnsatisfiable"}},
+		"node affinity":     {base + "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}, preferredDuringSchedulingIgnoredDuringExecution: [{weight: 101, preference: {matchExpressions: [{key: k, operator: In}, {key: k, operator: Gt, values: [x]}, {key: k, operator: Is}], matchFields: [{key: spec.x, operator: In, values: [a]}]}}]}}", []string{invalid + "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[1].values[0]", invalid + "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[2].operator", invalid + "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchFields[0].key", invalid + "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight", missing + "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[0].values", missing + "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"}},
+		"pod affinity":      {base + "affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{namespaces: [A]}]}, podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 0, podAffinityTerm: {topologyKey: z}}]}}", []string{invalid + "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].namespaces[0]", invalid + "spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight", missing + "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey"}},
+		"shared namespaces": {base + "hostPID: true\nshareProcessNamespace: true\nhostUsers: false", []string{forbidden + "spec.hostPID", invalid + "spec.shareProcessNamespace"}},
+		"pod security":      {base + "hostNetwork: true\nsecurityContext: {runAsGroup: -1, fsGroup: -1, supplementalGroups: [-1], fsGroupChangePolicy: x, sysctls: [{name: net.x, value: y}, {name: A}]}", []string{invalid + "spec.securityContext.fsGroup", invalid + "spec.securityContext.runAsGroup", invalid + "spec.securityContext.supplementalGroups[0]", invalid + "spec.securityContext.sysctls[0].name", invalid + "spec.securityContext.sysctls[1].name", unknown + "spec.securityContext.fsGroupChangePolicy"}},
+		"os":                {base + "os: {name: plan9}", []string{unknown + "spec.os.name"}},
+		"claims":            {`{resourceClaims: [{name: c}], containers: [{name: a, image: i, resources: {claims: [{name: d}]}}]}`, []string{invalid + "spec.resourceClaims[0]", notFound + "spec.containers[0].resources.claims[0].name"}},
+		"pod resources":     {base + "resources: {limits: {ephemeral-storage: 1Gi}}", []string{unknown + "spec.resources.limits[ephemeral-storage]"}},
+		"ephemeral":         {base + "ephemeralContainers: [{name: a, image: i}, {name: e, image: i, ports: [{containerPort: 1}], targetContainerName: z}]", []string{duplicate + "spec.ephemeralContainers[0].name", forbidden + "spec.ephemeralContainers[1].ports", notFound + "spec.ephemeralContainers[1].targetContainerName"}},
+		"not offered":       {base + "schedulingGroup: {podGroupName: g}", []string{forbidden + "spec.schedulingGroup"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := parse(t, c.spec)
+			DefaultSpec(spec)
+			want := append([]string{}, c.want...)
+			slices.Sort(want)
+			errs := ValidateSpec(spec, field.NewPath("spec"))
+			if diff := cmp.Diff(want, found(errs)); diff != "" {
+				t.Errorf("errors differ (-want +got):\n%s\n%v", diff, errs)
+			}
+		})
+	}
+}
+
+func TestValidateDoesNotChange(t *testing.T) {
+	spec := parse(t, base+"volumes: [{name: v}]")
+	DefaultSpec(spec)
+	before := spec.DeepCopy()
+	ValidateSpec(spec, field.NewPath("spec"))
+	Warnings(spec)
+	if diff := cmp.Diff(before, spec); diff != "" {
+		t.Errorf("validation changed the spec:\n%s", diff)
+	}
+}
