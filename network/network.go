@@ -146,7 +146,7 @@ func (n *Network) runLinks(ctx context.Context) error {
 		DeleteFunc: func(any) { n.trigger.Fire() },
 	})
 	if err != nil {
-		return fmt.Errorf("network: watch nodes: %w", err)
+		return pace.EndOr(ctx, fmt.Errorf("network: watch nodes: %w", err))
 	}
 	defer func() { _ = nodes.RemoveEventHandler(registration) }() // fails only for strangers
 	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {

@@ -168,7 +168,7 @@ func TestPackets(t *testing.T) {
 	})
 	t.Run("pods reach the world with their node's address", func(t *testing.T) {
 		c.t = t
-		check(t, listen("world"))
+		must(t, listen("world"))
 		c.answers("a1", "tcp4", fmt.Sprintf("192.168.77.1:%d", podPort), by("world", a.ip))
 	})
 	t.Run("cluster address", func(t *testing.T) {

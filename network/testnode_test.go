@@ -84,17 +84,17 @@ func lan(t *testing.T) netlink.Link {
 	up(t, "lo")
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "lan"
-	check(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}))
+	must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}))
 	bridge := up(t, "lan")
-	check(t, netlink.AddrAdd(bridge, address("192.168.77.1/24")))
+	must(t, netlink.AddrAdd(bridge, address("192.168.77.1/24")))
 	return bridge
 }
 
 func up(t *testing.T, name string) netlink.Link {
 	t.Helper()
 	link, err := netlink.LinkByName(name)
-	check(t, err)
-	check(t, netlink.LinkSetUp(link))
+	must(t, err)
+	must(t, netlink.LinkSetUp(link))
 	return link
 }
 
@@ -106,7 +106,7 @@ func address(cidr string) *netlink.Addr {
 	return addr
 }
 
-func check(t *testing.T, err error) {
+func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -130,10 +130,10 @@ func startNode(t *testing.T, bridge netlink.Link, number int) *node {
 	command.Stderr = t.Output()
 	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	stdin, err := command.StdinPipe()
-	check(t, err)
+	must(t, err)
 	stdout, err := command.StdoutPipe()
-	check(t, err)
-	check(t, command.Start())
+	must(t, err)
+	must(t, command.Start())
 	n.rpc = jsonrpc.NewClient(stdio{stdout, stdin})
 	t.Cleanup(func() {
 		n.rpc.Close() // the end of its input ends the node
@@ -144,7 +144,7 @@ func startNode(t *testing.T, bridge netlink.Link, number int) *node {
 
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MasterIndex = n.name, bridge.Attrs().Index
-	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(command.Process.Pid)}))
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(command.Process.Pid)}))
 	up(t, n.name)
 	n.call("Start", StartArgs{Name: n.name, IP: n.ip, Dir: t.TempDir()}, nil)
 	return n

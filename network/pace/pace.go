@@ -104,3 +104,12 @@ func wait(ctx context.Context, limit time.Duration, trigger Trigger) bool {
 	}
 	return true
 }
+
+// EndOr returns err unless ctx has ended: at the end, what one needs may have
+// ended first, and that is no error.
+func EndOr(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}

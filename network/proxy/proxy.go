@@ -124,7 +124,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	for _, informer := range p.informers() {
 		registration, err := informer.AddEventHandler(p.handler())
 		if err != nil {
-			return fmt.Errorf("service proxy: watch: %w", err)
+			return pace.EndOr(ctx, fmt.Errorf("service proxy: watch: %w", err))
 		}
 		defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only for strangers
 		synced = append(synced, registration.HasSynced)

@@ -302,3 +302,22 @@ func backendValue(b Backend) []byte {
 func hairpinElement(addr netip.Addr) nftables.SetElement {
 	return nftables.SetElement{Key: append(addr.AsSlice(), addr.AsSlice()...)}
 }
+
+// Try writes a table with one rule of every kind, and removes it again: its
+// error is what the kernel cannot do. For a network namespace of its own.
+func Try() error {
+	backends := []Backend{
+		{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80}, {Addr: netip.MustParseAddr("192.0.2.2"), Port: 80},
+	}
+	rules := emptyRules()
+	rules.Frontends[Frontend{Addr: netip.MustParseAddr("192.0.2.3"), Port: 80}] = "try/all"
+	rules.Refused[Frontend{Port: 81}] = Reject
+	rules.Chains["try/all"] = Chain{HideForeign: true, Backends: backends}
+	rules.Chains["try/local"] = Chain{Cluster: "try/all", Affinity: time.Minute, Backends: backends}
+	rules.Hairpins[backends[0].Addr] = struct{}{}
+	t := table{podNetwork: netip.MustParsePrefix("192.0.2.0/24"), serviceNetwork: netip.MustParsePrefix("198.51.100.0/24")}
+	if err := t.replace(rules); err != nil {
+		return err
+	}
+	return Purge()
+}

@@ -1,0 +1,68 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/barque/barque/internal/check"
+	"github.com/barque/barque/network/proxy"
+)
+
+// Check tells what this machine's kernel lacks for pods and services. It tries
+// everything out in a network namespace that it makes and that ends with it.
+func Check() []check.Finding {
+	findings := make(chan []check.Finding)
+	// The thread ends with the goroutine, and the namespace with the thread.
+	go func() {
+		runtime.LockOSThread()
+		findings <- checkInside()
+	}()
+	return <-findings
+}
+
+func checkInside() []check.Finding {
+	const name = "network namespaces"
+	namespace, err := netns.New()
+	if err != nil {
+		return []check.Finding{check.Failed(name, err.Error(), "run barque as root, on a kernel with CONFIG_NET_NS")}
+	}
+	defer namespace.Close()
+	return []check.Finding{
+		check.Passed(name, "can be made"),
+		checkFeature("veth", tryVeth(), "links can be made", "load the module (modprobe veth)"),
+		checkFeature("IP forwarding", enableForwarding(), "can be turned on", "make /proc/sys/net writable for barque"),
+		checkFeature("nftables", proxy.Try(), "address translation, random choice, masquerade and reject work",
+			"use a kernel with CONFIG_NF_TABLES, NFT_NAT, NFT_MASQ, NFT_NUMGEN, NFT_CT, NFT_REJECT and NFT_FIB_IPV4 (modprobe nf_tables nft_nat nft_masq nft_numgen nft_fib_ipv4)"),
+		checkConntrack(),
+	}
+}
+
+func checkFeature(name string, err error, detail, remedy string) check.Finding {
+	if err != nil {
+		return check.Failed(name, err.Error(), remedy)
+	}
+	return check.Passed(name, detail)
+}
+
+func tryVeth() error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "barque-check"
+	link := &netlink.Veth{LinkAttrs: attrs, PeerName: "barque-check-p"}
+	if err := netlink.LinkAdd(link); err != nil {
+		return fmt.Errorf("make a pair of links: %w", err)
+	}
+	return netlink.LinkDel(link)
+}
+
+func checkConntrack() check.Finding {
+	const name = "connection tracking"
+	if _, err := os.Stat("/proc/sys/net/netfilter/nf_conntrack_max"); err != nil && !errors.Is(err, os.ErrPermission) {
+		return check.Failed(name, "the kernel has none", "load the module (modprobe nf_conntrack)")
+	}
+	return check.Passed(name, "there")
+}

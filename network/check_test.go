@@ -1,0 +1,24 @@
+package network
+
+import (
+	"os"
+	"testing"
+)
+
+func TestCheck(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	before, err := os.Readlink("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, finding := range Check() {
+		if !finding.OK {
+			t.Errorf("%s: %s; %s", finding.Name, finding.Detail, finding.Remedy)
+		}
+	}
+	if after, _ := os.Readlink("/proc/thread-self/ns/net"); after != before {
+		t.Errorf("the caller was left in %s, it was in %s", after, before)
+	}
+}

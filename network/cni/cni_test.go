@@ -1,0 +1,56 @@
+package cni
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+)
+
+func TestWrite(t *testing.T) {
+	config := Config{
+		Dir: filepath.Join(t.TempDir(), "cni"), IPAMDir: "/var/lib/ipam",
+		PodCIDR: netip.MustParsePrefix("10.42.1.7/24"), MTU: 1400,
+	}
+	path := filepath.Join(config.Dir, fileName)
+	if err := Write(config); err != nil {
+		t.Fatal(err)
+	}
+	list, err := libcni.ConfListFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list.Name != "barque" || len(list.Plugins) != 1 || list.Plugins[0].Network.Type != "ptp" || list.Plugins[0].Network.IPAM.Type != "host-local" {
+		t.Errorf("got %s", list.Bytes)
+	}
+	first, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// The runtime reloads whenever the file changes, so it changes only for a reason.
+	if err := Write(config); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := os.Stat(path); err != nil || !os.SameFile(first, again) {
+		t.Errorf("an unchanged configuration was written again (%v)", err)
+	}
+	config.MTU = 9000
+	if err := Write(config); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := os.Stat(path); err != nil || os.SameFile(first, again) {
+		t.Errorf("a changed configuration was not replaced as a whole (%v)", err)
+	}
+
+	for range 2 {
+		if err := Remove(config.Dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := os.ReadDir(config.Dir); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}

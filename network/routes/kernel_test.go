@@ -1,0 +1,170 @@
+package routes
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// inNamespace moves the test's thread into a new network namespace with the
+// address 192.0.2.1/24. The thread, and so the namespace, ends with the test.
+func inNamespace(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	runtime.LockOSThread() // never unlocked
+	handle, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { handle.Close() })
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "eth0"
+	link := &netlink.Bridge{LinkAttrs: attrs}
+	addr, err := netlink.ParseAddr("192.0.2.1/24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []error{netlink.LinkAdd(link), netlink.AddrAdd(link, addr), netlink.LinkSetUp(link)} {
+		if step != nil {
+			t.Fatal(step)
+		}
+	}
+}
+
+var self = netip.MustParseAddr("192.0.2.1")
+
+func desired(routes ...Route) map[netip.Prefix]Route {
+	all := map[netip.Prefix]Route{}
+	for _, route := range routes {
+		all[route.Destination] = route
+	}
+	return all
+}
+
+func TestApply(t *testing.T) {
+	inNamespace(t)
+	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
+	local := Route{Destination: prefix("10.43.0.0/16"), Kind: Local}
+	own := Route{Destination: prefix("10.42.1.0/24"), Kind: Unreachable}
+	two := Route{Destination: prefix("10.42.2.0/24"), Kind: Via, Gateway: addr("192.0.2.2")}
+	moved := Route{Destination: prefix("10.42.2.0/24"), Kind: Via, Gateway: addr("192.0.2.22")}
+	far := Route{Destination: prefix("10.42.9.0/24"), Kind: Via, Gateway: addr("203.0.113.9")}
+
+	// Somebody else's route stays whatever we do.
+	network, err := netlink.ParseIPNet("198.51.100.0/24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.RouteAdd(&netlink.Route{Dst: network, Gw: addr("192.0.2.5").AsSlice()}); err != nil {
+		t.Fatal(err)
+	}
+
+	// No subtests: each would run in a thread of its own, outside the namespace.
+	for _, step := range []struct {
+		name string
+		want []Route
+		fail string
+		have int
+	}{
+		{"all kinds", []Route{local, own, two}, "", 3},
+		{"again", []Route{local, own, two}, "", 3},
+		{"another gateway", []Route{local, own, moved}, "", 3},
+		{"fewer", []Route{local}, "", 1},
+		{"a node elsewhere does not keep the others from theirs", []Route{far, local, own, two}, "203.0.113.9", 3},
+		{"none", nil, "", 0},
+	} {
+		err := Apply(desired(step.want...), self)
+		if step.fail == "" && err != nil || step.fail != "" && (err == nil || !strings.Contains(err.Error(), step.fail)) {
+			t.Errorf("%s: %v", step.name, err)
+		}
+		present, err := ours()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(present) != step.have {
+			t.Errorf("%s: %d routes, want %d: %v", step.name, len(present), step.have, present)
+		}
+		link, err := Link(self)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, route := range present {
+			if want, ok := desired(step.want...)[prefixOf(route.Dst)]; !ok || !matches(route, want, link, self) {
+				t.Errorf("%s: unexpected %v", step.name, route)
+			}
+		}
+	}
+	all, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, route := range all {
+		found = found || prefixOf(route.Dst) == prefix("198.51.100.0/24")
+	}
+	if !found {
+		t.Error("a route that is not ours was removed")
+	}
+	if err := Apply(nil, addr("192.0.2.77")); err == nil || !strings.Contains(err.Error(), "192.0.2.77") {
+		t.Errorf("an address that no link has: %v", err)
+	}
+}
+
+// TestWatch: a route that somebody removes is noticed, and the watch ends with
+// its context.
+func TestWatch(t *testing.T) {
+	inNamespace(t)
+	route := Route{Destination: netip.MustParsePrefix("10.42.2.0/24"), Kind: Via, Gateway: netip.MustParseAddr("192.0.2.2")}
+	if err := Apply(desired(route), self); err != nil {
+		t.Fatal(err)
+	}
+	namespace, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer namespace.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	noticed := make(chan struct{}, 100)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // never unlocked: the thread is in the namespace
+		if err := netns.Set(namespace); err != nil {
+			t.Error(err)
+			return
+		}
+		Watch(ctx, func() { noticed <- struct{}{} })
+	}()
+	// The subscription starts some time; so the route goes until it is noticed.
+	deadline := time.After(10 * time.Second)
+	for seen := false; !seen; {
+		if err := Purge(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-noticed:
+			seen = true
+		case <-deadline:
+			t.Fatal("not noticed")
+		case <-time.After(20 * time.Millisecond):
+			if err := Apply(desired(route), self); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cancel()
+	select {
+	case <-ended:
+	case <-time.After(5 * time.Second):
+		t.Error("the watch does not end")
+	}
+}
