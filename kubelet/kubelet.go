@@ -13,17 +13,21 @@ package kubelet
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -34,14 +38,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/barque/barque/kubelet/cgroups"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/images"
+	"github.com/barque/barque/kubelet/logs"
 	"github.com/barque/barque/kubelet/node"
 	"github.com/barque/barque/kubelet/pods"
 	"github.com/barque/barque/kubelet/probes"
+	"github.com/barque/barque/kubelet/server"
 	"github.com/barque/barque/kubelet/status"
 	"github.com/barque/barque/kubelet/volumes"
 )
@@ -76,6 +80,14 @@ type Config struct {
 	ClusterDomain string
 	ResolvConf    string // /etc/resolv.conf unless given
 
+	// ServerAddress is where the node's own server listens, host:port; ServerTLS is its certificate and,
+	// as ClientCAs, the cluster's CA (see server.Config). Without an address there is no server.
+	ServerAddress string
+	ServerTLS     *tls.Config
+
+	LogMaxSize  int64 // bytes of one log file; 10 MiB when 0
+	LogMaxFiles int   // of one container; 5 when 0
+
 	// PodPidsLimit bounds the processes of one pod; 0 sets no bound.
 	PodPidsLimit int64
 
@@ -91,6 +103,9 @@ type Kubelet struct {
 	objects *volumes.WatchedObjects
 	status  *status.Manager
 	node    *node.Reporter
+	server  *server.Server // nil without an address
+	logs    *logs.Rotator
+	garbage *images.Collector
 	events  record.EventBroadcaster
 }
 
@@ -155,10 +170,14 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	if err != nil {
 		return err
 	}
+	port, err := c.port()
+	if err != nil {
+		return err
+	}
 	hostIPs := texts(c.NodeIPs)
 	k.node, err = node.New(node.Config{
 		Name: c.NodeName, IPs: hostIPs, Hostname: c.Hostname, ProviderID: c.ProviderID, Labels: c.Labels, Taints: c.Taints,
-		Version: c.Version, MaxPods: c.MaxPods, Reserved: c.Reserved, RootDir: c.RootDir, Machine: machine,
+		Version: c.Version, Port: port, MaxPods: c.MaxPods, Reserved: c.Reserved, RootDir: c.RootDir, Machine: machine,
 		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Logger: c.Logger,
 	})
 	if err != nil {
@@ -190,7 +209,33 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 			LowestOOM: cgroups.LowestOOMScoreAdj(), Logger: c.Logger,
 		},
 	})
-	return nil
+	k.logs = logs.New(logs.Config{Runtime: k.runtime, MaxSize: c.LogMaxSize, MaxFiles: c.LogMaxFiles, Logger: c.Logger})
+	k.garbage = images.NewCollector(images.CollectorConfig{
+		Images: k.runtime, Containers: k.runtime, Logger: c.Logger})
+	if c.ServerAddress == "" {
+		return nil
+	}
+	k.server, err = server.New(server.Config{
+		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Client: c.Client, Pods: k.pods,
+		Runtime: k.runtime, RootDir: c.RootDir, Logger: c.Logger,
+	})
+	return err
+}
+
+// port is the one that the node tells others to reach its server at.
+func (c *Config) port() (int32, error) {
+	if c.ServerAddress == "" {
+		return 0, nil
+	}
+	_, text, err := net.SplitHostPort(c.ServerAddress)
+	if err != nil {
+		return 0, fmt.Errorf("address of the node server: %w", err)
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0, fmt.Errorf("address of the node server: port %q: %w", text, err)
+	}
+	return int32(port), nil
 }
 
 func texts(addrs []netip.Addr) []string {
@@ -238,6 +283,11 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	run("status", k.status.Run)
 	run("own node", k.watchNode)
 	run("pods", k.pods.Run)
+	run("logs", k.logs.Run)
+	run("images", k.garbage.Run)
+	if k.server != nil {
+		run("server", k.server.Run)
+	}
 	run("assigned pods", k.watchPods)
 	<-ctx.Done()
 	parts.Wait()

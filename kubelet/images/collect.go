@@ -1,0 +1,191 @@
+package images
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/barque/barque/kubelet/cri"
+)
+
+// Containers lists what images are used by.
+type Containers interface {
+	ListContainers(ctx context.Context, selector map[string]string) ([]*runtimeapi.Container, error)
+}
+
+// CollectorConfig is what a Collector needs.
+type CollectorConfig struct {
+	Images     cri.Images
+	Containers Containers
+	// HighPercent and LowPercent of the disk being used start and end a collection; 85 and 80 when 0.
+	HighPercent, LowPercent int
+	// MinAge is how long an image is kept at least after it was first seen; 2 min when 0.
+	MinAge time.Duration
+	Every  time.Duration // how often to look; 5 min when 0
+	// Usage returns the size and the free bytes of the file system below a directory; statfs when nil.
+	Usage  func(dir string) (total, free uint64, err error)
+	Now    func() time.Time // time.Now when nil
+	Logger *slog.Logger
+}
+
+// Collector removes images that no container uses, those unused for longest first, when the disk on
+// which they are gets full. Pinned images, such as the sandbox's, stay.
+type Collector struct {
+	CollectorConfig
+	seen map[string]*record // by image ID; Run's goroutine alone touches it
+}
+
+type record struct {
+	first, used time.Time
+}
+
+// NewCollector returns a collector.
+func NewCollector(config CollectorConfig) *Collector {
+	config.HighPercent = cmp.Or(config.HighPercent, 85)
+	config.LowPercent = cmp.Or(config.LowPercent, 80)
+	config.MinAge = cmp.Or(config.MinAge, 2*time.Minute)
+	config.Every = cmp.Or(config.Every, 5*time.Minute)
+	if config.Usage == nil {
+		config.Usage = statfs
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	return &Collector{CollectorConfig: config, seen: map[string]*record{}}
+}
+
+func statfs(dir string) (total, free uint64, err error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, 0, fmt.Errorf("statfs %s: %w", dir, err)
+	}
+	return s.Blocks * uint64(s.Bsize), s.Bavail * uint64(s.Bsize), nil
+}
+
+// Run collects until ctx ends.
+func (c *Collector) Run(ctx context.Context) error {
+	ticker := time.NewTicker(c.Every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if err := c.Collect(ctx); err != nil && ctx.Err() == nil {
+			c.Logger.Warn("cannot remove unused images; trying again", "error", err)
+		}
+	}
+}
+
+// Collect looks once and removes what it must.
+func (c *Collector) Collect(ctx context.Context) error {
+	list, err := c.Images.ListImages(ctx)
+	if err != nil {
+		return err
+	}
+	used, err := c.inUse(ctx)
+	if err != nil {
+		return err
+	}
+	c.note(list, used)
+	excess, err := c.excess(ctx)
+	if err != nil || excess <= 0 {
+		return err
+	}
+	var errs []error
+	for _, image := range c.candidates(list, used) {
+		if excess <= 0 {
+			break
+		}
+		if err := c.Images.RemoveImage(ctx, image.Id); err != nil {
+			errs = append(errs, fmt.Errorf("remove image %s: %s", image.Id, cri.Message(err)))
+			continue
+		}
+		c.Logger.Info("removed an unused image", "image", image.RepoTags, "id", image.Id, "bytes", image.Size)
+		excess -= int64(image.Size)
+	}
+	if excess > 0 && len(errs) == 0 {
+		errs = append(errs, fmt.Errorf("the disk stays %d bytes too full: all other images are in use", excess))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Collector) inUse(ctx context.Context) (map[string]bool, error) {
+	containers, err := c.Containers.ListContainers(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]bool{}
+	for _, k := range containers {
+		used[k.ImageRef], used[k.ImageId], used[k.GetImage().GetImage()] = true, true, true
+	}
+	delete(used, "")
+	return used, nil
+}
+
+func isUsed(image *runtimeapi.Image, used map[string]bool) bool {
+	is := func(name string) bool { return used[name] }
+	return used[image.Id] || slices.ContainsFunc(image.RepoDigests, is) || slices.ContainsFunc(image.RepoTags, is)
+}
+
+// note keeps when each image was first seen and last used.
+func (c *Collector) note(list []*runtimeapi.Image, used map[string]bool) {
+	now := c.Now()
+	present := map[string]bool{}
+	for _, image := range list {
+		present[image.Id] = true
+		r := c.seen[image.Id]
+		if r == nil {
+			r = &record{first: now}
+			c.seen[image.Id] = r
+		}
+		if isUsed(image, used) {
+			r.used = now
+		}
+	}
+	for id := range c.seen {
+		if !present[id] {
+			delete(c.seen, id)
+		}
+	}
+}
+
+// excess is how many bytes must go; 0 while the disk is not too full.
+func (c *Collector) excess(ctx context.Context) (int64, error) {
+	info, err := c.Images.ImageFsInfo(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var most int64
+	for _, f := range info.ImageFilesystems {
+		total, free, err := c.Usage(f.GetFsId().GetMountpoint())
+		if err != nil {
+			return 0, err
+		}
+		if total == 0 || int((total-free)*100/total) < c.HighPercent {
+			continue
+		}
+		most = max(most, int64(total)*int64(100-c.LowPercent)/100-int64(free))
+	}
+	return most, nil
+}
+
+func (c *Collector) candidates(list []*runtimeapi.Image, used map[string]bool) []*runtimeapi.Image {
+	now := c.Now()
+	free := slices.DeleteFunc(slices.Clone(list), func(image *runtimeapi.Image) bool {
+		return image.Pinned || isUsed(image, used) || now.Sub(c.seen[image.Id].first) < c.MinAge
+	})
+	slices.SortFunc(free, func(a, b *runtimeapi.Image) int {
+		x, y := c.seen[a.Id], c.seen[b.Id]
+		return cmp.Or(x.used.Compare(y.used), x.first.Compare(y.first))
+	})
+	return free
+}

@@ -1,0 +1,179 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// How long answers of the API server are believed.
+const (
+	allowedFor = 5 * time.Minute
+	deniedFor  = 30 * time.Second
+	tokenFor   = 2 * time.Minute
+	maxCached  = 1024
+)
+
+const superusers = "system:masters"
+
+// user is who calls.
+type user struct {
+	name   string
+	uid    string
+	groups []string
+}
+
+// guard lets through who is known and allowed.
+type guard struct {
+	client kubernetes.Interface
+	node   string
+	now    func() time.Time
+
+	mu      sync.Mutex
+	answers map[string]answer
+}
+
+type answer struct {
+	user    *user // of a token; nil when it is not valid
+	allowed bool
+	until   time.Time
+}
+
+func newGuard(client kubernetes.Interface, node string, now func() time.Time) *guard {
+	return &guard{client: client, node: node, now: now, answers: map[string]answer{}}
+}
+
+// protect wraps a handler.
+func (g *guard) protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u, err := g.authenticate(r)
+		if err != nil {
+			http.Error(w, "cannot authenticate: "+err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		if u == nil {
+			http.Error(w, "Unauthorized", http.StatusUnauthorized)
+			return
+		}
+		verb, subresources := attributes(r)
+		for _, sub := range subresources {
+			ok, err := g.authorize(r.Context(), u, verb, sub)
+			if err != nil {
+				http.Error(w, "cannot authorize: "+err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			if ok {
+				next.ServeHTTP(w, r)
+				return
+			}
+		}
+		http.Error(w, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)", u.name, verb, subresources), http.StatusForbidden)
+	})
+}
+
+// authenticate returns who calls, or nil when nothing proves it.
+func (g *guard) authenticate(r *http.Request) (*user, error) {
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		subject := r.TLS.VerifiedChains[0][0].Subject
+		return &user{name: subject.CommonName, groups: append(slices.Clone(subject.Organization), "system:authenticated")}, nil
+	}
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok || token == "" {
+		return nil, nil
+	}
+	key := fmt.Sprintf("token %x", sha256.Sum256([]byte(token)))
+	if a, ok := g.cached(key); ok {
+		return a.user, nil
+	}
+	review, err := g.client.AuthenticationV1().TokenReviews().Create(r.Context(),
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	a := answer{until: g.now().Add(tokenFor)}
+	if review.Status.Authenticated {
+		a.user = &user{name: review.Status.User.Username, uid: review.Status.User.UID, groups: review.Status.User.Groups}
+	}
+	g.keep(key, a)
+	return a.user, nil
+}
+
+// attributes says what a request is about, in the API's terms: any one of the subresources of this
+// node being allowed suffices.
+func attributes(r *http.Request) (verb string, subresources []string) {
+	switch r.Method {
+	case http.MethodPost:
+		verb = "create"
+	case http.MethodPut:
+		verb = "update"
+	case http.MethodPatch:
+		verb = "patch"
+	case http.MethodDelete:
+		verb = "delete"
+	default:
+		verb = "get"
+	}
+	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	switch first {
+	case "stats":
+		return verb, []string{"stats"}
+	case "metrics":
+		return verb, []string{"metrics"}
+	case "pods", "runningpods":
+		return verb, []string{"pods", "proxy"}
+	case "healthz":
+		return verb, []string{"healthz", "proxy"}
+	}
+	return verb, []string{"proxy"}
+}
+
+func (g *guard) authorize(ctx context.Context, u *user, verb, subresource string) (bool, error) {
+	if slices.Contains(u.groups, superusers) {
+		return true, nil
+	}
+	key := strings.Join(append([]string{"access", verb, subresource, u.name, u.uid}, u.groups...), "\x00")
+	if a, ok := g.cached(key); ok {
+		return a.allowed, nil
+	}
+	review, err := g.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: u.name, UID: u.uid, Groups: u.groups,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: g.node},
+		}}, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	a := answer{allowed: review.Status.Allowed, until: g.now().Add(deniedFor)}
+	if a.allowed {
+		a.until = g.now().Add(allowedFor)
+	}
+	g.keep(key, a)
+	return a.allowed, nil
+}
+
+func (g *guard) cached(key string) (answer, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	a, ok := g.answers[key]
+	return a, ok && g.now().Before(a.until)
+}
+
+func (g *guard) keep(key string, a answer) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.answers) >= maxCached {
+		clear(g.answers) // rare, and costs a question each
+	}
+	g.answers[key] = a
+}

@@ -1,0 +1,181 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-client/pkg/logs"
+)
+
+// logs serves the log of a container.
+func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
+	pod, err := s.podNamed(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	opts, previous, stream, err := logOptions(r.URL.Query(), s.Now())
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	status, err := s.logged(r, pod, previous)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain")
+	out := &flusher{w: w, control: http.NewResponseController(w)}
+	if opts.Follow {
+		out.flush() // the client is to know that it follows, though nothing may come for long
+	}
+	stdout, stderr := io.Writer(out), io.Writer(out)
+	switch stream {
+	case v1.LogStreamStdout:
+		stderr = io.Discard
+	case v1.LogStreamStderr:
+		stdout = io.Discard
+	}
+	err = logs.ReadLogs(r.Context(), status.LogPath, status.Id, opts, containerStates{runtime: s.Runtime}, stdout, stderr)
+	if err != nil && r.Context().Err() == nil {
+		if !out.wrote {
+			fail(w, fmt.Errorf("read the log: %w", err))
+			return
+		}
+		s.Logger.Warn("cannot read a log to its end", "container", status.Id, "error", err)
+	}
+}
+
+// logged finds the container whose log is asked for.
+func (s *Server) logged(r *http.Request, pod *v1.Pod, previous bool) (*runtimeapi.ContainerStatus, error) {
+	name := r.PathValue("container")
+	if !hasContainer(pod, name) {
+		return nil, &httpError{http.StatusNotFound, fmt.Sprintf("container %q is not in pod %s/%s", name, pod.Namespace, pod.Name)}
+	}
+	list, err := s.containers(r.Context(), pod, name)
+	if err != nil {
+		return nil, err
+	}
+	if previous {
+		if len(list) < 2 {
+			return nil, &httpError{http.StatusBadRequest, fmt.Sprintf("previous terminated container %q in pod %q not found", name, pod.Name)}
+		}
+		list = list[1:]
+	}
+	if len(list) == 0 {
+		return nil, &httpError{http.StatusBadRequest,
+			fmt.Sprintf("container %q in pod %q is waiting to start: %s", name, pod.Name, waitingReason(pod, name))}
+	}
+	return s.Runtime.ContainerStatus(r.Context(), list[0].Id)
+}
+
+func hasContainer(pod *v1.Pod, name string) bool {
+	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return true
+			}
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if pod.Spec.EphemeralContainers[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func waitingReason(pod *v1.Pod, name string) string {
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range list {
+			if w := list[i].State.Waiting; list[i].Name == name && w != nil {
+				if w.Reason == "ErrImagePull" || w.Reason == "ImagePullBackOff" {
+					return "trying and failing to pull image"
+				}
+				return w.Reason
+			}
+		}
+	}
+	return "ContainerCreating"
+}
+
+func logOptions(q url.Values, now time.Time) (opts *logs.LogOptions, previous bool, stream string, err error) {
+	opts = &logs.LogOptions{}
+	number := func(name string) (*int64, error) {
+		text := q.Get(name)
+		if text == "" {
+			return nil, nil
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 0 {
+			return nil, &httpError{http.StatusUnprocessableEntity, fmt.Sprintf("%s: %q is not a number of at least 0", name, text)}
+		}
+		return &n, nil
+	}
+	flag := func(name string) bool {
+		on, err := strconv.ParseBool(q.Get(name))
+		return err == nil && on
+	}
+	if opts.TailLines, err = number("tailLines"); err != nil {
+		return nil, false, "", err
+	}
+	if opts.LimitBytes, err = number("limitBytes"); err != nil {
+		return nil, false, "", err
+	}
+	since, err := number("sinceSeconds")
+	if err != nil {
+		return nil, false, "", err
+	}
+	if since != nil {
+		opts.Since = now.Add(-time.Duration(*since) * time.Second)
+	}
+	if text := q.Get("sinceTime"); text != "" {
+		if opts.Since, err = time.Parse(time.RFC3339, text); err != nil {
+			return nil, false, "", &httpError{http.StatusUnprocessableEntity, fmt.Sprintf("sinceTime: %v", err)}
+		}
+	}
+	opts.Follow, opts.Timestamp = flag("follow"), flag("timestamps")
+	return opts, flag("previous"), q.Get("stream"), nil
+}
+
+// flusher sends what it is given at once.
+type flusher struct {
+	w       io.Writer
+	control *http.ResponseController
+	wrote   bool
+}
+
+func (f *flusher) Write(p []byte) (int, error) {
+	f.wrote = true
+	n, err := f.w.Write(p)
+	if err == nil {
+		f.flush()
+	}
+	return n, err
+}
+
+func (f *flusher) flush() {
+	_ = f.control.Flush() // what cannot be flushed is sent when it is full
+}
+
+// containerStates answers the one question that the reader of logs has for the runtime.
+type containerStates struct {
+	internalapi.RuntimeService // nothing else is asked
+	runtime                    Runtime
+}
+
+func (c containerStates) ContainerStatus(ctx context.Context, id string, _ bool) (*runtimeapi.ContainerStatusResponse, error) {
+	status, err := c.runtime.ContainerStatus(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &runtimeapi.ContainerStatusResponse{Status: status}, nil
+}

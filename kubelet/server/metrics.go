@@ -1,0 +1,114 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	v1 "k8s.io/api/core/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// newMetrics serves what the kubelet tells of itself.
+func (s *Server) newMetrics() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubelet_running_pods", Help: "Pods of this node of which a container runs."},
+			func() float64 { pods, _ := s.count(); return pods }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubelet_running_containers", Help: "Containers of this node's pods that run."},
+			func() float64 { _, containers := s.count(); return containers }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubelet_desired_pods", Help: "Pods that are bound to this node."},
+			func() float64 { return float64(len(s.Pods.Pods())) }),
+	)
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+func (s *Server) count() (pods, containers float64) {
+	for _, pod := range s.Pods.Pods() {
+		running := 0
+		for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+			for i := range list {
+				if list[i].State.Running != nil {
+					running++
+				}
+			}
+		}
+		containers += float64(running)
+		if running > 0 {
+			pods++
+		}
+	}
+	return pods, containers
+}
+
+// resourceMetrics serves what the node, its pods and their containers use, under the names that
+// metrics-server reads.
+func (s *Server) resourceMetrics(w http.ResponseWriter, r *http.Request) {
+	summary, err := s.gather(r.Context())
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(usage{summary: summary, failed: err != nil})
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+}
+
+// usage turns one summary into metrics.
+type usage struct {
+	summary *stats.Summary
+	failed  bool
+}
+
+// Describe implements prometheus.Collector. Saying nothing makes the collector unchecked.
+func (usage) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (u usage) Collect(out chan<- prometheus.Metric) {
+	scrape := 0.0
+	if u.failed {
+		scrape = 1
+	}
+	gauge(out, "resource_scrape_error", "1 when the usage could not be read.", scrape, nil)
+	if u.summary == nil {
+		return
+	}
+	perPod, perContainer := []string{"pod", "namespace"}, []string{"container", "pod", "namespace"}
+	n := u.summary.Node
+	cpu(out, "node", n.CPU, nil)
+	memoryUse(out, "node", n.Memory, nil)
+	for i := range u.summary.Pods {
+		p := &u.summary.Pods[i]
+		cpu(out, "pod", p.CPU, perPod, p.PodRef.Name, p.PodRef.Namespace)
+		memoryUse(out, "pod", p.Memory, perPod, p.PodRef.Name, p.PodRef.Namespace)
+		for j := range p.Containers {
+			c := &p.Containers[j]
+			cpu(out, "container", c.CPU, perContainer, c.Name, p.PodRef.Name, p.PodRef.Namespace)
+			memoryUse(out, "container", c.Memory, perContainer, c.Name, p.PodRef.Name, p.PodRef.Namespace)
+		}
+	}
+}
+
+func cpu(out chan<- prometheus.Metric, of string, s *stats.CPUStats, labels []string, values ...string) {
+	if s == nil || s.UsageCoreNanoSeconds == nil {
+		return
+	}
+	desc := prometheus.NewDesc(of+"_cpu_usage_seconds_total", "CPU time used, in core seconds.", labels, nil)
+	m := prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(*s.UsageCoreNanoSeconds)/1e9, values...)
+	out <- prometheus.NewMetricWithTimestamp(s.Time.Time, m)
+}
+
+func memoryUse(out chan<- prometheus.Metric, of string, s *stats.MemoryStats, labels []string, values ...string) {
+	if s == nil || s.WorkingSetBytes == nil {
+		return
+	}
+	desc := prometheus.NewDesc(of+"_memory_working_set_bytes", "Memory that cannot be taken back, in bytes.", labels, nil)
+	m := prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(*s.WorkingSetBytes), values...)
+	out <- prometheus.NewMetricWithTimestamp(s.Time.Time, m)
+}
+
+func gauge(out chan<- prometheus.Metric, name, help string, value float64, labels []string, values ...string) {
+	out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue, value, values...)
+}

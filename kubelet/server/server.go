@@ -1,0 +1,192 @@
+// Package server is the node's own HTTPS server, on port 10250: logs, exec, attach and port-forward of
+// its pods, and what it knows about them and itself.
+//
+// Whoever calls must prove who it is (a client certificate of the cluster's CA, or a token that the
+// API server vouches for) and be allowed to by the API server; members of system:masters always are.
+// The paths and parameters are those of every Kubernetes node. Streams are carried through to the
+// runtime's own streaming server, so every protocol that it speaks works.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/barque/barque/kubelet/cri"
+)
+
+// Pods tells of the pods of this node.
+type Pods interface {
+	Pods() []*v1.Pod
+}
+
+// Runtime is what is asked of the container runtime.
+type Runtime interface {
+	cri.Streams
+	ListContainers(ctx context.Context, selector map[string]string) ([]*runtimeapi.Container, error)
+	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
+	ListPodSandboxes(ctx context.Context, selector map[string]string) ([]*runtimeapi.PodSandbox, error)
+	ListContainerStats(ctx context.Context, selector map[string]string) ([]*runtimeapi.ContainerStats, error)
+	ListPodSandboxStats(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error)
+}
+
+// Config is what a Server needs.
+type Config struct {
+	NodeName string
+	Address  string // to listen on, host:port
+	// TLS has the server's certificate and, as ClientCAs, the cluster's CA. Its callbacks are kept, so
+	// certificates may be renewed while it serves.
+	TLS     *tls.Config
+	Client  kubernetes.Interface // for TokenReview and SubjectAccessReview
+	Pods    Pods
+	Runtime Runtime
+	RootDir string
+	Logger  *slog.Logger
+	Now     func() time.Time // time.Now when nil
+}
+
+// Server serves one node.
+type Server struct {
+	Config
+	guard   *guard
+	metrics http.Handler
+	started time.Time
+}
+
+// New returns a server that does not listen yet.
+func New(config Config) (*Server, error) {
+	if config.TLS == nil || config.TLS.ClientCAs == nil && config.TLS.GetConfigForClient == nil {
+		return nil, errors.New("node server: no certificate and client CA are given")
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	config.TLS = config.TLS.Clone()
+	config.TLS.MinVersion = max(config.TLS.MinVersion, tls.VersionTLS12)
+	config.TLS.ClientAuth = tls.VerifyClientCertIfGiven // who comes without brings a token
+	s := &Server{Config: config, guard: newGuard(config.Client, config.NodeName, config.Now), started: config.Now()}
+	s.metrics = s.newMetrics()
+	return s, nil
+}
+
+// Handler is all that the server serves, behind its checks.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+	mux.HandleFunc("GET /pods", s.pods)
+	mux.HandleFunc("GET /runningpods/", s.pods)
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.logs)
+	for _, path := range []string{"/{namespace}/{pod}/{container}", "/{namespace}/{pod}/{uid}/{container}"} {
+		mux.HandleFunc("/exec"+path, s.exec)
+		mux.HandleFunc("/attach"+path, s.attach)
+	}
+	mux.HandleFunc("/portForward/{namespace}/{pod}", s.portForward)
+	mux.HandleFunc("/portForward/{namespace}/{pod}/{uid}", s.portForward)
+	mux.Handle("GET /metrics", s.metrics)
+	mux.HandleFunc("GET /metrics/resource", s.resourceMetrics)
+	mux.HandleFunc("GET /stats/summary", s.summary)
+	return s.guard.protect(mux)
+}
+
+// shutdownPatience is how long requests under way may take when the server ends. Streams do not.
+const shutdownPatience = 2 * time.Second
+
+// Run serves until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	plain, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Address)
+	if err != nil {
+		return fmt.Errorf("node server: listen on %s: %w", s.Address, err)
+	}
+	return s.Serve(ctx, plain)
+}
+
+// Serve serves on a listener until ctx ends, and closes it.
+func (s *Server) Serve(ctx context.Context, plain net.Listener) error {
+	base, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	server := &http.Server{
+		Handler:           s.Handler(),
+		TLSConfig:         s.TLS,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout: 30 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(s.Logger.Handler(), slog.LevelDebug),
+	}
+	var ending sync.WaitGroup
+	ending.Go(func() { // ends with ctx, after which Serve returns
+		<-ctx.Done()
+		stop() // followers of logs and the like end now
+		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownPatience)
+		defer cancel()
+		if err := server.Shutdown(patience); err != nil {
+			server.Close()
+		}
+	})
+	err := server.ServeTLS(plain, "", "")
+	if ctx.Err() == nil {
+		return fmt.Errorf("node server: %w", err)
+	}
+	ending.Wait()
+	return nil
+}
+
+func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
+	list := v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []v1.Pod{}}
+	for _, pod := range s.Pods.Pods() {
+		list.Items = append(list.Items, *pod)
+	}
+	writeJSON(w, &list)
+}
+
+func writeJSON(w http.ResponseWriter, value any) {
+	body, err := json.Marshal(value)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body) // a client that left is no error of ours
+}
+
+// podNamed finds the pod that a request is about.
+func (s *Server) podNamed(r *http.Request) (*v1.Pod, error) {
+	namespace, name, uid := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("uid")
+	for _, pod := range s.Pods.Pods() {
+		if pod.Namespace == namespace && pod.Name == name && (uid == "" || string(pod.UID) == uid) {
+			return pod, nil
+		}
+	}
+	return nil, &httpError{http.StatusNotFound, fmt.Sprintf("pod %q/%q does not exist on this node", namespace, name)}
+}
+
+// httpError is an error with the status to answer with.
+type httpError struct {
+	code    int
+	message string
+}
+
+func (e *httpError) Error() string { return e.message }
+
+func fail(w http.ResponseWriter, err error) {
+	var h *httpError
+	switch {
+	case errors.As(err, &h):
+		http.Error(w, h.message, h.code)
+	case cri.IsNotFound(err):
+		http.Error(w, cri.Message(err), http.StatusNotFound)
+	default:
+		http.Error(w, cri.Message(err), http.StatusInternalServerError)
+	}
+}
