@@ -1,14 +1,110 @@
 package fsm
 
 import (
-	"errors"
+	"cmp"
+	"fmt"
 	"io"
+	"slices"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/mvcc"
+	"github.com/barque/barque/raftstore/snapshot"
 )
 
-// Snapshot implements raft.FSM.
-func (f *FSM) Snapshot() (raft.FSMSnapshot, error) { return nil, errors.ErrUnsupported }
+// Snapshot takes a picture of the state. It costs a pointer; writing goes on meanwhile.
+func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
+	if f.halted != nil {
+		return nil, fmt.Errorf("no snapshot of a machine that has halted: %w", f.halted)
+	}
+	view := f.state.Latest()
+	return &picture{view: view, sessions: f.sessions.save(), meta: snapshot.Meta{
+		Index: f.index, Term: f.term, Revision: view.Revision(), Now: f.state.Now(),
+		Hash: view.Hash(), Items: uint64(view.Len()),
+	}}, nil
+}
 
-// Restore implements raft.FSM.
-func (f *FSM) Restore(rc io.ReadCloser) error { return errors.ErrUnsupported }
+// picture is one moment of the state. It implements raft.FSMSnapshot.
+type picture struct {
+	view     *mvcc.View
+	meta     snapshot.Meta
+	sessions []snapshot.Session
+}
+
+func (p *picture) write(w io.Writer) error {
+	return snapshot.Write(w, snapshot.Source{
+		Meta:     p.meta,
+		Items:    func(yield func(kv.Item) bool) { p.view.Ascend("", "", yield) },
+		Sessions: p.sessions,
+	})
+}
+
+// Persist implements raft.FSMSnapshot.
+func (p *picture) Persist(sink raft.SnapshotSink) error {
+	if err := p.write(sink); err != nil {
+		sink.Cancel()
+		return err
+	}
+	return sink.Close()
+}
+
+// Release implements raft.FSMSnapshot.
+func (p *picture) Release() {}
+
+// Restore replaces the state by a snapshot, after all of it has been verified. It implements
+// raft.FSM.
+func (f *FSM) Restore(rc io.ReadCloser) error {
+	defer rc.Close()
+	r, err := snapshot.NewReader(rc)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	meta := r.Meta()
+	var sessions []snapshot.Session
+	err = f.state.Load(mvcc.Origin{Revision: meta.Revision, Now: meta.Now, Hash: meta.Hash},
+		func(yield func(*kv.Item)) (err error) {
+			if err = r.Items(yield); err == nil {
+				sessions, err = r.Sessions()
+			}
+			return err
+		})
+	if err != nil {
+		return err
+	}
+	f.sessions = restoreSessions(sessions)
+	f.index, f.term = meta.Index, meta.Term
+	f.latest.Store(&Position{Index: f.index, Term: f.term})
+	f.applied.reach(f.index)
+	return nil
+}
+
+// save copies the sessions, in their order.
+func (s *sessions) save() []snapshot.Session {
+	saved := make([]snapshot.Session, 0, len(s.order))
+	for _, session := range s.order {
+		out := snapshot.Session{Origin: session.origin, Done: session.done, Seen: session.seen}
+		for seq, revision := range session.answers {
+			out.Answers = append(out.Answers, snapshot.Answer{Seq: seq, Revision: revision})
+		}
+		slices.SortFunc(out.Answers, func(a, b snapshot.Answer) int { return cmp.Compare(a.Seq, b.Seq) })
+		saved = append(saved, out)
+	}
+	return saved
+}
+
+func restoreSessions(saved []snapshot.Session) *sessions {
+	s := newSessions()
+	for i := range saved {
+		session := &session{
+			origin: saved[i].Origin, done: saved[i].Done, seen: saved[i].Seen,
+			answers: make(map[uint64]uint64, len(saved[i].Answers)),
+		}
+		for _, a := range saved[i].Answers {
+			session.answers[a.Seq] = a.Revision
+		}
+		s.add(session)
+	}
+	return s
+}

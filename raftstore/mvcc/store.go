@@ -3,6 +3,7 @@ package mvcc
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -180,25 +181,40 @@ func (s *Store) publishRoot() {
 	s.published.Store(p)
 }
 
-// Load is how a snapshot gets into the store: it replaces everything by the items, which must come
-// with strictly ascending keys, at the revision. Views that readers hold stay as they are;
-// watchers are told that their revisions are compacted. Nothing changes when items fails.
-func (s *Store) Load(revision uint64, items func(yield func(*kv.Item)) error) error {
+// Origin is the state that a snapshot claims to hold.
+type Origin struct {
+	Revision uint64
+	Now      int64
+	Hash     uint64
+}
+
+// Load replaces everything by the items, which are those of a snapshot. Views that readers hold stay
+// as they are; watchers are told that their revisions are compacted. Nothing changes when items fails,
+// or when the items do not give the hash. It is for the one writer.
+func (s *Store) Load(origin Origin, items func(yield func(*kv.Item)) error) error {
 	work, deadlines, hash := s.work, s.deadlines, s.hash
 	s.work, s.deadlines, s.hash = newTree(), newDeadlines(), 0
-	if err := items(s.keep); err != nil {
+	err := items(s.keep)
+	if err == nil && s.hash != origin.Hash {
+		err = fmt.Errorf("the items of revision %d have the hash %016x, and should have %016x",
+			origin.Revision, s.hash, origin.Hash)
+	}
+	if err != nil {
 		s.work, s.deadlines, s.hash = work, deadlines, hash
 		return err
 	}
-	s.revision, s.pending, s.compactTo = revision, nil, 0
+	s.revision, s.now, s.pending, s.compactTo = origin.Revision, origin.Now, nil, 0
 	s.log.mu.Lock()
 	s.publishRoot()
-	s.log.reset(revision)
-	s.pins.reset(revision)
+	s.log.reset(origin.Revision)
+	s.pins.reset(origin.Revision)
 	s.log.mu.Unlock()
 	s.advance.send()
 	return nil
 }
+
+// Now returns the newest time that came with a command. It is for the one writer.
+func (s *Store) Now() int64 { return s.now }
 
 // Latest returns the newest published picture.
 func (s *Store) Latest() *View { return &s.published.Load().View }

@@ -1,0 +1,131 @@
+package node
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/barque/barque/raftstore/mvcc"
+	"github.com/barque/barque/raftstore/transport"
+)
+
+// Timeouts of the group. Zero values mean the defaults, which suit servers in one LAN; all servers
+// should have the same.
+type Timeouts struct {
+	// Heartbeat is how long a follower goes without a word from the leader before it calls an
+	// election: between once and twice this. Default: 300 ms.
+	Heartbeat time.Duration
+	// Election is how long a candidate waits for votes before it tries again. Default: 300 ms.
+	Election time.Duration
+	// Lease is how long a leader stays one without a word from a quorum. It must not be longer
+	// than Heartbeat. Default: 250 ms.
+	Lease time.Duration
+	// Call bounds one exchange with another server, other than a write. Default: 2 s.
+	Call time.Duration
+	// PromoteAfter is how long a new server must have been caught up before it gets a vote.
+	// Default: 1 s.
+	PromoteAfter time.Duration
+}
+
+func (t Timeouts) withDefaults() Timeouts {
+	set := func(v *time.Duration, d time.Duration) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	set(&t.Heartbeat, 300*time.Millisecond)
+	set(&t.Election, t.Heartbeat)
+	set(&t.Lease, t.Heartbeat*5/6)
+	set(&t.Call, 2*time.Second)
+	set(&t.PromoteAfter, time.Second)
+	return t
+}
+
+// Config of a Node. Stream, and Dir or InMemory, are needed.
+type Config struct {
+	// Name of this server, for people. It becomes part of the server's ID.
+	Name string
+	// Dir is the directory that belongs to this server alone. It is made when it is absent.
+	Dir string
+	// InMemory keeps nothing on disk, for tests. Dir is not used then.
+	InMemory bool
+	// Bootstrap makes this server the first of a new cluster, when Dir is empty; when it is not,
+	// Bootstrap is ignored. Without it, a new server waits until it is made a member.
+	Bootstrap bool
+	// ClusterID names the cluster. A directory or a peer of another cluster is refused.
+	ClusterID string
+	// Version of the program, for status.
+	Version string
+	Stream  transport.Stream
+
+	Timeouts Timeouts
+	History  mvcc.Limits
+	// QueueLength bounds the requests that wait to be proposed. Default: 16,384.
+	QueueLength int
+	// SnapshotEvery is how many log entries lie between snapshots, and TrailingLogs how many
+	// stay behind one, for followers that lag a little. Defaults: 16,384 and 8,192.
+	SnapshotEvery uint64
+	TrailingLogs  uint64
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // metrics are registered here; nil means nowhere
+	// OnFatal is called, once, when this server can never apply another entry. The process should
+	// end; the state that it shows does not advance any more. By default it is only logged.
+	OnFatal func(error)
+
+	raftLog func() (logStore, error) // replaces the log store; for tests of this room
+}
+
+func (c Config) withDefaults() (Config, error) {
+	switch {
+	case c.Stream == nil:
+		return c, errors.New("raftstore: Stream is needed: a transport.Mux, or memnet for tests")
+	case c.Dir == "" && !c.InMemory:
+		return c, errors.New("raftstore: Dir is needed")
+	case len(c.ClusterID) > 255:
+		return c, errors.New("raftstore: ClusterID may have 255 bytes at most")
+	case !c.Bootstrap && c.ClusterID == "" && c.InMemory:
+		return c, errors.New("raftstore: ClusterID is needed to join a cluster")
+	}
+	if c.Name == "" {
+		c.Name = "server"
+	}
+	c.Timeouts = c.Timeouts.withDefaults()
+	if c.Timeouts.Lease > c.Timeouts.Heartbeat {
+		return c, errors.New("raftstore: Timeouts.Lease must not be longer than Timeouts.Heartbeat")
+	}
+	if c.QueueLength <= 0 {
+		c.QueueLength = 16 << 10
+	}
+	if c.SnapshotEvery == 0 {
+		c.SnapshotEvery = 16 << 10
+	}
+	if c.TrailingLogs == 0 {
+		c.TrailingLogs = 8 << 10
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+// raft returns the configuration of Raft itself.
+func (c *Config) raft(id string, notify chan<- bool) *raft.Config {
+	r := raft.DefaultConfig()
+	r.LocalID = raft.ServerID(id)
+	r.HeartbeatTimeout = c.Timeouts.Heartbeat
+	r.ElectionTimeout = c.Timeouts.Election
+	r.LeaderLeaseTimeout = c.Timeouts.Lease
+	r.SnapshotThreshold = c.SnapshotEvery
+	r.SnapshotInterval = 30 * time.Second
+	r.TrailingLogs = c.TrailingLogs
+	r.MaxAppendEntries = 64
+	r.BatchApplyCh = true
+	r.NoLegacyTelemetry = true
+	r.NotifyCh = notify
+	r.Logger = newRaftLogger(c.Logger)
+	return r
+}

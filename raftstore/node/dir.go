@@ -1,0 +1,113 @@
+package node
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// dirFormat is the newest layout of the data directory that this program knows.
+const dirFormat = 1
+
+const identityFile = "server.json"
+
+// identity is what a data directory says about itself.
+type identity struct {
+	Format    int    `json:"format"`
+	ClusterID string `json:"clusterID"`
+	ServerID  string `json:"serverID"`
+}
+
+// openIdentity reads who this directory belongs to, or makes it the directory of a new server.
+func openIdentity(cfg *Config) (identity, error) {
+	if cfg.InMemory {
+		return newIdentity(cfg), nil
+	}
+	path := filepath.Join(cfg.Dir, identityFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return createIdentity(cfg, path)
+	}
+	if err != nil {
+		return identity{}, fmt.Errorf("read the identity of the store: %w", err)
+	}
+	var id identity
+	if err := json.Unmarshal(data, &id); err != nil {
+		return identity{}, fmt.Errorf("%s is damaged: %w; restore it from a backup, or remove this server "+
+			"from the cluster and let it join again with an empty directory", path, err)
+	}
+	switch {
+	case id.Format > dirFormat:
+		return identity{}, fmt.Errorf("%s has format %d and this program knows up to %d: "+
+			"a newer version wrote it; run that version", cfg.Dir, id.Format, dirFormat)
+	case cfg.ClusterID != "" && id.ClusterID != cfg.ClusterID:
+		return identity{}, fmt.Errorf("%s belongs to cluster %q and not to %q: "+
+			"use another directory, or move this one away", cfg.Dir, id.ClusterID, cfg.ClusterID)
+	case id.ServerID == "":
+		return identity{}, fmt.Errorf("%s names no server: it is damaged", path)
+	}
+	return id, nil
+}
+
+func createIdentity(cfg *Config, path string) (identity, error) {
+	if cfg.ClusterID == "" && !cfg.Bootstrap {
+		return identity{}, errors.New("raftstore: ClusterID is needed to join a cluster")
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return identity{}, fmt.Errorf("make the store's directory: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(cfg.Dir, logFile)); err == nil {
+		return identity{}, fmt.Errorf("%s has a log but no %s: it is not complete; restore the file, or remove "+
+			"this server from the cluster and let it join again with an empty directory", cfg.Dir, identityFile)
+	}
+	id := newIdentity(cfg)
+	data, err := json.MarshalIndent(id, "", "  ")
+	if err != nil {
+		return identity{}, err
+	}
+	if err := writeFile(path, append(data, '\n')); err != nil {
+		return identity{}, fmt.Errorf("write the identity of the store: %w", err)
+	}
+	return id, nil
+}
+
+func newIdentity(cfg *Config) identity {
+	id := identity{Format: dirFormat, ClusterID: cfg.ClusterID, ServerID: cfg.Name + "." + randomText(5)}
+	if id.ClusterID == "" {
+		id.ClusterID = randomText(8)
+	}
+	return id
+}
+
+func randomText(n int) string {
+	b := make([]byte, n)
+	rand.Read(b)
+	return hex.EncodeToString(b)
+}
+
+// writeFile puts a file in place so that after a crash it is there as a whole or not at all.
+func writeFile(path string, data []byte) error {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

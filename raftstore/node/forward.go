@@ -1,0 +1,228 @@
+package node
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/kv"
+)
+
+// Kinds of requests and answers between servers. A number is never used for something else again.
+const (
+	callPropose byte = 1 // a request, as command writes it
+	callRead    byte = 2 // nothing
+	callStatus  byte = 3 // nothing
+	callMembers byte = 4 // a memberChange in JSON
+
+	answerOK          byte = 128
+	answerUnavailable byte = 129 // a text
+	answerUnknown     byte = 130 // a text
+	answerOverloaded  byte = 131 // nothing
+	answerRefused     byte = 132 // a text
+)
+
+var errNoLeader = fmt.Errorf("%w: the servers have no leader at the moment", kv.ErrUnavailable)
+
+// RefusedError is returned for a change of members that the leader will not make.
+type RefusedError struct{ Reason string }
+
+func (e *RefusedError) Error() string { return e.Reason }
+
+// clients are the links to the other servers.
+type clients struct {
+	node *Node
+
+	mu     sync.Mutex
+	byAddr map[string]*client
+	closed bool
+}
+
+func (c *clients) to(addr string) *client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found, ok := c.byAddr[addr]
+	if !ok {
+		n := c.node
+		found = &client{
+			running: &n.links, waiting: make(map[uint64]chan frame), closed: c.closed,
+			dial: func(ctx context.Context) (net.Conn, error) {
+				ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
+				defer cancel()
+				return greet(ctx, n.cfg.Stream, addr, ProtoStore, n.id.ClusterID)
+			},
+		}
+		c.byAddr[addr] = found
+	}
+	return found
+}
+
+// keep closes the links to servers that are not members any more.
+func (c *clients) keep(addrs map[string]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for addr, each := range c.byAddr {
+		if !addrs[addr] {
+			each.close()
+			delete(c.byAddr, addr)
+		}
+	}
+}
+
+func (c *clients) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, each := range c.byAddr {
+		each.close()
+	}
+}
+
+// leader returns the leader's address, and whether it is this server.
+func (n *Node) leader() (addr string, local bool, err error) {
+	if n.ctx.Err() != nil {
+		return "", false, kv.ErrClosed
+	}
+	address, id := n.raft.LeaderWithID()
+	if id == "" {
+		return "", false, errNoLeader
+	}
+	return string(address), string(id) == n.id.ServerID, nil
+}
+
+// Propose brings the request into the log, wherever the leader is.
+func (n *Node) Propose(ctx context.Context, req *command.Request) (command.Outcome, error) {
+	leader, local, err := n.leader()
+	if err != nil {
+		return command.Outcome{}, err
+	}
+	if local {
+		return n.proposer.propose(ctx, req)
+	}
+	f, err := n.peers.to(leader).call(ctx, callPropose, command.AppendRequest(nil, req))
+	if err != nil {
+		return command.Outcome{}, n.callError(err, kv.ErrUnknownOutcome)
+	}
+	if f.kind == answerOK {
+		outcome, err := command.DecodeOutcome(f.payload)
+		if err != nil {
+			err = fmt.Errorf("%w: answer of the leader: %w", kv.ErrUnknownOutcome, err)
+		}
+		return outcome, err
+	}
+	return command.Outcome{}, answerError(f)
+}
+
+func (n *Node) forwardRead(ctx context.Context, leader string) (uint64, error) {
+	f, err := n.peers.to(leader).call(ctx, callRead, nil)
+	if err != nil {
+		return 0, n.callError(err, kv.ErrUnavailable)
+	}
+	if f.kind == answerOK && len(f.payload) == 8 {
+		return binary.LittleEndian.Uint64(f.payload), nil
+	}
+	return 0, answerError(f)
+}
+
+// callError says what a failed call means; sent is the meaning when the request may have arrived.
+func (n *Node) callError(err, sent error) error {
+	switch {
+	case errors.Is(err, errNotSent):
+		return fmt.Errorf("%w: cannot reach the leader: %w", kv.ErrUnavailable, err)
+	case n.ctx.Err() != nil && sent != kv.ErrUnknownOutcome:
+		return kv.ErrClosed
+	}
+	return fmt.Errorf("%w: lost the leader: %w", sent, err)
+}
+
+// answerError translates an answer that is not answerOK.
+func answerError(f frame) error {
+	switch f.kind {
+	case answerUnavailable:
+		return fmt.Errorf("%w: %s", kv.ErrUnavailable, f.payload)
+	case answerOverloaded:
+		return kv.ErrOverloaded
+	case answerRefused:
+		return &RefusedError{Reason: string(f.payload)}
+	}
+	return fmt.Errorf("%w: %s", kv.ErrUnknownOutcome, f.payload)
+}
+
+// refuse is the way back of answerError.
+func refuse(err error) (byte, []byte) {
+	var refused *RefusedError
+	switch {
+	case errors.As(err, &refused):
+		return answerRefused, []byte(refused.Reason)
+	case errors.Is(err, kv.ErrOverloaded):
+		return answerOverloaded, nil
+	case errors.Is(err, kv.ErrUnavailable), errors.Is(err, kv.ErrClosed):
+		return answerUnavailable, []byte(err.Error())
+	}
+	return answerUnknown, []byte(err.Error())
+}
+
+// handle answers another server. It does not forward: a server that asks the wrong one asks again.
+func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []byte) {
+	switch kind {
+	case callPropose:
+		return n.handlePropose(ctx, payload)
+	case callRead:
+		return n.handleRead(ctx)
+	case callStatus:
+		data, err := json.Marshal(n.Status())
+		if err != nil {
+			return refuse(err)
+		}
+		return answerOK, data
+	case callMembers:
+		return n.handleMembers(ctx, payload)
+	}
+	return answerRefused, fmt.Appendf(nil, "this server does not know requests of kind %d", kind)
+}
+
+func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte) {
+	if _, local, err := n.leader(); err != nil || !local {
+		return refuse(errNoLeader)
+	}
+	req, err := command.DecodeRequest(payload)
+	if err != nil {
+		return answerRefused, []byte(err.Error())
+	}
+	outcome, err := n.proposer.propose(ctx, &req)
+	if err != nil {
+		return refuse(err)
+	}
+	return answerOK, command.AppendOutcome(nil, &outcome)
+}
+
+func (n *Node) handleRead(ctx context.Context) (byte, []byte) {
+	if _, local, err := n.leader(); err != nil || !local {
+		return refuse(errNoLeader)
+	}
+	revision, err := n.reads.revision(ctx, n.ctx)
+	if err != nil {
+		return refuse(fmt.Errorf("%w: %w", kv.ErrUnavailable, err))
+	}
+	return answerOK, binary.LittleEndian.AppendUint64(nil, revision)
+}
+
+// acceptPeers serves the other servers until the listener is closed.
+func (n *Node) acceptPeers(l net.Listener) {
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		serving.Go(func() { // ends with the connection, or with the node
+			serve(n.ctx, &checked{Conn: conn, cluster: n.id.ClusterID}, n.handle)
+		})
+	}
+}

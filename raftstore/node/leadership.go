@@ -1,0 +1,164 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/barque/barque/raftstore/kv"
+)
+
+// ErrLeadershipEnded is the cause of a leadership context that has ended because another server
+// leads, or none.
+var ErrLeadershipEnded = errors.New("this server does not lead any more")
+
+// leadership follows Raft's word on whether this server leads.
+//
+//	follower ──elected──▶ elected ──its first entry is applied──▶ leading
+//	    ▲                    │                                      │
+//	    └────────────────────┴───────────deposed or closed──────────┘
+//
+// Only in the state leading is everything applied that was acknowledged by leaders before.
+type leadership struct {
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	current *tenure // nil: follower
+	changed chan struct{}
+	closed  bool
+}
+
+// tenure is one time in office.
+type tenure struct {
+	ctx  context.Context // ends with it
+	end  context.CancelCauseFunc
+	term uint64 // 0 until it is leading
+}
+
+func newLeadership(logger *slog.Logger) *leadership {
+	return &leadership{logger: logger, changed: make(chan struct{})}
+}
+
+func (l *leadership) notify() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *leadership) elected(parent context.Context) *tenure {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := &tenure{}
+	t.ctx, t.end = context.WithCancelCause(parent)
+	l.current = t
+	return t
+}
+
+func (l *leadership) leading(t *tenure, term uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.current == t {
+		t.term = term
+		l.logger.Info("this server leads", "term", term)
+		l.notify()
+	}
+}
+
+func (l *leadership) deposed(cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t := l.current; t != nil {
+		l.current = nil
+		t.end(cause)
+		if t.term != 0 {
+			l.logger.Info("this server does not lead any more", "term", t.term, "reason", cause)
+		}
+		l.notify()
+	}
+}
+
+func (l *leadership) close() {
+	l.deposed(kv.ErrClosed)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.closed = true
+		l.notify()
+	}
+}
+
+// term returns the term in which this server is leading, or 0.
+func (l *leadership) term() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.current == nil {
+		return 0
+	}
+	return l.current.term
+}
+
+// await waits until this server is leading. The context that it returns is derived from ctx.
+func (l *leadership) await(ctx context.Context) (context.Context, uint64, error) {
+	for {
+		l.mu.Lock()
+		t, changed, closed := l.current, l.changed, l.closed
+		l.mu.Unlock()
+		if closed {
+			return nil, 0, kv.ErrClosed
+		}
+		if t != nil && t.term != 0 && t.ctx.Err() == nil {
+			return during(ctx, t.ctx), t.term, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, 0, context.Cause(ctx)
+		}
+	}
+}
+
+// during derives a context from ctx that ends with the tenure as well.
+func during(ctx, tenure context.Context) context.Context {
+	leading, end := context.WithCancelCause(ctx)
+	detach := context.AfterFunc(tenure, func() { end(context.Cause(tenure)) })
+	context.AfterFunc(leading, func() { detach() })
+	return leading
+}
+
+// followLeadership takes Raft's notifications until the node closes. Raft waits for it to take each,
+// so it does nothing that blocks.
+func (n *Node) followLeadership() {
+	for {
+		select {
+		case elected := <-n.notify:
+			if !elected {
+				n.leadership.deposed(ErrLeadershipEnded)
+				continue
+			}
+			t := n.leadership.elected(n.ctx)
+			n.running.Go(func() { n.takeOffice(t) }) // ends with the tenure
+		case <-n.ctx.Done():
+			n.leadership.close()
+			return
+		}
+	}
+}
+
+// takeOffice brings an empty entry through the log. When it is applied, so is everything that was
+// committed in earlier terms; and the entry tells the term that it was committed in.
+func (n *Node) takeOffice(t *tenure) {
+	for t.ctx.Err() == nil {
+		response, err := n.mark()
+		if err == nil {
+			n.leadership.leading(t, response.Term)
+			n.promoteWhileLeading(t.ctx)
+			return
+		}
+		n.cfg.Logger.Debug("cannot take office yet", "err", err)
+		select {
+		case <-t.ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/fsm"
+	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/mvcc"
+)
+
+// Node is one server of the group.
+type Node struct {
+	cfg        Config
+	id         identity
+	state      *mvcc.Store
+	fsm        *fsm.FSM
+	storage    *storage
+	transport  *raft.NetworkTransport
+	raft       *raft.Raft
+	leadership *leadership
+	proposer   *proposer
+	reads      *reads
+	peers      *clients
+	stats      *metrics
+	notify     chan bool
+	listener   net.Listener
+	changing   sync.Mutex // one change of members at a time
+
+	ctx     context.Context // ends with Close
+	cancel  context.CancelCauseFunc
+	running sync.WaitGroup // goroutines that end with ctx
+	links   sync.WaitGroup // goroutines of the links to other servers
+	closing sync.Once
+	closed  error
+}
+
+// raftPool is how many idle connections Raft keeps to each server.
+const raftPool = 3
+
+// Open starts a server with what it finds in its directory. It does not wait for a leader.
+func Open(cfg Config) (*Node, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	id, err := openIdentity(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg, id: id, notify: make(chan bool, 1), state: mvcc.New(cfg.History)}
+	n.ctx, n.cancel = context.WithCancelCause(context.Background())
+	n.fsm = fsm.New(n.state, n.halt)
+	n.leadership = newLeadership(cfg.Logger)
+	n.peers = &clients{node: n, byAddr: make(map[string]*client)}
+	if n.storage, err = openStorage(&cfg); err != nil {
+		return nil, err
+	}
+	n.stats = newMetrics(cfg.Registerer)
+	n.storage.log.observe = func(d time.Duration) { n.stats.logStore.Observe(d.Seconds()) }
+	if err := n.startRaft(); err != nil {
+		return nil, errors.Join(err, n.storage.log.Close())
+	}
+	n.start()
+	if err := n.stats.show(n); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+func (n *Node) startRaft() error {
+	cfg := n.cfg.raft(n.id.ServerID, n.notify)
+	n.transport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: newRaftStream(n.cfg.Stream, n.id.ClusterID), MaxPool: raftPool, Timeout: n.cfg.Timeouts.Call,
+		Logger: newRaftLogger(n.cfg.Logger), MsgpackUseNewTimeFormat: true,
+	})
+	if err := n.bootstrap(cfg); err != nil {
+		return errors.Join(err, n.transport.Close())
+	}
+	var err error
+	n.raft, err = raft.NewRaft(cfg, n.fsm, n.storage.log, n.storage.log, n.storage.snapshots, n.transport)
+	if err != nil {
+		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
+	}
+	return nil
+}
+
+// bootstrap makes this server the only member of a new group, if it is told to and is new.
+func (n *Node) bootstrap(cfg *raft.Config) error {
+	has, err := raft.HasExistingState(n.storage.log, n.storage.log, n.storage.snapshots)
+	if err != nil {
+		return fmt.Errorf("read the log in %s: %w", n.cfg.Dir, err)
+	}
+	if has || !n.cfg.Bootstrap {
+		return nil
+	}
+	alone := raft.Configuration{Servers: []raft.Server{{
+		ID: raft.ServerID(n.id.ServerID), Address: raft.ServerAddress(n.cfg.Stream.Addr()), Suffrage: raft.Voter,
+	}}}
+	if err := raft.BootstrapCluster(cfg, n.storage.log, n.storage.log, n.storage.snapshots, n.transport, alone); err != nil {
+		return fmt.Errorf("make a new cluster: %w", err)
+	}
+	return nil
+}
+
+// start sets the goroutines going. All of them end with n.ctx or with the listener, which Close
+// ends; it waits for them.
+func (n *Node) start() {
+	apply := func(data []byte) raft.ApplyFuture { return n.raft.Apply(data, 0) }
+	n.proposer = newProposer(apply, n.cfg.QueueLength, n.ctx.Done(), n.stats)
+	n.reads = newReads(n.cfg.Timeouts.Call, n.stats, n.readRound)
+	n.listener = n.cfg.Stream.Listener(ProtoStore)
+	n.running.Go(n.followLeadership)
+	n.running.Go(n.proposer.run)
+	n.running.Go(func() { n.reads.run(n.ctx) })
+	n.running.Go(func() { n.acceptPeers(n.listener) })
+	n.running.Go(n.electAlone)
+	n.running.Go(n.keepAddress)
+	n.cfg.Logger.Info("store is open", "server", n.id.ServerID, "cluster", n.id.ClusterID,
+		"revision", n.state.Revision(), "lastIndex", n.raft.LastIndex())
+}
+
+// electAlone spares the only voter of a group the wait for a leader that cannot exist.
+func (n *Node) electAlone() {
+	servers := n.raft.GetConfiguration().Configuration().Servers
+	if len(servers) != 1 || string(servers[0].ID) != n.id.ServerID || servers[0].Suffrage != raft.Voter {
+		return
+	}
+	// To itself: the other way to begin an election is to let the time pass.
+	err := n.transport.TimeoutNow(servers[0].ID, raft.ServerAddress(n.cfg.Stream.Addr()), &raft.TimeoutNowRequest{
+		RPCHeader: n.rpcHeader(),
+	}, &raft.TimeoutNowResponse{})
+	if err != nil {
+		n.cfg.Logger.Debug("the election begins a little later", "err", err)
+	}
+}
+
+func (n *Node) rpcHeader() raft.RPCHeader {
+	return raft.RPCHeader{
+		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(n.id.ServerID), Addr: []byte(n.cfg.Stream.Addr()),
+	}
+}
+
+// halt is called by the state machine when it cannot go on.
+func (n *Node) halt(err error) {
+	n.cfg.Logger.Error("the store cannot go on", "err", err)
+	if n.cfg.OnFatal != nil {
+		n.cfg.OnFatal(err)
+	}
+}
+
+// State returns the state that this server has.
+func (n *Node) State() *mvcc.Store { return n.state }
+
+// ID returns the server's ID, which it keeps for ever.
+func (n *Node) ID() string { return n.id.ServerID }
+
+// ClusterID returns the ID of the cluster.
+func (n *Node) ClusterID() string { return n.id.ClusterID }
+
+// AwaitLeadership waits until this server leads and has applied everything that came before.
+func (n *Node) AwaitLeadership(ctx context.Context) (context.Context, uint64, error) {
+	return n.leadership.await(ctx)
+}
+
+// Close hands leadership over, if this server has it and another can take it, and stops.
+func (n *Node) Close() error {
+	n.closing.Do(func() { n.closed = n.close() })
+	return n.closed
+}
+
+func (n *Node) close() error {
+	if n.leadership.term() != 0 && n.voters() > 1 {
+		if err := n.raft.LeadershipTransfer().Error(); err != nil {
+			n.cfg.Logger.Warn("could not hand leadership over before stopping", "err", err)
+		}
+	}
+	err := n.raft.Shutdown().Error() // closes the transport, too
+	n.cancel(kv.ErrClosed)
+	n.listener.Close()
+	n.peers.close()
+	n.running.Wait()
+	n.links.Wait()
+	n.stats.unregister()
+	return errors.Join(err, n.storage.log.Close())
+}
+
+// Snapshot writes a snapshot of the state to disk now.
+func (n *Node) Snapshot() error {
+	if err := n.raft.Snapshot().Error(); err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		return fmt.Errorf("take a snapshot: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/fsm"
+	"github.com/barque/barque/raftstore/kv"
+)
+
+const (
+	// maxEntryBytes and maxEntryRequests close an entry: more would delay the first callers in it,
+	// and heartbeats behind it.
+	maxEntryBytes    = 1 << 20
+	maxEntryRequests = 1024
+	// maxInFlight is how many entries are under way to the quorum while the next one gathers.
+	maxInFlight = 4
+)
+
+// proposer gathers requests and brings them into the log. While entries are under way, the
+// requests that come in wait, and go out together.
+//
+//	callers ──queue──▶ gather (one goroutine) ──▶ Raft ──flights──▶ settle (one goroutine) ──▶ callers
+type proposer struct {
+	apply   func(data []byte) raft.ApplyFuture
+	queue   chan *proposal
+	flights chan flight
+	slots   chan struct{}
+	done    <-chan struct{} // closed when the node stops
+	stats   *metrics
+}
+
+// proposal is one caller's request. Its state decides who may give up: the caller only while it is
+// waiting.
+type proposal struct {
+	req    command.Request
+	taken  atomic.Bool // by the gatherer, or by a caller that gives up
+	answer chan answer
+}
+
+type answer struct {
+	outcome command.Outcome
+	err     error
+}
+
+// flight is an entry on its way.
+type flight struct {
+	future    raft.ApplyFuture
+	proposals []*proposal
+	start     time.Time
+}
+
+func newProposer(apply func([]byte) raft.ApplyFuture, length int, done <-chan struct{}, stats *metrics) *proposer {
+	return &proposer{
+		apply: apply, queue: make(chan *proposal, length), flights: make(chan flight, maxInFlight),
+		slots: make(chan struct{}, maxInFlight), done: done, stats: stats,
+	}
+}
+
+// run works until the node stops. Then it fails what still waits, of which nothing was proposed.
+func (p *proposer) run() {
+	var settling sync.WaitGroup
+	settling.Go(func() {
+		for f := range p.flights {
+			p.settle(f)
+		}
+	})
+	p.gather()
+	close(p.flights)
+	settling.Wait()
+}
+
+func (p *proposer) gather() {
+	for {
+		var first *proposal
+		select {
+		case first = <-p.queue:
+		case <-p.done:
+			return
+		}
+		select {
+		case p.slots <- struct{}{}:
+		case <-p.done:
+			first.fail(kv.ErrClosed)
+			return
+		}
+		batch := p.fill(first)
+		if len(batch) == 0 {
+			<-p.slots
+			continue
+		}
+		c := command.Command{Now: time.Now().UnixMilli(), Requests: make([]command.Request, len(batch))}
+		for i, each := range batch {
+			c.Requests[i] = each.req
+		}
+		p.stats.batch.Observe(float64(len(batch)))
+		p.flights <- flight{p.apply(command.Encode(&c)), batch, time.Now()}
+	}
+}
+
+// fill takes what waits, up to the limits of one entry.
+func (p *proposer) fill(first *proposal) []*proposal {
+	var batch []*proposal
+	bytes := 0
+	take := func(each *proposal) {
+		if each.taken.CompareAndSwap(false, true) {
+			batch = append(batch, each)
+			bytes += command.SizeOf(&each.req)
+		}
+	}
+	take(first)
+	for len(batch) < maxEntryRequests && bytes < maxEntryBytes {
+		select {
+		case each := <-p.queue:
+			take(each)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// settle waits for an entry and answers its callers.
+func (p *proposer) settle(f flight) {
+	err := f.future.Error()
+	<-p.slots
+	if err == nil {
+		response := f.future.Response().(*fsm.Response)
+		if err = response.Err; err == nil {
+			p.stats.commit.Observe(time.Since(f.start).Seconds())
+			for i, each := range f.proposals {
+				each.answer <- answer{outcome: response.Outcomes[i]}
+			}
+			return
+		}
+	}
+	err = proposeError(err)
+	for _, each := range f.proposals {
+		each.answer <- answer{err: err}
+	}
+}
+
+// proposeError says what Raft's error means for the request.
+func proposeError(err error) error {
+	switch {
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress),
+		errors.Is(err, raft.ErrEnqueueTimeout):
+		return fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
+	}
+	// The leader may have stored or sent the entry before it failed, stepped down or stopped.
+	return fmt.Errorf("%w: %w", kv.ErrUnknownOutcome, err)
+}
+
+func (each *proposal) fail(err error) { each.answer <- answer{err: err} }
+
+// propose brings a request into the log of this server, which should be the leader.
+func (p *proposer) propose(ctx context.Context, req *command.Request) (command.Outcome, error) {
+	each := &proposal{req: *req, answer: make(chan answer, 1)}
+	select {
+	case p.queue <- each:
+	default:
+		return command.Outcome{}, kv.ErrOverloaded
+	}
+	select {
+	case a := <-each.answer:
+		return a.outcome, a.err
+	case <-ctx.Done():
+		if each.taken.CompareAndSwap(false, true) {
+			return command.Outcome{}, fmt.Errorf("%w: %w", kv.ErrUnavailable, context.Cause(ctx))
+		}
+		return command.Outcome{}, fmt.Errorf("%w: %w", kv.ErrUnknownOutcome, context.Cause(ctx))
+	case <-p.done:
+	}
+	if each.taken.CompareAndSwap(false, true) {
+		return command.Outcome{}, kv.ErrClosed
+	}
+	a := <-each.answer // the node waits for what is under way
+	return a.outcome, a.err
+}
+
+// mark brings an empty entry through the log, past the queue.
+func (n *Node) mark() (*fsm.Response, error) {
+	future := n.raft.Apply(command.Encode(&command.Command{Now: time.Now().UnixMilli()}), n.cfg.Timeouts.Call)
+	if err := future.Error(); err != nil {
+		return nil, proposeError(err)
+	}
+	response := future.Response().(*fsm.Response)
+	return response, response.Err
+}

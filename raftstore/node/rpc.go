@@ -1,0 +1,277 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+)
+
+// The protocol between servers beside Raft's own: frames on one connection, many calls at a time.
+//
+//	frame = length(4) call(8) kind(1) payload
+//
+// length counts what follows it. The answer to a call carries its number.
+
+const (
+	frameHead = 8 + 1
+	maxFrame  = 16 << 20 // far above the largest transaction that the store's limits allow
+)
+
+// errNotSent is returned by call when the request has certainly not reached the peer.
+var errNotSent = errors.New("request was not sent")
+
+// frame is one message.
+type frame struct {
+	call    uint64
+	kind    byte
+	payload []byte
+}
+
+func readFrame(r io.Reader) (frame, error) {
+	var head [4 + frameHead]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return frame{}, err
+	}
+	n := binary.LittleEndian.Uint32(head[:])
+	if n < frameHead || n > maxFrame {
+		return frame{}, fmt.Errorf("message of %d bytes from another server, the limit is %d", n, maxFrame)
+	}
+	f := frame{call: binary.LittleEndian.Uint64(head[4:]), kind: head[12], payload: make([]byte, n-frameHead)}
+	_, err := io.ReadFull(r, f.payload)
+	return f, err
+}
+
+func writeFrame(w *bufio.Writer, f frame) error {
+	var head [4 + frameHead]byte
+	binary.LittleEndian.PutUint32(head[:], uint32(frameHead+len(f.payload)))
+	binary.LittleEndian.PutUint64(head[4:], f.call)
+	head[12] = f.kind
+	if _, err := w.Write(head[:]); err != nil {
+		return err
+	}
+	_, err := w.Write(f.payload)
+	return err
+}
+
+// link is one connection: a goroutine that writes, which is the only writer, and one that reads.
+type link struct {
+	conn net.Conn
+	out  chan frame
+	done chan struct{} // closed when the link is broken
+	once sync.Once
+}
+
+func newLink(conn net.Conn) *link {
+	return &link{conn: conn, out: make(chan frame, 256), done: make(chan struct{})}
+}
+
+func (l *link) sever() {
+	l.once.Do(func() {
+		close(l.done)
+		l.conn.Close()
+	})
+}
+
+// write sends what comes in, and flushes when nothing more waits. It ends with the link.
+func (l *link) write() {
+	defer l.sever()
+	w := bufio.NewWriterSize(l.conn, 64<<10)
+	for {
+		select {
+		case f := <-l.out:
+			if writeFrame(w, f) != nil {
+				return
+			}
+			if len(l.out) == 0 && w.Flush() != nil {
+				return
+			}
+		case <-l.done:
+			return
+		}
+	}
+}
+
+// read hands each frame to handle. It ends with the link, and ends it.
+func (l *link) read(handle func(frame)) {
+	defer l.sever()
+	r := bufio.NewReaderSize(l.conn, 64<<10)
+	for {
+		f, err := readFrame(r)
+		if err != nil {
+			return
+		}
+		handle(f)
+	}
+}
+
+func (l *link) send(ctx context.Context, f frame) error {
+	select {
+	case l.out <- f:
+		return nil
+	case <-l.done:
+		return errNotSent
+	case <-ctx.Done():
+		return errNotSent
+	}
+}
+
+// client calls one peer, over one link that it opens when it is needed.
+type client struct {
+	dial    func(ctx context.Context) (net.Conn, error)
+	running *sync.WaitGroup // of the node
+
+	mu      sync.Mutex
+	link    *link
+	dialing chan struct{} // closed when the dial under way is over
+	next    uint64
+	waiting map[uint64]chan frame
+	closed  bool
+}
+
+// call sends a request and waits for the answer. The error wraps errNotSent when the peer has
+// certainly not got it.
+func (c *client) call(ctx context.Context, kind byte, payload []byte) (frame, error) {
+	l, err := c.connect(ctx)
+	if err != nil {
+		return frame{}, fmt.Errorf("%w: %w", errNotSent, err)
+	}
+	id, answer := c.expect()
+	defer c.forget(id)
+	if err := l.send(ctx, frame{call: id, kind: kind, payload: payload}); err != nil {
+		return frame{}, err
+	}
+	select {
+	case f, ok := <-answer:
+		if !ok {
+			return frame{}, io.ErrUnexpectedEOF
+		}
+		return f, nil
+	case <-l.done:
+		return frame{}, io.ErrUnexpectedEOF
+	case <-ctx.Done():
+		return frame{}, context.Cause(ctx)
+	}
+}
+
+func (c *client) expect() (uint64, <-chan frame) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next++
+	answer := make(chan frame, 1)
+	c.waiting[c.next] = answer
+	return c.next, answer
+}
+
+func (c *client) forget(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.waiting, id)
+}
+
+func (c *client) deliver(f frame) {
+	c.mu.Lock()
+	answer, ok := c.waiting[f.call]
+	delete(c.waiting, f.call)
+	c.mu.Unlock()
+	if ok {
+		answer <- f
+	}
+}
+
+// connect returns the link. One caller dials, others wait for it.
+func (c *client) connect(ctx context.Context) (*link, error) {
+	for {
+		c.mu.Lock()
+		if c.closed {
+			c.mu.Unlock()
+			return nil, net.ErrClosed
+		}
+		if l := c.link; l != nil {
+			select {
+			case <-l.done:
+				c.link = nil
+			default:
+				c.mu.Unlock()
+				return l, nil
+			}
+		}
+		if other := c.dialing; other != nil {
+			c.mu.Unlock()
+			select {
+			case <-other:
+				continue
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		mine := make(chan struct{})
+		c.dialing = mine
+		c.mu.Unlock()
+		return c.open(ctx, mine)
+	}
+}
+
+func (c *client) open(ctx context.Context, dialed chan struct{}) (*link, error) {
+	conn, err := c.dial(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dialing = nil
+	close(dialed)
+	if err != nil {
+		return nil, err
+	}
+	l := newLink(conn)
+	if c.closed {
+		l.sever()
+		return nil, net.ErrClosed
+	}
+	c.link = l
+	c.running.Go(l.write) // both end when the link breaks, which close does
+	c.running.Go(func() { l.read(c.deliver) })
+	return l, nil
+}
+
+func (c *client) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.link != nil {
+		c.link.sever()
+	}
+}
+
+// handler answers one request of a peer.
+type handler func(ctx context.Context, kind byte, payload []byte) (byte, []byte)
+
+// maxCalls bounds the calls that one connection may have open.
+const maxCalls = 8192
+
+// serve answers the requests on one connection until it breaks, or until ctx ends.
+func serve(ctx context.Context, conn net.Conn, handle handler) {
+	ctx, cancel := context.WithCancel(ctx)
+	l := newLink(conn)
+	stop := context.AfterFunc(ctx, l.sever)
+	defer stop()
+	slots := make(chan struct{}, maxCalls)
+	var running sync.WaitGroup
+	running.Go(l.write)
+	l.read(func(f frame) {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		running.Go(func() { // ends with the connection at the latest, by ctx
+			defer func() { <-slots }()
+			kind, payload := handle(ctx, f.kind, f.payload)
+			l.send(ctx, frame{call: f.call, kind: kind, payload: payload})
+		})
+	})
+	cancel()
+	running.Wait()
+}

@@ -1,0 +1,117 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Status is how one server sees itself.
+type Status struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	ClusterID string `json:"clusterID"`
+	Address   string `json:"address"`
+	Version   string `json:"version"`
+	// Role is "leader", "follower", "candidate" or "nonvoter".
+	Role     string `json:"role"`
+	Term     uint64 `json:"term"`
+	LeaderID string `json:"leaderID"`
+
+	LastIndex    uint64 `json:"lastIndex"`    // newest entry in the log
+	CommitIndex  uint64 `json:"commitIndex"`  // newest entry known to be on a quorum
+	AppliedIndex uint64 `json:"appliedIndex"` // newest entry whose effects are visible
+	Revision     uint64 `json:"revision"`
+	Compacted    uint64 `json:"compacted"` // oldest revision that can be read
+	StateHash    string `json:"stateHash"` // of the state at Revision; equal on all servers
+	Keys         int    `json:"keys"`
+
+	// LastContact is how long ago this server heard from the leader; 0 on the leader, negative
+	// when it never has.
+	LastContact time.Duration `json:"lastContact"`
+	// DiskP50 and DiskP99 are how long the last writes to the log took.
+	DiskP50 time.Duration `json:"diskP50"`
+	DiskP99 time.Duration `json:"diskP99"`
+}
+
+// Status returns how this server sees itself.
+func (n *Node) Status() Status {
+	view := n.state.Latest()
+	_, leader := n.raft.LeaderWithID()
+	s := Status{
+		ID: n.id.ServerID, Name: n.cfg.Name, ClusterID: n.id.ClusterID,
+		Address: n.cfg.Stream.Addr(), Version: n.cfg.Version,
+		Role: strings.ToLower(n.raft.State().String()), Term: n.raft.CurrentTerm(), LeaderID: string(leader),
+		LastIndex: n.raft.LastIndex(), CommitIndex: n.raft.CommitIndex(), AppliedIndex: n.fsm.Applied().Index,
+		Revision: view.Revision(), Compacted: n.state.Compacted(), StateHash: fmt.Sprintf("%016x", view.Hash()),
+		Keys: view.Len(),
+	}
+	if m, ok := n.member(s.ID); s.Role == "follower" && (!ok || !m.Voter) {
+		s.Role = "nonvoter"
+	}
+	if n.raft.State() != raft.Leader {
+		s.LastContact = -1
+		if last := n.raft.LastContact(); !last.IsZero() {
+			s.LastContact = time.Since(last)
+		}
+	}
+	s.DiskP50, s.DiskP99 = n.storage.log.latency()
+	return s
+}
+
+// PeerStatus is what is known of one member: its own word, or why there is none.
+type PeerStatus struct {
+	Member Member  `json:"member"`
+	Status *Status `json:"status,omitempty"`
+	Error  string  `json:"error,omitempty"`
+}
+
+// PeerStatus asks all members for their status, all at once, each for a limited time.
+func (n *Node) PeerStatus(ctx context.Context) []PeerStatus {
+	members := n.Members()
+	statuses := make([]PeerStatus, len(members))
+	var asking sync.WaitGroup
+	for i, m := range members {
+		asking.Go(func() {
+			statuses[i].Member = m
+			status, err := n.ask(ctx, m.Address)
+			if err == nil && status.ID != m.ID {
+				err = fmt.Errorf("server %q answers at the address %s", status.ID, m.Address)
+			}
+			if err != nil {
+				statuses[i].Error = err.Error()
+				return
+			}
+			statuses[i].Status = status
+		})
+	}
+	asking.Wait()
+	return statuses
+}
+
+// ask returns the status of the server at an address.
+func (n *Node) ask(ctx context.Context, addr string) (*Status, error) {
+	if addr == n.cfg.Stream.Addr() {
+		status := n.Status()
+		return &status, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
+	defer cancel()
+	f, err := n.peers.to(addr).call(ctx, callStatus, nil)
+	if err != nil {
+		return nil, err
+	}
+	if f.kind != answerOK {
+		return nil, answerError(f)
+	}
+	status := new(Status)
+	if err := json.Unmarshal(f.payload, status); err != nil {
+		return nil, fmt.Errorf("status of the server at %s: %w", addr, err)
+	}
+	return status, nil
+}

@@ -1,0 +1,172 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/node"
+	"github.com/barque/barque/raftstore/transport"
+)
+
+// Names of the other parts that a program needs to run a replicated store.
+type (
+	// Stream is what servers reach each other by: a Mux, or memnet in tests.
+	Stream = transport.Stream
+	// Mux is a Stream over TLS, which other protocols may share.
+	Mux = transport.Mux
+	// MuxConfig is the configuration of a Mux.
+	MuxConfig = transport.Config
+	// Timeouts of the group.
+	Timeouts = node.Timeouts
+	// Member is one server of the group.
+	Member = node.Member
+	// Status is how one server sees itself.
+	Status = node.Status
+	// PeerStatus is what is known of one member.
+	PeerStatus = node.PeerStatus
+	// RefusedError is returned for a change of members that the leader will not make.
+	RefusedError = node.RefusedError
+)
+
+// ErrLeadershipEnded is the cause of a context of AwaitLeadership when leadership was lost.
+var ErrLeadershipEnded = node.ErrLeadershipEnded
+
+// NewMux returns a Mux that accepts connections until it is closed.
+func NewMux(cfg MuxConfig) (*Mux, error) { return transport.NewMux(cfg) }
+
+// Config of a server. Stream is needed, and Dir unless InMemory is set.
+type Config struct {
+	// Name of this server, for people. It becomes part of the server's ID. Default: "server".
+	Name string
+	// Dir is the directory that belongs to this server alone. It is made when it is absent.
+	Dir string
+	// InMemory keeps nothing on disk. It is for tests.
+	InMemory bool
+	// Bootstrap makes this server the first of a new cluster when it has no data yet; otherwise
+	// it is ignored. Without it, a new server waits until it is made a member: see Join.
+	Bootstrap bool
+	// ClusterID names the cluster; data and peers of another one are refused. A first server
+	// draws one when it is empty; a server that joins must be told.
+	ClusterID string
+	// Version of the program, for status.
+	Version string
+	// Stream connects the servers. It stays the caller's, who closes it after the server.
+	Stream   Stream
+	Timeouts Timeouts
+	Limits   Limits
+	// QueueLength bounds the requests that wait to be proposed. Default: 16,384.
+	QueueLength int
+	// RetryFor bounds how long a request is repeated while there is no leader. Default: 10 s.
+	RetryFor time.Duration
+	// SnapshotEvery is how many log entries lie between snapshots, and TrailingLogs how many stay
+	// behind one. Defaults: 16,384 and 8,192.
+	SnapshotEvery, TrailingLogs uint64
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // nil: no metrics
+	// OnFatal is called, once, when this server can never apply another log entry: a newer version
+	// wrote it, or it is damaged. The process should end.
+	OnFatal func(error)
+}
+
+// Server is a Store that is replicated, and its place in the group of servers.
+type Server struct {
+	*Store
+	node *node.Node
+}
+
+// Open starts a server from what its directory holds. It does not wait for a leader: the first
+// reads and writes do.
+func Open(cfg Config) (*Server, error) {
+	limits := cfg.Limits.withDefaults()
+	n, err := node.Open(node.Config{
+		Name: cfg.Name, Dir: cfg.Dir, InMemory: cfg.InMemory, Bootstrap: cfg.Bootstrap,
+		ClusterID: cfg.ClusterID, Version: cfg.Version, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
+		History: limits.history(), QueueLength: cfg.QueueLength,
+		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
+		Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Server{Store: newStore(n.State(), n, limits, cfg.RetryFor, cfg.Logger), node: n}, nil
+}
+
+// ID returns the server's ID: its name and something random. It does not depend on the address,
+// and a server with a new directory has a new one.
+func (s *Server) ID() string { return s.node.ID() }
+
+// ClusterID returns the ID of the cluster.
+func (s *Server) ClusterID() string { return s.node.ClusterID() }
+
+// Members returns the members as this server knows them.
+func (s *Server) Members() []Member { return s.node.Members() }
+
+// Leader returns the member that leads, as this server knows; false when it knows none.
+func (s *Server) Leader() (Member, bool) {
+	for _, m := range s.node.Members() {
+		if m.Leader {
+			return m, true
+		}
+	}
+	return Member{}, false
+}
+
+// Status returns how this server sees itself.
+func (s *Server) Status() Status { return s.node.Status() }
+
+// PeerStatus asks all members for their status. It takes as long as Timeouts.Call when one of
+// them does not answer.
+func (s *Server) PeerStatus(ctx context.Context) []PeerStatus { return s.node.PeerStatus(ctx) }
+
+// Join makes this server a member of the cluster to which the servers at the addresses belong. It
+// repeats until one of them can be reached, until ctx ends. Nothing happens when it is a member.
+// The server gets its vote, by itself, when it has caught up.
+func (s *Server) Join(ctx context.Context, addrs []string) error {
+	for {
+		err := s.node.Join(ctx, addrs)
+		if err == nil || !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrUnknownOutcome) {
+			return err
+		}
+		select {
+		case <-time.After(10 * retryPause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// AddNonvoter makes the server with the ID, which runs at the address, a member without a vote.
+// It gets its vote, by itself, when it has caught up. For a member it sets a new address.
+func (s *Server) AddNonvoter(ctx context.Context, id, address string) error {
+	return s.change(ctx, node.Change{Kind: node.AddMember, ID: id, Address: address})
+}
+
+// Promote gives a member its vote now.
+func (s *Server) Promote(ctx context.Context, id string) error {
+	return s.change(ctx, node.Change{Kind: node.PromoteMember, ID: id})
+}
+
+// Remove takes a server out of the cluster. It is refused when the voters that stay and answer
+// would be no quorum.
+func (s *Server) Remove(ctx context.Context, id string) error {
+	return s.change(ctx, node.Change{Kind: node.RemoveMember, ID: id})
+}
+
+// TransferLeadership makes a voter the leader: the one with the ID, or the most suitable one when
+// it is empty.
+func (s *Server) TransferLeadership(ctx context.Context, id string) error {
+	return s.change(ctx, node.Change{Kind: node.TransferLeadership, ID: id})
+}
+
+func (s *Server) change(ctx context.Context, c node.Change) error {
+	return s.retry(ctx, func() error { return s.node.Apply(ctx, c) })
+}
+
+// Snapshot writes the state to disk and shortens the log, now instead of when it is time.
+func (s *Server) Snapshot() error { return s.node.Snapshot() }

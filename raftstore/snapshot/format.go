@@ -1,0 +1,148 @@
+// Package snapshot is the format in which a whole store goes to disk, to another server, and into
+// a backup.
+//
+//	file  = magic version block*
+//	block = kind raw-length stored-length checksum payload
+//
+// All numbers are little-endian uint32 but the kind, a byte. The payload is compressed with zstd;
+// the checksum is CRC-32C over the head of the block and the payload as stored. The blocks come in
+// this order: one meta, any number with items in ascending order of keys, any number with sessions,
+// one end. The end repeats how many items there are and the hash of the state, so that a file that
+// was cut or put together wrongly is found out.
+//
+// What holds: a reader hands out nothing that fails its checksum, takes no more memory than a few
+// blocks whatever the file says, and knows a complete file from one that was cut. A released version is
+// never changed.
+package snapshot
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/barque/barque/raftstore/kv"
+)
+
+// Version of the format that this program writes.
+const Version = 1
+
+var (
+	// ErrVersion is returned for a snapshot that a newer program wrote.
+	ErrVersion = errors.New("snapshot of an unknown version")
+	// ErrCorrupt is returned for a snapshot that is damaged or cut.
+	ErrCorrupt = errors.New("snapshot is damaged")
+)
+
+// Meta describes the state.
+type Meta struct {
+	Index    uint64 // of the last log entry in it
+	Term     uint64 // of that entry
+	Revision uint64
+	Now      int64  // newest time that a command carried, in Unix milliseconds
+	Hash     uint64 // state hash
+	Items    uint64 // number of items
+}
+
+// Session is what the state machine remembers about one origin of requests.
+type Session struct {
+	Origin, Done uint64
+	Seen         int64
+	Answers      []Answer // in ascending order of Seq
+}
+
+// Answer is the remembered answer to one request.
+type Answer struct{ Seq, Revision uint64 }
+
+const (
+	magic     = "BARQSNAP"
+	blockHead = 1 + 4 + 4 + 4
+	blockSize = 256 << 10 // raw bytes after which a block is closed
+	maxRaw    = 32 << 20  // a block may be larger by one item; nothing larger than this is read
+)
+
+const (
+	kindMeta     byte = 1
+	kindItems    byte = 2
+	kindSessions byte = 3
+	kindEnd      byte = 4
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func checksum(head, payload []byte) uint32 {
+	return crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, payload)
+}
+
+func appendMeta(b []byte, m *Meta) []byte {
+	for _, v := range []uint64{m.Index, m.Term, m.Revision, uint64(m.Now), m.Hash, m.Items} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
+func decodeMeta(b []byte) (Meta, error) {
+	if len(b) != 6*8 {
+		return Meta{}, fmt.Errorf("%w: meta block of %d bytes", ErrCorrupt, len(b))
+	}
+	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
+	return Meta{Index: at(0), Term: at(1), Revision: at(2), Now: int64(at(3)), Hash: at(4), Items: at(5)}, nil
+}
+
+func appendSession(b []byte, s *Session) []byte {
+	b = binary.AppendUvarint(b, s.Origin)
+	b = binary.AppendUvarint(b, s.Done)
+	b = binary.AppendVarint(b, s.Seen)
+	b = binary.AppendUvarint(b, uint64(len(s.Answers)))
+	for _, a := range s.Answers {
+		b = binary.AppendUvarint(b, a.Seq)
+		b = binary.AppendUvarint(b, a.Revision)
+	}
+	return b
+}
+
+// cursor reads varints; bad is set when the bytes end early.
+type cursor struct {
+	rest []byte
+	bad  bool
+}
+
+func (c *cursor) uvarint() uint64 {
+	v, n := binary.Uvarint(c.rest)
+	if n <= 0 {
+		c.bad, c.rest = true, nil
+		return 0
+	}
+	c.rest = c.rest[n:]
+	return v
+}
+
+func (c *cursor) varint() int64 {
+	v, n := binary.Varint(c.rest)
+	if n <= 0 {
+		c.bad, c.rest = true, nil
+		return 0
+	}
+	c.rest = c.rest[n:]
+	return v
+}
+
+func decodeSession(b []byte) (Session, []byte, error) {
+	c := cursor{rest: b}
+	s := Session{Origin: c.uvarint(), Done: c.uvarint(), Seen: c.varint()}
+	n := c.uvarint()
+	for i := uint64(0); i < n && !c.bad; i++ {
+		s.Answers = append(s.Answers, Answer{Seq: c.uvarint(), Revision: c.uvarint()})
+	}
+	if c.bad {
+		return Session{}, nil, fmt.Errorf("%w: session ends early", ErrCorrupt)
+	}
+	return s, c.rest, nil
+}
+
+// Source is a state to write. Both functions call yield with each element until it returns false.
+type Source struct {
+	Meta     Meta
+	Items    func(yield func(kv.Item) bool)
+	Sessions []Session
+}

@@ -1,0 +1,164 @@
+package snapshot
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/kv"
+)
+
+// Reader reads a snapshot from front to end and verifies it on the way. What it hands out is
+// trustworthy as a whole only when Items and then Sessions have returned nil.
+type Reader struct {
+	r      io.Reader
+	dec    *zstd.Decoder
+	meta   Meta
+	kind   byte   // of the block that raw holds; 0 when it holds none
+	raw    []byte // rest of the current block
+	buf    []byte
+	blocks int
+}
+
+// NewReader reads the head of a snapshot. Close must be called.
+func NewReader(r io.Reader) (*Reader, error) {
+	head := make([]byte, len(magic)+4)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, fmt.Errorf("%w: it has no head: %w", ErrCorrupt, err)
+	}
+	if string(head[:len(magic)]) != magic {
+		return nil, fmt.Errorf("%w: it does not begin as a snapshot does", ErrCorrupt)
+	}
+	if v := binary.LittleEndian.Uint32(head[len(magic):]); v != Version {
+		return nil, fmt.Errorf("%w: version %d, this program reads %d", ErrVersion, v, Version)
+	}
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxRaw))
+	if err != nil {
+		return nil, fmt.Errorf("start decompression of a snapshot: %w", err)
+	}
+	s := &Reader{r: r, dec: dec}
+	if err = s.next(); err == nil && s.kind != kindMeta {
+		err = s.corrupt("it begins with a block of kind %d", s.kind)
+	}
+	if err == nil {
+		s.meta, err = decodeMeta(s.raw)
+	}
+	if err != nil {
+		dec.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close releases memory. It does not close what the reader reads from.
+func (s *Reader) Close() { s.dec.Close() }
+
+// Meta returns the description of the state.
+func (s *Reader) Meta() Meta { return s.meta }
+
+// Items calls yield with each item, in ascending order of keys.
+func (s *Reader) Items(yield func(*kv.Item)) error {
+	last, n := "", uint64(0)
+	for {
+		if err := s.next(); err != nil {
+			return err
+		}
+		if s.kind != kindItems {
+			break
+		}
+		for len(s.raw) > 0 {
+			item, rest, err := command.DecodeItem(s.raw)
+			if err != nil {
+				return s.corrupt("%w", err)
+			}
+			if item.Key <= last {
+				return s.corrupt("key %q follows key %q", item.Key, last)
+			}
+			s.raw, last = rest, item.Key
+			item.Value = bytes.Clone(item.Value)
+			yield(&item)
+			n++
+		}
+	}
+	if n != s.meta.Items {
+		return s.corrupt("it has %d items and should have %d", n, s.meta.Items)
+	}
+	return nil
+}
+
+// Sessions returns the sessions, and verifies that the snapshot is complete. It is called after
+// Items.
+func (s *Reader) Sessions() ([]Session, error) {
+	var sessions []Session
+	for s.kind == kindSessions {
+		for len(s.raw) > 0 {
+			session, rest, err := decodeSession(s.raw)
+			if err != nil {
+				return nil, err
+			}
+			s.raw = rest
+			sessions = append(sessions, session)
+		}
+		if err := s.next(); err != nil {
+			return nil, err
+		}
+	}
+	if s.kind != kindEnd {
+		return nil, s.corrupt("a block of kind %d stands where the end should be", s.kind)
+	}
+	end, err := decodeMeta(s.raw)
+	if err != nil {
+		return nil, err
+	}
+	if end != s.meta {
+		return nil, s.corrupt("its end does not belong to its beginning")
+	}
+	return sessions, nil
+}
+
+func (s *Reader) corrupt(format string, args ...any) error {
+	return fmt.Errorf("%w: block %d: %w", ErrCorrupt, s.blocks, fmt.Errorf(format, args...))
+}
+
+// next reads the next block, verifies and unpacks it.
+func (s *Reader) next() error {
+	s.blocks++
+	var head [blockHead]byte
+	if _, err := io.ReadFull(s.r, head[:]); err != nil {
+		return s.cut(err)
+	}
+	rawLen, storedLen := binary.LittleEndian.Uint32(head[1:]), binary.LittleEndian.Uint32(head[5:])
+	if rawLen > maxRaw || storedLen > maxRaw {
+		return s.corrupt("it claims %d bytes", max(rawLen, storedLen))
+	}
+	// The length is not trusted yet: memory grows with what is really there.
+	var stored bytes.Buffer
+	stored.Grow(int(min(storedLen, blockSize)))
+	if _, err := io.CopyN(&stored, s.r, int64(storedLen)); err != nil {
+		return s.cut(err)
+	}
+	if checksum(head[:9], stored.Bytes()) != binary.LittleEndian.Uint32(head[9:]) {
+		return s.corrupt("its checksum differs")
+	}
+	raw, err := s.dec.DecodeAll(stored.Bytes(), s.buf[:0])
+	if err != nil {
+		return s.corrupt("%w", err)
+	}
+	if len(raw) != int(rawLen) {
+		return s.corrupt("it unpacks to %d bytes instead of %d", len(raw), rawLen)
+	}
+	s.kind, s.raw, s.buf = head[0], raw, raw
+	return nil
+}
+
+func (s *Reader) cut(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return s.corrupt("the file ends here, too early: %w", err)
+	}
+	return fmt.Errorf("read block %d of a snapshot: %w", s.blocks, err)
+}

@@ -1,0 +1,149 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/transport/memnet"
+)
+
+// Cluster is a group of servers on a network in memory.
+type Cluster struct {
+	t       testing.TB
+	Net     *memnet.Network
+	Configs []raftstore.Config
+	Servers []*raftstore.Server // nil where a server is stopped
+	Hosts   []*memnet.Host
+}
+
+// fast are timeouts for servers in one process.
+var fast = raftstore.Timeouts{
+	Heartbeat: 100 * time.Millisecond, Lease: 80 * time.Millisecond, PromoteAfter: time.Millisecond,
+}
+
+// NewCluster starts servers, the first of which makes the cluster and the others join, and waits
+// until all of them vote. edit may change each one's configuration.
+func NewCluster(t testing.TB, size int, edit func(i int, cfg *raftstore.Config)) *Cluster {
+	t.Helper()
+	c := &Cluster{
+		t: t, Net: new(memnet.Network), Configs: make([]raftstore.Config, size),
+		Servers: make([]*raftstore.Server, size), Hosts: make([]*memnet.Host, size),
+	}
+	t.Cleanup(c.Close)
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	for i := range size {
+		c.Configs[i] = raftstore.Config{
+			Name: fmt.Sprintf("s%d", i), InMemory: true, Bootstrap: i == 0, ClusterID: "test", Timeouts: fast,
+			Logger: slog.New(slog.DiscardHandler),
+		}
+		if edit != nil {
+			edit(i, &c.Configs[i])
+		}
+		c.Start(i)
+		if i > 0 {
+			if err := c.Servers[i].Join(ctx, []string{Addr(0)}); err != nil {
+				t.Fatalf("server %d joins: %v", i, err)
+			}
+		}
+	}
+	c.Await("all servers vote", func() bool {
+		voters := 0
+		for _, m := range c.Servers[0].Members() {
+			if m.Voter {
+				voters++
+			}
+		}
+		return voters == size
+	})
+	return c
+}
+
+// Addr is the address of a server.
+func Addr(i int) string { return fmt.Sprintf("s%d:6444", i) }
+
+// Start starts a server that is stopped, with what it left on disk.
+func (c *Cluster) Start(i int) {
+	c.t.Helper()
+	c.Hosts[i] = c.Net.Host(Addr(i))
+	cfg := c.Configs[i]
+	cfg.Stream = c.Hosts[i]
+	s, err := raftstore.Open(cfg)
+	if err != nil {
+		c.t.Fatalf("start server %d: %v", i, err)
+	}
+	c.Servers[i] = s
+}
+
+// Stop stops a server in order.
+func (c *Cluster) Stop(i int) {
+	if s := c.Servers[i]; s != nil {
+		c.Servers[i] = nil
+		if err := s.Close(); err != nil {
+			c.t.Errorf("stop server %d: %v", i, err)
+		}
+		c.Hosts[i].Close()
+	}
+}
+
+// Close stops all servers. NewCluster arranges for it.
+func (c *Cluster) Close() {
+	for i := range c.Servers {
+		c.Stop(i)
+	}
+}
+
+// Leader waits until some server leads and returns its number, and its term.
+func (c *Cluster) Leader() (int, uint64) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	type found struct {
+		server int
+		term   uint64
+	}
+	leaders := make(chan found, len(c.Servers))
+	waiting := 0
+	for i, s := range c.Servers {
+		if s == nil {
+			continue
+		}
+		waiting++
+		go func() {
+			_, term, err := s.AwaitLeadership(ctx)
+			if err == nil {
+				leaders <- found{i, term}
+			} else {
+				leaders <- found{-1, 0}
+			}
+		}()
+	}
+	first := found{-1, 0}
+	for ; waiting > 0 && first.server < 0; waiting-- {
+		first = <-leaders
+	}
+	cancel()
+	for ; waiting > 0; waiting-- {
+		<-leaders
+	}
+	if first.server < 0 {
+		c.t.Fatal("nobody leads")
+	}
+	return first.server, first.term
+}
+
+// Await polls until the condition holds. It is for conditions that nothing announces.
+func (c *Cluster) Await(what string, holds func() bool) {
+	c.t.Helper()
+	end := time.Now().Add(deadline)
+	for !holds() {
+		if time.Now().After(end) {
+			c.t.Fatalf("not in time: %s", what)
+		}
+		<-time.After(2 * time.Millisecond)
+	}
+}

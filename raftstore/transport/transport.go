@@ -1,0 +1,30 @@
+// Package transport connects the servers of a cluster: one port, one protocol of connections
+// (TLS with certificates on both sides), and several protocols of use on it, told apart by ALPN.
+//
+// What holds: a connection that a Listener hands out, or that Dial returns, was authenticated: its
+// peer has a certificate of the cluster's CA that makes it a server. What speaks otherwise, or
+// slowly, is closed; it costs a bounded number of goroutines and nobody else notices.
+//
+// Package memnet has the same in memory, for tests.
+package transport
+
+import (
+	"context"
+	"net"
+)
+
+// Stream is what servers reach each other by.
+type Stream interface {
+	// Listener returns the connections that peers open for the protocol. It is called once for
+	// each protocol.
+	Listener(proto string) net.Listener
+	// Dial opens a connection for the protocol to the server at the address.
+	Dial(ctx context.Context, addr, proto string) (net.Conn, error)
+	// Addr is the address at which peers reach this server.
+	Addr() string
+	// Close closes all listeners and ends accepting. Connections stay with their owners.
+	Close() error
+}
+
+// ServerOrganization marks, in the subject of a certificate, a server of the cluster.
+const ServerOrganization = "barque:servers"
