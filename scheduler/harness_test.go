@@ -37,6 +37,7 @@ type apiServer struct {
 	pods    map[string]*v1.Pod
 	changed chan struct{} // closed and replaced at every change
 	binds   int
+	lists   int
 	events  []*v1.Event
 	// onBind may answer a binding in the server's place, before or after it took effect.
 	onBind func(b *v1.Binding, apply func() error) error
@@ -131,6 +132,8 @@ func (s *apiServer) patch(a clienttesting.PatchActionImpl) (bool, runtime.Object
 func (s *apiServer) list() *v1.PodList {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lists++
+	s.announce()
 	l := &v1.PodList{}
 	for _, p := range s.pods {
 		l.Items = append(l.Items, *p)

@@ -130,6 +130,27 @@ func TestTermsFollowEachOther(t *testing.T) {
 	}
 }
 
+func TestCountsWhatTheLeaderBeforeHasBound(t *testing.T) {
+	s := newAPIServer(t, node("a", "1", "8Gi"))
+	s.seed(pod("p", "1", "1Gi"))
+	sched := s.start(scheduler.Config{})
+	// Bound by the leader before us; our informer's watch has not brought it yet.
+	theirs := pod("theirs", "1", "1Gi", func(p *v1.Pod) { p.Spec.NodeName = "a" })
+	s.mu.Lock()
+	s.seed(theirs)
+	lists := s.lists
+	s.mu.Unlock()
+	s.lead(sched)
+	s.eventually("the term looks at the API server", func(map[string]*v1.Pod) bool { return s.lists > lists })
+	s.put(theirs)
+	s.eventually("p is told that nothing is free", func(pods map[string]*v1.Pod) bool {
+		return len(pods["default/p"].Status.Conditions) > 0
+	})
+	if got := s.get("default", "p").Spec.NodeName; got != "" {
+		t.Errorf("p was bound to %s, which is full", got)
+	}
+}
+
 func TestDeposedLeaderStops(t *testing.T) {
 	s := newAPIServer(t, node("a", "4", "8Gi"))
 	refused := make(chan struct{}, 100)

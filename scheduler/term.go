@@ -169,8 +169,9 @@ func (t *term) hasSeen(ctx context.Context, pod *v1.Pod) bool {
 		_, err := t.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}
+	// The informer's store runs ahead of our handler: a pod on a node counts when the cache has it.
 	c, err := resourceversion.CompareResourceVersion(have.ResourceVersion, pod.ResourceVersion)
-	return err != nil || c >= 0
+	return !occupies(have) && err == nil && c >= 0
 }
 
 // every calls step until it reports done, with pauses, or ctx ends.
