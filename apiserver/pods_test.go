@@ -1,0 +1,131 @@
+package apiserver
+
+import (
+	"crypto/x509/pkix"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+)
+
+func admin() pkix.Name { return subject("admin", "system:masters") }
+
+func subject(name string, groups ...string) pkix.Name {
+	return pkix.Name{CommonName: name, Organization: groups}
+}
+
+func testPods(t *testing.T, c *cluster) {
+	ctx, pods := t.Context(), c.admin.CoreV1().Pods("pods")
+	must(c.admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "pods"}}, metav1.CreateOptions{}))(t)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: podSpec()}
+	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("without a service account: %v", err)
+	}
+	must(c.admin.CoreV1().ServiceAccounts("pods").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))(t)
+	created := must(pods.Create(ctx, pod, metav1.CreateOptions{}))(t)
+	if created.Spec.ServiceAccountName != "default" || len(created.Spec.Volumes) != 1 || len(created.Spec.Containers[0].VolumeMounts) != 1 {
+		t.Errorf("service account %q, volumes %v", created.Spec.ServiceAccountName, created.Spec.Volumes)
+	}
+	if len(created.Spec.Tolerations) != 2 {
+		t.Errorf("tolerations %v", created.Spec.Tolerations)
+	}
+	if created.Status.Phase != corev1.PodPending {
+		t.Errorf("phase %q", created.Status.Phase)
+	}
+
+	bind := func(node string) error {
+		return pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: created.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}, metav1.CreateOptions{})
+	}
+	if err := bind("node-1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := bind("node-2"); !apierrors.IsConflict(err) {
+		t.Errorf("binding twice: %v", err)
+	}
+	bound := must(pods.Get(ctx, "p", metav1.GetOptions{}))(t)
+	if bound.Spec.NodeName != "node-1" {
+		t.Errorf("bound to %q", bound.Spec.NodeName)
+	}
+	testKubelet(t, c, bound)
+
+	if err := pods.EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p"}}); err != nil {
+		t.Fatal(err)
+	}
+	evicted := must(pods.Get(ctx, "p", metav1.GetOptions{}))(t)
+	if evicted.DeletionTimestamp == nil {
+		t.Error("an evicted pod on a node is not being deleted gracefully")
+	}
+	zero := int64(0)
+	if err := pods.Delete(ctx, "p", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pods.Get(ctx, "p", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("after the kubelet's delete: %v", err)
+	}
+}
+
+// testKubelet tries what kubelets may and may not do to a pod on node-1.
+func testKubelet(t *testing.T, c *cluster, pod *corev1.Pod) {
+	ctx := t.Context()
+	kubelet := func(node string) kubernetes.Interface {
+		return kubernetes.NewForConfigOrDie(c.ca.client(t, c.host, subject("system:node:"+node, "system:nodes")))
+	}
+	own, other := kubelet("node-1"), kubelet("node-2")
+	must(own.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}, metav1.CreateOptions{}))(t)
+	if _, err := other.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-3"}}, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a kubelet made another's node: %v", err)
+	}
+	list := must(own.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=node-1"}))(t)
+	if len(list.Items) != 1 {
+		t.Errorf("the kubelet sees %d pods", len(list.Items))
+	}
+	if _, err := own.CoreV1().Pods("").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a kubelet lists all pods: %v", err)
+	}
+	status := pod.DeepCopy()
+	status.Status.Phase = corev1.PodRunning
+	must(own.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, status, metav1.UpdateOptions{}))(t)
+	status.ResourceVersion = ""
+	if _, err := other.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, status, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("another kubelet wrote the status: %v", err)
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+	}}
+	token := must(own.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, "default", request, metav1.CreateOptions{}))(t)
+	running := kubernetes.NewForConfigOrDie(&restclient.Config{Host: c.host, BearerToken: token.Status.Token, TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
+	who := must(running.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
+	if u := who.Status.UserInfo; u.Extra["authentication.kubernetes.io/pod-name"][0] != pod.Name || u.Extra["authentication.kubernetes.io/node-name"][0] != "node-1" {
+		t.Errorf("the pod's token is %+v", u)
+	}
+	request.Spec.BoundObjectRef = nil
+	if _, err := own.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, "default", request, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a kubelet got a token that is bound to nothing: %v", err)
+	}
+	if _, err := own.CoreV1().Secrets(pod.Namespace).Get(ctx, "unrelated", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a kubelet read a secret that no pod refers to: %v", err)
+	}
+}
+
+func testEvents(t *testing.T, c *cluster) {
+	ctx := t.Context()
+	must(c.admin.EventsV1().Events("default").Create(ctx, &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "e1"}, EventTime: metav1.NowMicro(), ReportingController: "test.io/test", ReportingInstance: "i",
+		Action: "Testing", Reason: "Tested", Type: corev1.EventTypeNormal, Note: "note",
+		Regarding: corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "p"},
+	}, metav1.CreateOptions{}))(t)
+	core := must(c.admin.CoreV1().Events("default").Get(ctx, "e1", metav1.GetOptions{}))(t)
+	if core.Message != "note" || core.InvolvedObject.Name != "p" {
+		t.Errorf("as core/v1: %+v", core)
+	}
+	list := must(c.admin.EventsV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "regarding.name=p"}))(t)
+	if len(list.Items) != 1 || list.Items[0].Note != "note" {
+		t.Errorf("as events.k8s.io/v1: %+v", list.Items)
+	}
+}
