@@ -179,11 +179,12 @@ func (tx *transaction) choose(backends []Backend) []expr.Any {
 			&expr.Immediate{Register: regBPort, Data: binaryutil.BigEndian.PutUint16(backends[0].Port)},
 		}
 	}
+	// The kernel takes at most 64 KiB in one attribute, so many backends are added
+	// in pieces; the size is said because the library takes the first piece for all.
 	set := &nftables.Set{
-		Table: tx.table, Anonymous: true, Constant: true, IsMap: true,
+		Table: tx.table, Anonymous: true, Constant: true, IsMap: true, Size: uint32(len(backends)),
 		KeyType: nftables.TypeInteger, DataType: typeBackend, KeyByteOrder: binaryutil.NativeEndian,
 	}
-	// The kernel takes at most 64 KiB in one attribute; more backends are added in pieces.
 	elements := make([]nftables.SetElement, len(backends))
 	for i, backend := range backends {
 		elements[i] = nftables.SetElement{Key: binary.NativeEndian.AppendUint32(nil, uint32(i)), Val: backendValue(backend)}
