@@ -123,7 +123,9 @@ func (c *Config) raft(id string, notify chan<- bool) *raft.Config {
 	r.SnapshotInterval = 30 * time.Second
 	r.TrailingLogs = c.TrailingLogs
 	r.MaxAppendEntries = 64
-	r.BatchApplyCh = true
+	// Without the buffer Raft answers all that it takes. With it, what lies in the buffer when Raft
+	// stops is never answered; and our entries are batches already.
+	r.BatchApplyCh = false
 	r.NoLegacyTelemetry = true
 	r.NotifyCh = notify
 	r.Logger = newRaftLogger(c.Logger)
