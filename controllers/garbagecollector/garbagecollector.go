@@ -81,6 +81,9 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
+// incomplete is how long to wait when a dependent may not be known yet.
+const incomplete = 50 * time.Millisecond
+
 // term is what belongs to one term of leadership.
 type term struct {
 	*Controller
@@ -113,7 +116,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	switch {
 	case o.orphaning() || o.foreground():
 		if !t.sources.complete() {
-			return 100 * time.Millisecond, nil // a dependent may not be known yet
+			return incomplete, nil
 		}
 		if o.orphaning() {
 			return 0, t.orphan(ctx, o)
@@ -122,23 +125,31 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	case o.deleting || len(o.owners) == 0:
 		return 0, nil
 	}
-	return 0, t.collect(ctx, o)
+	return t.collect(ctx, o)
 }
 
 // collect deletes an object that has lost its owners.
-func (t *term) collect(ctx context.Context, o *object) error {
+func (t *term) collect(ctx context.Context, o *object) (time.Duration, error) {
 	states := map[types.UID]ownerState{}
 	for _, ref := range o.owners {
 		state, err := t.ownerState(ctx, o, ref)
 		if err != nil {
-			return err
+			return 0, err
+		}
+		if state == waiting && !t.sources.complete() {
+			return incomplete, nil
 		}
 		states[ref.UID] = state
 	}
 	hasDependents := len(t.graph.dependentsOf(o.uid)) > 0
 	if v := judge(o, states, hasDependents); v.keep && len(v.drop) == 0 {
-		return nil
+		return 0, nil
 	}
+	return 0, t.judgeLive(ctx, o, states, hasDependents)
+}
+
+// judgeLive decides by the object as the API server has it, and acts.
+func (t *term) judgeLive(ctx context.Context, o *object, states map[types.UID]ownerState, hasDependents bool) error {
 	live, err := t.live(ctx, o)
 	if err != nil || live == nil || live.DeletionTimestamp != nil {
 		return err

@@ -1,0 +1,233 @@
+package garbagecollector
+
+import (
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/barque/barque/controllers/controllertest"
+)
+
+var (
+	deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	sets        = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
+	pods        = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	kinds       = map[schema.GroupVersionResource]string{deployments: "Deployment", sets: "ReplicaSet", pods: "Pod"}
+)
+
+// api is a metadata API with the API server's part of deletions: the two finalizers.
+type api struct {
+	*metadatafake.FakeMetadataClient
+	t       *testing.T
+	version atomic.Int64
+}
+
+func newAPI(t *testing.T) *api {
+	scheme := kruntime.NewScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for gvr, kind := range kinds {
+		scheme.AddKnownTypeWithName(gvr.GroupVersion().WithKind(kind), &metav1.PartialObjectMetadata{})
+		scheme.AddKnownTypeWithName(gvr.GroupVersion().WithKind(kind+"List"), &metav1.PartialObjectMetadataList{})
+	}
+	a := &api{FakeMetadataClient: metadatafake.NewSimpleMetadataClient(scheme), t: t}
+	a.PrependReactor("delete", "*", a.delete)
+	a.PrependReactor("patch", "*", a.patched)
+	return a
+}
+
+// add creates an object owned by others, whose names are their UIDs too.
+func (a *api) add(gvr schema.GroupVersionResource, name string, owners ...metav1.OwnerReference) metav1.OwnerReference {
+	a.t.Helper()
+	o := &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: gvr.GroupVersion().String(), Kind: kinds[gvr]},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name), OwnerReferences: owners, ResourceVersion: strconv.FormatInt(a.version.Add(1), 10)},
+	}
+	if err := a.Tracker().Create(gvr, o, "d"); err != nil {
+		a.t.Fatal(err)
+	}
+	block := true
+	return metav1.OwnerReference{APIVersion: o.APIVersion, Kind: o.Kind, Name: name, UID: o.UID, Controller: &block, BlockOwnerDeletion: &block}
+}
+
+func (a *api) get(gvr schema.GroupVersionResource, name string) *metav1.PartialObjectMetadata {
+	o, err := a.Resource(gvr).Namespace("d").Get(a.t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		a.t.Error(err)
+	}
+	return o
+}
+
+func (a *api) gone(gvr schema.GroupVersionResource, name string) bool { return a.get(gvr, name) == nil }
+
+func (a *api) remove(gvr schema.GroupVersionResource, name string, policy metav1.DeletionPropagation) {
+	a.t.Helper()
+	if err := a.Resource(gvr).Namespace("d").Delete(a.t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *api) delete(action clienttesting.Action) (bool, kruntime.Object, error) {
+	d := action.(clienttesting.DeleteActionImpl)
+	finalizer := ""
+	if p := d.DeleteOptions.PropagationPolicy; p != nil {
+		switch *p {
+		case metav1.DeletePropagationForeground:
+			finalizer = metav1.FinalizerDeleteDependents
+		case metav1.DeletePropagationOrphan:
+			finalizer = metav1.FinalizerOrphanDependents
+		}
+	}
+	if finalizer == "" {
+		return false, nil, nil
+	}
+	obj, err := a.Tracker().Get(d.GetResource(), d.GetNamespace(), d.GetName())
+	if err != nil {
+		return true, nil, err
+	}
+	o := obj.DeepCopyObject().(*metav1.PartialObjectMetadata)
+	now := metav1.Now()
+	o.DeletionTimestamp, o.Finalizers = &now, []string{finalizer}
+	o.ResourceVersion = strconv.FormatInt(a.version.Add(1), 10)
+	return true, nil, a.Tracker().Update(d.GetResource(), o, d.GetNamespace())
+}
+
+// patched ends what has lost its last finalizer.
+func (a *api) patched(action clienttesting.Action) (bool, kruntime.Object, error) {
+	p := action.(clienttesting.PatchActionImpl)
+	_, obj, err := clienttesting.ObjectReaction(a.Tracker())(p)
+	if err != nil {
+		return true, nil, err
+	}
+	if o := obj.(*metav1.PartialObjectMetadata); o.DeletionTimestamp != nil && len(o.Finalizers) == 0 {
+		return true, obj, a.Tracker().Delete(p.GetResource(), p.GetNamespace(), p.GetName())
+	}
+	return true, obj, nil
+}
+
+func start(t *testing.T, a *api) {
+	t.Helper()
+	c, err := New(Config{MetadataFor: func(uint64) (metadata.Interface, error) { return a, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	verbs := metav1.Verbs{"get", "list", "watch", "delete", "patch"}
+	c.discover = func() ([]*metav1.APIResourceList, error) {
+		return []*metav1.APIResourceList{
+			{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{
+				{Name: "deployments", Kind: "Deployment", Namespaced: true, Verbs: verbs},
+				{Name: "replicasets", Kind: "ReplicaSet", Namespaced: true, Verbs: verbs},
+			}},
+			{GroupVersion: "v1", APIResources: []metav1.APIResource{
+				{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: verbs},
+				{Name: "events", Kind: "Event", Namespaced: true, Verbs: verbs},
+				{Name: "bindings", Kind: "Binding", Namespaced: true, Verbs: metav1.Verbs{"create"}},
+			}},
+		}, nil
+	}
+	controllertest.New(t).Start(c.Run)
+}
+
+// family makes a Deployment with a ReplicaSet with two pods, and a pod that is nobody's.
+func family(a *api) {
+	d := a.add(deployments, "deploy")
+	s := a.add(sets, "set", d)
+	a.add(pods, "pod1", s)
+	a.add(pods, "pod2", s)
+	a.add(pods, "alone")
+}
+
+func TestBackground(t *testing.T) {
+	a := newAPI(t)
+	family(a)
+	start(t, a)
+	a.remove(deployments, "deploy", metav1.DeletePropagationBackground)
+	controllertest.Eventually(t, "the family is gone", func() bool {
+		return a.gone(sets, "set") && a.gone(pods, "pod1") && a.gone(pods, "pod2")
+	})
+	if a.gone(pods, "alone") {
+		t.Error("a pod that is nobody's was deleted")
+	}
+}
+
+func TestForegroundGoesLast(t *testing.T) {
+	a := newAPI(t)
+	family(a)
+	start(t, a)
+	var order []string
+	a.PrependReactor("*", "*", func(action clienttesting.Action) (bool, kruntime.Object, error) {
+		switch act := action.(type) {
+		case clienttesting.DeleteActionImpl:
+			order = append(order, "delete "+act.Name)
+		case clienttesting.PatchActionImpl:
+			order = append(order, "release "+act.Name)
+		}
+		return false, nil, nil
+	})
+	a.remove(deployments, "deploy", metav1.DeletePropagationForeground)
+	controllertest.Eventually(t, "the family is gone", func() bool { return a.gone(deployments, "deploy") })
+	if !a.gone(sets, "set") || !a.gone(pods, "pod1") || !a.gone(pods, "pod2") {
+		t.Error("the owner went before its dependents")
+	}
+	if i, j := slices.Index(order, "release set"), slices.Index(order, "release deploy"); i < 0 || j < i {
+		t.Errorf("order %v", order)
+	}
+}
+
+func TestOrphan(t *testing.T) {
+	a := newAPI(t)
+	family(a)
+	start(t, a)
+	a.remove(sets, "set", metav1.DeletePropagationOrphan)
+	controllertest.Eventually(t, "the set is gone", func() bool { return a.gone(sets, "set") })
+	for _, name := range []string{"pod1", "pod2"} {
+		if p := a.get(pods, name); p == nil || len(p.OwnerReferences) > 0 {
+			t.Errorf("%s: %v", name, p)
+		}
+	}
+}
+
+func TestOwnerThatNeverWas(t *testing.T) {
+	a := newAPI(t)
+	there := a.add(sets, "there")
+	never := there
+	never.Name, never.UID = "never", "never"
+	replaced := there
+	replaced.UID = "another" // of the same name
+	strange := metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Strange", Name: "s", UID: "s"}
+	a.add(pods, "lost", never)
+	a.add(pods, "stale", replaced)
+	a.add(pods, "kept", there, never)
+	a.add(pods, "foreign", strange)
+	start(t, a)
+	controllertest.Eventually(t, "the lost are gone, the kept drops its absent owner", func() bool {
+		kept := a.get(pods, "kept")
+		return a.gone(pods, "lost") && a.gone(pods, "stale") && kept != nil && len(kept.OwnerReferences) == 1
+	})
+	if a.gone(pods, "foreign") {
+		t.Error("deleted for an owner of a kind that is not known")
+	}
+}
+
+func TestDependentThatComesTooLate(t *testing.T) {
+	a := newAPI(t)
+	s := a.add(sets, "set")
+	start(t, a)
+	a.remove(sets, "set", metav1.DeletePropagationBackground)
+	a.add(pods, "late", s)
+	controllertest.Eventually(t, "the late pod is gone", func() bool { return a.gone(pods, "late") })
+}

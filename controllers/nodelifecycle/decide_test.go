@@ -1,0 +1,44 @@
+package nodelifecycle
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestEvictionTime(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	added := metav1.NewTime(now.Add(-time.Minute))
+	taint := func(key string) corev1.Taint {
+		return corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute, TimeAdded: &added}
+	}
+	tolerate := func(key string, seconds int64) corev1.Toleration {
+		tol := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists}
+		if seconds >= 0 {
+			tol.TolerationSeconds = &seconds
+		}
+		return tol
+	}
+	const never = time.Duration(-1)
+	for name, c := range map[string]struct {
+		taints      []corev1.Taint
+		tolerations []corev1.Toleration
+		want        time.Duration // from when the taint was added
+	}{
+		"no taint":              {nil, nil, never},
+		"not tolerated":         {[]corev1.Taint{taint("a")}, nil, 0},
+		"tolerated for a while": {[]corev1.Taint{taint("a")}, []corev1.Toleration{tolerate("a", 300)}, 300 * time.Second},
+		"tolerated for ever":    {[]corev1.Taint{taint("a")}, []corev1.Toleration{tolerate("a", -1)}, never},
+		"one of two tolerated":  {[]corev1.Taint{taint("a"), taint("b")}, []corev1.Toleration{tolerate("a", 300)}, 0},
+		"the shorter of two":    {[]corev1.Taint{taint("a"), taint("b")}, []corev1.Toleration{tolerate("a", 300), tolerate("b", 20)}, 20 * time.Second},
+		"the first that fits":   {[]corev1.Taint{taint("a")}, []corev1.Toleration{tolerate("", 30), tolerate("a", 300)}, 30 * time.Second},
+		"only NoExecute counts": {[]corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}, nil, never},
+	} {
+		at, ok := evictionTime(&corev1.Pod{Spec: corev1.PodSpec{Tolerations: c.tolerations}}, c.taints, now)
+		if ok != (c.want != never) || (ok && at.Sub(added.Time) != c.want) {
+			t.Errorf("%s: %v after the taint (%v), want %v", name, at.Sub(added.Time), ok, c.want)
+		}
+	}
+}
