@@ -229,11 +229,16 @@ func (o *RESTOptions) cached(
 	}
 	delegator := cacher.NewCacheDelegator(watchCache, store)
 	// A registry's subresources share its storage and destroy it again.
-	destroy := sync.OnceFunc(func() {
-		delegator.Stop()
-		watchCache.Stop()
-	})
+	destroy := sync.OnceFunc(func() { stopCache(store, delegator, watchCache) })
 	return delegator, destroy, nil
+}
+
+// stopCache ends a watch cache. Events that still reach it while it stops can block it for good
+// (its dispatcher has gone, and its queue holds a hundred), so their source is stopped first.
+func stopCache(store *Store, delegator *cacher.CacheDelegator, watchCache *cacher.Cacher) {
+	store.closeWatches(time.After(time.Second))
+	delegator.Stop()
+	watchCache.Stop()
 }
 
 // everyResource is an APIResourceConfigSource: what a server stores is what it serves.

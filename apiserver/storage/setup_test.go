@@ -144,10 +144,7 @@ func newCache(t testing.TB, e *env, opts envOptions) storage.Interface {
 		t.Fatal(err)
 	}
 	delegator := cacher.NewCacheDelegator(c, recording)
-	t.Cleanup(func() {
-		delegator.Stop()
-		c.Stop()
-	})
+	t.Cleanup(func() { stopCache(e.raw, delegator, c) })
 	if err := c.Wait(e.ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -68,6 +70,7 @@ type Store struct {
 	estimateSize atomic.Bool
 
 	mu      sync.Mutex
+	closed  bool                  // no more watches
 	watches map[*watcher]struct{} // those that want progress
 }
 
@@ -227,16 +230,42 @@ func (s *Store) account(ctx context.Context, verb string, start time.Time, err e
 	metrics.RecordEtcdRequest(verb, s.groupResource, err, start)
 }
 
-func (s *Store) track(w *watcher) {
+// track notes a watch that wants progress. It fails when the store takes no more watches.
+func (s *Store) track(w *watcher) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return raftstore.ErrClosed
+	}
 	s.watches[w] = struct{}{}
+	return nil
 }
 
 func (s *Store) untrack(w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.watches, w)
+}
+
+// closeWatches ends the watches that want progress, which are those of a watch cache, and refuses
+// new ones. It returns when their consumer has taken what they had for it, or has given up.
+func (s *Store) closeWatches(giveUp <-chan time.Time) {
+	s.mu.Lock()
+	s.closed = true
+	watches := slices.Collect(maps.Keys(s.watches))
+	s.mu.Unlock()
+	poll := time.NewTicker(time.Millisecond)
+	defer poll.Stop()
+	for _, w := range watches {
+		w.Stop()
+		for len(w.result) > 0 {
+			select {
+			case <-poll.C:
+			case <-giveUp:
+				return
+			}
+		}
+	}
 }
 
 // requestProgress asks the watches that have not delivered revision yet for progress; all of them

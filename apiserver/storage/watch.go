@@ -130,7 +130,9 @@ func (w *watcher) stream(ctx context.Context) error {
 	w.source = source
 	w.delivered.Store(w.after)
 	if w.progress {
-		w.store.track(w)
+		if err := w.store.track(w); err != nil {
+			return err
+		}
 		defer w.store.untrack(w)
 	}
 	for {
