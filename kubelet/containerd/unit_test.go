@@ -1,0 +1,155 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	srvconfig "github.com/containerd/containerd/v2/cmd/containerd/server/config"
+
+	"github.com/barque/barque/kubelet/bundle"
+)
+
+func TestLayout(t *testing.T) {
+	for name, test := range map[string]struct{ dir, fail string }{
+		"usual":    {"/var/lib/barque", ""},
+		"too long": {"/" + strings.Repeat("x", 90), "characters too long"},
+		"root":     {"/", "root directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(Config{DataDir: test.dir})
+			if test.fail == "" && err != nil || test.fail != "" && (err == nil || !strings.Contains(err.Error(), test.fail)) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	one, _ := newLayout("/var/lib/one")
+	two, _ := newLayout("/var/lib/two")
+	if one.shimSockets() == two.shimSockets() {
+		t.Error("two nodes share a directory of shim sockets")
+	}
+	if len(one.shimSockets()) > 42 {
+		t.Errorf("%s is longer than containerd allows", one.shimSockets())
+	}
+}
+
+// TestConfiguration lets containerd's own loader read what is written.
+func TestConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	l, err := newLayout(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		host        host
+		snapshotter string
+		apparmorOff bool
+	}{
+		"all there": {host{apparmor: true, canLowerOOM: true, overlaySupport: true}, "overlayfs", false},
+		"bare":      {host{}, "native", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := writeConfig(l, "/registries", "/cni", bundle.PauseImage, test.host); err != nil {
+				t.Fatal(err)
+			}
+			read := &srvconfig.Config{}
+			if err := srvconfig.LoadConfig(t.Context(), l.config(), read); err != nil {
+				t.Fatal(err)
+			}
+			if read.Version != 4 || read.Root != l.root() || read.State != l.state() {
+				t.Errorf("version %d, root %s, state %s", read.Version, read.Root, read.State)
+			}
+			images := read.Plugins["io.containerd.cri.v1.images"].(map[string]any)
+			if images["snapshotter"] != test.snapshotter {
+				t.Errorf("snapshotter %v", images["snapshotter"])
+			}
+			runtime := read.Plugins["io.containerd.cri.v1.runtime"].(map[string]any)
+			if runtime["disable_apparmor"] != test.apparmorOff || runtime["restrict_oom_score_adj"] != !test.host.canLowerOOM {
+				t.Errorf("runtime: %v", runtime)
+			}
+		})
+	}
+}
+
+// TestProcess recognises a process of one data directory and of no other.
+func TestProcess(t *testing.T) {
+	mine, _ := newLayout("/var/lib/one")
+	other, _ := newLayout("/var/lib/one-more")
+	containerd := process{args: []string{"/usr/bin/barque", "containerd", "--config", mine.config()}}
+	shim := process{args: []string{mine.bin() + "/containerd-shim-runc-v2", "-namespace", "k8s.io", "-address", mine.socket()}}
+	if !containerd.isContainerd(mine) || containerd.isContainerd(other) || containerd.isShim(mine) {
+		t.Error("containerd")
+	}
+	if !shim.isShim(mine) || shim.isShim(other) || shim.isContainerd(mine) {
+		t.Error("shim")
+	}
+	editor := process{args: []string{"vi", mine.config()}}
+	if editor.isContainerd(mine) {
+		t.Error("whoever reads the configuration is no containerd")
+	}
+}
+
+// TestPurgeSparesStrangers: what only looks similar stays.
+func TestPurgeSparesStrangers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	// A sleeper whose arguments name a neighbour's files.
+	stranger := exec.Command("sh", "-c", "read x", "containerd", "--config", filepath.Join(dir, "one-more/containerd/config.toml"))
+	stdin, err := stranger.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Purge(t.Context(), filepath.Join(dir, "one"), "/barque/test-none"); err != nil {
+		t.Fatal(err)
+	}
+	if _, alive := readProcess(stranger.Process.Pid); !alive {
+		t.Error("a stranger was killed")
+	}
+	stdin.Close()
+	_ = stranger.Wait()
+}
+
+func TestCheck(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	for _, finding := range Check(filepath.Join(dir, "not", "there", "yet")) {
+		if !finding.OK && finding.Name != "node components" { // those come with `make bundle`
+			t.Errorf("%s: %s; %s", finding.Name, finding.Detail, finding.Remedy)
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestChildThatDoesNotStart: the error says what the child said.
+func TestChildThatDoesNotStart(t *testing.T) {
+	s, err := New(Config{DataDir: t.TempDir(), Command: []string{"sh", "-c", "echo disk on fire >&2; exit 3"}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(s.layout.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprint(s.runOnce(context.Background(), nil))
+	for _, part := range []string{"exit status 3", "disk on fire"} {
+		if !strings.Contains(got, part) {
+			t.Errorf("%q does not say %q", got, part)
+		}
+	}
+}
