@@ -275,8 +275,7 @@ require (
 tool (
 	github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
 	github.com/containernetworking/plugins/plugins/ipam/host-local
-	github.com/containernetworking/plugins/plugins/main/bridge
-	github.com/containernetworking/plugins/plugins/meta/portmap
+	github.com/containernetworking/plugins/plugins/main/ptp
 	github.com/opencontainers/runc
 	honnef.co/go/tools/cmd/staticcheck
 )
