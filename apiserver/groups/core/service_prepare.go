@@ -11,11 +11,11 @@ import (
 // prepareService brings the addresses, ports and families of a service into their one normal form,
 // before the allocator gives it what it lacks.
 func prepareService(_ context.Context, s, old *corev1.Service) {
+	normalizeClusterIPs(&s.Spec, old)
 	if old != nil {
 		dropForeignFields(s, old)
 		keepAllocated(&s.Spec, &old.Spec)
 	}
-	normalizeClusterIPs(&s.Spec, old)
 	defaultFamilies(&s.Spec)
 }
 
@@ -113,22 +113,18 @@ func dropNodePorts(spec, was *corev1.ServiceSpec) {
 }
 
 // normalizeClusterIPs keeps clusterIP and the first of clusterIPs the same for clients that know
-// only one of them. A client that changed just clusterIP means both.
+// only one of them: one that leaves clusterIPs out, or changed just clusterIP, means both.
 func normalizeClusterIPs(spec *corev1.ServiceSpec, old *corev1.Service) {
-	if old == nil {
-		if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
-			spec.ClusterIPs = []string{spec.ClusterIP}
-		}
-		return
-	}
-	single := spec.ClusterIP != old.Spec.ClusterIP
-	plural := !slices.Equal(spec.ClusterIPs, old.Spec.ClusterIPs)
-	if !single || plural {
+	stale := old != nil && spec.ClusterIP != old.Spec.ClusterIP && slices.Equal(spec.ClusterIPs, old.Spec.ClusterIPs)
+	if !stale && len(spec.ClusterIPs) > 0 {
 		return
 	}
 	spec.ClusterIPs = nil
 	if spec.ClusterIP != "" {
 		spec.ClusterIPs = []string{spec.ClusterIP}
+	}
+	if old != nil && spec.ClusterIP == old.Spec.ClusterIP {
+		spec.ClusterIPs = slices.Clone(old.Spec.ClusterIPs)
 	}
 }
 

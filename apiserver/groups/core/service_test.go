@@ -1,0 +1,179 @@
+package core
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// admitted is a service as it is after defaulting and preparation.
+func admitted(t *testing.T, text string, old *corev1.Service) *corev1.Service {
+	t.Helper()
+	s := parse[corev1.Service](t, text)
+	defaultService(s)
+	prepareService(context.Background(), s, old)
+	return s
+}
+
+func TestServiceDefaults(t *testing.T) {
+	for name, c := range map[string]struct{ in, want string }{
+		"cluster IP": {
+			`{spec: {selector: {a: b}, ports: [{port: 80}, {name: x, port: 81, protocol: UDP, targetPort: dns}]}}`,
+			`{spec: {type: ClusterIP, selector: {a: b}, sessionAffinity: None, internalTrafficPolicy: Cluster, ipFamilies: [IPv4], ipFamilyPolicy: SingleStack,
+			  ports: [{port: 80, protocol: TCP, targetPort: 80}, {name: x, port: 81, protocol: UDP, targetPort: dns}]}, status: {loadBalancer: {}}}`,
+		},
+		"load balancer": {
+			`{spec: {type: LoadBalancer, ports: [{port: 80}]}}`,
+			`{spec: {type: LoadBalancer, sessionAffinity: None, internalTrafficPolicy: Cluster, externalTrafficPolicy: Cluster, allocateLoadBalancerNodePorts: true,
+			  ipFamilies: [IPv4], ipFamilyPolicy: SingleStack, ports: [{port: 80, protocol: TCP, targetPort: 80}]}, status: {loadBalancer: {}}}`,
+		},
+		"session affinity": {
+			`{spec: {sessionAffinity: ClientIP, ports: [{port: 80}]}}`,
+			`{spec: {type: ClusterIP, sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 10800}}, internalTrafficPolicy: Cluster,
+			  ipFamilies: [IPv4], ipFamilyPolicy: SingleStack, ports: [{port: 80, protocol: TCP, targetPort: 80}]}, status: {loadBalancer: {}}}`,
+		},
+		"external name": {
+			`{spec: {type: ExternalName, externalName: example.com}}`,
+			`{spec: {type: ExternalName, externalName: example.com, sessionAffinity: None}, status: {loadBalancer: {}}}`,
+		},
+		"headless without selector": {
+			`{spec: {clusterIP: None}}`,
+			`{spec: {type: ClusterIP, clusterIP: None, clusterIPs: [None], sessionAffinity: None, internalTrafficPolicy: Cluster, ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack}, status: {loadBalancer: {}}}`,
+		},
+		"given address": {
+			`{spec: {selector: {a: b}, clusterIP: 10.43.0.9, ports: [{port: 80}]}}`,
+			`{spec: {type: ClusterIP, selector: {a: b}, clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9], sessionAffinity: None, internalTrafficPolicy: Cluster, ipFamilies: [IPv4], ipFamilyPolicy: SingleStack,
+			  ports: [{port: 80, protocol: TCP, targetPort: 80}]}, status: {loadBalancer: {}}}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(parse[corev1.Service](t, c.want), admitted(t, c.in, nil)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestServiceUpdateKeepsAllocations(t *testing.T) {
+	old := admitted(t, `{spec: {type: NodePort, clusterIP: 10.43.0.9, ports: [{name: a, port: 80, nodePort: 30080}, {name: b, port: 81, nodePort: 30081}]}}`, nil)
+
+	t.Run("left out", func(t *testing.T) {
+		s := admitted(t, `{spec: {type: NodePort, ports: [{name: a, port: 80}, {name: c, port: 82}]}}`, old)
+		if s.Spec.ClusterIP != "10.43.0.9" || !cmp.Equal(s.Spec.ClusterIPs, []string{"10.43.0.9"}) {
+			t.Errorf("cluster address became %q %q", s.Spec.ClusterIP, s.Spec.ClusterIPs)
+		}
+		if got := s.Spec.Ports[0].NodePort; got != 30080 {
+			t.Errorf("node port of port 80 became %d", got)
+		}
+		if got := s.Spec.Ports[1].NodePort; got != 0 {
+			t.Errorf("new port got node port %d before allocation", got)
+		}
+	})
+	t.Run("node port moved to another port", func(t *testing.T) {
+		s := admitted(t, `{spec: {type: NodePort, ports: [{name: a, port: 80}, {name: b, port: 81, nodePort: 30080}]}}`, old)
+		if s.Spec.Ports[0].NodePort == 30080 {
+			t.Error("two ports have the same node port")
+		}
+	})
+	t.Run("to cluster IP", func(t *testing.T) {
+		s := old.DeepCopy()
+		s.Spec.Type = corev1.ServiceTypeClusterIP
+		prepareService(context.Background(), s, old)
+		if s.Spec.Ports[0].NodePort != 0 || s.Spec.ExternalTrafficPolicy != "" || s.Spec.ClusterIP == "" {
+			t.Errorf("what belongs to node ports is left, or the address is gone: %+v", s.Spec)
+		}
+		wantErrors(t, validateService(context.Background(), named(s), named(old)))
+	})
+	t.Run("to external name", func(t *testing.T) {
+		s := old.DeepCopy()
+		s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
+		prepareService(context.Background(), s, old)
+		wantErrors(t, validateService(context.Background(), named(s), named(old)))
+		if s.Spec.ClusterIP != "" || len(s.Spec.ClusterIPs) != 0 {
+			t.Errorf("the address is left: %q", s.Spec.ClusterIPs)
+		}
+	})
+}
+
+func named(s *corev1.Service) *corev1.Service {
+	s.Name, s.Namespace, s.ResourceVersion = "s", "default", "1"
+	return s
+}
+
+func TestValidateService(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec string
+		want []string
+	}{
+		"good":               {`{ports: [{port: 80}]}`, nil},
+		"headless, no ports": {`{clusterIP: None, selector: {a: b}}`, nil},
+		"no ports":           {`{}`, []string{missing + "spec.ports"}},
+		"type":               {`{type: Pigeon, ports: [{port: 80}]}`, []string{unknown + "spec.type"}},
+		"ports":              {`{ports: [{port: 0, targetPort: 1}, {name: A, port: 80, protocol: X, targetPort: too-long-for-a-port}]}`, []string{missing + "spec.ports[0].name", invalid + "spec.ports[0].port", invalid + "spec.ports[1].name", unknown + "spec.ports[1].protocol", invalid + "spec.ports[1].targetPort"}},
+		"same ports":         {`{ports: [{name: a, port: 80}, {name: a, port: 80}]}`, []string{duplicate + "spec.ports[1]", duplicate + "spec.ports[1].name"}},
+		"node port":          {`{ports: [{port: 80, nodePort: 30000}]}`, []string{forbidden + "spec.ports[0].nodePort"}},
+		"same node port":     {`{type: NodePort, ports: [{name: a, port: 80, nodePort: 30000}, {name: b, port: 81, nodePort: 30000}]}`, []string{duplicate + "spec.ports[1].nodePort"}},
+		"address":            {`{clusterIP: here, ports: [{port: 80}]}`, []string{invalid + "spec.clusterIPs[0]"}},
+		"headless node port": {`{type: NodePort, clusterIP: None, selector: {a: b}, ports: [{port: 80}]}`, []string{invalid + "spec.clusterIPs[0]"}},
+		"two addresses":      {`{clusterIP: 10.43.0.9, clusterIPs: [10.43.0.8], ports: [{port: 80}]}`, []string{invalid + "spec.clusterIPs"}},
+		"dual stack":         {`{ipFamilyPolicy: RequireDualStack, ports: [{port: 80}]}`, []string{invalid + "spec.ipFamilyPolicy"}},
+		"IPv6":               {`{ipFamilies: [IPv6], ports: [{port: 80}]}`, []string{invalid + "spec.ipFamilies[0]"}},
+		"affinity":           {`{sessionAffinity: Sticky, ports: [{port: 80}]}`, []string{unknown + "spec.sessionAffinity"}},
+		"affinity timeout":   {`{sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 90000}}, ports: [{port: 80}]}`, []string{invalid + "spec.sessionAffinityConfig.clientIP.timeoutSeconds"}},
+		"traffic policies":   {`{externalTrafficPolicy: Local, internalTrafficPolicy: Mine, ports: [{port: 80}]}`, []string{invalid + "spec.externalTrafficPolicy", unknown + "spec.internalTrafficPolicy"}},
+		"health check":       {`{healthCheckNodePort: 30000, ports: [{port: 80}]}`, []string{invalid + "spec.healthCheckNodePort"}},
+		"load balancer only": {`{loadBalancerClass: a/b, allocateLoadBalancerNodePorts: true, loadBalancerSourceRanges: [10.0.0.0/33], ports: [{port: 80}]}`, []string{forbidden + "spec.loadBalancerClass", forbidden + "spec.allocateLoadBalancerNodePorts", forbidden + "spec.loadBalancerSourceRanges", invalid + "spec.loadBalancerSourceRanges[0]"}},
+		"external IPs":       {`{externalIPs: [127.0.0.1, x], ports: [{port: 80}]}`, []string{invalid + "spec.externalIPs[0]", invalid + "spec.externalIPs[1]"}},
+		"external name":      {`{type: ExternalName}`, []string{missing + "spec.externalName"}},
+		"bad external name":  {`{type: ExternalName, externalName: a_b, clusterIP: 10.43.0.1}`, []string{invalid + "spec.externalName", forbidden + "spec.clusterIP", forbidden + "spec.clusterIPs"}},
+		"selector":           {`{selector: {"a b": c}, ports: [{port: 80}]}`, []string{invalid + "spec.selector"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := named(admitted(t, "spec: "+c.spec, nil))
+			wantErrors(t, validateService(context.Background(), s, nil), c.want...)
+		})
+	}
+}
+
+func TestServiceAddressIsImmutable(t *testing.T) {
+	old := named(admitted(t, `{spec: {clusterIP: 10.43.0.9, ports: [{port: 80}]}}`, nil))
+	s := named(admitted(t, `{spec: {clusterIP: 10.43.0.10, ports: [{port: 80}]}}`, old))
+	wantErrors(t, validateService(context.Background(), s, old), invalid+"spec.clusterIP", invalid+"spec.clusterIPs[0]")
+}
+
+func TestServiceRow(t *testing.T) {
+	for name, c := range map[string]struct {
+		service string
+		want    []any
+	}{
+		"cluster IP": {
+			`{metadata: {name: s}, spec: {type: ClusterIP, clusterIP: 10.43.0.9, selector: {b: c, a: b}, ports: [{port: 80, protocol: TCP}, {port: 53, protocol: UDP}]}}`,
+			[]any{"s", "ClusterIP", "10.43.0.9", "<none>", "80/TCP,53/UDP", "5m", "a=b,b=c"},
+		},
+		"node port": {
+			`{metadata: {name: s}, spec: {type: NodePort, clusterIP: 10.43.0.9, externalIPs: [1.2.3.4], ports: [{port: 80, nodePort: 30080, protocol: TCP}]}}`,
+			[]any{"s", "NodePort", "10.43.0.9", "1.2.3.4", "80:30080/TCP", "5m", "<none>"},
+		},
+		"pending load balancer": {
+			`{metadata: {name: s}, spec: {type: LoadBalancer, clusterIP: 10.43.0.9}}`,
+			[]any{"s", "LoadBalancer", "10.43.0.9", "<pending>", "<none>", "5m", "<none>"},
+		},
+		"load balancer": {
+			`{metadata: {name: s}, spec: {type: LoadBalancer, clusterIP: 10.43.0.9}, status: {loadBalancer: {ingress: [{ip: 9.9.9.9}, {hostname: lb.example}]}}}`,
+			[]any{"s", "LoadBalancer", "10.43.0.9", "9.9.9.9,lb.example", "<none>", "5m", "<none>"},
+		},
+		"external name": {
+			`{metadata: {name: s}, spec: {type: ExternalName, externalName: example.com}}`,
+			[]any{"s", "ExternalName", "<none>", "example.com", "<none>", "5m", "<none>"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := parse[corev1.Service](t, c.service)
+			s.CreationTimestamp = ago(5 * time.Minute)
+			wantRow(t, services(), s, c.want)
+		})
+	}
+}
