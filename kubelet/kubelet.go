@@ -187,7 +187,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	recorder := podEvents{k.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: c.NodeName})}
 
 	wake := func(uid types.UID) { k.pods.Wake(uid) }
-	k.objects = volumes.NewObjects(c.Client, wake)
+	k.objects = volumes.NewObjects(c.Client, func(uid types.UID) { k.pods.Retry(uid) })
 	files := volumes.New(volumes.Config{
 		RootDir: c.RootDir, Objects: k.objects, Tokens: volumes.NewTokens(c.Client, nil), Allocatable: k.node.Allocatable,
 	})

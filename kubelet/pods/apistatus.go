@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,14 +56,14 @@ func Status(in StatusInput) v1.PodStatus {
 	}
 
 	s.Phase = phase(&in, s.InitContainerStatuses, s.ContainerStatuses)
-	if finished(pod.Status.Phase) {
-		s.Phase = pod.Status.Phase
-	}
 	if in.Reason != "" {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, in.Reason, in.Message
-		if in.Observed.anyAlive() {
-			s.Phase = pod.Status.Phase // it fails for good when nothing of it runs
-		}
+	}
+	switch {
+	case finished(pod.Status.Phase):
+		s.Phase = pod.Status.Phase
+	case finished(s.Phase) && in.Ending && in.Observed.anyAlive():
+		s.Phase = cmp.Or(pod.Status.Phase, v1.PodPending) // it is over when nothing of it runs
 	}
 	setConditions(&in, &s)
 	return s

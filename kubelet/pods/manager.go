@@ -180,6 +180,20 @@ func (m *Manager) Wake(uid types.UID) {
 	}
 }
 
+// Retry is Wake for a pod that refers to an object that has changed: a container that could not be
+// made for the lack of it is tried again at once.
+func (m *Manager) Retry(uid types.UID) {
+	m.mu.Lock()
+	w := m.pods[uid]
+	m.mu.Unlock()
+	if w != nil {
+		w.mu.Lock()
+		w.retry = true
+		w.mu.Unlock()
+		w.poke()
+	}
+}
+
 // Pods lists the pods that this node has, with the status last told.
 func (m *Manager) Pods() []*v1.Pod {
 	m.mu.Lock()

@@ -3,6 +3,7 @@ package pods
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 	"time"
@@ -44,11 +45,12 @@ type worker struct {
 	launched bool          // guarded by the manager's lock
 
 	mu        sync.Mutex
-	pod       *v1.Pod       // as the API server has it
-	status    *v1.PodStatus // as last told
-	gone      bool          // the API server has it no longer
-	interrupt context.CancelCauseFunc
-	results   []func() // of what ran beside, to be taken in by the goroutine
+	pod       *v1.Pod                 // as the API server has it
+	status    *v1.PodStatus           // as last told
+	gone      bool                    // the API server has it no longer
+	interrupt context.CancelCauseFunc // ends syncCtx; set before the first step
+	retry     bool                    // what a container's configuration lacked may be there now
+	results   []func()                // of what ran beside, to be taken in by the goroutine
 
 	// ---- the goroutine's own
 	phase       phaseOfWork
@@ -68,6 +70,7 @@ type worker struct {
 	stopHookRun map[string]bool   // preStop hooks that have run
 	messages    map[string]string // last words, by container ID
 	told        map[string]string // back-off events already recorded, by container name
+	mute        bool              // the status is not to be written any more
 	retryAt     time.Time         // when to look again because something failed
 	syncCtx     context.Context   // ends when the pod is to be ended
 	cleaned     bool
@@ -168,9 +171,12 @@ func (w *worker) run(ctx context.Context) bool {
 		case <-timer.C:
 		}
 		w.mu.Lock()
-		results := w.results
-		w.results = nil
+		results, retry := w.results, w.retry
+		w.results, w.retry = nil, false
 		w.mu.Unlock()
+		if retry {
+			maps.DeleteFunc(w.troubles, func(_ string, t Trouble) bool { return t.Reason == reasonConfigError })
+		}
 		for _, take := range results {
 			take()
 		}
@@ -204,9 +210,12 @@ func (w *worker) step(ctx context.Context) (next time.Time, done bool) {
 	facts := w.facts(pod, observed)
 	if w.phase == phaseSyncing && w.mustEnd(facts, gone) {
 		w.phase = phaseTerminating
-		w.mu.Lock()
+		// Of a pod that was over before this process began, or that the API server no longer has,
+		// clients know more than is to be found here.
+		w.mute = len(pod.Spec.Containers) == 0 || (w.status == nil && finished(pod.Status.Phase))
+	}
+	if w.phase != phaseSyncing {
 		w.interrupt(errEnding)
-		w.mu.Unlock()
 	}
 	switch w.phase {
 	case phaseSyncing:
@@ -301,10 +310,13 @@ func containerSpecs(pod *v1.Pod) []*v1.Container {
 // sync brings a living pod nearer to what it should be.
 func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 	plan := Decide(f)
-	status := w.tell(f, plan, false)
+	status := w.compute(f, plan, false)
 	if finished(status.Phase) {
-		return f.Now // it ended by itself: the next step begins to end what is left of it
+		// It ended by itself. That is told once what is left of it, such as sidecars, has ended too.
+		w.phase = phaseTerminating
+		return f.Now
 	}
+	w.tell(status)
 	if limit := f.Pod.Spec.ActiveDeadlineSeconds; limit != nil && status.StartTime != nil {
 		plan.wakeAt(status.StartTime.Add(time.Duration(*limit) * time.Second))
 	}
@@ -318,18 +330,21 @@ func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 	return plan.WakeAt
 }
 
-// tell computes the pod's status and passes it on.
-func (w *worker) tell(f Facts, plan Plan, ending bool) v1.PodStatus {
-	status := Status(StatusInput{
+// compute says how the pod is, for clients.
+func (w *worker) compute(f Facts, plan Plan, ending bool) v1.PodStatus {
+	return Status(StatusInput{
 		Facts: f, Plan: plan, Ending: ending, Reason: w.failReason, Message: w.failMessage,
 		HostIPs: w.m.HostIPs, Runtime: w.m.RuntimeName,
 	})
+}
+
+// tell passes the pod's status on.
+func (w *worker) tell(status v1.PodStatus) {
 	w.mu.Lock()
 	w.status = &status
 	pod := w.pod
 	w.mu.Unlock()
 	w.m.Status.Set(pod, status)
-	return status
 }
 
 // tellBackoffs records one event for each time a container is held back.
@@ -391,8 +406,8 @@ func (w *worker) mount(pod *v1.Pod, plan *Plan) (retry time.Time, ok bool) {
 func (w *worker) terminate(ctx context.Context, f Facts) time.Time {
 	w.hurry(f.Pod)
 	plan := DecideEnd(f)
-	if !finished(f.Pod.Status.Phase) && len(f.Pod.Spec.Containers) > 0 {
-		f.Pod = withStatus(f.Pod, w.tell(f, plan, true))
+	if !w.mute {
+		w.tell(w.compute(f, plan, true))
 	}
 	if plan.Ended {
 		w.phase = phaseTerminated
@@ -403,12 +418,6 @@ func (w *worker) terminate(ctx context.Context, f Facts) time.Time {
 		return w.m.Now()
 	}
 	return plan.WakeAt
-}
-
-func withStatus(pod *v1.Pod, s v1.PodStatus) *v1.Pod {
-	copied := *pod
-	copied.Status = s
-	return &copied
 }
 
 // retryCleanUp is the pause between tries to remove what is left.
