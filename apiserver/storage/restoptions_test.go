@@ -36,7 +36,7 @@ func open(t *testing.T, cfg RESTOptionsConfig) storage.Interface {
 	}
 	prefix := "/" + rest.ResourcePrefix
 	store, destroy, err := rest.Decorator(rest.StorageConfig, prefix,
-		func(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc(prefix, obj) },
+		func(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc(prefix+"/", obj) },
 		func() runtime.Object { return &example.Pod{} }, func() runtime.Object { return &example.PodList{} },
 		podAttrs, nil, &cache.Indexers{})
 	if err != nil {
