@@ -14,8 +14,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/barque/barque/controllers/runtime"
 )
 
 // refresh is how often the list of resources is read again. API groups that are added at run time
@@ -41,8 +39,8 @@ type sources struct {
 
 // source follows one resource.
 type source struct {
-	informer cache.SharedIndexInformer
-	stop     func() // ends the informer and waits for it
+	synced func() bool // all objects of the first list are in the graph
+	stop   func()      // ends the informer and waits for it
 }
 
 func newSources(client metadata.Interface, discover func() ([]*metav1.APIResourceList, error),
@@ -144,13 +142,13 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource) (
 	if err := informer.SetTransform(slim); err != nil {
 		return nil, fmt.Errorf("following %s: %w", gvr.Resource, err)
 	}
-	detach, err := runtime.Attach(informer, cache.ResourceEventHandlerFuncs{
+	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { s.changed(gvr, nil, metaOf(obj)) },
 		UpdateFunc: func(old, now any) { s.changed(gvr, metaOf(old), metaOf(now)) },
 		DeleteFunc: func(obj any) { s.changed(gvr, metaOf(obj), nil) },
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("following %s: %w", gvr.Resource, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -158,7 +156,12 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource) (
 		defer close(done)
 		informer.RunWithContext(ctx)
 	}()
-	return &source{informer: informer, stop: func() { cancel(); <-done; detach() }}, nil
+	stop := func() {
+		cancel()
+		<-done
+		_ = cache.ShutDownEventHandler(informer, handler)
+	}
+	return &source{synced: handler.HasSynced, stop: stop}, nil
 }
 
 // slim drops what the collector never reads.
@@ -185,7 +188,7 @@ func (s *sources) complete() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, src := range s.running {
-		if !src.informer.HasSynced() {
+		if !src.synced() {
 			return false
 		}
 	}
