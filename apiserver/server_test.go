@@ -114,7 +114,6 @@ func startCluster(t testing.TB, change ...func(*Config)) *cluster {
 	serving := ca.issue(t, pkix.Name{CommonName: "kube-apiserver"}, net.IPv4(127, 0, 0, 1))
 	cfg := Config{
 		Name:            "test",
-		Resources:       testResources(),
 		Store:           store,
 		Listener:        ln,
 		Advertise:       netip.MustParseAddrPort(ln.Addr().String()),
