@@ -162,11 +162,14 @@ func (s *Store) Commit(ctx context.Context, txn Txn) (Result, error) {
 	return s.do(ctx, &command.Request{Kind: command.KindTxn, Txn: txn})
 }
 
-// Compact drops the history up to and including the revision, on all servers. Views of older
-// revisions and watches from them fail with ErrCompacted afterwards.
+// Compact drops the history up to and including the revision, on all servers. It returns when this
+// server has done so: views of older revisions and watches from them fail with ErrCompacted.
 func (s *Store) Compact(ctx context.Context, revision uint64) error {
-	_, err := s.do(ctx, &command.Request{Kind: command.KindCompact, Revision: revision})
-	return err
+	done, err := s.do(ctx, &command.Request{Kind: command.KindCompact, Revision: revision})
+	if err != nil {
+		return err
+	}
+	return s.state.WaitCompacted(ctx, done.Revision)
 }
 
 // do proposes the request until it has an answer.

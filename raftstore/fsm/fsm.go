@@ -116,8 +116,7 @@ func (f *FSM) request(req *command.Request, now int64, term uint64) command.Outc
 
 func (f *FSM) execute(req *command.Request, now int64, term uint64) command.Outcome {
 	if req.Kind == command.KindCompact {
-		f.state.Compact(req.Revision)
-		return command.Outcome{Code: command.Applied, Revision: f.state.Applied()}
+		return command.Outcome{Code: command.Applied, Revision: f.state.Compact(req.Revision)}
 	}
 	if req.Txn.Term != 0 && req.Txn.Term != term {
 		return command.Outcome{Code: command.Fenced, Revision: f.state.Applied()}

@@ -147,10 +147,12 @@ func (s *Store) forget(item *kv.Item) {
 	}
 }
 
-// Compact drops the history up to and including the revision, at the next Publish. It is for the
-// one writer.
-func (s *Store) Compact(revision uint64) {
-	s.compactTo = max(s.compactTo, min(revision, s.revision))
+// Compact drops the history up to and including the revision, or the newest one, at the next
+// Publish. It returns which of the two. It is for the one writer.
+func (s *Store) Compact(revision uint64) uint64 {
+	revision = min(revision, s.revision)
+	s.compactTo = max(s.compactTo, revision)
+	return revision
 }
 
 // Applied returns the newest revision, published or not. It is for the one writer.
@@ -231,9 +233,21 @@ func (s *Store) Compacted() uint64 {
 
 // Wait returns when the revision is published, or with the context's cause.
 func (s *Store) Wait(ctx context.Context, revision uint64) error {
+	return s.await(ctx, func() bool { return s.Revision() >= revision })
+}
+
+// WaitCompacted returns when the history up to the revision is gone, or with the context's cause.
+func (s *Store) WaitCompacted(ctx context.Context, revision uint64) error {
+	return s.await(ctx, func() bool { return s.Compacted() >= revision })
+}
+
+func (s *Store) await(ctx context.Context, reached func() bool) error {
 	for {
+		if reached() {
+			return nil
+		}
 		changed := s.advance.wait()
-		if s.Revision() >= revision {
+		if reached() { // between the look and the wait
 			return nil
 		}
 		select {

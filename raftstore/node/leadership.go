@@ -46,13 +46,18 @@ func (l *leadership) notify() {
 	l.changed = make(chan struct{})
 }
 
-func (l *leadership) elected(parent context.Context) *tenure {
+// elected begins a tenure and serves it, in a goroutine of offices that ends with it. Nothing begins
+// after close.
+func (l *leadership) elected(parent context.Context, offices *sync.WaitGroup, serve func(*tenure)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
 	t := &tenure{}
 	t.ctx, t.end = context.WithCancelCause(parent)
 	l.current = t
-	return t
+	offices.Go(func() { serve(t) })
 }
 
 func (l *leadership) leading(t *tenure, term uint64) {
@@ -126,20 +131,18 @@ func during(ctx, tenure context.Context) context.Context {
 	return leading
 }
 
-// followLeadership takes Raft's notifications until the node closes. Raft waits for it to take each,
+// followLeadership takes Raft's notifications until Raft has stopped. Raft waits for it to take each,
 // so it does nothing that blocks.
 func (n *Node) followLeadership() {
 	for {
 		select {
 		case elected := <-n.notify:
-			if !elected {
+			if elected {
+				n.leadership.elected(n.ctx, &n.offices, n.takeOffice)
+			} else {
 				n.leadership.deposed(ErrLeadershipEnded)
-				continue
 			}
-			t := n.leadership.elected(n.ctx)
-			n.running.Go(func() { n.takeOffice(t) }) // ends with the tenure
-		case <-n.ctx.Done():
-			n.leadership.close()
+		case <-n.stopped:
 			return
 		}
 	}

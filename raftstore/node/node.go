@@ -37,8 +37,12 @@ type Node struct {
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup // goroutines that end with ctx
 	links   sync.WaitGroup // goroutines of the links to other servers
-	closing sync.Once
-	closed  error
+	offices sync.WaitGroup // goroutines that end with a tenure
+
+	stopped   chan struct{} // closed when Raft has stopped
+	following sync.WaitGroup
+	closing   sync.Once
+	closed    error
 }
 
 // raftPool is how many idle connections Raft keeps to each server.
@@ -54,7 +58,7 @@ func Open(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, notify: make(chan bool, 1), state: mvcc.New(cfg.History)}
+	n := &Node{cfg: cfg, id: id, notify: make(chan bool, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
@@ -109,14 +113,14 @@ func (n *Node) bootstrap(cfg *raft.Config) error {
 	return nil
 }
 
-// start sets the goroutines going. All of them end with n.ctx or with the listener, which Close
-// ends; it waits for them.
+// start sets the goroutines going. They end with n.ctx or with the listener, and followLeadership
+// with Raft; Close ends all three and waits.
 func (n *Node) start() {
 	apply := func(data []byte) raft.ApplyFuture { return n.raft.Apply(data, 0) }
 	n.proposer = newProposer(apply, n.cfg.QueueLength, n.ctx.Done(), n.stats)
 	n.reads = newReads(n.cfg.Timeouts.Call, n.stats, n.readRound)
 	n.listener = n.cfg.Stream.Listener(ProtoStore)
-	n.running.Go(n.followLeadership)
+	n.following.Go(n.followLeadership)
 	n.running.Go(n.proposer.run)
 	n.running.Go(func() { n.reads.run(n.ctx) })
 	n.running.Go(func() { n.acceptPeers(n.listener) })
@@ -175,18 +179,25 @@ func (n *Node) Close() error {
 	return n.closed
 }
 
+// close stops in an order that leaves no caller of Raft without an answer: a Raft that stops forgets
+// the entries that it has committed and not applied. So first everything that asks Raft comes to its
+// end, and then Raft does.
 func (n *Node) close() error {
 	if n.leadership.term() != 0 && n.voters() > 1 {
 		if err := n.raft.LeadershipTransfer().Error(); err != nil {
 			n.cfg.Logger.Warn("could not hand leadership over before stopping", "err", err)
 		}
 	}
-	err := n.raft.Shutdown().Error() // closes the transport, too
 	n.cancel(kv.ErrClosed)
+	n.leadership.close()
 	n.listener.Close()
 	n.peers.close()
 	n.running.Wait()
 	n.links.Wait()
+	n.offices.Wait()
+	err := n.raft.Shutdown().Error() // closes the transport, too
+	close(n.stopped)
+	n.following.Wait()
 	n.stats.unregister()
 	return errors.Join(err, n.storage.log.Close())
 }

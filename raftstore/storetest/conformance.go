@@ -14,8 +14,12 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Conformance runs the suite. open returns an empty store; it sees to its end by t.Cleanup.
-func Conformance(t *testing.T, open func(t *testing.T) *raftstore.Store) {
+// Conformance runs the suite. open returns an empty store; it sees to its end by t.Cleanup. around
+// runs each case: in virtual time, by synctest.Test, or directly when it is nil.
+func Conformance(t *testing.T, around func(*testing.T, func(*testing.T)), open func(t *testing.T) *raftstore.Store) {
+	if around == nil {
+		around = func(t *testing.T, run func(*testing.T)) { run(t) }
+	}
 	for _, c := range []struct {
 		name string
 		run  func(*testing.T, *raftstore.Store)
@@ -39,7 +43,9 @@ func Conformance(t *testing.T, open func(t *testing.T) *raftstore.Store) {
 		{"expiry", expiry},
 		{"closed", closed},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.run(t, open(t)) })
+		t.Run(c.name, func(t *testing.T) {
+			around(t, func(t *testing.T) { c.run(t, open(t)) })
+		})
 	}
 }
 
