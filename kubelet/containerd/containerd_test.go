@@ -154,6 +154,9 @@ func TestPodOutlivesContainerd(t *testing.T) {
 	if _, err := os.Stat(l.shimSockets()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s is left: %v", l.shimSockets(), err)
 	}
+	if notes, _ := filepath.Glob(filepath.Join(cniResults, "*"+sandbox+"*")); len(notes) != 0 {
+		t.Errorf("left: %v", notes)
+	}
 	for _, hierarchy := range []string{"", "memory", "pids", "systemd", "unified"} {
 		if _, err := os.Stat(filepath.Join("/sys/fs/cgroup", hierarchy, cgroup)); err == nil {
 			t.Errorf("cgroup %s is left in %q", cgroup, hierarchy)

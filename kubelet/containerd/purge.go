@@ -25,7 +25,8 @@ const purgeTimeout = 20 * time.Second
 // dataDir stay; removing dataDir is safe afterwards, because nothing is mounted
 // in it any more.
 //
-// Nothing outside dataDir and cgroup is touched. Purge of what is not there, or
+// Nothing else is touched, but for the notes that the CNI library keeps of these
+// containers in /var/lib/cni/results and the shims' sockets in /run/barque. Purge of what is not there, or
 // of what an earlier Purge left half done, succeeds.
 func Purge(ctx context.Context, dataDir, cgroup string) error {
 	l, err := newLayout(dataDir)
@@ -34,13 +35,15 @@ func Purge(ctx context.Context, dataDir, cgroup string) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, purgeTimeout, fmt.Errorf("not done after %v", purgeTimeout))
 	defer cancel()
-	if err := killAll(ctx, l, cgroup); err != nil {
+	containers := containerIDs(l)
+	if err := killAll(ctx, l, cgroup, containers); err != nil {
 		return fmt.Errorf("purge %s: %w", dataDir, err)
 	}
 	if err := unmountBelow(l.dataDir); err != nil {
 		return fmt.Errorf("purge %s: %w", dataDir, err)
 	}
-	err = errors.Join(os.RemoveAll(l.state()), os.RemoveAll(l.shimSockets()))
+	// The state last: it is what a second try would know the containers from.
+	err = errors.Join(removeCNIResults(containers), os.RemoveAll(l.shimSockets()), os.RemoveAll(l.state()))
 	// Empty unless another node of this machine lives.
 	_ = os.Remove(filepath.Dir(l.shimSockets()))
 	if cgroup != "" {
@@ -55,8 +58,7 @@ func Purge(ctx context.Context, dataDir, cgroup string) error {
 // killAll kills containerd first, so that nothing new starts, then shims and
 // containers together. It looks again until it finds nothing: a process may
 // have been forked while it looked.
-func killAll(ctx context.Context, l layout, cgroup string) error {
-	containers := containerIDs(l)
+func killAll(ctx context.Context, l layout, cgroup string, containers map[string]bool) error {
 	belongs := func(p process) bool {
 		return p.isContainerd(l) || p.isShim(l) || p.inCgroup(func(path string) bool {
 			inside, err := filepath.Rel(cgroup, path)
@@ -109,6 +111,30 @@ func containerIDs(l layout) map[string]bool {
 		}
 	}
 	return ids
+}
+
+// cniResults is where the CNI library notes what it has set up; the place cannot
+// be configured. A file's name is network-container-interface.
+const cniResults = "/var/lib/cni/results"
+
+// removeCNIResults removes the notes about these containers.
+func removeCNIResults(containers map[string]bool) error {
+	entries, err := os.ReadDir(cniResults)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if !slices.ContainsFunc(strings.Split(entry.Name(), "-"), func(part string) bool { return containers[part] }) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(cniResults, entry.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeUnmounted removes a directory after unmounting what is below it.
