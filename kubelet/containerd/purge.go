@@ -26,8 +26,8 @@ const purgeTimeout = 20 * time.Second
 // in it any more.
 //
 // Nothing else is touched, but for the notes that the CNI library keeps of these
-// containers in /var/lib/cni/results and the shims' sockets in /run/barque. Purge of what is not there, or
-// of what an earlier Purge left half done, succeeds.
+// containers in /var/lib/cni/results and the shims' sockets in /run/barque. Purge
+// of what is not there, or of what an earlier one left half done, succeeds.
 func Purge(ctx context.Context, dataDir, cgroup string) error {
 	l, err := newLayout(dataDir)
 	if err != nil {
