@@ -63,7 +63,11 @@ func (c *clients) to(addr string) *client {
 }
 
 // keep closes the links to servers that are not members any more.
-func (c *clients) keep(addrs map[string]bool) {
+func (c *clients) keep(members []Member) {
+	addrs := make(map[string]bool, len(members))
+	for _, m := range members {
+		addrs[m.Address] = true
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for addr, each := range c.byAddr {

@@ -155,6 +155,7 @@ func (n *Node) takeOffice(t *tenure) {
 		response, err := n.mark()
 		if err == nil {
 			n.leadership.leading(t, response.Term)
+			n.offices.Go(func() { n.announce(t.ctx, response.Term) }) // ends with the tenure
 			n.promoteWhileLeading(t.ctx)
 			return
 		}

@@ -274,7 +274,7 @@ const (
 )
 
 // promoteWhileLeading gives votes to the members that have none, once they have kept up for a
-// while, and tells followers what is committed. It ends with the tenure.
+// while, and closes the links to servers that are members no more. It ends with the tenure.
 func (n *Node) promoteWhileLeading(ctx context.Context) {
 	since := make(map[string]time.Time)
 	ticker := time.NewTicker(promoteEvery)
@@ -285,7 +285,9 @@ func (n *Node) promoteWhileLeading(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		for _, m := range n.Members() {
+		members := n.Members()
+		n.peers.keep(members)
+		for _, m := range members {
 			if m.Voter || !n.keepsUp(ctx, m) {
 				delete(since, m.ID)
 				continue

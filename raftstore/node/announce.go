@@ -1,0 +1,59 @@
+package node
+
+import (
+	"context"
+
+	"github.com/hashicorp/raft"
+)
+
+// announce tells the followers what is committed as soon as nothing more is on its way to them.
+//
+// Raft tells it with the next entry, or after tens of milliseconds when there is none. A watcher on a
+// follower, and a reader who has just written, would wait for that. So when the newest entry in the
+// log is applied, the leader sends what Raft would send then: no entries, the place of the newest one,
+// and that it is committed. Each of these facts stays true for ever, so a message that comes late does
+// no harm, and one that is lost is made good by Raft's own.
+//
+// It ends with the tenure.
+func (n *Node) announce(ctx context.Context, term uint64) {
+	busy := make(map[raft.ServerID]chan struct{}) // a token: one message at a time to each server
+	at := n.fsm.Applied()
+	for {
+		if n.fsm.Waiter().Wait(ctx, at.Index+1) != nil {
+			return
+		}
+		at = n.fsm.Applied()
+		if at.Index < n.raft.LastIndex() {
+			continue // the next entry carries it
+		}
+		for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+			if string(s.ID) == n.id.ServerID {
+				continue
+			}
+			slot, ok := busy[s.ID]
+			if !ok {
+				slot = make(chan struct{}, 1)
+				busy[s.ID] = slot
+			}
+			select {
+			case slot <- struct{}{}:
+			default:
+				continue
+			}
+			n.offices.Go(func() { // ends with the answer, or after the transport's timeout
+				defer func() { <-slot }()
+				n.announceTo(s, at.Index, at.Term, term)
+			})
+		}
+	}
+}
+
+func (n *Node) announceTo(s raft.Server, index, entryTerm, term uint64) {
+	err := n.transport.AppendEntries(s.ID, s.Address, &raft.AppendEntriesRequest{
+		RPCHeader: n.rpcHeader(), Term: term, Leader: []byte(n.cfg.Stream.Addr()),
+		PrevLogEntry: index, PrevLogTerm: entryTerm, LeaderCommitIndex: index,
+	}, &raft.AppendEntriesResponse{})
+	if err != nil {
+		n.cfg.Logger.Debug("a server did not hear what is committed", "server", s.ID, "err", err)
+	}
+}
