@@ -189,6 +189,21 @@ func TestPackets(t *testing.T) {
 		c.answers("a1", "tcp4", service, by("a1", "10.42.1.1"))
 		c.answers("a1", "tcp4", port(a), by("a1", "10.42.1.1"))
 	})
+	// The API servers are such endpoints of the service "kubernetes".
+	t.Run("endpoints on the host network", func(t *testing.T) {
+		c.t = t
+		for _, n := range c.nodes {
+			n.call("Listen", n.name, nil)
+			c.ips[n.name], c.on[n.name] = n.ip, n
+		}
+		c.serve(corev1.ProtocolTCP, nil, a.name, b.name)
+		c.answers("a1", "tcp4", service, by(a.name, "a1"), by(b.name, a.ip))
+		c.answers(a.name, "tcp4", service, by(a.name, a.ip), by(b.name, a.ip))
+		c.answers("lan", "tcp4", port(b), by(b.name, "192.168.77.1"), by(a.name, b.ip))
+		for _, n := range c.nodes {
+			delete(c.ips, n.name)
+		}
+	})
 	t.Run("nobody there", func(t *testing.T) {
 		c.t = t
 		c.serve(corev1.ProtocolTCP, nil)

@@ -264,6 +264,9 @@ func (n *Node) Restart(struct{}, *struct{}) error {
 	return nil
 }
 
+// Listen makes the node itself answer, as a pod on the host network does.
+func (n *Node) Listen(name string, _ *struct{}) error { return listen(name) }
+
 // Purge does what `barque dev down` does.
 func (n *Node) Purge(struct{}, *struct{}) error { return Purge() }
 

@@ -134,6 +134,9 @@ func removeCNIResults(containers map[string]bool) error {
 			return err
 		}
 	}
+	// Empty unless another CNI user of this machine has notes there too.
+	_ = os.Remove(cniResults)
+	_ = os.Remove(filepath.Dir(cniResults))
 	return nil
 }
 
