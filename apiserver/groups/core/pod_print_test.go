@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/apiserver/groups/grouptest"
 )
 
 func TestPodRow(t *testing.T) {
@@ -41,26 +43,26 @@ func TestPodRow(t *testing.T) {
 		"sidecar":       {sidecar + `status: {phase: Running, conditions: [{type: Initialized, status: "True"}], initContainerStatuses: [{name: s, ready: true, started: true, restartCount: 2, state: {running: {}}}], containerStatuses: [{name: a, ready: true, restartCount: 1, state: {running: {}}}]}`, "2/2", "Running", "3", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := parse[corev1.Pod](t, "metadata: {name: p}\n"+c.pod)
-			p.CreationTimestamp = ago(90 * time.Second)
+			p := grouptest.Parse[corev1.Pod](t, "metadata: {name: p}\n"+c.pod)
+			p.CreationTimestamp = grouptest.Ago(90 * time.Second)
 			if c.deleted {
-				deleted := ago(0)
+				deleted := grouptest.Ago(0)
 				p.DeletionTimestamp = &deleted
 			}
 			node := none
 			if p.Spec.NodeName != "" {
 				node = p.Spec.NodeName
 			}
-			wantRow(t, pods(), p, []any{"p", c.ready, c.status, c.restarts, "90s", none, node, none, none})
+			grouptest.WantRow(t, pods(), p, "p", c.ready, c.status, c.restarts, "90s", none, node, none, none)
 		})
 	}
 }
 
 func TestPodRowWide(t *testing.T) {
-	p := parse[corev1.Pod](t, `
+	p := grouptest.Parse[corev1.Pod](t, `
 metadata: {name: p}
 spec: {nodeName: n1, containers: [{name: a}], readinessGates: [{conditionType: x}, {conditionType: y}]}
 status: {phase: Running, podIP: 10.42.0.5, podIPs: [{ip: 10.42.0.5}], nominatedNodeName: n2, conditions: [{type: y, status: "True"}]}
 `)
-	wantRow(t, pods(), p, []any{"p", "0/1", "Running", "0", "<unknown>", "10.42.0.5", "n1", "n2", "1/2"})
+	grouptest.WantRow(t, pods(), p, "p", "0/1", "Running", "0", "<unknown>", "10.42.0.5", "n1", "n2", "1/2")
 }

@@ -8,12 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/barque/barque/apiserver/groups/grouptest"
 )
 
 // stored is a pod as the store has it.
 func stored(t *testing.T, text string) *corev1.Pod {
 	t.Helper()
-	p := parse[corev1.Pod](t, "metadata: {name: p, namespace: default, labels: {app: a}, resourceVersion: '1'}\n"+text)
+	p := grouptest.Parse[corev1.Pod](t, "metadata: {name: p, namespace: default, labels: {app: a}, resourceVersion: '1'}\n"+text)
 	defaultPod(p)
 	preparePod(context.Background(), p, nil)
 	return p
@@ -33,13 +35,13 @@ func TestPreparePod(t *testing.T) {
 	if p.Status.Phase != corev1.PodPending || p.Status.QOSClass != corev1.PodQOSBurstable {
 		t.Errorf("status is %+v", p.Status)
 	}
-	wantErrors(t, validatePod(ctx, p, nil))
+	grouptest.WantErrors(t, validatePod(ctx, p, nil))
 
 	gated := stored(t, `spec: {schedulingGates: [{name: g}], nodeName: n, containers: [{name: a, image: i}]}`)
 	if c := gated.Status.Conditions; len(c) != 1 || c[0].Reason != corev1.PodReasonSchedulingGated {
 		t.Errorf("conditions of a gated pod: %+v", c)
 	}
-	wantErrors(t, validatePod(ctx, gated, nil), forbidden+"spec.nodeName")
+	grouptest.WantErrors(t, validatePod(ctx, gated, nil), grouptest.Forbidden+"spec.nodeName")
 
 	affine := stored(t, `
 spec:
@@ -51,7 +53,7 @@ spec:
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("merged keys (-want +got):\n%s", diff)
 	}
-	wantErrors(t, validatePod(ctx, affine, nil))
+	grouptest.WantErrors(t, validatePod(ctx, affine, nil))
 }
 
 func TestValidatePodUpdate(t *testing.T) {
@@ -63,28 +65,28 @@ func TestValidatePodUpdate(t *testing.T) {
 		"labels":          {func(p *corev1.Pod) { p.Labels = map[string]string{"x": "y"} }, nil},
 		"image":           {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "a:2" }, nil},
 		"init image":      {func(p *corev1.Pod) { p.Spec.InitContainers[0].Image = "i:2" }, nil},
-		"no image":        {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "" }, []string{missing + "spec.containers[0].image"}},
-		"image space":     {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "a " }, []string{invalid + "spec.containers[0].image"}},
-		"command":         {func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"x"} }, []string{forbidden + "spec"}},
-		"node":            {func(p *corev1.Pod) { p.Spec.NodeName = "n" }, []string{forbidden + "spec"}},
-		"more containers": {func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, p.Spec.Containers[0]) }, []string{forbidden + "spec.containers"}},
+		"no image":        {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "" }, []string{grouptest.Missing + "spec.containers[0].image"}},
+		"image space":     {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "a " }, []string{grouptest.Invalid + "spec.containers[0].image"}},
+		"command":         {func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"x"} }, []string{grouptest.Forbidden + "spec"}},
+		"node":            {func(p *corev1.Pod) { p.Spec.NodeName = "n" }, []string{grouptest.Forbidden + "spec"}},
+		"more containers": {func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, p.Spec.Containers[0]) }, []string{grouptest.Forbidden + "spec.containers"}},
 		"deadline sooner": {func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr.To[int64](5) }, nil},
-		"deadline later":  {func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr.To[int64](101) }, []string{invalid + "spec.activeDeadlineSeconds"}},
-		"no deadline":     {func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = nil }, []string{invalid + "spec.activeDeadlineSeconds"}},
+		"deadline later":  {func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr.To[int64](101) }, []string{grouptest.Invalid + "spec.activeDeadlineSeconds"}},
+		"no deadline":     {func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = nil }, []string{grouptest.Invalid + "spec.activeDeadlineSeconds"}},
 		"more tolerations": {func(p *corev1.Pod) {
 			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: "b", Operator: corev1.TolerationOpExists})
 		}, nil},
 		"toleration seconds": {func(p *corev1.Pod) { p.Spec.Tolerations[0].TolerationSeconds = ptr.To[int64](20) }, nil},
-		"toleration gone":    {func(p *corev1.Pod) { p.Spec.Tolerations = nil }, []string{forbidden + "spec.tolerations"}},
-		"new gate":           {func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} }, []string{forbidden + "spec.schedulingGates[0]"}},
-		"grace":              {func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1) }, []string{forbidden + "spec"}},
+		"toleration gone":    {func(p *corev1.Pod) { p.Spec.Tolerations = nil }, []string{grouptest.Forbidden + "spec.tolerations"}},
+		"new gate":           {func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} }, []string{grouptest.Forbidden + "spec.schedulingGates[0]"}},
+		"grace":              {func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1) }, []string{grouptest.Forbidden + "spec"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := stored(t, onePod)
 			p := old.DeepCopy()
 			c.change(p)
 			before := p.DeepCopy()
-			wantErrors(t, validatePod(context.Background(), p, old), c.want...)
+			grouptest.WantErrors(t, validatePod(context.Background(), p, old), c.want...)
 			if diff := cmp.Diff(before, p); diff != "" {
 				t.Errorf("validation changed the pod:\n%s", diff)
 			}
@@ -97,9 +99,9 @@ func TestGatedPodUpdate(t *testing.T) {
 	p := old.DeepCopy()
 	p.Spec.SchedulingGates = nil
 	p.Spec.NodeSelector["c"] = "d"
-	wantErrors(t, validatePod(context.Background(), p, old))
+	grouptest.WantErrors(t, validatePod(context.Background(), p, old))
 	p.Spec.NodeSelector["a"] = "x"
-	wantErrors(t, validatePod(context.Background(), p, old), invalid+"spec.nodeSelector[a]")
+	grouptest.WantErrors(t, validatePod(context.Background(), p, old), grouptest.Invalid+"spec.nodeSelector[a]")
 }
 
 func TestPodStatusUpdate(t *testing.T) {
@@ -113,14 +115,14 @@ func TestPodStatusUpdate(t *testing.T) {
 	if p.Status.QOSClass != corev1.PodQOSBestEffort || p.Status.PodIP != "10.42.0.3" {
 		t.Errorf("status became %+v", p.Status)
 	}
-	wantErrors(t, validatePodStatus(ctx, p, old))
+	grouptest.WantErrors(t, validatePodStatus(ctx, p, old))
 
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 	p.Status.NominatedNodeName = "A"
 	p.Status.PodIPs[0].IP = "x"
 	p.Status.QOSClass = corev1.PodQOSGuaranteed
-	wantErrors(t, validatePodStatus(ctx, p, old), forbidden+"status.containerStatuses[0].state", invalid+"status.nominatedNodeName",
-		invalid+"status.podIPs[0]", invalid+"status.qosClass")
+	grouptest.WantErrors(t, validatePodStatus(ctx, p, old), grouptest.Forbidden+"status.containerStatuses[0].state", grouptest.Invalid+"status.nominatedNodeName",
+		grouptest.Invalid+"status.podIPs[0]", grouptest.Invalid+"status.qosClass")
 }
 
 func TestGracefulPodDelete(t *testing.T) {
@@ -138,7 +140,7 @@ func TestGracefulPodDelete(t *testing.T) {
 		"ended":             {`{spec: {nodeName: n}, status: {phase: Succeeded}}`, nil, 0},
 		"failed, even then": {`{spec: {nodeName: n}, status: {phase: Failed}}`, ptr.To[int64](9), 0},
 	} {
-		p := parse[corev1.Pod](t, c.pod)
+		p := grouptest.Parse[corev1.Pod](t, c.pod)
 		defaultPod(p)
 		options := &metav1.DeleteOptions{GracePeriodSeconds: c.asked}
 		if !gracefulPodDelete(context.Background(), p, options) {
@@ -155,10 +157,10 @@ func TestEphemeralContainers(t *testing.T) {
 	p := old.DeepCopy()
 	p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, *p.Spec.EphemeralContainers[0].DeepCopy())
 	p.Spec.EphemeralContainers[1].Name = "f"
-	wantErrors(t, ValidateEphemeralContainers(p, old))
+	grouptest.WantErrors(t, ValidateEphemeralContainers(p, old))
 	p.Spec.EphemeralContainers[0].Image = "other"
-	wantErrors(t, ValidateEphemeralContainers(p, old), forbidden+"spec.ephemeralContainers[0]")
+	grouptest.WantErrors(t, ValidateEphemeralContainers(p, old), grouptest.Forbidden+"spec.ephemeralContainers[0]")
 	p.Spec.EphemeralContainers = nil
-	wantErrors(t, ValidateEphemeralContainers(p, old), forbidden+"spec.ephemeralContainers")
-	wantErrors(t, validatePod(context.Background(), old, nil), forbidden+"spec.ephemeralContainers")
+	grouptest.WantErrors(t, ValidateEphemeralContainers(p, old), grouptest.Forbidden+"spec.ephemeralContainers")
+	grouptest.WantErrors(t, validatePod(context.Background(), old, nil), grouptest.Forbidden+"spec.ephemeralContainers")
 }

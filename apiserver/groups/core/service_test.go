@@ -7,12 +7,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/apiserver/groups/grouptest"
 )
 
 // admitted is a service as it is after defaulting and preparation.
 func admitted(t *testing.T, text string, old *corev1.Service) *corev1.Service {
 	t.Helper()
-	s := parse[corev1.Service](t, text)
+	s := grouptest.Parse[corev1.Service](t, text)
 	defaultService(s)
 	prepareService(context.Background(), s, old)
 	return s
@@ -50,7 +52,7 @@ func TestServiceDefaults(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(parse[corev1.Service](t, c.want), admitted(t, c.in, nil)); diff != "" {
+			if diff := cmp.Diff(grouptest.Parse[corev1.Service](t, c.want), admitted(t, c.in, nil)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -85,13 +87,13 @@ func TestServiceUpdateKeepsAllocations(t *testing.T) {
 		if s.Spec.Ports[0].NodePort != 0 || s.Spec.ExternalTrafficPolicy != "" || s.Spec.ClusterIP == "" {
 			t.Errorf("what belongs to node ports is left, or the address is gone: %+v", s.Spec)
 		}
-		wantErrors(t, validateService(context.Background(), named(s), named(old)))
+		grouptest.WantErrors(t, validateService(context.Background(), named(s), named(old)))
 	})
 	t.Run("to external name", func(t *testing.T) {
 		s := old.DeepCopy()
 		s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
 		prepareService(context.Background(), s, old)
-		wantErrors(t, validateService(context.Background(), named(s), named(old)))
+		grouptest.WantErrors(t, validateService(context.Background(), named(s), named(old)))
 		if s.Spec.ClusterIP != "" || len(s.Spec.ClusterIPs) != 0 {
 			t.Errorf("the address is left: %q", s.Spec.ClusterIPs)
 		}
@@ -110,30 +112,30 @@ func TestValidateService(t *testing.T) {
 	}{
 		"good":               {`{ports: [{port: 80}]}`, nil},
 		"headless, no ports": {`{clusterIP: None, selector: {a: b}}`, nil},
-		"no ports":           {`{}`, []string{missing + "spec.ports"}},
-		"type":               {`{type: Pigeon, ports: [{port: 80}]}`, []string{unknown + "spec.type"}},
-		"ports":              {`{ports: [{port: 0, targetPort: 1}, {name: A, port: 80, protocol: X, targetPort: too-long-for-a-port}]}`, []string{missing + "spec.ports[0].name", invalid + "spec.ports[0].port", invalid + "spec.ports[1].name", unknown + "spec.ports[1].protocol", invalid + "spec.ports[1].targetPort"}},
-		"same ports":         {`{ports: [{name: a, port: 80}, {name: a, port: 80}]}`, []string{duplicate + "spec.ports[1]", duplicate + "spec.ports[1].name"}},
-		"node port":          {`{ports: [{port: 80, nodePort: 30000}]}`, []string{forbidden + "spec.ports[0].nodePort"}},
-		"same node port":     {`{type: NodePort, ports: [{name: a, port: 80, nodePort: 30000}, {name: b, port: 81, nodePort: 30000}]}`, []string{duplicate + "spec.ports[1].nodePort"}},
-		"address":            {`{clusterIP: here, ports: [{port: 80}]}`, []string{invalid + "spec.clusterIPs[0]"}},
-		"headless node port": {`{type: NodePort, clusterIP: None, selector: {a: b}, ports: [{port: 80}]}`, []string{invalid + "spec.clusterIPs[0]"}},
-		"two addresses":      {`{clusterIP: 10.43.0.9, clusterIPs: [10.43.0.8], ports: [{port: 80}]}`, []string{invalid + "spec.clusterIPs"}},
-		"dual stack":         {`{ipFamilyPolicy: RequireDualStack, ports: [{port: 80}]}`, []string{invalid + "spec.ipFamilyPolicy"}},
-		"IPv6":               {`{ipFamilies: [IPv6], ports: [{port: 80}]}`, []string{invalid + "spec.ipFamilies[0]"}},
-		"affinity":           {`{sessionAffinity: Sticky, ports: [{port: 80}]}`, []string{unknown + "spec.sessionAffinity"}},
-		"affinity timeout":   {`{sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 90000}}, ports: [{port: 80}]}`, []string{invalid + "spec.sessionAffinityConfig.clientIP.timeoutSeconds"}},
-		"traffic policies":   {`{externalTrafficPolicy: Local, internalTrafficPolicy: Mine, ports: [{port: 80}]}`, []string{invalid + "spec.externalTrafficPolicy", unknown + "spec.internalTrafficPolicy"}},
-		"health check":       {`{healthCheckNodePort: 30000, ports: [{port: 80}]}`, []string{invalid + "spec.healthCheckNodePort"}},
-		"load balancer only": {`{loadBalancerClass: a/b, allocateLoadBalancerNodePorts: true, loadBalancerSourceRanges: [10.0.0.0/33], ports: [{port: 80}]}`, []string{forbidden + "spec.loadBalancerClass", forbidden + "spec.allocateLoadBalancerNodePorts", forbidden + "spec.loadBalancerSourceRanges", invalid + "spec.loadBalancerSourceRanges[0]"}},
-		"external IPs":       {`{externalIPs: [127.0.0.1, x], ports: [{port: 80}]}`, []string{invalid + "spec.externalIPs[0]", invalid + "spec.externalIPs[1]"}},
-		"external name":      {`{type: ExternalName}`, []string{missing + "spec.externalName"}},
-		"bad external name":  {`{type: ExternalName, externalName: a_b, clusterIP: 10.43.0.1}`, []string{invalid + "spec.externalName", forbidden + "spec.clusterIP", forbidden + "spec.clusterIPs"}},
-		"selector":           {`{selector: {"a b": c}, ports: [{port: 80}]}`, []string{invalid + "spec.selector"}},
+		"no ports":           {`{}`, []string{grouptest.Missing + "spec.ports"}},
+		"type":               {`{type: Pigeon, ports: [{port: 80}]}`, []string{grouptest.Unknown + "spec.type"}},
+		"ports":              {`{ports: [{port: 0, targetPort: 1}, {name: A, port: 80, protocol: X, targetPort: too-long-for-a-port}]}`, []string{grouptest.Missing + "spec.ports[0].name", grouptest.Invalid + "spec.ports[0].port", grouptest.Invalid + "spec.ports[1].name", grouptest.Unknown + "spec.ports[1].protocol", grouptest.Invalid + "spec.ports[1].targetPort"}},
+		"same ports":         {`{ports: [{name: a, port: 80}, {name: a, port: 80}]}`, []string{grouptest.Duplicate + "spec.ports[1]", grouptest.Duplicate + "spec.ports[1].name"}},
+		"node port":          {`{ports: [{port: 80, nodePort: 30000}]}`, []string{grouptest.Forbidden + "spec.ports[0].nodePort"}},
+		"same node port":     {`{type: NodePort, ports: [{name: a, port: 80, nodePort: 30000}, {name: b, port: 81, nodePort: 30000}]}`, []string{grouptest.Duplicate + "spec.ports[1].nodePort"}},
+		"address":            {`{clusterIP: here, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.clusterIPs[0]"}},
+		"headless node port": {`{type: NodePort, clusterIP: None, selector: {a: b}, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.clusterIPs[0]"}},
+		"two addresses":      {`{clusterIP: 10.43.0.9, clusterIPs: [10.43.0.8], ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.clusterIPs"}},
+		"dual stack":         {`{ipFamilyPolicy: RequireDualStack, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.ipFamilyPolicy"}},
+		"IPv6":               {`{ipFamilies: [IPv6], ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.ipFamilies[0]"}},
+		"affinity":           {`{sessionAffinity: Sticky, ports: [{port: 80}]}`, []string{grouptest.Unknown + "spec.sessionAffinity"}},
+		"affinity timeout":   {`{sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 90000}}, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.sessionAffinityConfig.clientIP.timeoutSeconds"}},
+		"traffic policies":   {`{externalTrafficPolicy: Local, internalTrafficPolicy: Mine, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.externalTrafficPolicy", grouptest.Unknown + "spec.internalTrafficPolicy"}},
+		"health check":       {`{healthCheckNodePort: 30000, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.healthCheckNodePort"}},
+		"load balancer only": {`{loadBalancerClass: a/b, allocateLoadBalancerNodePorts: true, loadBalancerSourceRanges: [10.0.0.0/33], ports: [{port: 80}]}`, []string{grouptest.Forbidden + "spec.loadBalancerClass", grouptest.Forbidden + "spec.allocateLoadBalancerNodePorts", grouptest.Forbidden + "spec.loadBalancerSourceRanges", grouptest.Invalid + "spec.loadBalancerSourceRanges[0]"}},
+		"external IPs":       {`{externalIPs: [127.0.0.1, x], ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.externalIPs[0]", grouptest.Invalid + "spec.externalIPs[1]"}},
+		"external name":      {`{type: ExternalName}`, []string{grouptest.Missing + "spec.externalName"}},
+		"bad external name":  {`{type: ExternalName, externalName: a_b, clusterIP: 10.43.0.1}`, []string{grouptest.Invalid + "spec.externalName", grouptest.Forbidden + "spec.clusterIP", grouptest.Forbidden + "spec.clusterIPs"}},
+		"selector":           {`{selector: {"a b": c}, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.selector"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := named(admitted(t, "spec: "+c.spec, nil))
-			wantErrors(t, validateService(context.Background(), s, nil), c.want...)
+			grouptest.WantErrors(t, validateService(context.Background(), s, nil), c.want...)
 		})
 	}
 }
@@ -141,7 +143,7 @@ func TestValidateService(t *testing.T) {
 func TestServiceAddressIsImmutable(t *testing.T) {
 	old := named(admitted(t, `{spec: {clusterIP: 10.43.0.9, ports: [{port: 80}]}}`, nil))
 	s := named(admitted(t, `{spec: {clusterIP: 10.43.0.10, ports: [{port: 80}]}}`, old))
-	wantErrors(t, validateService(context.Background(), s, old), invalid+"spec.clusterIP", invalid+"spec.clusterIPs[0]")
+	grouptest.WantErrors(t, validateService(context.Background(), s, old), grouptest.Invalid+"spec.clusterIP", grouptest.Invalid+"spec.clusterIPs[0]")
 }
 
 func TestServiceRow(t *testing.T) {
@@ -171,9 +173,9 @@ func TestServiceRow(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := parse[corev1.Service](t, c.service)
-			s.CreationTimestamp = ago(5 * time.Minute)
-			wantRow(t, services(), s, c.want)
+			s := grouptest.Parse[corev1.Service](t, c.service)
+			s.CreationTimestamp = grouptest.Ago(5 * time.Minute)
+			grouptest.WantRow(t, services(), s, c.want...)
 		})
 	}
 }

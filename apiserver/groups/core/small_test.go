@@ -11,19 +11,21 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/barque/barque/apiserver/groups/grouptest"
 )
 
 func TestNamespace(t *testing.T) {
 	ctx := context.Background()
-	ns := parse[corev1.Namespace](t, `{metadata: {name: a}}`)
+	ns := grouptest.Parse[corev1.Namespace](t, `{metadata: {name: a}}`)
 	defaultNamespace(ns)
 	prepareNamespace(ctx, ns, nil)
-	want := parse[corev1.Namespace](t, `{metadata: {name: a, labels: {kubernetes.io/metadata.name: a}}, spec: {finalizers: [kubernetes]}, status: {phase: Active}}`)
+	want := grouptest.Parse[corev1.Namespace](t, `{metadata: {name: a, labels: {kubernetes.io/metadata.name: a}}, spec: {finalizers: [kubernetes]}, status: {phase: Active}}`)
 	if diff := cmp.Diff(want, ns); diff != "" {
 		t.Errorf("new namespace (-want +got):\n%s", diff)
 	}
-	wantErrors(t, validateNamespace(ctx, ns, nil))
-	wantErrors(t, validateNamespace(ctx, parse[corev1.Namespace](t, `{metadata: {name: a.b}}`), nil), invalid+"metadata.name")
+	grouptest.WantErrors(t, validateNamespace(ctx, ns, nil))
+	grouptest.WantErrors(t, validateNamespace(ctx, grouptest.Parse[corev1.Namespace](t, `{metadata: {name: a.b}}`), nil), grouptest.Invalid+"metadata.name")
 
 	// The finalizers of the spec are not for ordinary updates.
 	update := ns.DeepCopy()
@@ -34,10 +36,10 @@ func TestNamespace(t *testing.T) {
 	}
 
 	ns.Status.Phase = corev1.NamespaceTerminating
-	wantErrors(t, validateNamespaceStatus(ctx, ns, nil), invalid+"status.phase")
+	grouptest.WantErrors(t, validateNamespaceStatus(ctx, ns, nil), grouptest.Invalid+"status.phase")
 	now := metav1.Now()
 	ns.DeletionTimestamp = &now
-	wantErrors(t, validateNamespaceStatus(ctx, ns, nil))
+	grouptest.WantErrors(t, validateNamespaceStatus(ctx, ns, nil))
 }
 
 func TestConfigMap(t *testing.T) {
@@ -48,23 +50,23 @@ func TestConfigMap(t *testing.T) {
 		want []string
 	}{
 		"good":        {`data: {a.b-c_D: x}`, nil},
-		"keys":        {"data: {a/b: x}\nbinaryData: {'..': AA==}", []string{invalid + "data[a/b]", invalid + "binaryData[..]"}},
-		"same key":    {"data: {a: x}\nbinaryData: {a: AA==}", []string{invalid + "data[a]"}},
-		"large value": {"data: {a: " + strings.Repeat("x", largestData+1) + "}", []string{tooLong + "data"}},
+		"keys":        {"data: {a/b: x}\nbinaryData: {'..': AA==}", []string{grouptest.Invalid + "data[a/b]", grouptest.Invalid + "binaryData[..]"}},
+		"same key":    {"data: {a: x}\nbinaryData: {a: AA==}", []string{grouptest.Invalid + "data[a]"}},
+		"large value": {"data: {a: " + strings.Repeat("x", largestData+1) + "}", []string{grouptest.TooLong + "data"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantErrors(t, validateConfigMap(ctx, parse[corev1.ConfigMap](t, meta+c.in), nil), c.want...)
+			grouptest.WantErrors(t, validateConfigMap(ctx, grouptest.Parse[corev1.ConfigMap](t, meta+c.in), nil), c.want...)
 		})
 	}
-	old := parse[corev1.ConfigMap](t, meta+"immutable: true\ndata: {a: b}")
-	wantErrors(t, validateConfigMap(ctx, old.DeepCopy(), old))
-	wantErrors(t, validateConfigMap(ctx, parse[corev1.ConfigMap](t, meta+"immutable: false\ndata: {a: c}"), old), forbidden+"immutable", forbidden+"data")
+	old := grouptest.Parse[corev1.ConfigMap](t, meta+"immutable: true\ndata: {a: b}")
+	grouptest.WantErrors(t, validateConfigMap(ctx, old.DeepCopy(), old))
+	grouptest.WantErrors(t, validateConfigMap(ctx, grouptest.Parse[corev1.ConfigMap](t, meta+"immutable: false\ndata: {a: c}"), old), grouptest.Forbidden+"immutable", grouptest.Forbidden+"data")
 }
 
 func TestSecret(t *testing.T) {
 	ctx := context.Background()
 	const meta = "metadata: {name: a, namespace: b, resourceVersion: '1'}\n"
-	s := parse[corev1.Secret](t, meta+"data: {a: AA==}\nstringData: {a: new, b: other}")
+	s := grouptest.Parse[corev1.Secret](t, meta+"data: {a: AA==}\nstringData: {a: new, b: other}")
 	defaultSecret(s)
 	if s.Type != corev1.SecretTypeOpaque || string(s.Data["a"]) != "new" || string(s.Data["b"]) != "other" || s.StringData != nil {
 		t.Errorf("defaulted to %+v", s)
@@ -73,21 +75,21 @@ func TestSecret(t *testing.T) {
 		in   string
 		want []string
 	}{
-		"tls":              {`type: kubernetes.io/tls`, []string{missing + "data[tls.crt]", missing + "data[tls.key]"}},
-		"ssh":              {`type: kubernetes.io/ssh-auth`, []string{missing + "data[ssh-privatekey]"}},
-		"basic auth":       {`type: kubernetes.io/basic-auth`, []string{missing + "data[username]", missing + "data[password]"}},
+		"tls":              {`type: kubernetes.io/tls`, []string{grouptest.Missing + "data[tls.crt]", grouptest.Missing + "data[tls.key]"}},
+		"ssh":              {`type: kubernetes.io/ssh-auth`, []string{grouptest.Missing + "data[ssh-privatekey]"}},
+		"basic auth":       {`type: kubernetes.io/basic-auth`, []string{grouptest.Missing + "data[username]", grouptest.Missing + "data[password]"}},
 		"only a password":  {"type: kubernetes.io/basic-auth\nstringData: {password: x}", nil},
-		"token":            {`type: kubernetes.io/service-account-token`, []string{missing + "metadata.annotations[kubernetes.io/service-account.name]"}},
-		"docker":           {`type: kubernetes.io/dockerconfigjson`, []string{missing + "data[.dockerconfigjson]"}},
-		"docker, not JSON": {"type: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: hunter2}", []string{invalid + "data[.dockerconfigjson]"}},
-		"keys":             {`data: {"a b": AA==}`, []string{invalid + "data[a b]"}},
+		"token":            {`type: kubernetes.io/service-account-token`, []string{grouptest.Missing + "metadata.annotations[kubernetes.io/service-account.name]"}},
+		"docker":           {`type: kubernetes.io/dockerconfigjson`, []string{grouptest.Missing + "data[.dockerconfigjson]"}},
+		"docker, not JSON": {"type: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: hunter2}", []string{grouptest.Invalid + "data[.dockerconfigjson]"}},
+		"keys":             {`data: {"a b": AA==}`, []string{grouptest.Invalid + "data[a b]"}},
 		"own type":         {"type: helm.sh/release.v1\ndata: {release: AA==}", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := parse[corev1.Secret](t, meta+c.in)
+			s := grouptest.Parse[corev1.Secret](t, meta+c.in)
 			defaultSecret(s)
 			errs := validateSecret(ctx, s, nil)
-			wantErrors(t, errs, c.want...)
+			grouptest.WantErrors(t, errs, c.want...)
 			for _, err := range errs {
 				if strings.Contains(err.Error(), "hunter2") {
 					t.Errorf("the error tells the secret: %v", err)
@@ -97,12 +99,12 @@ func TestSecret(t *testing.T) {
 	}
 	old := s.DeepCopy()
 	s.Type = corev1.SecretTypeTLS
-	wantErrors(t, validateSecret(ctx, s, old), invalid+"type", missing+"data[tls.crt]", missing+"data[tls.key]")
+	grouptest.WantErrors(t, validateSecret(ctx, s, old), grouptest.Invalid+"type", grouptest.Missing+"data[tls.crt]", grouptest.Missing+"data[tls.key]")
 }
 
 func TestValidateNode(t *testing.T) {
 	ctx := context.Background()
-	n := parse[corev1.Node](t, `
+	n := grouptest.Parse[corev1.Node](t, `
 metadata: {name: n1}
 spec:
   podCIDR: 10.42.0.0/24
@@ -112,56 +114,56 @@ status:
   capacity: {cpu: "-1", "a b": 1}
   addresses: [{type: InternalIP, address: 10.0.0.1}, {type: InternalIP, address: 10.0.0.1}]
 `)
-	wantErrors(t, validateNode(ctx, n, nil),
-		invalid+"spec.podCIDRs", invalid+"spec.podCIDRs[1]",
-		duplicate+"spec.taints[1]", unknown+"spec.taints[2].effect", missing+"spec.taints[3].key",
-		invalid+"status.capacity[cpu]", invalid+"status.capacity[a b]", duplicate+"status.addresses[1]")
+	grouptest.WantErrors(t, validateNode(ctx, n, nil),
+		grouptest.Invalid+"spec.podCIDRs", grouptest.Invalid+"spec.podCIDRs[1]",
+		grouptest.Duplicate+"spec.taints[1]", grouptest.Unknown+"spec.taints[2].effect", grouptest.Missing+"spec.taints[3].key",
+		grouptest.Invalid+"status.capacity[cpu]", grouptest.Invalid+"status.capacity[a b]", grouptest.Duplicate+"status.addresses[1]")
 
-	old := parse[corev1.Node](t, `{metadata: {name: n1, resourceVersion: "1"}, spec: {podCIDR: 10.42.0.0/24, podCIDRs: [10.42.0.0/24], providerID: a}}`)
+	old := grouptest.Parse[corev1.Node](t, `{metadata: {name: n1, resourceVersion: "1"}, spec: {podCIDR: 10.42.0.0/24, podCIDRs: [10.42.0.0/24], providerID: a}}`)
 	n = old.DeepCopy()
 	n.Spec.Unschedulable = true
-	wantErrors(t, validateNode(ctx, n, old))
+	grouptest.WantErrors(t, validateNode(ctx, n, old))
 	n.Spec.PodCIDR, n.Spec.PodCIDRs, n.Spec.ProviderID = "10.42.1.0/24", []string{"10.42.1.0/24"}, "b"
-	wantErrors(t, validateNode(ctx, n, old), invalid+"spec.podCIDRs", invalid+"spec.providerID")
+	grouptest.WantErrors(t, validateNode(ctx, n, old), grouptest.Invalid+"spec.podCIDRs", grouptest.Invalid+"spec.providerID")
 }
 
 func TestValidateEndpoints(t *testing.T) {
-	e := parse[corev1.Endpoints](t, `
+	e := grouptest.Parse[corev1.Endpoints](t, `
 metadata: {name: a, namespace: b}
 subsets:
 - {ports: [{port: 80}]}
 - {addresses: [{ip: 127.0.0.1}, {ip: x, hostname: A, nodeName: B}], ports: [{port: 0}, {name: p, port: 1, protocol: X}]}
 `)
 	defaultEndpoints(e)
-	wantErrors(t, validateEndpoints(context.Background(), e, nil),
-		missing+"subsets[0]", invalid+"subsets[1].addresses[0].ip", invalid+"subsets[1].addresses[1].ip",
-		invalid+"subsets[1].addresses[1].hostname", invalid+"subsets[1].addresses[1].nodeName",
-		missing+"subsets[1].ports[0].name", invalid+"subsets[1].ports[0].port", unknown+"subsets[1].ports[1].protocol")
+	grouptest.WantErrors(t, validateEndpoints(context.Background(), e, nil),
+		grouptest.Missing+"subsets[0]", grouptest.Invalid+"subsets[1].addresses[0].ip", grouptest.Invalid+"subsets[1].addresses[1].ip",
+		grouptest.Invalid+"subsets[1].addresses[1].hostname", grouptest.Invalid+"subsets[1].addresses[1].nodeName",
+		grouptest.Missing+"subsets[1].ports[0].name", grouptest.Invalid+"subsets[1].ports[0].port", grouptest.Unknown+"subsets[1].ports[1].protocol")
 }
 
 func TestValidateEvent(t *testing.T) {
 	old := context.Background()
 	newStyle := genericrequest.WithRequestInfo(old, &genericrequest.RequestInfo{APIGroup: eventsv1.GroupName})
 
-	e := parse[corev1.Event](t, `{metadata: {name: e, namespace: default}, involvedObject: {kind: Node, name: n1}, reason: r}`)
-	wantErrors(t, validateEvent(old, e, nil))
+	e := grouptest.Parse[corev1.Event](t, `{metadata: {name: e, namespace: default}, involvedObject: {kind: Node, name: n1}, reason: r}`)
+	grouptest.WantErrors(t, validateEvent(old, e, nil))
 	e.InvolvedObject.Namespace = "other"
-	wantErrors(t, validateEvent(old, e, nil), invalid+"involvedObject.namespace")
+	grouptest.WantErrors(t, validateEvent(old, e, nil), grouptest.Invalid+"involvedObject.namespace")
 
-	e = parse[corev1.Event](t, `{metadata: {name: e, namespace: default}, count: 1}`)
-	wantErrors(t, validateEvent(newStyle, e, nil), missing+"eventTime", missing+"reportingController", missing+"reportingInstance",
-		missing+"action", missing+"reason", missing+"type", invalid+"count")
+	e = grouptest.Parse[corev1.Event](t, `{metadata: {name: e, namespace: default}, count: 1}`)
+	grouptest.WantErrors(t, validateEvent(newStyle, e, nil), grouptest.Missing+"eventTime", grouptest.Missing+"reportingController", grouptest.Missing+"reportingInstance",
+		grouptest.Missing+"action", grouptest.Missing+"reason", grouptest.Missing+"type", grouptest.Invalid+"count")
 
-	good := parse[corev1.Event](t, `{metadata: {name: e, namespace: default, resourceVersion: "1"}, eventTime: "2030-01-01T00:00:00.000000Z", reportingComponent: a.b/c, reportingInstance: i, action: a, reason: r, type: Normal}`)
-	wantErrors(t, validateEvent(newStyle, good, nil))
+	good := grouptest.Parse[corev1.Event](t, `{metadata: {name: e, namespace: default, resourceVersion: "1"}, eventTime: "2030-01-01T00:00:00.000000Z", reportingComponent: a.b/c, reportingInstance: i, action: a, reason: r, type: Normal}`)
+	grouptest.WantErrors(t, validateEvent(newStyle, good, nil))
 	changed := good.DeepCopy()
 	changed.Message = "other"
 	changed.Series = &corev1.EventSeries{Count: 2, LastObservedTime: metav1.NowMicro()}
-	wantErrors(t, validateEvent(newStyle, changed, good), invalid+"message")
+	grouptest.WantErrors(t, validateEvent(newStyle, changed, good), grouptest.Invalid+"message")
 }
 
 func TestEventConversion(t *testing.T) {
-	in := parse[corev1.Event](t, `
+	in := grouptest.Parse[corev1.Event](t, `
 metadata: {name: e, namespace: default}
 involvedObject: {kind: Pod, name: p}
 related: {kind: Node, name: n}

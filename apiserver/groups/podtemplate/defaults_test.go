@@ -7,17 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/yaml"
+
+	"github.com/barque/barque/apiserver/groups/grouptest"
 )
 
 // parse reads a pod spec as a user writes it.
 func parse(t *testing.T, text string) *corev1.PodSpec {
 	t.Helper()
-	spec := &corev1.PodSpec{}
-	if err := yaml.UnmarshalStrict([]byte(text), spec); err != nil {
-		t.Fatalf("test data: %v", err)
-	}
-	return spec
+	return grouptest.Parse[corev1.PodSpec](t, text)
 }
 
 func TestDefaultSpec(t *testing.T) {
