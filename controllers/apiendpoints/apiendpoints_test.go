@@ -1,0 +1,96 @@
+package apiendpoints_test
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/controllers/apiendpoints"
+	"github.com/barque/barque/controllers/controllertest"
+)
+
+type servers struct {
+	mu      sync.Mutex
+	list    []netip.AddrPort
+	changed chan struct{}
+}
+
+func (s *servers) Servers() []netip.AddrPort {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.list
+}
+
+func (s *servers) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+func (s *servers) are(list ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = nil
+	for _, l := range list {
+		s.list = append(s.list, netip.MustParseAddrPort(l))
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func TestEndpointsFollowServers(t *testing.T) {
+	c := controllertest.New(t)
+	s := &servers{changed: make(chan struct{})}
+	s.are("10.0.0.2:6443", "10.0.0.1:6443")
+	ctrl, err := apiendpoints.New(apiendpoints.Config{Informers: c.Informers, Servers: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Start(ctrl.Run)
+	// look returns the addresses in the slices and in the Endpoints, which must agree.
+	look := func() []string {
+		var slicesHave, endpointsHave []string
+		l, err := c.Client.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, slice := range l.Items {
+			for _, e := range slice.Endpoints {
+				slicesHave = append(slicesHave, e.Addresses[0])
+			}
+		}
+		e, err := c.Client.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+		if err != nil {
+			return nil
+		}
+		for _, subset := range e.Subsets {
+			for _, a := range subset.Addresses {
+				endpointsHave = append(endpointsHave, a.IP)
+			}
+		}
+		slices.Sort(slicesHave)
+		slices.Sort(endpointsHave)
+		if !slices.Equal(slicesHave, endpointsHave) {
+			return nil
+		}
+		return slicesHave
+	}
+	expect := func(want ...string) {
+		t.Helper()
+		controllertest.Eventually(t, "the endpoints", func() bool { return slices.Equal(look(), want) })
+	}
+	expect("10.0.0.1", "10.0.0.2")
+	s.are("10.0.0.2:6443", "10.0.0.3:6443", "10.0.0.4:7443") // one dies, two come, one on another port
+	expect("10.0.0.2", "10.0.0.3", "10.0.0.4")
+	s.are("10.0.0.3:6443")
+	expect("10.0.0.3")
+	s.are() // nobody: a mistake
+	if err := c.Client.CoreV1().Endpoints("default").Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.are("10.0.0.3:6443")
+	expect("10.0.0.3") // and what somebody deletes comes back
+}
