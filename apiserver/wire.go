@@ -34,6 +34,9 @@ func (s *Server) wire(resources []resource.Resource, sec *security) {
 
 func (s *Server) wirePods(k *resource.Kind[corev1.Pod]) {
 	add(k, "binding", func(st *resource.Storage) rest.Storage { return subresources.NewBinding(st) })
+	add(k, "ephemeralcontainers", func(st *resource.Storage) rest.Storage {
+		return subresources.NewEphemeralContainers(st, core.ValidateEphemeralContainers)
+	})
 	add(k, "eviction", func(st *resource.Storage) rest.Storage {
 		return subresources.NewEviction(st, s.client, s.serves(policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")))
 	})

@@ -151,27 +151,3 @@ func scheduled(pod *corev1.Pod, now metav1.Time) {
 	}
 	pod.Status.Conditions = append(pod.Status.Conditions, condition)
 }
-
-// LegacyBinding serves the resource bindings, which names the pod in the object.
-type LegacyBinding struct{ *Binding }
-
-var (
-	_ rest.Creater              = (*LegacyBinding)(nil)
-	_ rest.Scoper               = (*LegacyBinding)(nil)
-	_ rest.SingularNameProvider = (*LegacyBinding)(nil)
-)
-
-// NamespaceScoped implements rest.Scoper.
-func (b *LegacyBinding) NamespaceScoped() bool { return true }
-
-// GetSingularName implements rest.SingularNameProvider.
-func (b *LegacyBinding) GetSingularName() string { return "binding" }
-
-// Create implements rest.Creater.
-func (b *LegacyBinding) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	binding, ok := obj.(*corev1.Binding)
-	if !ok {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %T", obj))
-	}
-	return b.Binding.Create(ctx, binding.Name, obj, validate, options)
-}

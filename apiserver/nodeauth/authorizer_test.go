@@ -1,0 +1,93 @@
+package nodeauth
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+func pod(name, node string, spec corev1.PodSpec) *corev1.Pod {
+	spec.NodeName = node
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: spec}
+}
+
+func TestAuthorize(t *testing.T) {
+	informer := informers.NewSharedInformerFactory(fake.NewClientset(), time.Hour).Core().V1().Pods().Informer()
+	a, err := New(informer, func(attrs authorizer.Attributes) bool { return attrs.GetVerb() != "escalate" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := func(v corev1.EnvVarSource) corev1.PodSpec {
+		return corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{{ValueFrom: &v}}}}}
+	}
+	for _, p := range []*corev1.Pod{
+		pod("env", "n1", env(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "by-env"}}})),
+		pod("volume", "n1", corev1.PodSpec{ServiceAccountName: "robot", Volumes: []corev1.Volume{
+			{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "by-volume"}}},
+			{VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+				{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "projected"}}}}}}},
+		}}),
+		pod("pull", "n1", corev1.PodSpec{ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}}}),
+		pod("elsewhere", "n2", env(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "other-node"}}})),
+	} {
+		if err := informer.GetIndexer().Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	on := func(verb, resource, name string) authorizer.AttributesRecord {
+		return authorizer.AttributesRecord{Verb: verb, Resource: resource, Name: name, Namespace: "ns", ResourceRequest: true}
+	}
+	selected := func(node string) authorizer.AttributesRecord {
+		r := on("list", "pods", "")
+		r.FieldSelectorRequirements = fields.OneTermEqualSelector("spec.nodeName", node).Requirements()
+		return r
+	}
+	lease := func(name string) authorizer.AttributesRecord {
+		return authorizer.AttributesRecord{Verb: "update", APIGroup: "coordination.k8s.io", Resource: "leases", Name: name, Namespace: "kube-node-lease", ResourceRequest: true}
+	}
+	otherNamespace := on("get", "secrets", "by-env")
+	otherNamespace.Namespace = "elsewhere"
+	for _, c := range []struct {
+		name  string
+		attrs authorizer.AttributesRecord
+		want  bool
+	}{
+		{"secret in the environment", on("get", "secrets", "by-env"), true},
+		{"secret in a volume", on("get", "secrets", "by-volume"), true},
+		{"pull secret", on("get", "secrets", "pull"), true},
+		{"secret of another node's pod", on("get", "secrets", "other-node"), false},
+		{"same name, other namespace", otherNamespace, false},
+		{"all secrets", on("list", "secrets", ""), false},
+		{"projected config map", on("get", "configmaps", "projected"), true},
+		{"unrelated config map", on("get", "configmaps", "x"), false},
+		{"token of a used account", on("create", "serviceaccounts", "robot"), true},
+		{"token of another account", on("create", "serviceaccounts", "admin"), false},
+		{"own pods", selected("n1"), true},
+		{"pods of another node", selected("n2"), false},
+		{"all pods", on("list", "pods", ""), false},
+		{"own pod", on("get", "pods", "env"), true},
+		{"another node's pod", on("get", "pods", "elsewhere"), false},
+		{"own lease", lease("n1"), true},
+		{"another lease", lease("n2"), false},
+		{"beyond the role", on("escalate", "roles", "x"), false},
+		{"services", on("watch", "services", ""), true},
+	} {
+		c.attrs.User = &user.DefaultInfo{Name: "system:node:n1", Groups: []string{user.NodesGroup}}
+		got, reason, err := a.Authorize(t.Context(), c.attrs)
+		if err != nil || (got == authorizer.DecisionAllow) != c.want {
+			t.Errorf("%s: %v (%s) %v", c.name, got, reason, err)
+		}
+	}
+	impostor := on("get", "secrets", "by-env")
+	impostor.User = &user.DefaultInfo{Name: "system:node:n1"}
+	if got, _, _ := a.Authorize(t.Context(), impostor); got != authorizer.DecisionNoOpinion {
+		t.Errorf("a user outside of system:nodes: %v", got)
+	}
+}
