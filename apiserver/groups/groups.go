@@ -10,6 +10,7 @@ import (
 	"github.com/barque/barque/apiserver/groups/core"
 	"github.com/barque/barque/apiserver/groups/discovery"
 	"github.com/barque/barque/apiserver/groups/rbac"
+	"github.com/barque/barque/apiserver/groups/scheduling"
 	"github.com/barque/barque/apiserver/resource"
 )
 
@@ -22,5 +23,6 @@ func Resources() []resource.Resource {
 		coordination.Resources(),
 		discovery.Resources(),
 		rbac.Resources(),
+		scheduling.Resources(),
 	)
 }
