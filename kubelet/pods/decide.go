@@ -38,11 +38,11 @@ func Decide(f Facts) Plan {
 			p.StopSandboxes = append(p.StopSandboxes, old.ID)
 		}
 	}
-	if !p.initialize(&f, box) {
+	if p.evict(&f, box) || !p.initialize(&f, box) {
 		return p
 	}
 	for i := range f.Pod.Spec.Containers {
-		if !p.regular(&f, box, &f.Pod.Spec.Containers[i]) {
+		if !p.regular(&f, &f.Pod.Spec.Containers[i]) {
 			return p
 		}
 	}
@@ -67,12 +67,7 @@ func (p *Plan) replaceSandbox(f *Facts, box *Sandbox) {
 	for i := range f.Pod.Spec.Containers {
 		p.wait(f.Pod.Spec.Containers[i].Name, waiting, "")
 	}
-	if f.Observed.anyAlive() {
-		for i := range f.Observed.Containers {
-			if c := &f.Observed.Containers[i]; c.alive() && !f.Killing[c.ID] {
-				p.Kill = append(p.Kill, Kill{ID: c.ID, Name: c.Name, Reason: "The pod's sandbox died; it will be made anew."})
-			}
-		}
+	if p.evict(f, nil) {
 		return
 	}
 	if t, ok := f.Troubles[sandboxTrouble]; ok && f.Now.Before(t.RetryAt) {
@@ -84,6 +79,25 @@ func (p *Plan) replaceSandbox(f *Facts, box *Sandbox) {
 		p.SandboxAttempt = box.Attempt + 1
 		p.StopSandboxes = append(p.StopSandboxes, box.ID)
 	}
+}
+
+// evict ends what runs in other sandboxes than box, and tells whether there is any: it has other
+// addresses than the pod has now, or none.
+func (p *Plan) evict(f *Facts, box *Sandbox) (any bool) {
+	for i := range f.Observed.Containers {
+		c := &f.Observed.Containers[i]
+		if c.State == Exited || (box != nil && c.SandboxID == box.ID) {
+			continue
+		}
+		any = true
+		switch {
+		case c.State == Created:
+			p.RemoveContainers = append(p.RemoveContainers, c.ID)
+		case !f.Killing[c.ID]:
+			p.Kill = append(p.Kill, Kill{ID: c.ID, Name: c.Name, Reason: "The pod's sandbox died and is replaced."})
+		}
+	}
+	return any
 }
 
 // sandboxTrouble is the name under which Facts.Troubles keeps the sandbox's own trouble. It cannot
@@ -223,7 +237,7 @@ func (p *Plan) initContainer(f *Facts, box *Sandbox, c *v1.Container) bool {
 }
 
 // regular plans one of the pod's containers and tells whether the next one may be looked at.
-func (p *Plan) regular(f *Facts, box *Sandbox, c *v1.Container) bool {
+func (p *Plan) regular(f *Facts, c *v1.Container) bool {
 	last := f.Observed.newest(c.Name)
 	if last == nil {
 		if lost(f.Pod, c.Name) && policyOf(f.Pod, c) == v1.RestartPolicyNever {
@@ -236,12 +250,6 @@ func (p *Plan) regular(f *Facts, box *Sandbox, c *v1.Container) bool {
 	case Created, Unknown:
 		p.RemoveContainers = append(p.RemoveContainers, last.ID)
 	case Running:
-		if last.SandboxID != box.ID {
-			if !f.Killing[last.ID] {
-				p.Kill = append(p.Kill, Kill{ID: last.ID, Name: c.Name, Reason: "It belongs to a sandbox that was replaced."})
-			}
-			return true
-		}
 		p.killIfFailed(f, c, last)
 		return !f.Hooks[last.ID] // one that is still being greeted holds back those after it
 	case Exited:

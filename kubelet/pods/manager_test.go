@@ -1,0 +1,346 @@
+package pods_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/barque/barque/kubelet/cri/fake"
+	"github.com/barque/barque/kubelet/images"
+	"github.com/barque/barque/kubelet/pods"
+	"github.com/barque/barque/kubelet/probes"
+)
+
+// world is a node in memory: everything but the pods package is fake.
+type world struct {
+	t       *testing.T
+	runtime *fake.Runtime
+	manager *pods.Manager
+	stop    func()
+
+	mu       sync.Mutex
+	statuses map[types.UID]v1.PodStatus
+	finished map[types.UID]bool
+	told     []string
+	mountErr error
+	unmounts int
+	dir      string
+}
+
+const image = "docker.io/library/app:1"
+
+func newWorld(t *testing.T) *world {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "resolv.conf"), []byte("nameserver 192.0.2.1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir}
+}
+
+// start runs a manager until w.stop.
+func (w *world) start() {
+	prober := probes.New(probes.Config{Exec: w.runtime, Logger: slog.New(slog.DiscardHandler),
+		Changed:   func(uid types.UID) { w.manager.Wake(uid) },
+		Unhealthy: func(*v1.Pod, *v1.Container, string) {}})
+	w.manager = pods.New(pods.Config{
+		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{}, Probes: prober, Status: w, Events: w,
+		Puller:  images.NewPuller(images.Config{Images: w.runtime, Events: w, Logger: slog.New(slog.DiscardHandler)}),
+		HostIPs: []string{"192.0.2.7"}, RuntimeName: "fake", Logger: slog.New(slog.DiscardHandler),
+		Kit: &pods.Kit{Volumes: w, Cgroups: noCgroups{}, LogDir: filepath.Join(w.dir, "logs"), ResolvConf: filepath.Join(w.dir, "resolv.conf"),
+			Services:    func(string) []*v1.Service { return nil },
+			Allocatable: func() v1.ResourceList { return nil }},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.manager.Run(ctx) }()
+	w.stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.t.Error(err)
+		}
+		prober.Close()
+	}
+	w.manager.Synced()
+}
+
+type noCgroups struct{}
+
+func (noCgroups) Parent(*v1.Pod) string      { return "/test" }
+func (noCgroups) Ensure(*v1.Pod) error       { return nil }
+func (noCgroups) Remove(types.UID) error     { return nil }
+func (noCgroups) Pods() ([]types.UID, error) { return nil, nil }
+func (w *world) Pods() ([]types.UID, error)  { return nil, nil }
+func (w *world) PodDir(uid types.UID) string { return filepath.Join(w.dir, "pods", string(uid)) }
+func (w *world) Forget(uid types.UID)        {}
+func (w *world) SubPath(types.UID, string, string, string, int, string) (string, error) {
+	return "", errors.New("no subPath here")
+}
+
+func (w *world) Mount(context.Context, *v1.Pod) (map[string]string, time.Time, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return map[string]string{}, time.Time{}, w.mountErr
+}
+
+func (w *world) Unmount(types.UID) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unmounts++
+	return nil
+}
+
+func (w *world) Set(pod *v1.Pod, s v1.PodStatus) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.statuses[pod.UID] = s
+}
+
+func (w *world) Finish(pod *v1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.finished[pod.UID] = true
+}
+
+func (w *world) Event(_ *v1.Pod, _ *v1.Container, kind, reason, message string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told = append(w.told, kind+" "+reason+" "+message)
+}
+
+func (w *world) events() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(w.told, "\n")
+}
+
+func (w *world) status(pod *v1.Pod) v1.PodStatus {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.statuses[pod.UID]
+}
+
+func appPod(policy v1.RestartPolicy) *v1.Pod {
+	grace := int64(30)
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "app", Namespace: "default", UID: "u1", Generation: 1},
+		Spec: v1.PodSpec{RestartPolicy: policy, TerminationGracePeriodSeconds: &grace,
+			Containers: []v1.Container{{Name: "main", Image: "app:1", ImagePullPolicy: v1.PullIfNotPresent}}}}
+}
+
+func deleted(pod *v1.Pod, grace int64) *v1.Pod {
+	pod = pod.DeepCopy()
+	now := metav1.Now()
+	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &now, &grace
+	return pod
+}
+
+func isReady(s v1.PodStatus) bool {
+	for _, c := range s.Conditions {
+		if c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// inWorld runs a test in virtual time.
+func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
+	dir := newWorld(t).dir // outside the bubble: t.TempDir belongs to the test
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir}
+		w.start()
+		defer func() { w.stop() }()
+		test(t, w)
+	})
+}
+
+func TestPodRunsRestartsAndEnds(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := appPod(v1.RestartPolicyAlways)
+		w.manager.Update(pod)
+		s := w.status(pod)
+		if s.Phase != v1.PodRunning || !isReady(s) || s.PodIP != "10.0.0.1" || s.HostIP != "192.0.2.7" {
+			t.Fatalf("status: %+v", s)
+		}
+		// It comes back at once the first time, and waits the second time.
+		w.runtime.End("main", 1, "Error")
+		if s = w.status(pod); s.ContainerStatuses[0].RestartCount != 1 || s.ContainerStatuses[0].State.Running == nil {
+			t.Fatalf("after the first end: %+v", s.ContainerStatuses)
+		}
+		w.runtime.End("main", 1, "Error")
+		s = w.status(pod)
+		if state := s.ContainerStatuses[0].State.Waiting; state == nil || state.Reason != "CrashLoopBackOff" || isReady(s) || s.Phase != v1.PodRunning {
+			t.Fatalf("after the second end: %+v", s)
+		}
+		time.Sleep(10 * time.Second) // virtual
+		if s = w.status(pod); s.ContainerStatuses[0].RestartCount != 2 || s.ContainerStatuses[0].State.Running == nil {
+			t.Fatalf("after the back-off: %+v", s.ContainerStatuses)
+		}
+		if !strings.Contains(w.events(), "Warning BackOff Back-off restarting failed container main") {
+			t.Errorf("events:\n%s", w.events())
+		}
+		pod = deleted(pod, 30)
+		w.manager.Update(pod)
+		if s = w.status(pod); s.Phase != v1.PodFailed || !w.finished[pod.UID] || w.unmounts != 1 {
+			t.Errorf("after the deletion: %+v, finished %v", s, w.finished[pod.UID])
+		}
+		w.manager.Remove(pod)
+		synctest.Wait()
+		if left := w.manager.Pods(); len(left) != 0 {
+			t.Errorf("pods are left: %v", left)
+		}
+	})
+}
+
+func TestGraceIsGivenAndTakenBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Stubborn["main"] = true
+		pod := appPod(v1.RestartPolicyAlways)
+		w.manager.Update(pod)
+		w.status(pod)
+		began := time.Now()
+		w.manager.Update(deleted(pod, 30))
+		time.Sleep(29 * time.Second)
+		if synctest.Wait(); w.finished[pod.UID] {
+			t.Fatalf("it was killed after %s", time.Since(began))
+		}
+		time.Sleep(2 * time.Second)
+		if synctest.Wait(); !w.finished[pod.UID] {
+			t.Error("it was not killed after its grace")
+		}
+
+		second := appPod(v1.RestartPolicyAlways)
+		second.UID, second.Name = "u2", "second"
+		w.manager.Update(second)
+		w.status(second)
+		w.manager.Update(deleted(second, 600))
+		time.Sleep(time.Second)
+		w.manager.Update(deleted(second, 1)) // somebody is in a hurry
+		time.Sleep(3 * time.Second)
+		if synctest.Wait(); !w.finished[second.UID] {
+			t.Error("a shorter grace period came too late")
+		}
+	})
+}
+
+func TestPodThatIsDone(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := appPod(v1.RestartPolicyOnFailure)
+		w.manager.Update(pod)
+		w.status(pod)
+		w.runtime.End("main", 0, "Completed")
+		s := w.status(pod)
+		if s.Phase != v1.PodSucceeded || isReady(s) || w.finished[pod.UID] || w.unmounts != 1 {
+			t.Fatalf("status: %+v", s)
+		}
+		if list, _ := w.runtime.ListContainers(context.Background(), nil); len(list) != 1 {
+			t.Errorf("its container is gone, and its log with it")
+		}
+	})
+}
+
+func TestSandboxThatDiesIsReplaced(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := appPod(v1.RestartPolicyAlways)
+		w.manager.Update(pod)
+		first := w.status(pod).ContainerStatuses[0].ContainerID
+		w.runtime.Kill("app")
+		time.Sleep(time.Second)
+		s := w.status(pod)
+		if c := s.ContainerStatuses[0]; c.ContainerID == first || c.State.Running == nil || c.RestartCount != 1 {
+			t.Errorf("status: %+v", c)
+		}
+	})
+}
+
+func TestRestartOfTheKubeletTouchesNothing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := appPod(v1.RestartPolicyAlways)
+		w.manager.Update(pod)
+		before := w.status(pod)
+		w.stop()
+		pod = pod.DeepCopy()
+		pod.Status = before
+		orphan := appPod(v1.RestartPolicyAlways)
+		w.start()
+		w.manager.Update(pod)
+		if after := w.status(pod); after.ContainerStatuses[0].ContainerID != before.ContainerStatuses[0].ContainerID || !isReady(after) {
+			t.Errorf("before: %+v\nafter: %+v", before, after)
+		}
+		// Without the API server's word for it, it is an orphan and is ended.
+		w.stop()
+		w.start()
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if list, _ := w.runtime.ListPodSandboxes(context.Background(), nil); len(list) != 0 {
+			t.Errorf("the orphan %s is left: %v", orphan.Name, list)
+		}
+	})
+}
+
+func TestPullFailsAndRecovers(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		down := true
+		w.runtime.Fail = func(call, name string) error {
+			if call == "PullImage" && down {
+				return errors.New("registry is away")
+			}
+			return nil
+		}
+		pod := appPod(v1.RestartPolicyAlways)
+		pod.Spec.Containers[0].Image = "other:2"
+		w.manager.Update(pod)
+		waiting := func() string {
+			if s := w.status(pod).ContainerStatuses[0].State.Waiting; s != nil {
+				return s.Reason
+			}
+			return ""
+		}
+		if got := waiting(); got != "ErrImagePull" {
+			t.Errorf("waits for %q", got)
+		}
+		time.Sleep(3 * time.Second)
+		if got := waiting(); got != "ImagePullBackOff" {
+			t.Errorf("waits for %q", got)
+		}
+		down = false
+		time.Sleep(10 * time.Second)
+		if s := w.status(pod); s.Phase != v1.PodRunning {
+			t.Errorf("status: %+v", s)
+		}
+	})
+}
+
+func TestPodWithoutItsVolumesWaits(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.mu.Lock()
+		w.mountErr = errors.New(`secret "x" not found`)
+		w.mu.Unlock()
+		pod := appPod(v1.RestartPolicyAlways)
+		w.manager.Update(pod)
+		if s := w.status(pod); s.Phase != v1.PodPending || s.ContainerStatuses[0].State.Waiting.Reason != "ContainerCreating" {
+			t.Errorf("status: %+v", s)
+		}
+		if !strings.Contains(w.events(), "Warning FailedMount") {
+			t.Errorf("events:\n%s", w.events())
+		}
+		w.mu.Lock()
+		w.mountErr = nil
+		w.mu.Unlock()
+		w.manager.Retry(pod.UID)
+		if s := w.status(pod); s.Phase != v1.PodRunning {
+			t.Errorf("status: %+v", s)
+		}
+	})
+}
