@@ -50,8 +50,8 @@ func newStatusError(cause error, code int32, reason metav1.StatusReason, causeTy
 	}
 }
 
-// readError maps an error of View or Watch. A read has no outcome that could be lost.
-func readError(err error) error {
+// ReadError maps an error of a Backend's View or Watch to what a client is told. A read has no outcome that could be lost.
+func ReadError(err error) error {
 	switch {
 	case isContextError(err):
 		return newStatusError(err, http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "",
@@ -63,9 +63,9 @@ func readError(err error) error {
 	return storage.NewInternalError(err)
 }
 
-// writeError maps an error of Commit that is not a conflict. The answer to a write whose outcome
+// WriteError maps an error of a Backend's Commit that is not a conflict to what a client is told. The answer to a write whose outcome
 // is unknown has no Retry-After: clients repeat requests that have one by themselves.
-func writeError(err error) error {
+func WriteError(err error) error {
 	switch {
 	case errors.Is(err, raftstore.ErrFenced):
 		return newStatusError(err, http.StatusConflict, metav1.StatusReasonConflict, CauseLeaderTermOver,

@@ -158,7 +158,7 @@ func (s *Store) write(ctx context.Context, verb string, op raftstore.Op, atRevis
 	}
 	s.account(ctx, verb, start, err)
 	if err != nil {
-		return 0, nil, writeError(err)
+		return 0, nil, WriteError(err)
 	}
 	return result.Revision, nil, nil
 }

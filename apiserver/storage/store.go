@@ -202,7 +202,7 @@ func (s *Store) view(ctx context.Context, verb string, opts raftstore.ViewOption
 	}
 	s.account(ctx, verb, start, err)
 	if err != nil && !errors.Is(err, raftstore.ErrCompacted) && !errors.Is(err, raftstore.ErrFutureRevision) {
-		err = readError(err)
+		err = ReadError(err)
 	}
 	return view, err
 }

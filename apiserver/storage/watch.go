@@ -353,7 +353,7 @@ func errorEvent(err error) watch.Event {
 	case errors.Is(err, raftstore.ErrCompacted):
 		status = apierrors.NewResourceExpired(messageWatchExpired)
 	case errors.Is(err, raftstore.ErrUnavailable):
-		errors.As(readError(err), &status)
+		errors.As(ReadError(err), &status)
 	case errors.As(err, &deleted):
 		status = &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status:  metav1.StatusFailure,
