@@ -1,0 +1,101 @@
+package command
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/raftstore/kv"
+)
+
+func sample() *Command {
+	return &Command{Now: 1_700_000_000_000, Requests: []Request{
+		{ID: ID{Origin: 7, Seq: 3}, Done: 2, Kind: KindTxn, Txn: kv.Txn{
+			Term:    5,
+			Require: []kv.Precondition{{Key: "/a", ModRevision: 9}, {Key: "/b"}},
+			Ops: []kv.Op{
+				{Kind: kv.Put, Key: "/a", Value: []byte("value"), TTL: time.Hour},
+				{Kind: kv.Delete, Key: "/b", Value: []byte{}},
+			},
+		}},
+		{Kind: KindCompact, Revision: 1 << 40},
+		{Kind: KindTxn},
+	}}
+}
+
+func TestRoundTrip(t *testing.T) {
+	for _, c := range []*Command{sample(), {Now: -1}} {
+		got, err := Decode(Encode(c))
+		if err != nil || !reflect.DeepEqual(got, c) {
+			t.Errorf("Decode(Encode(%+v)) = %+v, %v", c, got, err)
+		}
+	}
+	o := Outcome{Code: Conflict, Revision: 4, Key: "/a", Current: &kv.Item{
+		Key: "/a", Value: []byte("v"), CreateRevision: 1, ModRevision: 2, Expires: 3,
+	}}
+	if got, err := DecodeOutcome(AppendOutcome(nil, &o)); err != nil || !reflect.DeepEqual(got, o) {
+		t.Errorf("outcome: %+v, %v", got, err)
+	}
+}
+
+// TestReleasedLayout pins the bytes of version 1. They must decode for ever.
+func TestReleasedLayout(t *testing.T) {
+	body := "\x02\x01" + // time 1, one request
+		"\x01\x07\x03\x02" + // transaction, origin 7, number 3, done below 2
+		"\x05\x01\x02/a\x09" + // term 5, requires /a at 9
+		"\x01\x01\x02/a\x01v\xe8\x07" // put /a = v, for 1 s
+	data := append([]byte{1, 0, 0, 0, 0}, body...)
+	binary.LittleEndian.PutUint32(data[1:], crc32.Checksum([]byte(body), castagnoli))
+	want := &Command{Now: 1, Requests: []Request{{
+		ID: ID{7, 3}, Done: 2, Kind: KindTxn, Txn: kv.Txn{
+			Term: 5, Require: []kv.Precondition{{Key: "/a", ModRevision: 9}},
+			Ops: []kv.Op{{Kind: kv.Put, Key: "/a", Value: []byte("v"), TTL: time.Second}},
+		},
+	}}}
+	if got, err := Decode(data); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestUnknownAndDamaged(t *testing.T) {
+	newer := Encode(sample())
+	newer[0]++
+	if _, err := Decode(newer); !errors.Is(err, ErrVersion) {
+		t.Errorf("a newer version: %v", err)
+	}
+	if _, err := Decode(Encode(&Command{Requests: []Request{{Kind: 77}}})); !errors.Is(err, ErrVersion) {
+		t.Errorf("an unknown kind: %v", err)
+	}
+	good := Encode(sample())
+	for i := range good {
+		bad := append([]byte(nil), good...)
+		bad[i] ^= 0x40
+		if _, err := Decode(bad); err == nil {
+			t.Errorf("a flipped bit in byte %d was taken", i)
+		}
+		if _, err := Decode(good[:i]); err == nil {
+			t.Errorf("the first %d bytes were taken", i)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(Encode(sample())[headLen:])
+	f.Add([]byte{2, 1, 1, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte{0, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		data := append([]byte{Version, 0, 0, 0, 0}, body...)
+		binary.LittleEndian.PutUint32(data[1:], crc32.Checksum(body, castagnoli))
+		c, err := Decode(data)
+		if err != nil {
+			return
+		}
+		again, err := Decode(Encode(c))
+		if err != nil || !reflect.DeepEqual(again, c) {
+			t.Fatalf("%+v became %+v, %v", c, again, err)
+		}
+	})
+}

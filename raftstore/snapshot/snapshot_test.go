@@ -1,0 +1,95 @@
+package snapshot
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/barque/barque/raftstore/kv"
+)
+
+func sample(n int) Source {
+	return Source{
+		Meta: Meta{Index: 9, Term: 2, Revision: uint64(n), Now: 5, Hash: 77, Items: uint64(n)},
+		Items: func(yield func(kv.Item) bool) {
+			for i := range n {
+				item := kv.Item{
+					Key: fmt.Sprintf("/k%08d", i), Value: bytes.Repeat([]byte{byte(i)}, i%2000),
+					CreateRevision: 1, ModRevision: uint64(i + 1), Expires: int64(i % 2),
+				}
+				if !yield(item) {
+					return
+				}
+			}
+		},
+		Sessions: []Session{{Origin: 1, Done: 4, Seen: 8, Answers: []Answer{{4, 1}, {6, 2}}}, {Origin: 2}},
+	}
+}
+
+func encode(t testing.TB, src Source) []byte {
+	var b bytes.Buffer
+	if err := Write(&b, src); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func read(data []byte) (meta Meta, items []kv.Item, sessions []Session, err error) {
+	r, err := NewReader(bytes.NewReader(data))
+	if err != nil {
+		return meta, nil, nil, err
+	}
+	defer r.Close()
+	if err = r.Items(func(item *kv.Item) { items = append(items, *item) }); err == nil {
+		sessions, err = r.Sessions()
+	}
+	return r.Meta(), items, sessions, err
+}
+
+func TestRoundTrip(t *testing.T) {
+	for _, n := range []int{0, 1, 3000} {
+		src := sample(n)
+		meta, items, sessions, err := read(encode(t, src))
+		if err != nil || meta != src.Meta || !reflect.DeepEqual(sessions, src.Sessions) || len(items) != n {
+			t.Fatalf("%d items: %+v, %d items, %+v, %v", n, meta, len(items), sessions, err)
+		}
+		i := 0
+		src.Items(func(want kv.Item) bool {
+			if !bytes.Equal(items[i].Value, want.Value) || items[i].Key != want.Key || items[i].Expires != want.Expires {
+				t.Fatalf("item %d is %+v", i, items[i])
+			}
+			i++
+			return true
+		})
+	}
+}
+
+func TestDamageIsFound(t *testing.T) {
+	good := encode(t, sample(300))
+	for i := range good {
+		bad := bytes.Clone(good)
+		bad[i] ^= 0x10
+		if _, _, _, err := read(bad); !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
+			t.Fatalf("a flipped bit in byte %d of %d: %v", i, len(good), err)
+		}
+	}
+	for i := range good {
+		if _, _, _, err := read(good[:i]); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("cut after byte %d of %d: %v", i, len(good), err)
+		}
+	}
+	src := sample(3)
+	src.Meta.Items = 4
+	if _, _, _, err := read(encode(t, src)); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a wrong number of items: %v", err)
+	}
+}
+
+func FuzzReader(f *testing.F) {
+	f.Add(encode(f, sample(3)))
+	f.Add(encode(f, sample(0)))
+	f.Add([]byte(magic + "\x01\x00\x00\x00\x01\xff\xff\xff\x7f\xff\xff\xff\x7f"))
+	f.Fuzz(func(t *testing.T, data []byte) { read(data) })
+}
