@@ -50,6 +50,7 @@ func TestAPI(t *testing.T) {
 		"Pods":            testPods,
 		"LeaderTerm":      testLeaderTerm,
 		"Events":          testEvents,
+		"Services":        testServices,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}

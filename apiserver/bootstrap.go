@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 
 	barqueadmission "github.com/barque/barque/apiserver/admission"
 	"github.com/barque/barque/apiserver/rbac"
+	"github.com/barque/barque/apiserver/services"
 )
 
 const (
@@ -28,9 +30,13 @@ const (
 )
 
 // LeaderRoutine keeps what every cluster has: the system namespaces, the default roles and
-// bindings, the system priority classes, and the kubernetes Service. It is to run on the leader
-// only, with a client that carries the leader's term, and returns when ctx ends.
+// bindings, the system priority classes, and the kubernetes Service; and it repairs reservations
+// of service addresses and node ports. It is to run on the leader only, with a client that carries
+// the leader's term, and returns when ctx ends.
 func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface) error {
+	var repair sync.WaitGroup
+	defer repair.Wait()
+	repair.Go(func() { services.Repair(ctx, client, s.addresses, s.ports, s.logger) })
 	for {
 		pause := ensureAgain
 		if err := s.ensure(ctx, client); err != nil {
@@ -94,8 +100,7 @@ func ensurePriorityClasses(ctx context.Context, client kubernetes.Interface) err
 // ensureService makes the Service by which pods find the API. Its endpoints are a controller's:
 // they follow the living servers.
 func (s *Server) ensureService(ctx context.Context, client kubernetes.Interface) error {
-	services := client.CoreV1().Services(metav1.NamespaceDefault)
-	existing, err := services.Get(ctx, "kubernetes", metav1.GetOptions{})
+	existing, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err == nil {
 		if want := FirstServiceAddress(s.cfg.ServiceCIDR).String(); existing.Spec.ClusterIP != want {
 			s.logger.Error("the kubernetes Service is not at the first service address; was the service CIDR changed?",
@@ -111,7 +116,7 @@ func (s *Server) ensureService(ctx context.Context, client kubernetes.Interface)
 	if address.Is6() {
 		family = corev1.IPv6Protocol
 	}
-	_, err = services.Create(ctx, &corev1.Service{
+	_, err = client.CoreV1().Services(metav1.NamespaceDefault).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}},
 		Spec: corev1.ServiceSpec{
 			Type:            corev1.ServiceTypeClusterIP,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/barque/barque/apiserver/allocator"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/storage"
 )
@@ -32,6 +34,8 @@ type Server struct {
 	loopback  *loopback
 	client    kubernetes.Interface
 	informers informers.SharedInformerFactory
+	addresses *allocator.Pool[netip.Addr]
+	ports     *allocator.Pool[int32]
 	logger    *slog.Logger
 }
 
@@ -54,6 +58,12 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.informers = informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(dropManagedFields))
 
+	if s.addresses, err = allocator.NewAddresses(cfg.Store, cfg.ServiceCIDR); err != nil {
+		return nil, err
+	}
+	if s.ports, err = allocator.NewPorts(cfg.Store, int32(cfg.NodePorts.First), int32(cfg.NodePorts.Last)); err != nil {
+		return nil, err
+	}
 	sec, err := s.newSecurity(serving.ClientCA)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/barque/barque/apiserver/groups/core"
 	"github.com/barque/barque/apiserver/resource"
+	"github.com/barque/barque/apiserver/services"
 	"github.com/barque/barque/apiserver/subresources"
 )
 
@@ -26,6 +27,9 @@ func (s *Server) wire(resources []resource.Resource, sec *security) {
 			sa := &s.cfg.ServiceAccounts
 			return subresources.NewToken(st, s.client, sec.issuer, sa.Audiences, sa.MaxLifetime)
 		})
+	}
+	if k := resource.Find[corev1.Service](resources); k != nil {
+		(&services.Allocator{Addresses: s.addresses, Ports: s.ports, Logger: s.logger}).Attach(k)
 	}
 	if k := resource.Find[corev1.Pod](resources); k != nil {
 		s.wirePods(k)

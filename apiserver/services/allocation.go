@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/barque/barque/apiserver/allocator"
 	"github.com/barque/barque/apiserver/resource"
 )
 
@@ -93,7 +94,7 @@ func (a *Allocator) deleted(s *corev1.Service, options *metav1.DeleteOptions) {
 // fill reserves what s needs beyond what old has.
 func (l *lease) fill(ctx context.Context, s, old *corev1.Service) error {
 	if err := l.fillAddress(ctx, s, old); err != nil {
-		return invalid(s, field.NewPath("spec", "clusterIPs").Index(0), s.Spec.ClusterIP, err)
+		return refusal(s, field.NewPath("spec", "clusterIPs").Index(0), s.Spec.ClusterIP, err)
 	}
 	return l.fillPorts(ctx, s, old)
 }
@@ -138,7 +139,7 @@ func (l *lease) fillPorts(ctx context.Context, s, old *corev1.Service) error {
 			continue
 		}
 		if err := l.a.Ports.Reserve(ctx, *wanted.port, l.owner); err != nil {
-			return invalid(s, wanted.at, *wanted.port, err)
+			return refusal(s, wanted.at, *wanted.port, err)
 		}
 		has[*wanted.port] = true
 		l.ports = append(l.ports, *wanted.port)
@@ -149,7 +150,7 @@ func (l *lease) fillPorts(ctx context.Context, s, old *corev1.Service) error {
 		}
 		port, err := l.a.Ports.Allocate(ctx, l.owner)
 		if err != nil {
-			return invalid(s, wanted.at, int32(0), err)
+			return refusal(s, wanted.at, int32(0), err)
 		}
 		*wanted.port = port
 		l.ports = append(l.ports, port)
@@ -251,12 +252,15 @@ func portsOf(s *corev1.Service) []int32 {
 	return out
 }
 
-// invalid reports a value that cannot be had. What the store could not do stays what it is: the
+// refusal turns a pool's answer into the API's. What the store could not do stays what it is: the
 // client may try again.
-func invalid(s *corev1.Service, at *field.Path, value any, err error) error {
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		return err
+func refusal(s *corev1.Service, at *field.Path, value any, err error) error {
+	switch {
+	case errors.Is(err, allocator.ErrAllocated), errors.Is(err, allocator.ErrNotInRange):
+		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), s.Name,
+			field.ErrorList{field.Invalid(at, value, err.Error())})
+	case errors.Is(err, allocator.ErrFull):
+		return apierrors.NewInternalError(fmt.Errorf("allocating %s of Service %s/%s: %w", at, s.Namespace, s.Name, err))
 	}
-	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), s.Name,
-		field.ErrorList{field.Invalid(at, value, fmt.Sprintf("failed to allocate: %v", err))})
+	return err
 }

@@ -2,7 +2,7 @@ package services
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/apiserver/allocator"
 )
 
 // fakePool hands out values in order.
@@ -18,8 +20,6 @@ type fakePool[T comparable] struct {
 	free  []T
 	owner map[T]string
 }
-
-var errTaken = errors.New("provided value is already allocated")
 
 func (p *fakePool[T]) Allocate(_ context.Context, owner string) (T, error) {
 	for _, v := range p.free {
@@ -29,12 +29,12 @@ func (p *fakePool[T]) Allocate(_ context.Context, owner string) (T, error) {
 		}
 	}
 	var none T
-	return none, errors.New("range is full")
+	return none, allocator.ErrFull
 }
 
 func (p *fakePool[T]) Reserve(_ context.Context, v T, owner string) error {
 	if p.owner[v] != "" {
-		return errTaken
+		return fmt.Errorf("provided value %v %w", v, allocator.ErrAllocated)
 	}
 	p.owner[v] = owner
 	return nil
