@@ -12,4 +12,21 @@
 //   - a View is an immutable picture, linearizable unless asked otherwise;
 //   - a Watcher delivers every revision after its start exactly once, in order and whole, or ends
 //     with ErrCompacted.
+//
+// Open starts a server of a group, NewInMemory a store of one without disk. Both have the same
+// front, Store, over the same state machine.
+//
+// The parts, from the inside:
+//
+//	kv         the vocabulary: items, transactions, events, errors
+//	mvcc       the state of one replica: tree, history, watchers
+//	command    log entries, and the answers to them
+//	fsm        the one path by which log entries become state
+//	snapshot   the whole state as a file
+//	transport  connections between servers: one TLS port, several protocols
+//	node       Raft, and what it takes to make it answer: proposing, reading, forwarding, members
+//	storetest  the conformance suite, clusters in memory, histories; for tests only
+//
+// This package puts them together. It also repeats requests over changes of the leader, limits
+// what callers may ask, and lets the leader delete what has expired.
 package raftstore

@@ -50,7 +50,7 @@ func (n *Node) announce(ctx context.Context, term uint64) {
 
 func (n *Node) announceTo(s raft.Server, index, entryTerm, term uint64) {
 	err := n.transport.AppendEntries(s.ID, s.Address, &raft.AppendEntriesRequest{
-		RPCHeader: n.rpcHeader(), Term: term, Leader: []byte(n.cfg.Stream.Addr()),
+		RPCHeader: n.rpcHeader(), Term: term,
 		PrevLogEntry: index, PrevLogTerm: entryTerm, LeaderCommitIndex: index,
 	}, &raft.AppendEntriesResponse{})
 	if err != nil {
