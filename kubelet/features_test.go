@@ -3,9 +3,12 @@ package kubelet_test
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,7 +21,8 @@ import (
 // script is a pod whose containers run shell scripts: the host's own userland is mounted into them.
 func script(name string, policy v1.RestartPolicy, init []string, scripts ...string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}}
-	pod.Spec.RestartPolicy = policy
+	grace := int64(2)
+	pod.Spec.RestartPolicy, pod.Spec.TerminationGracePeriodSeconds = policy, &grace
 	dirs := []string{"/bin", "/lib", "/lib64", "/usr"}
 	kind := v1.HostPathDirectory
 	for i, dir := range dirs {
@@ -273,10 +277,7 @@ func TestFeatures(t *testing.T) {
 		}
 	})
 
-	t.Run("killed container", func(t *testing.T) {
-		f.create(hello("victim"))
-		before := f.eventually("victim", "ready", ready)
-		// The deadline of a pod that runs too long.
+	t.Run("deadline", func(t *testing.T) {
 		deadline := int64(1)
 		limited := script("late", v1.RestartPolicyAlways, nil, "sleep 1000")
 		limited.Spec.ActiveDeadlineSeconds = &deadline
@@ -285,8 +286,43 @@ func TestFeatures(t *testing.T) {
 		if done.Status.Reason != "DeadlineExceeded" {
 			t.Errorf("reason %q", done.Status.Reason)
 		}
-		if before.Status.ContainerStatuses[0].RestartCount != 0 {
-			t.Errorf("restarted: %+v", before.Status)
+	})
+
+	t.Run("killed container", func(t *testing.T) {
+		made := f.create(hello("victim"))
+		f.eventually("victim", "ready", ready)
+		if err := killAllIn("/sys/fs/cgroup/memory" + f.cgroup + "/kubepods/besteffort/pod" + string(made.UID)); err != nil {
+			t.Skipf("no cgroup v1 here: %v", err)
 		}
+		again := f.eventually("victim", "back", func(p *v1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount > 0 })
+		if last := again.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ExitCode != 137 {
+			t.Errorf("ended as %+v", last)
+		}
+	})
+}
+
+// killAllIn kills whatever runs in a cgroup and below: containers and the sandbox alike.
+func killAllIn(group string) error {
+	if _, err := os.Stat(group); err != nil {
+		return err
+	}
+	return filepath.WalkDir(group, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.Name() != "cgroup.procs" {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for pid := range strings.FieldsSeq(string(raw)) {
+			n, err := strconv.Atoi(pid)
+			if err != nil {
+				return err
+			}
+			if err := syscall.Kill(n, syscall.SIGKILL); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }

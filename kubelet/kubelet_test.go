@@ -81,6 +81,7 @@ type fixture struct {
 	cgroup  string
 	api     *fake.Clientset
 	socket  string
+	ca      *authority // of the node's server; none without
 }
 
 const nodeName = "n1"
@@ -137,11 +138,15 @@ func (f *fixture) logger() *slog.Logger {
 // start runs a kubelet until stop is called.
 func (f *fixture) start() (stop func()) {
 	f.t.Helper()
-	k, err := kubelet.New(kubelet.Config{
+	config := kubelet.Config{
 		NodeName: nodeName, NodeIPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Client: f.api,
 		RuntimeEndpoint: f.socket, RootDir: filepath.Join(f.dataDir, "kubelet"), LogDir: filepath.Join(f.dataDir, "logs"),
 		CgroupRoot: f.cgroup, ClusterDomain: "cluster.local", Version: "v1.37.2+barque", Logger: f.logger(),
-	})
+	}
+	if f.ca != nil {
+		config.ServerAddress, config.ServerTLS = serverAddress, f.ca.serverTLS(f.t)
+	}
+	k, err := kubelet.New(config)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -1,0 +1,361 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+func read(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "..") {
+			continue
+		}
+		walk(t, filepath.Join(dir, e.Name()), e.Name(), got)
+	}
+	return got
+}
+
+func walk(t *testing.T, path, name string, into map[string]string) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !info.IsDir() {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		into[name] = string(data)
+		return
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		walk(t, filepath.Join(path, e.Name()), name+"/"+e.Name(), into)
+	}
+}
+
+// TestReplaceShowsExactlyThePayload replaces random payloads by random ones; what can be read is the
+// newest, whatever was there, and one version is kept.
+func TestReplaceShowsExactlyThePayload(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	dir := t.TempDir()
+	for range 100 {
+		payload, want := Payload{}, map[string]string{}
+		for _, name := range []string{"a", "b", "deep/c", "deep/er/d", "e"} {
+			if rng.IntN(2) == 0 {
+				want[name] = fmt.Sprint(rng.IntN(3))
+				payload[name] = File{Data: []byte(want[name]), Mode: 0o640}
+			}
+		}
+		if err := replace(dir, payload, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, dir); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("shows %v, want %v", got, want)
+		}
+		if versions, _ := filepath.Glob(filepath.Join(dir, dirName+"*")); len(versions) != 1 {
+			t.Fatalf("versions: %v", versions)
+		}
+	}
+}
+
+func TestReplaceTouchesNothingThatIsTheSame(t *testing.T) {
+	dir := t.TempDir()
+	payload := Payload{"k": {Data: []byte("v"), Mode: 0o644}}
+	if err := replace(dir, payload, nil); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := os.Readlink(filepath.Join(dir, dataLink))
+	if err := replace(dir, payload, nil); err != nil {
+		t.Fatal(err)
+	}
+	if after, _ := os.Readlink(filepath.Join(dir, dataLink)); after != before {
+		t.Error("a new version was written")
+	}
+	payload["k"] = File{Data: []byte("v"), Mode: 0o600}
+	if err := replace(dir, payload, nil); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "k")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v %v", info.Mode(), err)
+	}
+}
+
+func TestReplaceRefusesToLeaveTheVolume(t *testing.T) {
+	for _, path := range []string{"../x", "/etc/x", "a/../../x", "..data"} {
+		if err := replace(t.TempDir(), Payload{path: {}}, nil); err == nil {
+			t.Errorf("%q was written", path)
+		}
+	}
+}
+
+// A reader that keeps looking sees both files of one version, never of two.
+func TestReplaceIsAtomic(t *testing.T) {
+	dir := t.TempDir()
+	write := func(n int) {
+		text := []byte(fmt.Sprint(n))
+		if err := replace(dir, Payload{"a": {Data: text, Mode: 0o644}, "b": {Data: text, Mode: 0o644}}, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	write(0)
+	var writer sync.WaitGroup
+	done := make(chan struct{})
+	writer.Go(func() {
+		defer close(done)
+		for n := range 200 {
+			write(n)
+		}
+	})
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		data, err := os.OpenRoot(filepath.Join(dir, dataLink))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it was replaced between the link and the directory
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, errA := data.ReadFile("a")
+		b, errB := data.ReadFile("b")
+		data.Close()
+		if errA == nil && errB == nil && string(a) != string(b) {
+			t.Fatalf("a is of version %s, b of %s", a, b)
+		}
+	}
+	writer.Wait()
+}
+
+// objectsOf serves fixed objects.
+type objectsOf struct {
+	maps    map[string]*v1.ConfigMap
+	secrets map[string]*v1.Secret
+}
+
+func (o objectsOf) ConfigMap(_ context.Context, _ *v1.Pod, name string) (*v1.ConfigMap, error) {
+	if m := o.maps[name]; m != nil {
+		return m, nil
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, name)
+}
+
+func (o objectsOf) Secret(_ context.Context, _ *v1.Pod, name string) (*v1.Secret, error) {
+	if s := o.secrets[name]; s != nil {
+		return s, nil
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
+}
+
+func (objectsOf) Forget(types.UID) {}
+
+type oneToken struct{ until time.Time }
+
+func (o oneToken) Get(context.Context, *v1.Pod, string, int64) (string, time.Time, error) {
+	return "jwt", o.until, nil
+}
+func (oneToken) Forget(types.UID) {}
+
+// noMounts records what would be mounted.
+type noMounts struct{ tmpfs []string }
+
+func (m *noMounts) Tmpfs(dir string, _ int64) error {
+	m.tmpfs = append(m.tmpfs, filepath.Base(dir))
+	return nil
+}
+func (*noMounts) BindBelow(string, string, string) error { return nil }
+func (*noMounts) Unmount(string) error                   { return nil }
+
+func TestMountKinds(t *testing.T) {
+	optional, mode := true, int32(0o400)
+	seven := time.Now().Add(time.Hour)
+	mounts := &noMounts{}
+	m := New(Config{RootDir: t.TempDir(), Mounts: mounts, Tokens: oneToken{seven}, Allocatable: func() v1.ResourceList { return nil },
+		Objects: objectsOf{maps: map[string]*v1.ConfigMap{"cm": {Data: map[string]string{"x": "1", "y": "2"}, BinaryData: map[string][]byte{"z": {3}}}},
+			secrets: map[string]*v1.Secret{"s": {Data: map[string][]byte{"k": []byte("v")}}}}})
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Labels: map[string]string{"b": "2", "a": "1"}}}
+	pod.Spec.Volumes = []v1.Volume{
+		{Name: "all", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}}}},
+		{Name: "some", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"},
+			Items: []v1.KeyToPath{{Key: "y", Path: "to/why", Mode: &mode}}}}},
+		{Name: "none", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "gone"}, Optional: &optional}}},
+		{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}},
+		{Name: "mixed", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
+			{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}},
+			{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "s"}}}}}}},
+		{Name: "empty", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+	}
+	paths, next, err := m.Mount(context.Background(), pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for volume, want := range map[string]map[string]string{
+		"all": {"x": "1", "y": "2", "z": "\x03"}, "some": {"to/why": "2"}, "none": {}, "secret": {"k": "v"},
+		"mixed": {"token": "jwt", "labels": "a=\"1\"\nb=\"2\"", "k": "v"}, "empty": {},
+	} {
+		if got := read(t, paths[volume]); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s shows %v, want %v", volume, got, want)
+		}
+	}
+	slices.Sort(mounts.tmpfs)
+	if !slices.Equal(mounts.tmpfs, []string{"mixed", "secret"}) {
+		t.Errorf("on tmpfs: %v", mounts.tmpfs)
+	}
+	if !next.Equal(seven) {
+		t.Errorf("to be looked at again at %v, want %v", next, seven)
+	}
+	if info, err := os.Stat(paths["empty"]); err != nil || info.Mode().Perm() != 0o777 {
+		t.Errorf("emptyDir: %v %v", info.Mode(), err)
+	}
+	if err := m.Unmount("u"); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := m.Pods(); err != nil || len(left) != 0 {
+		t.Errorf("left: %v %v", left, err)
+	}
+
+	for _, bad := range []v1.VolumeSource{
+		{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "gone"}}},
+		{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Items: []v1.KeyToPath{{Key: "no", Path: "no"}}}},
+		{NFS: &v1.NFSVolumeSource{}},
+	} {
+		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: bad}}
+		if _, _, err := m.Mount(context.Background(), pod); err == nil || !strings.Contains(err.Error(), `volume "v"`) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
+
+func TestHostPathTypes(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		kind v1.HostPathType
+		path string
+		ok   bool
+	}{
+		{v1.HostPathUnset, filepath.Join(dir, "no"), true},
+		{v1.HostPathDirectory, dir, true}, {v1.HostPathDirectory, file, false}, {v1.HostPathDirectory, filepath.Join(dir, "no"), false},
+		{v1.HostPathDirectoryOrCreate, filepath.Join(dir, "new"), true}, {v1.HostPathFile, file, true}, {v1.HostPathFile, dir, false},
+		{v1.HostPathFileOrCreate, filepath.Join(dir, "made"), true}, {v1.HostPathFileOrCreate, filepath.Join(dir, "no", "made"), false},
+		{v1.HostPathCharDev, "/dev/null", true}, {v1.HostPathBlockDev, "/dev/null", false}, {v1.HostPathSocket, file, false},
+	} {
+		if err := ensureHostPath(&v1.HostPathVolumeSource{Path: c.path, Type: &c.kind}); (err == nil) != c.ok {
+			t.Errorf("%s %s: %v", c.kind, c.path, err)
+		}
+	}
+}
+
+// TestWatchedObjects: an object is watched while a pod refers to it, and its pods hear of changes.
+func TestWatchedObjects(t *testing.T) {
+	client := fake.NewClientset()
+	changed := make(chan types.UID, 16)
+	o := NewObjects(client, func(uid types.UID) { changed <- uid })
+	defer o.Close()
+	ctx := context.Background()
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}}
+	if _, err := o.Secret(ctx, pod, "s"); !IsNotFound(err) {
+		t.Fatalf("a missing secret: %v", err)
+	}
+	secret := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Data: map[string][]byte{"k": []byte("1")}}
+	if _, err := client.CoreV1().Secrets("ns").Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if uid := <-changed; uid != "u" {
+		t.Errorf("told %s", uid)
+	}
+	if got, err := o.Secret(ctx, pod, "s"); err != nil || string(got.Data["k"]) != "1" {
+		t.Errorf("%v %v", got, err)
+	}
+	o.Forget("u")
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.live) != 0 {
+		t.Errorf("still watched: %v", o.live)
+	}
+}
+
+func TestHostMounts(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	at, volume := filepath.Join(dir, "pod", "tmp"), filepath.Join(dir, "volume")
+	for _, d := range []string{at, volume} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := HostMounts{}
+	t.Cleanup(func() {
+		if err := m.Unmount(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	for range 2 { // the second does nothing
+		if err := m.Tmpfs(at, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if points, err := mountpointsBelow(dir); err != nil || len(points) != 1 {
+		t.Errorf("mounted: %v %v", points, err)
+	}
+	// A symlink in the volume does not lead out of it.
+	if err := os.Symlink("/etc", filepath.Join(volume, "out")); err != nil {
+		t.Fatal(err)
+	}
+	target := filepath.Join(dir, "pod", "sub", "0")
+	if err := m.BindBelow(volume, "out/passwd", target); err == nil {
+		t.Error("a subPath led out of its volume")
+	}
+	if err := m.BindBelow(volume, "new/dir", target); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(target, "f"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(volume, "new", "dir", "f")); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := m.Unmount(filepath.Join(dir, "pod")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if points, err := mountpointsBelow(dir); err != nil || len(points) != 0 {
+		t.Errorf("still mounted: %v %v", points, err)
+	}
+}
