@@ -1,0 +1,17 @@
+// Package nodeproxy connects clients through the API server to what runs on nodes: the logs of a
+// pod's containers, exec, attach and port-forward by way of the pod's kubelet, and the HTTP
+// proxies of pods, services and nodes.
+//
+// It owns how a node is reached (its address, its kubelet's port, TLS with the API server's client
+// certificate), what a request to a kubelet looks like, and how a client's upgraded connection
+// (SPDY or WebSocket) is carried on.
+//
+// What always holds:
+//   - a kubelet is spoken to only over TLS and, unless the client asks otherwise for logs, only
+//     when its certificate is good for its address; nothing else ever sees the client certificate;
+//   - the HTTP proxies do not reach this machine itself or its links, whatever a pod's or a node's
+//     status or an endpoint claims;
+//   - a stream opened with GET, as WebSocket clients must, needs the permission to create it.
+//
+// It keeps no state, and does not decide who may do what beyond that.
+package nodeproxy

@@ -1,0 +1,133 @@
+package nodeproxy
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	genericrest "k8s.io/apiserver/pkg/registry/generic/rest"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// PodLog is the storage of pods/log.
+func (p *Proxy) PodLog() rest.Storage { return &podLog{p} }
+
+type podLog struct{ *Proxy }
+
+var (
+	_ rest.GetterWithOptions = (*podLog)(nil)
+	_ rest.StorageMetadata   = (*podLog)(nil)
+)
+
+// New implements rest.Storage.
+func (*podLog) New() runtime.Object { return &corev1.Pod{} }
+
+// Destroy implements rest.Storage.
+func (*podLog) Destroy() {}
+
+// NewGetOptions implements rest.GetterWithOptions.
+func (*podLog) NewGetOptions() (runtime.Object, bool, string) {
+	return &corev1.PodLogOptions{}, false, ""
+}
+
+// ProducesMIMETypes implements rest.StorageMetadata.
+func (*podLog) ProducesMIMETypes(string) []string { return []string{"text/plain"} }
+
+// ProducesObject implements rest.StorageMetadata.
+func (*podLog) ProducesObject(string) any { return "" }
+
+// Get implements rest.GetterWithOptions: it returns a stream of the log.
+func (l *podLog) Get(ctx context.Context, name string, options runtime.Object) (runtime.Object, error) {
+	opts, ok := options.(*corev1.PodLogOptions)
+	if !ok {
+		return nil, fmt.Errorf("pods/log was called with options of type %T", options)
+	}
+	if errs := validateLogOptions(opts); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), name, errs)
+	}
+	pod, err := l.objects.Pod(ctx, genericapirequest.NamespaceValue(ctx), name)
+	if err != nil {
+		return nil, err
+	}
+	container, err := containerOf(pod, opts.Container)
+	if err != nil {
+		return nil, err
+	}
+	stream := &genericrest.LocationStreamer{
+		Transport:       l.kubelet,
+		ContentType:     "text/plain",
+		Flush:           opts.Follow,
+		ResponseChecker: genericrest.NewGenericHttpResponseChecker(corev1.Resource("pods/log"), name),
+		RedirectChecker: genericrest.PreventRedirects,
+	}
+	if opts.InsecureSkipTLSVerifyBackend {
+		stream.Transport = l.insecureKubelet
+	}
+	if pod.Spec.NodeName == "" {
+		return stream, nil // not on a node yet, so there is nothing to read: an empty log
+	}
+	stream.Location, err = l.kubeletURL(ctx, pod.Spec.NodeName, []string{"containerLogs", pod.Namespace, pod.Name, container}, logQuery(opts))
+	if err != nil {
+		return nil, err
+	}
+	return stream, nil
+}
+
+// logQuery is how the kubelet is told what part of the log is wanted.
+func logQuery(opts *corev1.PodLogOptions) url.Values {
+	query := make(url.Values)
+	for name, set := range map[string]bool{"follow": opts.Follow, "previous": opts.Previous, "timestamps": opts.Timestamps} {
+		if set {
+			query.Set(name, "true")
+		}
+	}
+	for name, number := range map[string]*int64{"sinceSeconds": opts.SinceSeconds, "tailLines": opts.TailLines, "limitBytes": opts.LimitBytes} {
+		if number != nil {
+			query.Set(name, strconv.FormatInt(*number, 10))
+		}
+	}
+	if opts.SinceTime != nil {
+		query.Set("sinceTime", opts.SinceTime.Format(time.RFC3339))
+	}
+	if opts.Stream != nil {
+		query.Set("stream", *opts.Stream)
+	}
+	return query
+}
+
+func validateLogOptions(opts *corev1.PodLogOptions) field.ErrorList {
+	var errs field.ErrorList
+	if opts.TailLines != nil && *opts.TailLines < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *opts.TailLines, "must be greater than or equal to 0"))
+	}
+	if opts.LimitBytes != nil && *opts.LimitBytes < 1 {
+		errs = append(errs, field.Invalid(field.NewPath("limitBytes"), *opts.LimitBytes, "must be greater than 0"))
+	}
+	switch {
+	case opts.SinceSeconds != nil && opts.SinceTime != nil:
+		errs = append(errs, field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+	case opts.SinceSeconds != nil && *opts.SinceSeconds < 1:
+		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *opts.SinceSeconds, "must be greater than 0"))
+	}
+	if opts.Stream == nil {
+		return errs
+	}
+	switch *opts.Stream {
+	case corev1.LogStreamAll:
+	case corev1.LogStreamStdout, corev1.LogStreamStderr:
+		if opts.TailLines != nil {
+			errs = append(errs, field.Forbidden(field.NewPath(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
+		}
+	default:
+		errs = append(errs, field.NotSupported(field.NewPath("stream"), *opts.Stream,
+			[]string{corev1.LogStreamAll, corev1.LogStreamStdout, corev1.LogStreamStderr}))
+	}
+	return errs
+}

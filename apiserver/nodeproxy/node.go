@@ -1,0 +1,54 @@
+package nodeproxy
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+const defaultKubeletPort = 10250
+
+// kubeletOf returns the address of a node's kubelet.
+func (p *Proxy) kubeletOf(ctx context.Context, name string) (host string, port int, err error) {
+	node, err := p.objects.Node(ctx, name)
+	if err != nil {
+		return "", 0, err
+	}
+	host, ok := p.address(node)
+	if !ok {
+		return "", 0, apierrors.NewServiceUnavailable("node " + name + " has no address yet: its kubelet has not registered one")
+	}
+	port = int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)
+	if port == 0 {
+		port = defaultKubeletPort
+	}
+	return host, port, nil
+}
+
+// address picks the address by which to reach a node.
+func (p *Proxy) address(node *corev1.Node) (string, bool) {
+	for _, want := range p.addressTypes {
+		for _, address := range node.Status.Addresses {
+			if address.Type == want && address.Address != "" {
+				return address.Address, true
+			}
+		}
+	}
+	return "", false
+}
+
+// kubeletURL is a URL of the kubelet of a node.
+func (p *Proxy) kubeletURL(ctx context.Context, node string, path []string, query url.Values) (*url.URL, error) {
+	host, port, err := p.kubeletOf(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	location := &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(port)), Path: "/"}
+	location = location.JoinPath(path...)
+	location.RawQuery = query.Encode()
+	return location, nil
+}
