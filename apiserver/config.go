@@ -88,7 +88,7 @@ type ServiceAccounts struct {
 	OldKeys []crypto.PublicKey
 	// Audiences that tokens for this API carry; nil means the issuer.
 	Audiences []string
-	// MaxLifetime bounds requested lifetimes; 0 means 24 hours.
+	// MaxLifetime bounds requested lifetimes; 0 means that there is no bound.
 	MaxLifetime time.Duration
 }
 
@@ -106,7 +106,6 @@ type Audit struct {
 
 const (
 	defaultIssuer         = "https://kubernetes.default.svc.cluster.local"
-	defaultMaxLifetime    = 24 * time.Hour
 	defaultFirstNodePort  = 30000
 	defaultLastNodePort   = 32767
 	defaultRequestTimeout = time.Minute
@@ -129,9 +128,6 @@ func (c *Config) complete() error {
 	}
 	if c.ServiceAccounts.Audiences == nil {
 		c.ServiceAccounts.Audiences = []string{c.ServiceAccounts.Issuer}
-	}
-	if c.ServiceAccounts.MaxLifetime == 0 {
-		c.ServiceAccounts.MaxLifetime = defaultMaxLifetime
 	}
 	if c.NodePorts == (PortRange{}) {
 		c.NodePorts = PortRange{defaultFirstNodePort, defaultLastNodePort}

@@ -27,6 +27,13 @@ import (
 // a random time between this and twice as much, so that they do not all come back at once.
 const minWatchTimeout = 30 * time.Minute
 
+// A server that stops tells watches to end, which their clients take up at another server, and
+// gives streams (exec, logs) a moment; what is left ends with the process.
+const (
+	watchGrace  = 3 * time.Second
+	streamGrace = 5 * time.Second
+)
+
 // Server is one API server. Make it with New and run it once.
 type Server struct {
 	cfg       Config
@@ -80,6 +87,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assembling the API server: %w", err)
 	}
+	s.generic.ShutdownTimeout = streamGrace
 	if err := s.installResources(config, parts); err != nil {
 		return nil, err
 	}
@@ -108,6 +116,7 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 	c.MaxMutatingRequestsInFlight = s.cfg.MaxMutatingRequestsInFlight
 	c.RequestTimeout = s.cfg.RequestTimeout
 	c.MinRequestTimeout = int(minWatchTimeout.Seconds())
+	c.ShutdownWatchTerminationGracePeriod = watchGrace
 	c.LongRunningFunc = genericfilters.BasicLongRunningRequestCheck(
 		sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
 	c.EnableProfiling = true

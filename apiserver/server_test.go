@@ -19,7 +19,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
@@ -191,4 +193,28 @@ func (c *cluster) raw(t testing.TB, path string, header http.Header) (int, []byt
 func TestStartsReady(t *testing.T) {
 	c := startCluster(t)
 	t.Logf("ready after %s", c.ready)
+}
+
+// A watcher is told when its server stops, and does not hold it up.
+func TestStopEndsWatches(t *testing.T) {
+	var w watch.Interface
+	t.Run("serve", func(t *testing.T) {
+		c := startCluster(t)
+		var err error
+		if w, err = c.admin.CoreV1().ConfigMaps("").Watch(context.Background(), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	// The server has stopped now: the subtest's cleanup waits for it.
+	deadline := time.After(time.Second)
+	for {
+		select {
+		case _, open := <-w.ResultChan():
+			if !open {
+				return
+			}
+		case <-deadline:
+			t.Fatal("the watch goes on after the server has stopped")
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -108,7 +109,7 @@ func restrictedLabels(labels, old map[string]string) []string {
 		}
 	}
 	var bad []string
-	for k := range maps.Keys(changed) {
+	for _, k := range slices.Sorted(maps.Keys(changed)) {
 		domain, _, _ := strings.Cut(k, "/")
 		if !strings.Contains(k, "/") || kubeletLabel(k, domain) {
 			continue

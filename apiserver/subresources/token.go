@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/apiserver/authn"
@@ -47,7 +48,7 @@ var (
 )
 
 // NewToken returns the subresource of service accounts. Tokens that name no audience get
-// audiences; none lives longer than maxLifetime.
+// audiences; none lives longer than maxLifetime, if there is one.
 func NewToken(accounts *resource.Storage, client kubernetes.Interface, issuer *authn.Issuer, audiences []string, maxLifetime time.Duration) *Token {
 	return &Token{accounts, client, issuer, audiences, maxLifetime}
 }
@@ -90,7 +91,7 @@ func (t *Token) Create(ctx context.Context, name string, obj runtime.Object, val
 	if err := t.bind(ctx, req, &binding); err != nil {
 		return nil, err
 	}
-	t.setLifetime(&binding, lifetime)
+	t.setLifetime(ctx, req, &binding, lifetime)
 	if len(options.DryRun) > 0 {
 		return req, nil
 	}
@@ -99,6 +100,10 @@ func (t *Token) Create(ctx context.Context, name string, obj runtime.Object, val
 		return nil, apierrors.NewInternalError(err)
 	}
 	audit.AddAuditAnnotation(ctx, serviceaccount.IssuedCredentialIDAuditAnnotationKey, id)
+	if binding.WarnAfter > 0 {
+		// The holder is told the time that was asked for, so that it refreshes the token by then.
+		expires = expires.Add(binding.WarnAfter - binding.Lifetime)
+	}
 	req.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expires)}
 	return req, nil
 }
@@ -128,8 +133,14 @@ func validateTokenRequest(req *authenticationv1.TokenRequest, lifetime time.Dura
 }
 
 // setLifetime bounds what was asked for, and extends the tokens of pods.
-func (t *Token) setLifetime(b *authn.Binding, asked time.Duration) {
-	b.Lifetime = min(asked, t.maxLifetime)
+func (t *Token) setLifetime(ctx context.Context, req *authenticationv1.TokenRequest, b *authn.Binding, asked time.Duration) {
+	b.Lifetime = asked
+	if t.maxLifetime > 0 && asked > t.maxLifetime {
+		b.Lifetime = t.maxLifetime
+		seconds := int64(t.maxLifetime.Seconds())
+		req.Spec.ExpirationSeconds = &seconds
+		warning.AddWarning(ctx, "", fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", int64(asked.Seconds()), seconds))
+	}
 	if asked == extendedRequest && b.PodName != "" && t.forItself(b.Audiences) {
 		b.Lifetime, b.WarnAfter = extendedLifetime, asked
 	}

@@ -1,0 +1,245 @@
+package admission
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/ptr"
+)
+
+// request describes a write of obj.
+type request struct {
+	obj, old              runtime.Object
+	resource, subresource string
+	name                  string
+	op                    admission.Operation
+	user                  user.Info
+}
+
+func (r request) attributes() admission.Attributes {
+	if r.op == "" {
+		r.op = admission.Create
+	}
+	if r.resource == "" {
+		r.resource = "pods"
+	}
+	return admission.NewAttributesRecord(r.obj, r.old, schema.GroupVersionKind{}, "ns", r.name,
+		schema.GroupVersionResource{Version: "v1", Resource: r.resource}, r.subresource, r.op, nil, false, r.user)
+}
+
+func newPod(change func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "pod-1"}, Spec: corev1.PodSpec{
+		InitContainers: []corev1.Container{{Name: "i"}}, Containers: []corev1.Container{{Name: "c"}},
+	}}
+	if change != nil {
+		change(p)
+	}
+	return p
+}
+
+func TestServiceAccounts(t *testing.T) {
+	account := func(name string, automount *bool) *corev1.ServiceAccount {
+		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, AutomountServiceAccountToken: automount,
+			ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}}}
+	}
+	client := fake.NewClientset(account("default", nil), account("silent", ptr.To(false)))
+	lister := informers.NewSharedInformerFactory(client, 0).Core().V1().ServiceAccounts().Lister() // knows nothing
+	s := NewServiceAccounts(lister, client)
+	for _, c := range []struct {
+		name    string
+		change  func(*corev1.Pod)
+		account string
+		mounts  int // containers with a token
+		volumes int
+	}{
+		{"default", nil, "default", 2, 1},
+		{"the account says no", func(p *corev1.Pod) { p.Spec.ServiceAccountName = "silent" }, "silent", 0, 0},
+		{"the pod says no", func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = ptr.To(false) }, "default", 0, 0},
+		{"the pod overrules the account", func(p *corev1.Pod) {
+			p.Spec.ServiceAccountName, p.Spec.AutomountServiceAccountToken = "silent", ptr.To(true)
+		}, "silent", 2, 1},
+		{"a container has its own", func(p *corev1.Pod) {
+			p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "own", MountPath: tokenMountPath}}
+		}, "default", 1, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			pod := newPod(c.change)
+			a := request{obj: pod}.attributes()
+			if err := s.Admit(t.Context(), a, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Validate(t.Context(), a, nil); err != nil {
+				t.Fatal(err)
+			}
+			mounts := 0
+			for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+				for _, container := range list {
+					if slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return strings.HasPrefix(m.Name, tokenVolume) }) {
+						mounts++
+					}
+				}
+			}
+			if pod.Spec.ServiceAccountName != c.account || mounts != c.mounts || len(pod.Spec.Volumes) != c.volumes {
+				t.Errorf("account %q, %d mounts, %d volumes", pod.Spec.ServiceAccountName, mounts, len(pod.Spec.Volumes))
+			}
+			if len(pod.Spec.ImagePullSecrets) != 1 {
+				t.Errorf("pull secrets %v", pod.Spec.ImagePullSecrets)
+			}
+			before := pod.DeepCopy()
+			if err := s.Admit(t.Context(), a, nil); err != nil || len(pod.Spec.Volumes) != len(before.Spec.Volumes) {
+				t.Errorf("a second time: %v, volumes %v", err, pod.Spec.Volumes)
+			}
+		})
+	}
+	missing := newPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "nobody" })
+	if err := s.Admit(t.Context(), request{obj: missing}.attributes(), nil); !apierrors.IsForbidden(err) {
+		t.Errorf("an account that is not there: %v", err)
+	}
+}
+
+func TestTolerations(t *testing.T) {
+	step := NewTolerations(300)
+	for name, c := range map[string]struct {
+		has  []corev1.Toleration
+		want int
+	}{
+		"none":         {nil, 2},
+		"one of them":  {[]corev1.Toleration{{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}, 2},
+		"everything":   {[]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, 1},
+		"other effect": {[]corev1.Toleration{{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}, 3},
+	} {
+		pod := newPod(func(p *corev1.Pod) { p.Spec.Tolerations = c.has })
+		for range 2 { // a second run adds nothing
+			if err := step.Admit(t.Context(), request{obj: pod}.attributes(), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(pod.Spec.Tolerations) != c.want {
+			t.Errorf("%s: %v", name, pod.Spec.Tolerations)
+		}
+	}
+}
+
+func TestPriorities(t *testing.T) {
+	class := func(name string, value int32, byDefault bool) *schedulingv1.PriorityClass {
+		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, GlobalDefault: byDefault}
+	}
+	client := fake.NewClientset()
+	informer := informers.NewSharedInformerFactory(client, 0).Scheduling().V1().PriorityClasses()
+	for _, c := range []*schedulingv1.PriorityClass{class("high", 1000, false), class("usual", 10, true)} {
+		if err := informer.Informer().GetIndexer().Add(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := NewPriorities(informer.Lister(), client)
+	for _, c := range []struct {
+		name   string
+		change func(*corev1.Pod)
+		class  string
+		want   int32
+		fails  bool
+	}{
+		{"the default class", nil, "usual", 10, false},
+		{"a named class", func(p *corev1.Pod) { p.Spec.PriorityClassName = "high" }, "high", 1000, false},
+		{"the right number", func(p *corev1.Pod) { p.Spec.PriorityClassName, p.Spec.Priority = "high", ptr.To[int32](1000) }, "high", 1000, false},
+		{"a number of one's own", func(p *corev1.Pod) { p.Spec.Priority = ptr.To[int32](7) }, "", 0, true},
+		{"no such class", func(p *corev1.Pod) { p.Spec.PriorityClassName = "x" }, "", 0, true},
+	} {
+		pod := newPod(c.change)
+		err := p.Admit(t.Context(), request{obj: pod}.attributes(), nil)
+		if (err != nil) != c.fails {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if !c.fails && (pod.Spec.PriorityClassName != c.class || *pod.Spec.Priority != c.want || *pod.Spec.PreemptionPolicy != corev1.PreemptLowerPriority) {
+			t.Errorf("%s: %q %v", c.name, pod.Spec.PriorityClassName, *pod.Spec.Priority)
+		}
+	}
+}
+
+func TestNodeRestriction(t *testing.T) {
+	mine := newPod(func(p *corev1.Pod) { p.Spec.NodeName, p.Spec.ServiceAccountName = "n1", "robot" })
+	other := newPod(func(p *corev1.Pod) { p.Name, p.UID, p.Spec.NodeName = "other", "pod-2", "n2" })
+	client := fake.NewClientset(mine, other)
+	n := NewNodeRestriction(informers.NewSharedInformerFactory(client, 0).Core().V1().Pods().Lister(), client)
+	kubelet := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{user.NodesGroup}}
+	node := func(change func(*corev1.Node)) *corev1.Node {
+		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelHostname: "n1", "example.com/x": "y"}}}
+		if change != nil {
+			change(o)
+		}
+		return o
+	}
+	labelled := func(key string) *corev1.Node { return node(func(n *corev1.Node) { n.Labels[key] = "v" }) }
+	token := func(name string, uid string) *authenticationv1.TokenRequest {
+		r := &authenticationv1.TokenRequest{}
+		if name != "" {
+			r.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: name, UID: "pod-1"}
+			r.Spec.BoundObjectRef.UID = mine.UID
+			if uid != "" {
+				r.Spec.BoundObjectRef.UID = "pod-9"
+			}
+		}
+		return r
+	}
+	mirror := newPod(func(p *corev1.Pod) {
+		p.Spec.NodeName = "n1"
+		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+	})
+	relabelled := mine.DeepCopy()
+	relabelled.Labels = map[string]string{"a": "b"}
+	for _, c := range []struct {
+		name string
+		r    request
+		ok   bool
+	}{
+		{"creates its node", request{obj: node(nil), resource: "nodes", name: "n1"}, true},
+		{"creates another node", request{obj: node(nil), resource: "nodes", name: "n2"}, false},
+		{"deletes its node", request{old: node(nil), resource: "nodes", name: "n1", op: admission.Delete}, false},
+		{"writes its status", request{obj: node(nil), old: node(nil), resource: "nodes", subresource: "status", name: "n1", op: admission.Update}, true},
+		{"changes taints", request{obj: node(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k"}} }), old: node(nil), resource: "nodes", name: "n1", op: admission.Update}, false},
+		{"comes with taints", request{obj: node(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k"}} }), resource: "nodes", name: "n1"}, true},
+		{"sets a zone", request{obj: labelled(corev1.LabelTopologyZone), old: node(nil), resource: "nodes", name: "n1", op: admission.Update}, true},
+		{"sets a free label", request{obj: labelled("example.org/z"), old: node(nil), resource: "nodes", name: "n1", op: admission.Update}, true},
+		{"sets a role", request{obj: labelled("node-role.kubernetes.io/control-plane"), old: node(nil), resource: "nodes", name: "n1", op: admission.Update}, false},
+		{"sets a restricted label", request{obj: labelled("node-restriction.kubernetes.io/x"), resource: "nodes", name: "n1"}, false},
+		{"drops a restricted label", request{obj: node(nil), old: labelled("node-restriction.kubernetes.io/x"), resource: "nodes", name: "n1", op: admission.Update}, false},
+		{"mirrors a static pod", request{obj: mirror, name: "p"}, true},
+		{"creates a pod", request{obj: mine, name: "p"}, false},
+		{"deletes its pod", request{old: mine, name: "p", op: admission.Delete}, true},
+		{"deletes another's pod", request{old: other, name: "other", op: admission.Delete}, false},
+		{"writes its pod's status", request{obj: mine, old: mine, subresource: "status", name: "p", op: admission.Update}, true},
+		{"labels a pod by its status", request{obj: relabelled, old: mine, subresource: "status", name: "p", op: admission.Update}, false},
+		{"writes another's status", request{obj: other, old: other, subresource: "status", name: "other", op: admission.Update}, false},
+		{"updates a pod", request{obj: mine, old: mine, name: "p", op: admission.Update}, false},
+		{"evicts its pod", request{obj: &policyv1.Eviction{}, subresource: "eviction", name: "p"}, true},
+		{"evicts another's pod", request{obj: &policyv1.Eviction{}, subresource: "eviction", name: "other"}, false},
+		{"token for its pod", request{obj: token("p", ""), resource: "serviceaccounts", subresource: "token", name: "robot"}, true},
+		{"token of another account", request{obj: token("p", ""), resource: "serviceaccounts", subresource: "token", name: "admin"}, false},
+		{"token for an earlier pod", request{obj: token("p", "old"), resource: "serviceaccounts", subresource: "token", name: "robot"}, false},
+		{"token for nothing", request{obj: token("", ""), resource: "serviceaccounts", subresource: "token", name: "robot"}, false},
+	} {
+		c.r.user = kubelet
+		err := n.Validate(t.Context(), c.r.attributes(), nil)
+		if (err == nil) != c.ok || (err != nil && !apierrors.IsForbidden(err)) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		c.r.user = &user.DefaultInfo{Name: "ann"}
+		if err := n.Validate(t.Context(), c.r.attributes(), nil); err != nil {
+			t.Errorf("%s, by somebody who is no node: %v", c.name, err)
+		}
+	}
+}

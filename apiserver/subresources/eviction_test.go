@@ -1,0 +1,76 @@
+package subresources
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/ptr"
+)
+
+func TestEvictionSpendsItsBudget(t *testing.T) {
+	budget := func(name string, allowed int32, change func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
+		b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Generation: 1},
+			Spec:   policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}},
+			Status: policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, DisruptionsAllowed: allowed, CurrentHealthy: 2, DesiredHealthy: 2}}
+		if change != nil {
+			change(b)
+		}
+		return b
+	}
+	isReady := []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	for _, c := range []struct {
+		name    string
+		budgets []*policyv1.PodDisruptionBudget
+		labels  map[string]string
+		unready bool
+		dryRun  bool
+		refused func(error) bool
+		left    int32
+	}{
+		{name: "no budget"},
+		{name: "another's budget", budgets: []*policyv1.PodDisruptionBudget{budget("b", 0, nil)}, labels: map[string]string{"app": "b"}},
+		{name: "one to spend", budgets: []*policyv1.PodDisruptionBudget{budget("b", 1, nil)}},
+		{name: "dry run", budgets: []*policyv1.PodDisruptionBudget{budget("b", 1, nil)}, dryRun: true, left: 1},
+		{name: "none to spend", budgets: []*policyv1.PodDisruptionBudget{budget("b", 0, nil)}, refused: apierrors.IsTooManyRequests},
+		{name: "not ready anyway", budgets: []*policyv1.PodDisruptionBudget{budget("b", 0, nil)}, unready: true},
+		{name: "stale status", budgets: []*policyv1.PodDisruptionBudget{budget("b", 5, func(b *policyv1.PodDisruptionBudget) { b.Generation = 2 })},
+			refused: apierrors.IsTooManyRequests, left: 5},
+		{name: "two budgets", budgets: []*policyv1.PodDisruptionBudget{budget("b", 1, nil), budget("c", 1, nil)}, refused: apierrors.IsInternalError, left: 1},
+		{name: "unhealthy may go always", budgets: []*policyv1.PodDisruptionBudget{budget("b", 0, func(b *policyv1.PodDisruptionBudget) {
+			b.Status.CurrentHealthy = 0
+			b.Spec.UnhealthyPodEvictionPolicy = ptr.To(policyv1.AlwaysAllow)
+		})}, unready: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client := fake.NewClientset()
+			for _, b := range c.budgets {
+				if _, err := client.PolicyV1().PodDisruptionBudgets("ns").Create(t.Context(), b, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Labels: map[string]string{"app": "a"}}}
+			if c.labels != nil {
+				pod.Labels = c.labels
+			}
+			if !c.unready {
+				pod.Status.Conditions = isReady
+			}
+			err := NewEviction(nil, client, true).spend(apirequest.WithNamespace(t.Context(), "ns"), pod, c.dryRun)
+			if c.refused == nil && err != nil || c.refused != nil && !c.refused(err) {
+				t.Errorf("got %v", err)
+			}
+			if len(c.budgets) == 0 {
+				return
+			}
+			b, err := client.PolicyV1().PodDisruptionBudgets("ns").Get(t.Context(), "b", metav1.GetOptions{})
+			if err != nil || b.Status.DisruptionsAllowed != c.left {
+				t.Errorf("%d disruptions are left, want %d (%v)", b.Status.DisruptionsAllowed, c.left, err)
+			}
+		})
+	}
+}
