@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/fsm"
 )
 
 // announce tells the followers what is committed as soon as nothing more is on its way to them.
@@ -22,7 +24,8 @@ func (n *Node) announce(ctx context.Context, term uint64) {
 		if n.fsm.Waiter().Wait(ctx, at.Index+1) != nil {
 			return
 		}
-		at = n.fsm.Applied()
+		newest := n.fsm.Applied() // of this turn: the goroutines below read it
+		at = newest
 		if at.Index < n.raft.LastIndex() {
 			continue // the next entry carries it
 		}
@@ -42,16 +45,16 @@ func (n *Node) announce(ctx context.Context, term uint64) {
 			}
 			n.offices.Go(func() { // ends with the answer, or after the transport's timeout
 				defer func() { <-slot }()
-				n.announceTo(s, at.Index, at.Term, term)
+				n.announceTo(s, newest, term)
 			})
 		}
 	}
 }
 
-func (n *Node) announceTo(s raft.Server, index, entryTerm, term uint64) {
+func (n *Node) announceTo(s raft.Server, newest fsm.Position, term uint64) {
 	err := n.transport.AppendEntries(s.ID, s.Address, &raft.AppendEntriesRequest{
 		RPCHeader: n.rpcHeader(), Term: term,
-		PrevLogEntry: index, PrevLogTerm: entryTerm, LeaderCommitIndex: index,
+		PrevLogEntry: newest.Index, PrevLogTerm: newest.Term, LeaderCommitIndex: newest.Index,
 	}, &raft.AppendEntriesResponse{})
 	if err != nil {
 		n.cfg.Logger.Debug("a server did not hear what is committed", "server", s.ID, "err", err)
