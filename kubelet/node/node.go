@@ -68,7 +68,6 @@ type Reporter struct {
 	mu          sync.Mutex
 	observed    *v1.Node // the newest that the API server is known to have
 	allocatable v1.ResourceList
-	reported    bool
 }
 
 // How often the node is looked at, and how long before what others changed is put right.
@@ -114,8 +113,8 @@ func (r *Reporter) Observe(node *v1.Node) {
 func (r *Reporter) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var lastWrite time.Time
-	var last *v1.Node
+	var last *v1.Node      // what was last found and told
+	var disputed time.Time // since when others say something else
 	for {
 		select {
 		case <-ctx.Done():
@@ -132,31 +131,33 @@ func (r *Reporter) Run(ctx context.Context) error {
 			timer.Reset(retryAfter)
 			continue
 		}
-		own := last == nil || !same(last, wanted)
-		if !own {
-			// Only what others wrote can differ.
-			if wait := correctAfter - r.Now().Sub(lastWrite); wait > 0 && !lastWrite.IsZero() {
-				timer.Reset(wait)
+		next := lookEvery
+		if !isReady(wanted) {
+			next = lookUnready
+		}
+		now := r.Now()
+		news := last == nil || !same(last, wanted)
+		switch {
+		case !r.differs(wanted):
+			disputed = time.Time{}
+		case !news && disputed.IsZero():
+			disputed = now
+			fallthrough
+		case !news && now.Sub(disputed) < correctAfter:
+			timer.Reset(min(next, correctAfter-now.Sub(disputed)))
+			continue
+		default:
+			if err := r.write(ctx, wanted); err != nil {
+				if ctx.Err() == nil {
+					r.Logger.Warn("cannot report this node; trying again", "error", err)
+				}
+				timer.Reset(retryAfter)
 				continue
 			}
-		}
-		wrote, err := r.write(ctx, wanted)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			r.Logger.Warn("cannot report this node; trying again", "error", err)
-			timer.Reset(retryAfter)
-			continue
-		case wrote:
-			lastWrite = r.Now()
+			disputed = time.Time{}
 		}
 		last = wanted
-		if isReady(wanted) {
-			timer.Reset(lookEvery)
-		} else {
-			timer.Reset(lookUnready)
-		}
+		timer.Reset(next)
 	}
 }
 
@@ -248,24 +249,30 @@ func equalJSON(a, b any) bool {
 	return errA == nil && errB == nil && string(x) == string(y)
 }
 
-// write makes the API server's object agree with wanted, and tells whether it had to.
-func (r *Reporter) write(ctx context.Context, wanted *v1.Node) (bool, error) {
+// differs tells whether the API server says something else of this node than wanted.
+func (r *Reporter) differs(wanted *v1.Node) bool {
 	r.mu.Lock()
 	current := r.observed
 	r.mu.Unlock()
+	return current == nil || len(metaPatch(current, wanted)) > 0 ||
+		!sameConditions(wanted.Status.Conditions, current.Status.Conditions) || !sameRest(current, wanted)
+}
+
+// write makes the API server's object agree with wanted.
+func (r *Reporter) write(ctx context.Context, wanted *v1.Node) error {
+	r.mu.Lock()
+	current := r.observed
+	r.mu.Unlock()
+	var err error
 	if current == nil {
-		node, err := r.register(ctx, wanted)
-		if err != nil {
-			return false, err
+		if current, err = r.register(ctx, wanted); err != nil {
+			return err
 		}
-		current = node
 	}
-	wroteMeta, current, err := r.writeMeta(ctx, current, wanted)
-	if err != nil {
-		return false, err
+	if current, err = r.writeMeta(ctx, current, wanted); err != nil {
+		return err
 	}
-	wroteStatus, err := r.writeStatus(ctx, current, wanted)
-	return wroteMeta || wroteStatus, err
+	return r.writeStatus(ctx, current, wanted)
 }
 
 // register returns the Node object, making it when there is none.
@@ -302,11 +309,11 @@ func (r *Reporter) Forget() {
 	r.Observe(nil)
 }
 
-// writeMeta puts the machine's labels right. Other labels, and taints, are others' to keep.
-func (r *Reporter) writeMeta(ctx context.Context, current, wanted *v1.Node) (bool, *v1.Node, error) {
+// metaPatch is what puts the machine's labels right. Other labels, and taints, are others' to keep.
+func metaPatch(current, wanted *v1.Node) map[string]any {
 	differing := map[string]string{}
 	for key, value := range wanted.Labels {
-		if current.Labels[key] != value {
+		if have, ok := current.Labels[key]; !ok || have != value {
 			differing[key] = value
 		}
 	}
@@ -317,26 +324,31 @@ func (r *Reporter) writeMeta(ctx context.Context, current, wanted *v1.Node) (boo
 	if wanted.Spec.ProviderID != "" && current.Spec.ProviderID == "" {
 		patch["spec"] = map[string]any{"providerID": wanted.Spec.ProviderID}
 	}
+	return patch
+}
+
+func (r *Reporter) writeMeta(ctx context.Context, current, wanted *v1.Node) (*v1.Node, error) {
+	patch := metaPatch(current, wanted)
 	if len(patch) == 0 {
-		return false, current, nil
+		return current, nil
 	}
 	raw, err := json.Marshal(patch)
 	if err != nil {
-		return false, nil, err
+		return nil, err
 	}
 	node, err := r.Client.CoreV1().Nodes().Patch(ctx, r.Name, types.StrategicMergePatchType, raw, metav1.PatchOptions{})
 	if err != nil {
-		return false, nil, r.missing(fmt.Errorf("label node %s: %w", r.Name, err))
+		return nil, r.missing(fmt.Errorf("label node %s: %w", r.Name, err))
 	}
 	r.learn(node)
-	return true, node, nil
+	return node, nil
 }
 
-func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node) (bool, error) {
+func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node) error {
 	conditions := slices.Clone(wanted.Status.Conditions)
 	stamp(conditions, current.Status.Conditions, r.Now())
 	if sameConditions(conditions, current.Status.Conditions) && sameRest(current, wanted) {
-		return false, nil
+		return nil
 	}
 	after := wanted.Status.DeepCopy()
 	after.Conditions = conditions
@@ -348,22 +360,22 @@ func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node) (b
 	after.VolumesInUse, after.VolumesAttached = current.Status.VolumesInUse, current.Status.VolumesAttached
 	old, err := json.Marshal(&v1.Node{Status: current.Status})
 	if err != nil {
-		return false, err
+		return err
 	}
 	fresh, err := json.Marshal(&v1.Node{Status: *after})
 	if err != nil {
-		return false, err
+		return err
 	}
 	patch, err := strategicpatch.CreateTwoWayMergePatch(old, fresh, v1.Node{})
 	if err != nil {
-		return false, fmt.Errorf("compare statuses of node %s: %w", r.Name, err)
+		return fmt.Errorf("compare statuses of node %s: %w", r.Name, err)
 	}
 	node, err := r.Client.CoreV1().Nodes().Patch(ctx, r.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
-		return false, r.missing(fmt.Errorf("write the status of node %s: %w", r.Name, err))
+		return r.missing(fmt.Errorf("write the status of node %s: %w", r.Name, err))
 	}
 	r.learn(node)
-	return true, nil
+	return nil
 }
 
 // missing makes the next try register anew when the Node object is gone.

@@ -108,7 +108,7 @@ func (m *Manager) entryLocked(pod *v1.Pod) *entry {
 		m.pods[pod.UID] = e
 		return e
 	}
-	if !older(pod.ResourceVersion, e.pod.ResourceVersion) {
+	if pod.ResourceVersion != e.pod.ResourceVersion && !older(pod.ResourceVersion, e.pod.ResourceVersion) {
 		e.pod = pod
 	}
 	return e
@@ -188,17 +188,7 @@ func (m *Manager) replaced(ctx context.Context, pod *v1.Pod) bool {
 // that it cannot hit a later pod of the same name. Conditions that are not the node's to decide stay.
 func difference(pod *v1.Pod, status *v1.PodStatus) ([]byte, error) {
 	wanted := *status
-	wanted.Conditions = nil
-	for _, c := range status.Conditions {
-		if podinfo.NodeDecides(c.Type) {
-			wanted.Conditions = append(wanted.Conditions, c)
-		}
-	}
-	for _, c := range pod.Status.Conditions {
-		if !podinfo.NodeDecides(c.Type) {
-			wanted.Conditions = append(wanted.Conditions, c)
-		}
-	}
+	wanted.Conditions = merged(pod.Status.Conditions, status.Conditions)
 	before, err := json.Marshal(&v1.Pod{Status: pod.Status})
 	if err != nil {
 		return nil, err
@@ -220,4 +210,25 @@ func difference(pod *v1.Pod, status *v1.PodStatus) ([]byte, error) {
 	}
 	fields["metadata"] = map[string]any{"uid": pod.UID}
 	return json.Marshal(fields)
+}
+
+// merged takes the node's conditions from own and all others from theirs, in the order of theirs.
+func merged(theirs, own []v1.PodCondition) []v1.PodCondition {
+	var list []v1.PodCondition
+	at := map[v1.PodConditionType]int{}
+	for _, c := range theirs {
+		at[c.Type] = len(list)
+		list = append(list, c)
+	}
+	for _, c := range own {
+		if !podinfo.NodeDecides(c.Type) {
+			continue
+		}
+		if i, ok := at[c.Type]; ok {
+			list[i] = c
+		} else {
+			list = append(list, c)
+		}
+	}
+	return list
 }

@@ -1,0 +1,224 @@
+package cgroups
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func list(cpu, memory string) v1.ResourceList {
+	l := v1.ResourceList{}
+	if cpu != "" {
+		l[v1.ResourceCPU] = resource.MustParse(cpu)
+	}
+	if memory != "" {
+		l[v1.ResourceMemory] = resource.MustParse(memory)
+	}
+	return l
+}
+
+func pod(uid string, each ...v1.ResourceRequirements) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid)}}
+	for _, r := range each {
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Resources: r})
+	}
+	return p
+}
+
+func TestQoS(t *testing.T) {
+	full := v1.ResourceRequirements{Requests: list("1", "1Gi"), Limits: list("1", "1Gi")}
+	for _, c := range []struct {
+		name string
+		pod  *v1.Pod
+		want v1.PodQOSClass
+	}{
+		{"nothing", pod("a", v1.ResourceRequirements{}), v1.PodQOSBestEffort},
+		{"all limited", pod("a", full, full), v1.PodQOSGuaranteed},
+		{"limits alone", pod("a", v1.ResourceRequirements{Limits: list("1", "1Gi")}), v1.PodQOSGuaranteed},
+		{"one is not", pod("a", full, v1.ResourceRequirements{}), v1.PodQOSBurstable},
+		{"less asked for than limited", pod("a", v1.ResourceRequirements{Requests: list("500m", "1Gi"), Limits: list("1", "1Gi")}), v1.PodQOSBurstable},
+		{"only CPU", pod("a", v1.ResourceRequirements{Limits: list("1", "")}), v1.PodQOSBurstable},
+	} {
+		if got := QoS(c.pod); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for milli, want := range map[int64]int64{0: 2, 1: 2, 100: 102, 1000: 1024, 1 << 30: 262144} {
+		if got := Shares(milli); got != want {
+			t.Errorf("Shares(%d) = %d, want %d", milli, got, want)
+		}
+	}
+	for milli, want := range map[int64]int64{0: 0, 1: 1000, 500: 50000, 2000: 200000} {
+		if got := Quota(milli); got != want {
+			t.Errorf("Quota(%d) = %d, want %d", milli, got, want)
+		}
+	}
+	for shares, want := range map[int64]int64{2: 1, 1024: 39, 262144: 10000} {
+		if got := weight(shares); got != want {
+			t.Errorf("weight(%d) = %d, want %d", shares, got, want)
+		}
+	}
+	burstable := pod("a", v1.ResourceRequirements{Requests: list("", "1Gi")})
+	if got := OOMScoreAdj(burstable, resource.MustParse("1Gi"), 4<<30); got != 750 {
+		t.Errorf("OOM score of a quarter of the memory: %d, want 750", got)
+	}
+}
+
+// hierarchies makes a tree that looks like the kernel's, in version 1 or 2.
+func hierarchies(t *testing.T, unified bool) string {
+	t.Helper()
+	root := t.TempDir()
+	if unified {
+		for _, file := range []string{"cgroup.controllers", "cgroup.subtree_control"} {
+			if err := os.WriteFile(filepath.Join(root, file), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return root
+	}
+	for _, controller := range []string{"cpu", "memory", "pids", "devices"} {
+		if err := os.Mkdir(filepath.Join(root, controller), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, controller, "cgroup.procs"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func content(t *testing.T, parts ...string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(parts...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func TestLimitsOnVersion1(t *testing.T) {
+	root := hierarchies(t, false)
+	m, err := New(Config{Root: "/barque/n1", Mountpoint: root, PodPidsLimit: 99})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pod("u1", v1.ResourceRequirements{Requests: list("250m", "64Mi"), Limits: list("500m", "128Mi")},
+		v1.ResourceRequirements{Requests: list("250m", "64Mi"), Limits: list("500m", "128Mi")})
+	for range 2 {
+		if err := m.Ensure(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := m.Parent(p); got != "/barque/n1/kubepods/burstable/podu1" {
+		t.Errorf("parent %s", got)
+	}
+	for file, want := range map[string]string{
+		"cpu/%/cpu.shares": "512", "cpu/%/cpu.cfs_quota_us": "100000", "memory/%/memory.limit_in_bytes": "268435456", "pids/%/pids.max": "99",
+	} {
+		if got := content(t, root, strings.Replace(file, "%", m.Parent(p), 1)); got != want {
+			t.Errorf("%s: %s, want %s", file, got, want)
+		}
+	}
+	if got := content(t, root, "cpu/barque/n1/kubepods/burstable/cpu.shares"); got != "512" {
+		t.Errorf("all Burstable pods together weigh %s", got)
+	}
+	open := pod("u2", v1.ResourceRequirements{Limits: list("1", "")}, v1.ResourceRequirements{})
+	if err := m.Ensure(open); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "cpu", m.Parent(open), "cpu.cfs_quota_us")); err == nil {
+		t.Error("a pod with a container that is not limited is limited")
+	}
+	uids, err := m.Pods()
+	slices.Sort(uids)
+	if err != nil || !slices.Equal(uids, []types.UID{"u1", "u2"}) {
+		t.Errorf("pods %v %v", uids, err)
+	}
+}
+
+func TestLimitsOnVersion2(t *testing.T) {
+	root := hierarchies(t, true)
+	m, err := New(Config{Root: "/barque/n1", Mountpoint: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pod("u1", v1.ResourceRequirements{Limits: list("2", "1Gi"), Requests: list("2", "1Gi")})
+	// The kernel puts these files into a new group; a directory of a test has to have them.
+	at := root
+	for _, part := range strings.Split(strings.Trim(m.Parent(p), "/"), "/") {
+		at = filepath.Join(at, part)
+		if err := os.Mkdir(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(at, "cgroup.controllers"), []byte("cpu memory pids rdma\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(at, "cgroup.subtree_control"), []byte("cpu pids\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Ensure(p); err != nil {
+		t.Fatal(err)
+	}
+	if got := content(t, at, "cpu.max"); got != "200000 100000" {
+		t.Errorf("cpu.max %s", got)
+	}
+	if got := content(t, at, "cpu.weight"); got != "79" {
+		t.Errorf("cpu.weight %s", got)
+	}
+	if got := content(t, at, "memory.max"); got != "1073741824" {
+		t.Errorf("memory.max %s", got)
+	}
+	if got := content(t, at, "cgroup.subtree_control"); got != "+memory" {
+		t.Errorf("last enabled %q", got)
+	}
+}
+
+// TestOnThisMachine makes and removes a real group.
+func TestOnThisMachine(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := "/barque/test-" + filepath.Base(t.TempDir())
+	m, err := New(Config{Root: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, mount := range m.mounts() {
+			if err := removeTree(filepath.Join(mount, root)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	p := pod("real", v1.ResourceRequirements{Limits: list("100m", "64Mi"), Requests: list("100m", "64Mi")})
+	if err := m.Ensure(p); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := m.Remove("real"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if uids, err := m.Pods(); err != nil || len(uids) != 0 {
+		t.Errorf("left: %v %v", uids, err)
+	}
+}
+
+func TestBadRoot(t *testing.T) {
+	for _, root := range []string{"", "/", "barque"} {
+		if _, err := New(Config{Root: root}); err == nil {
+			t.Errorf("%q is taken for a root", root)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	crifake "github.com/barque/barque/kubelet/cri/fake"
+)
+
+type fixture struct {
+	client   *fake.Clientset
+	runtime  *crifake.Runtime
+	reporter *Reporter
+	down     error
+}
+
+// inBubble runs a reporter in virtual time.
+func inBubble(t *testing.T, test func(f *fixture)) {
+	machine := Machine{CPUs: 4, MemoryBytes: 8 << 30, Info: v1.NodeSystemInfo{Architecture: "amd64", OperatingSystem: "linux"}}
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fixture{client: fake.NewClientset(), runtime: crifake.New("a:1")}
+		f.runtime.Fail = func(call, _ string) error {
+			if call == "Status" {
+				return f.down
+			}
+			return nil
+		}
+		var err error
+		f.reporter, err = New(Config{Name: "n1", Hostname: "n1", IPs: []string{"192.0.2.1"}, Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""},
+			Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}, Version: "v1.37", Port: 10250, MaxPods: 110, RootDir: dir, Machine: machine,
+			Reserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")},
+			Client:   f.client, Runtime: f.runtime, Images: f.runtime, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- f.reporter.Run(ctx) }()
+		synctest.Wait()
+		test(f)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (f *fixture) get(t *testing.T) *v1.Node {
+	t.Helper()
+	synctest.Wait()
+	n, err := f.client.CoreV1().Nodes().Get(context.Background(), "n1", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func condition(n *v1.Node, kind v1.NodeConditionType) v1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return v1.NodeCondition{}
+}
+
+func TestRegistersAndThenKeepsQuiet(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		n := f.get(t)
+		if c := condition(n, v1.NodeReady); c.Status != v1.ConditionTrue || c.Reason != "KubeletReady" {
+			t.Errorf("ready: %+v", c)
+		}
+		if n.Labels[v1.LabelHostname] != "n1" || n.Labels[v1.LabelArchStable] != "amd64" || len(n.Spec.Taints) != 1 {
+			t.Errorf("labels %v, taints %v", n.Labels, n.Spec.Taints)
+		}
+		if _, ok := n.Labels["node-role.kubernetes.io/control-plane"]; !ok {
+			t.Errorf("labels %v", n.Labels)
+		}
+		if cpu := n.Status.Allocatable[v1.ResourceCPU]; cpu.MilliValue() != 3500 {
+			t.Errorf("allocatable CPU %s", cpu.String())
+		}
+		if n.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 || n.Status.Addresses[0].Address != "192.0.2.1" || len(n.Status.Images) != 1 {
+			t.Errorf("status %+v", n.Status)
+		}
+		f.client.ClearActions()
+		f.reporter.Observe(n)
+		time.Sleep(24 * time.Hour) // virtual
+		for _, a := range f.client.Actions() {
+			if a.GetVerb() != "get" {
+				t.Errorf("an idle node did %s %s", a.GetVerb(), a.GetResource().Resource)
+			}
+		}
+	})
+}
+
+func TestTellsWhenTheRuntimeIsAway(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.down = errors.New("no socket")
+		time.Sleep(11 * time.Second)
+		n := f.get(t)
+		if c := condition(n, v1.NodeReady); c.Status != v1.ConditionFalse || c.Reason != "KubeletNotReady" {
+			t.Errorf("ready: %+v", c)
+		}
+		f.down = nil
+		time.Sleep(2 * time.Second)
+		if c := condition(f.get(t), v1.NodeReady); c.Status != v1.ConditionTrue {
+			t.Errorf("ready: %+v", c)
+		}
+	})
+}
+
+func TestPutsRightWhatOthersChanged(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		n := f.get(t).DeepCopy()
+		for i := range n.Status.Conditions {
+			n.Status.Conditions[i].Status, n.Status.Conditions[i].Reason = v1.ConditionUnknown, "NodeStatusUnknown"
+		}
+		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "Other", Status: v1.ConditionTrue})
+		n, err := f.client.CoreV1().Nodes().UpdateStatus(context.Background(), n, metav1.UpdateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.reporter.Observe(n)
+		if c := condition(f.get(t), v1.NodeReady); c.Status != v1.ConditionUnknown {
+			t.Error("it was in a hurry")
+		}
+		time.Sleep(10 * time.Second)
+		after := f.get(t)
+		if c := condition(after, v1.NodeReady); c.Status != v1.ConditionTrue {
+			t.Errorf("ready: %+v", c)
+		}
+		if c := condition(after, "Other"); c.Status != v1.ConditionTrue {
+			t.Error("somebody else's condition is gone")
+		}
+	})
+}
+
+func TestRegistersAgainWhenDeleted(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		if err := f.client.CoreV1().Nodes().Delete(context.Background(), "n1", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		f.reporter.Forget()
+		time.Sleep(10 * time.Second)
+		f.get(t)
+	})
+}
