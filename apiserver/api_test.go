@@ -25,7 +25,9 @@ import (
 
 // TestAPI drives one server as clients do. Subtests use names of their own.
 func TestAPI(t *testing.T) {
-	c := startCluster(t)
+	port, trust := newKubelet(t)
+	c := startCluster(t, trust)
+	c.kubelet = port
 	if err := c.ensure(t.Context(), c.client); err != nil {
 		t.Fatalf("laying down what every cluster has: %v", err)
 	}
@@ -51,6 +53,7 @@ func TestAPI(t *testing.T) {
 		"LeaderTerm":      testLeaderTerm,
 		"Events":          testEvents,
 		"Services":        testServices,
+		"Logs":            testLogs,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}

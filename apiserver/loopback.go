@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -19,8 +20,9 @@ type loopback struct {
 	host string
 	ca   []byte
 
-	mu     sync.RWMutex
-	tokens map[string]user.Info
+	mu         sync.RWMutex
+	tokens     map[string]user.Info
+	identities map[string]string // tokens by name and groups
 }
 
 func newLoopback(address net.Addr, ca []byte) (*loopback, error) {
@@ -34,19 +36,15 @@ func newLoopback(address net.Addr, ca []byte) (*loopback, error) {
 			host = "::1"
 		}
 	}
-	return &loopback{host: "https://" + net.JoinHostPort(host, port), ca: ca, tokens: map[string]user.Info{}}, nil
+	return &loopback{host: "https://" + net.JoinHostPort(host, port), ca: ca, tokens: map[string]user.Info{}, identities: map[string]string{}}, nil
 }
 
 // config returns a client configuration for the identity. Requests are not rate limited: the
 // server limits all clients fairly, and these are its own.
 func (l *loopback) config(name string, groups ...string) *restclient.Config {
-	token := rand.Text()
-	l.mu.Lock()
-	l.tokens[token] = &user.DefaultInfo{Name: name, Groups: append([]string{user.AllAuthenticated}, groups...)}
-	l.mu.Unlock()
 	return &restclient.Config{
 		Host:        l.host,
-		BearerToken: token,
+		BearerToken: l.token(name, groups),
 		UserAgent:   "barque/" + name,
 		QPS:         -1,
 		ContentConfig: restclient.ContentConfig{
@@ -55,6 +53,20 @@ func (l *loopback) config(name string, groups ...string) *restclient.Config {
 		},
 		TLSClientConfig: restclient.TLSClientConfig{CAData: l.ca, ServerName: genericapiserver.LoopbackClientServerNameOverride},
 	}
+}
+
+// token returns the token of an identity.
+func (l *loopback) token(name string, groups []string) string {
+	identity := strings.Join(append([]string{name}, groups...), "\x00")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	token, ok := l.identities[identity]
+	if !ok {
+		token = rand.Text()
+		l.identities[identity] = token
+		l.tokens[token] = &user.DefaultInfo{Name: name, Groups: append([]string{user.AllAuthenticated}, groups...)}
+	}
+	return token
 }
 
 // AuthenticateToken implements authenticator.Token.

@@ -38,9 +38,10 @@ func (s *Server) newParts(sec *security) (*parts, error) {
 	p.resources = append(p.resources, s.cfg.Resources...)
 	p.resources = append(p.resources, reviews.Authentication(sec.tokens, s.cfg.ServiceAccounts.Audiences)...)
 	p.resources = append(p.resources, reviews.Authorization(sec.authorizer, sec.rules)...)
-	s.wire(p.resources, sec)
-
-	var err error
+	err := s.wire(p.resources, sec)
+	if err != nil {
+		return nil, err
+	}
 	if p.scheme, err = newScheme(p.resources); err != nil {
 		return nil, err
 	}

@@ -43,6 +43,7 @@ type Server struct {
 	informers informers.SharedInformerFactory
 	addresses *allocator.Pool[netip.Addr]
 	ports     *allocator.Pool[int32]
+	closers   []func()
 	logger    *slog.Logger
 }
 
@@ -153,6 +154,11 @@ func (s *Server) installResources(config *genericapiserver.Config, parts *parts)
 // Run serves until ctx ends and requests in flight have been answered.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.informers.Shutdown()
+	defer func() {
+		for _, f := range s.closers {
+			f()
+		}
+	}()
 	if err := s.generic.PrepareRun().RunWithContext(ctx); err != nil {
 		return fmt.Errorf("API server: %w", err)
 	}

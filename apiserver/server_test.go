@@ -98,6 +98,8 @@ type cluster struct {
 	host  string
 	ready time.Duration // from New to readyz
 	admin kubernetes.Interface
+
+	kubelet int32 // port of a kubelet, if a test has started one
 }
 
 func startCluster(t testing.TB, change ...func(*Config)) *cluster {

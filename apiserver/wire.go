@@ -1,21 +1,32 @@
 package apiserver
 
 import (
+	"context"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/apiserver/groups/core"
+	"github.com/barque/barque/apiserver/nodeproxy"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/services"
 	"github.com/barque/barque/apiserver/subresources"
 )
 
 // wire gives declared kinds what only a server has.
-func (s *Server) wire(resources []resource.Resource, sec *security) {
+func (s *Server) wire(resources []resource.Resource, sec *security) error {
+	if s.cfg.KubeletClient != nil {
+		if err := s.wireNodes(resources, sec); err != nil {
+			return err
+		}
+	}
 	if k := resource.Find[corev1.Namespace](resources); k != nil {
 		k.Wrap = func(st *resource.Storage) rest.Storage { return subresources.NewNamespaces(st) }
 		add(k, "finalize", func(st *resource.Storage) rest.Storage {
@@ -34,6 +45,64 @@ func (s *Server) wire(resources []resource.Resource, sec *security) {
 	if k := resource.Find[corev1.Pod](resources); k != nil {
 		s.wirePods(k)
 	}
+	return nil
+}
+
+// wireNodes adds what leads to nodes.
+func (s *Server) wireNodes(resources []resource.Resource, sec *security) error {
+	proxy, err := nodeproxy.New(nodeproxy.Config{Objects: nodeObjects{s.client}, TLS: s.cfg.KubeletClient, Authorizer: sec.authorizer})
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, proxy.Close)
+	if k := resource.Find[corev1.Pod](resources); k != nil {
+		for name, storage := range map[string]rest.Storage{
+			"log": proxy.PodLog(), "exec": proxy.PodExec(), "attach": proxy.PodAttach(), "portforward": proxy.PodPortForward(), "proxy": proxy.PodProxy(),
+		} {
+			add(k, name, func(*resource.Storage) rest.Storage { return storage })
+		}
+	}
+	if k := resource.Find[corev1.Service](resources); k != nil {
+		add(k, "proxy", func(*resource.Storage) rest.Storage { return proxy.ServiceProxy() })
+	}
+	if k := resource.Find[corev1.Node](resources); k != nil {
+		add(k, "proxy", func(*resource.Storage) rest.Storage { return proxy.NodeProxy() })
+	}
+	return nil
+}
+
+// nodeObjects looks up what a request to a node is about. It asks the API: the pod may be newer
+// than what an informer has.
+type nodeObjects struct{ client kubernetes.Interface }
+
+// Pod implements nodeproxy.Objects.
+func (o nodeObjects) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	return o.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// Node implements nodeproxy.Objects.
+func (o nodeObjects) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	return o.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+}
+
+// Service implements nodeproxy.Objects.
+func (o nodeObjects) Service(ctx context.Context, namespace, name string) (*corev1.Service, error) {
+	return o.client.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// EndpointSlices implements nodeproxy.Objects.
+func (o nodeObjects) EndpointSlices(ctx context.Context, namespace, service string) ([]*discoveryv1.EndpointSlice, error) {
+	list, err := o.client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: labels.Set{discoveryv1.LabelServiceName: service}.String(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*discoveryv1.EndpointSlice, len(list.Items))
+	for i := range list.Items {
+		out[i] = &list.Items[i]
+	}
+	return out, nil
 }
 
 func (s *Server) wirePods(k *resource.Kind[corev1.Pod]) {

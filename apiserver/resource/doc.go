@@ -43,8 +43,8 @@
 //   - There is no internal version: the type registered for GroupVersion is also registered as the
 //     internal version of its group. A second wire version of the same kind is an [Alias], with
 //     conversions to and from the type of the Kind.
-//   - Declarations are values without state of their own: the same declaration may be built into
-//     several servers.
+//   - A declaration belongs to one server, which may add hooks and subresources to it before it is
+//     registered; functions that return declarations make new ones with each call.
 //
 // It is not for resources that exist only as a question and its answer, except for the small
 // [Action]; subresources that reach a node are plain rest.Storage values handed in by the server.
