@@ -34,7 +34,7 @@ type leadership struct {
 type tenure struct {
 	ctx  context.Context // ends with it
 	end  context.CancelCauseFunc
-	term uint64 // 0 until it is leading
+	term uint64 // 0 until it is leading; guarded by leadership.mu
 }
 
 func newLeadership(logger *slog.Logger) *leadership {
@@ -108,12 +108,16 @@ func (l *leadership) await(ctx context.Context) (context.Context, uint64, error)
 	for {
 		l.mu.Lock()
 		t, changed, closed := l.current, l.changed, l.closed
+		var term uint64
+		if t != nil {
+			term = t.term
+		}
 		l.mu.Unlock()
 		if closed {
 			return nil, 0, kv.ErrClosed
 		}
-		if t != nil && t.term != 0 && t.ctx.Err() == nil {
-			return during(ctx, t.ctx), t.term, nil
+		if term != 0 && t.ctx.Err() == nil {
+			return during(ctx, t.ctx), term, nil
 		}
 		select {
 		case <-changed:
