@@ -1,0 +1,229 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestExpand(t *testing.T) {
+	lookup := func(name string) (string, bool) {
+		v, ok := map[string]string{"A": "1", "B": "$(A)"}[name]
+		return v, ok
+	}
+	for in, want := range map[string]string{
+		"": "", "plain": "plain", "$(A)": "1", "x$(A)y$(A)": "x1y1", "$(B)": "$(A)", "$(NO)": "$(NO)", "$$(A)": "$(A)", "$$$(A)": "$1",
+		"$": "$", "$A": "$A", "$(A": "$(A", "$(": "$(", "a$$": "a$",
+	} {
+		if got := expand(in, lookup); got != want {
+			t.Errorf("expand(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// oneConfigMap is all that a pod can refer to.
+type oneConfigMap map[string]string
+
+func (o oneConfigMap) ConfigMap(_ context.Context, _ *v1.Pod, name string) (*v1.ConfigMap, error) {
+	if name != "cm" {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, name)
+	}
+	return &v1.ConfigMap{Data: o}, nil
+}
+
+func (oneConfigMap) Secret(context.Context, *v1.Pod, string) (*v1.Secret, error) {
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, "none")
+}
+func (oneConfigMap) Forget(types.UID) {}
+
+func envOf(t *testing.T, k *Kit, pod *v1.Pod) (map[string]string, error) {
+	t.Helper()
+	list, err := k.environment(context.Background(), pod, &pod.Spec.Containers[0])
+	got := map[string]string{}
+	for _, kv := range list {
+		if _, twice := got[kv.Key]; twice {
+			t.Errorf("%s is set twice", kv.Key)
+		}
+		got[kv.Key] = string(kv.Value)
+	}
+	return got, err
+}
+
+func TestEnvironment(t *testing.T) {
+	service := func(namespace, name, ip string) *v1.Service {
+		return &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec: v1.ServiceSpec{ClusterIP: ip, Ports: []v1.ServicePort{{Name: "web", Port: 80}}}}
+	}
+	k := &Kit{Objects: oneConfigMap{"x": "from", "y": "map"}, Allocatable: func() v1.ResourceList { return nil },
+		Services: func(string) []*v1.Service {
+			return []*v1.Service{service("ns", "my-db", "10.43.0.9"), service("ns", "headless", "None"), service("default", "kubernetes", "10.43.0.1")}
+		}}
+	pod := podWith(v1.RestartPolicyAlways, "c")
+	pod.Spec.NodeName = "n1"
+	optional := true
+	cm := v1.LocalObjectReference{Name: "cm"}
+	pod.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: cm}},
+		{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "no"}, Optional: &optional}}}
+	pod.Spec.Containers[0].Env = []v1.EnvVar{
+		{Name: "y", Value: "own"},
+		{Name: "BOTH", Value: "$(x)-$(y) at $(MY_DB_SERVICE_HOST)"},
+		{Name: "NODE", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
+		{Name: "NOT", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: cm, Key: "no", Optional: &optional}}},
+	}
+	got, err := envOf(t, k, pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"x": "from", "y": "own", "BOTH": "from-own at 10.43.0.9", "NODE": "n1",
+		"MY_DB_SERVICE_PORT_WEB": "80", "MY_DB_PORT_80_TCP_ADDR": "10.43.0.9", "MY_DB_PORT": "tcp://10.43.0.9:80", "KUBERNETES_SERVICE_HOST": "10.43.0.1"} {
+		if got[name] != want {
+			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
+	}
+	for _, name := range []string{"NOT", "HEADLESS_SERVICE_HOST"} {
+		if _, ok := got[name]; ok {
+			t.Errorf("%s is set", name)
+		}
+	}
+	off := false
+	pod.Spec.EnableServiceLinks = &off
+	if got, _ = envOf(t, k, pod); got["MY_DB_SERVICE_HOST"] != "" || got["KUBERNETES_SERVICE_HOST"] == "" {
+		t.Errorf("without service links: %v", got)
+	}
+	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "Z", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: cm, Key: "no"}}}}
+	var bad *configError
+	if _, err = envOf(t, k, pod); !errors.As(err, &bad) {
+		t.Errorf("a missing key: %v", err)
+	}
+}
+
+func TestDNS(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(path, []byte("# c\nnameserver 192.0.2.53\nsearch lan. .\noptions ndots:1 rotate\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k := &Kit{ClusterDNS: []string{"10.43.0.10"}, ClusterDomain: "cluster.local", ResolvConf: path}
+	two := "2"
+	for _, c := range []struct {
+		name     string
+		change   func(*v1.PodSpec)
+		servers  []string
+		searches []string
+		options  []string
+	}{
+		{"cluster first", func(s *v1.PodSpec) { s.DNSPolicy = v1.DNSClusterFirst }, []string{"10.43.0.10"},
+			[]string{"ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"}, []string{"ndots:5"}},
+		{"the host's network has the host's names", func(s *v1.PodSpec) { s.DNSPolicy, s.HostNetwork = v1.DNSClusterFirst, true },
+			[]string{"192.0.2.53"}, []string{"lan"}, []string{"ndots:1", "rotate"}},
+		{"unless told otherwise", func(s *v1.PodSpec) { s.DNSPolicy, s.HostNetwork = v1.DNSClusterFirstWithHostNet, true },
+			[]string{"10.43.0.10"}, []string{"ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"}, []string{"ndots:5"}},
+		{"all its own", func(s *v1.PodSpec) {
+			s.DNSPolicy = v1.DNSNone
+			s.DNSConfig = &v1.PodDNSConfig{Nameservers: []string{"1.1.1.1"}, Searches: []string{"x"}, Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: &two}}}
+		}, []string{"1.1.1.1"}, []string{"x"}, []string{"ndots:2"}},
+		{"added to the cluster's", func(s *v1.PodSpec) {
+			s.DNSConfig = &v1.PodDNSConfig{Nameservers: []string{"1.1.1.1", "10.43.0.10"}, Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: &two}, {Name: "edns0"}}}
+		}, []string{"10.43.0.10", "1.1.1.1"}, []string{"ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"}, []string{"ndots:2", "edns0"}},
+	} {
+		pod := podWith(v1.RestartPolicyAlways, "c")
+		c.change(&pod.Spec)
+		got, err := k.dnsConfig(pod)
+		if err != nil || !slices.Equal(got.Servers, c.servers) || !slices.Equal(got.Searches, c.searches) || !slices.Equal(got.Options, c.options) {
+			t.Errorf("%s: %v %v", c.name, got, err)
+		}
+	}
+}
+
+func TestHosts(t *testing.T) {
+	pod := podWith(v1.RestartPolicyAlways, "c")
+	pod.Spec.HostAliases = []v1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}}
+	got := hostsFile(pod, []string{"10.0.0.2", "fd00::2"}, "p", "sub.ns.svc.cluster.local")
+	for _, want := range []string{"127.0.0.1\tlocalhost\n", "10.0.0.2\tp.sub.ns.svc.cluster.local\tp\n", "fd00::2\t", "1.2.3.4\ta\tb\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
+func TestSecurity(t *testing.T) {
+	yes, no, user := true, false, int64(1000)
+	pod := podWith(v1.RestartPolicyAlways, "c")
+	pod.Spec.SecurityContext = &v1.PodSecurityContext{RunAsUser: &user, FSGroup: &user, SupplementalGroups: []int64{7},
+		SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeRuntimeDefault}}
+	c := &pod.Spec.Containers[0]
+	c.SecurityContext = &v1.SecurityContext{AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
+		Capabilities: &v1.Capabilities{Add: []v1.Capability{"NET_ADMIN"}, Drop: []v1.Capability{"ALL"}}}
+	sc, err := containerSecurity(pod, c, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sc.RunAsUser.Value != 1000 || !sc.NoNewPrivs || !sc.ReadonlyRootfs || !slices.Equal(sc.SupplementalGroups, []int64{7, 1000}) ||
+		sc.Seccomp.ProfileType != runtimeapi.SecurityProfile_RuntimeDefault || len(sc.MaskedPaths) == 0 || sc.Capabilities.DropCapabilities[0] != "ALL" {
+		t.Errorf("%v", sc)
+	}
+	c.SecurityContext = &v1.SecurityContext{Privileged: &yes}
+	if sc, err = containerSecurity(pod, c, ""); err != nil || !sc.Privileged || len(sc.MaskedPaths) != 0 || sc.Seccomp.ProfileType != runtimeapi.SecurityProfile_Unconfined {
+		t.Errorf("privileged: %v %v", sc, err)
+	}
+
+	zero := int64(0)
+	c.SecurityContext = &v1.SecurityContext{RunAsNonRoot: &yes}
+	for _, try := range []struct {
+		user  *int64
+		image *runtimeapi.Image
+		ok    bool
+	}{
+		{&user, nil, true}, {&zero, nil, false}, {nil, &runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: 65}}, true},
+		{nil, &runtimeapi.Image{Uid: &runtimeapi.Int64Value{}}, false}, {nil, &runtimeapi.Image{}, false}, {nil, &runtimeapi.Image{Username: "www"}, false},
+	} {
+		pod.Spec.SecurityContext.RunAsUser = try.user
+		if err := checkUser(pod, c, try.image); (err == nil) != try.ok {
+			t.Errorf("user %v, image %v: %v", try.user, try.image, err)
+		}
+	}
+}
+
+func TestPhase(t *testing.T) {
+	run := v1.ContainerStatus{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
+	ended := func(code int32) v1.ContainerStatus {
+		return v1.ContainerStatus{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code}}}
+	}
+	waits := v1.ContainerStatus{State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}}
+	loops := waits
+	loops.LastTerminationState = ended(1).State
+	for _, c := range []struct {
+		policy v1.RestartPolicy
+		a, b   v1.ContainerStatus
+		ending bool
+		want   v1.PodPhase
+	}{
+		{v1.RestartPolicyAlways, run, run, false, v1.PodRunning},
+		{v1.RestartPolicyAlways, run, waits, false, v1.PodPending},
+		{v1.RestartPolicyAlways, run, loops, false, v1.PodRunning},
+		{v1.RestartPolicyAlways, ended(0), ended(1), false, v1.PodRunning},
+		{v1.RestartPolicyOnFailure, ended(0), ended(1), false, v1.PodRunning},
+		{v1.RestartPolicyOnFailure, ended(0), ended(0), false, v1.PodSucceeded},
+		{v1.RestartPolicyNever, ended(0), ended(1), false, v1.PodFailed},
+		{v1.RestartPolicyNever, ended(0), run, false, v1.PodRunning},
+		{v1.RestartPolicyAlways, ended(0), ended(0), true, v1.PodSucceeded},
+		{v1.RestartPolicyAlways, ended(0), ended(137), true, v1.PodFailed},
+		{v1.RestartPolicyAlways, waits, waits, true, v1.PodFailed},
+		{v1.RestartPolicyAlways, waits, waits, false, v1.PodPending},
+	} {
+		in := &StatusInput{Facts: Facts{Pod: podWith(c.policy, "a", "b")}, Ending: c.ending}
+		if got := phase(in, nil, []v1.ContainerStatus{c.a, c.b}); got != c.want {
+			t.Errorf("%s, %+v, %+v, ending %v: %s, want %s", c.policy, c.a.State, c.b.State, c.ending, got, c.want)
+		}
+	}
+}
