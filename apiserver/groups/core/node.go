@@ -71,6 +71,7 @@ func validateNode(ctx context.Context, n, old *corev1.Node) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs = append(errs, validateTaints(n.Spec.Taints, spec.Child("taints"))...)
 	errs = append(errs, validatePodCIDRs(&n.Spec, spec)...)
+	//lint:ignore SA1019 what has been removed is refused
 	if n.Spec.ConfigSource != nil && (old == nil || old.Spec.ConfigSource == nil) {
 		errs = append(errs, field.Forbidden(spec.Child("configSource"), "configSource may not be set: dynamic kubelet configuration has been removed"))
 	}

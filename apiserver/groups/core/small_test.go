@@ -1,5 +1,7 @@
 package core
 
+//lint:file-ignore SA1019 Endpoints are deprecated for clients, and served to them all the same.
+
 import (
 	"context"
 	"strings"

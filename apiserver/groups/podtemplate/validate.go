@@ -231,14 +231,20 @@ func (c *checker) validatePodResources(at *field.Path) field.ErrorList {
 	if len(c.spec.Resources.Claims) > 0 {
 		errs = append(errs, field.Forbidden(at.Child("claims"), "claims may not be set for resources at the level of the pod"))
 	}
-	for list, resources := range map[string]corev1.ResourceList{"limits": c.spec.Resources.Limits, "requests": c.spec.Resources.Requests} {
-		for _, name := range validation.SortedResources(resources) {
-			if name != corev1.ResourceCPU && name != corev1.ResourceMemory && !validation.IsHugePages(name) {
-				errs = append(errs, field.NotSupported(at.Child(list).Key(string(name)), name, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, "hugepages-*"}))
-			}
+	errs = append(errs, podLevelOnly(c.spec.Resources.Limits, at.Child("limits"))...)
+	errs = append(errs, podLevelOnly(c.spec.Resources.Requests, at.Child("requests"))...)
+	return append(errs, validation.ResourceRequirements(c.spec.Resources, nil, at)...)
+}
+
+// podLevelOnly refuses resources that only containers can have.
+func podLevelOnly(list corev1.ResourceList, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range validation.SortedResources(list) {
+		if name != corev1.ResourceCPU && name != corev1.ResourceMemory && !validation.IsHugePages(name) {
+			errs = append(errs, field.NotSupported(at.Key(string(name)), name, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, "hugepages-*"}))
 		}
 	}
-	return append(errs, validation.ResourceRequirements(c.spec.Resources, nil, at)...)
+	return errs
 }
 
 // unsupported refuses the features that this server does not offer.

@@ -62,38 +62,29 @@ func (c *checker) validateInitContainer(container *corev1.Container, at *field.P
 		return append(errs, c.validateLifecycle(container, at)...)
 	}
 	const only = "may not be set for init containers without restartPolicy=Always"
-	for name, probe := range map[string]*corev1.Probe{"livenessProbe": container.LivenessProbe, "readinessProbe": container.ReadinessProbe, "startupProbe": container.StartupProbe} {
-		if probe != nil {
-			errs = append(errs, field.Forbidden(at.Child(name), only))
-		}
-	}
-	if l := container.Lifecycle; l != nil && (l.PostStart != nil || l.PreStop != nil) {
-		errs = append(errs, field.Forbidden(at.Child("lifecycle"), only))
-	}
-	if len(container.ResizePolicy) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("resizePolicy"), only))
-	}
-	return errs
+	hooks := container.Lifecycle
+	return append(errs, forbid(at, only,
+		named{"livenessProbe", container.LivenessProbe != nil},
+		named{"readinessProbe", container.ReadinessProbe != nil},
+		named{"startupProbe", container.StartupProbe != nil},
+		named{"lifecycle", hooks != nil && (hooks.PostStart != nil || hooks.PreStop != nil)},
+		named{"resizePolicy", len(container.ResizePolicy) > 0})...)
 }
 
 // validateEphemeralContainer checks a container added to a running pod: it gets no guarantees.
 func (c *checker) validateEphemeralContainer(e *corev1.EphemeralContainer, at *field.Path) field.ErrorList {
 	container := corev1.Container(e.EphemeralContainerCommon)
 	errs := c.validateContainer(&container, at)
-	for name, set := range map[string]bool{
-		"ports":          len(container.Ports) > 0,
-		"livenessProbe":  container.LivenessProbe != nil,
-		"readinessProbe": container.ReadinessProbe != nil,
-		"startupProbe":   container.StartupProbe != nil,
-		"lifecycle":      container.Lifecycle != nil,
-		"resources":      len(container.Resources.Limits)+len(container.Resources.Requests)+len(container.Resources.Claims) > 0,
-		"resizePolicy":   len(container.ResizePolicy) > 0,
-		"restartPolicy":  container.RestartPolicy != nil,
-	} {
-		if set {
-			errs = append(errs, field.Forbidden(at.Child(name), "cannot be set for an Ephemeral Container"))
-		}
-	}
+	resources := &container.Resources
+	errs = append(errs, forbid(at, "cannot be set for an Ephemeral Container",
+		named{"ports", len(container.Ports) > 0},
+		named{"livenessProbe", container.LivenessProbe != nil},
+		named{"readinessProbe", container.ReadinessProbe != nil},
+		named{"startupProbe", container.StartupProbe != nil},
+		named{"lifecycle", container.Lifecycle != nil},
+		named{"resources", len(resources.Limits)+len(resources.Requests)+len(resources.Claims) > 0},
+		named{"resizePolicy", len(container.ResizePolicy) > 0},
+		named{"restartPolicy", container.RestartPolicy != nil})...)
 	for i, mount := range container.VolumeMounts {
 		if mount.SubPath != "" || mount.SubPathExpr != "" {
 			errs = append(errs, field.Forbidden(at.Child("volumeMounts").Index(i).Child("subPath"), "cannot be set for an Ephemeral Container"))
@@ -110,6 +101,23 @@ func (c *checker) validateEphemeralContainer(e *corev1.EphemeralContainer, at *f
 		}
 	}
 	return append(errs, field.NotFound(at.Child("targetContainerName"), e.TargetContainerName))
+}
+
+// named is a field that may be set.
+type named struct {
+	name string
+	set  bool
+}
+
+// forbid reports those of the fields that are set.
+func forbid(at *field.Path, why string, fields ...named) field.ErrorList {
+	var errs field.ErrorList
+	for _, f := range fields {
+		if f.set {
+			errs = append(errs, field.Forbidden(at.Child(f.name), why))
+		}
+	}
+	return errs
 }
 
 // validateContainer checks what all sorts of containers have in common.
@@ -170,7 +178,7 @@ func (c *checker) validatePorts(ports []corev1.ContainerPort, at *field.Path) fi
 	return errs
 }
 
-// hostPortConflicts reports ports of the host that are already in used.
+// hostPortConflicts reports ports of the host that are already in use.
 func hostPortConflicts(container *corev1.Container, used map[string]bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, p := range container.Ports {

@@ -64,13 +64,17 @@ func (c *checker) validateLifecycle(container *corev1.Container, at *field.Path)
 	}
 	var errs field.ErrorList
 	at = at.Child("lifecycle")
-	for name, h := range map[string]*corev1.LifecycleHandler{"postStart": container.Lifecycle.PostStart, "preStop": container.Lifecycle.PreStop} {
+	for _, hook := range []struct {
+		name string
+		does *corev1.LifecycleHandler
+	}{{"postStart", container.Lifecycle.PostStart}, {"preStop", container.Lifecycle.PreStop}} {
+		h := hook.does
 		if h == nil {
 			continue
 		}
-		errs = append(errs, validateHandler(handler{exec: h.Exec, http: h.HTTPGet, tcp: h.TCPSocket, sleep: h.Sleep}, at.Child(name))...)
+		errs = append(errs, validateHandler(handler{exec: h.Exec, http: h.HTTPGet, tcp: h.TCPSocket, sleep: h.Sleep}, at.Child(hook.name))...)
 		if h.Sleep != nil {
-			errs = append(errs, c.validateSleep(h.Sleep, at.Child(name, "sleep", "seconds"))...)
+			errs = append(errs, c.validateSleep(h.Sleep, at.Child(hook.name, "sleep", "seconds"))...)
 		}
 	}
 	if container.Lifecycle.StopSignal != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/barque/barque/apiserver/groups/validation"
@@ -79,7 +79,7 @@ func validateRoleRef(ref rbacv1.RoleRef, kinds ...string) field.ErrorList {
 		errs = append(errs, field.NotSupported(at.Child("apiGroup"), ref.APIGroup, []string{rbacv1.GroupName}))
 	}
 	errs = append(errs, validation.Enum(ref.Kind, at.Child("kind"), kinds...)...)
-	return append(errs, validation.Name(ref.Name, at.Child("name"), path.IsValidPathSegmentName)...)
+	return append(errs, validation.Name(ref.Name, at.Child("name"), content.IsPathSegmentName)...)
 }
 
 // validateSameRole: who may write a binding was decided for the role that it grants.

@@ -1,10 +1,11 @@
 package validation
 
 import (
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -20,9 +21,15 @@ var (
 	LabelName NameFunc = apivalidation.NameIsDNSLabel
 	// Label1035Name is a DNS label that starts with a letter.
 	Label1035Name NameFunc = apivalidation.NameIsDNS1035Label
-	// SegmentName is anything that fits between two slashes of a URL path, as RBAC names do.
-	SegmentName NameFunc = path.ValidatePathSegmentName
 )
+
+// SegmentName accepts anything that fits between two slashes of a URL path, as RBAC names do.
+func SegmentName(name string, prefix bool) []string {
+	if prefix {
+		return content.IsPathSegmentPrefix(name)
+	}
+	return content.IsPathSegmentName(name)
+}
 
 // Object is a pointer to an API type.
 type Object[T any] interface {
@@ -47,8 +54,8 @@ func TemplateMeta(meta *metav1.ObjectMeta, at *field.Path) field.ErrorList {
 }
 
 // Labels checks keys and values of a label set.
-func Labels(labels map[string]string, at *field.Path) field.ErrorList {
-	return metav1validation.ValidateLabels(labels, at)
+func Labels(set map[string]string, at *field.Path) field.ErrorList {
+	return metav1validation.ValidateLabels(set, at)
 }
 
 // LabelSelector checks a selector. A nil one is accepted.
@@ -74,18 +81,11 @@ func WorkloadSelector(s *metav1.LabelSelector, template map[string]string, spec 
 		}
 		return errs
 	}
-	if !selector.Empty() && !selector.Matches(labelSet(template)) {
+	if !selector.Empty() && !selector.Matches(labels.Set(template)) {
 		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), template, "`selector` does not match template `labels`"))
 	}
 	return errs
 }
-
-// labelSet is a label map as selectors look at it.
-type labelSet map[string]string
-
-func (l labelSet) Has(key string) bool              { _, ok := l[key]; return ok }
-func (l labelSet) Get(key string) string            { return l[key] }
-func (l labelSet) Lookup(key string) (string, bool) { v, ok := l[key]; return v, ok }
 
 // Immutable reports a value that differs from the stored one.
 func Immutable(value, old any, at *field.Path) field.ErrorList {

@@ -137,13 +137,10 @@ func resourceClaims(refs []corev1.ResourceClaim, claims map[string]bool, at *fie
 	return errs
 }
 
-// SortedResources lists the names of a resource list in order, so that errors come in the same
-// order every time.
-func SortedResources(list corev1.ResourceList) []corev1.ResourceName {
-	return SortedKeys(list)
-}
+// SortedResources lists the names of a resource list in order.
+func SortedResources(list corev1.ResourceList) []corev1.ResourceName { return SortedKeys(list) }
 
-// SortedKeys lists the keys of a map in order.
+// SortedKeys lists the keys of a map in order, so that errors come in the same order every time.
 func SortedKeys[K ~string, V any](m map[K]V) []K {
 	keys := make([]K, 0, len(m))
 	for k := range m {
