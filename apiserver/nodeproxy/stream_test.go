@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -29,6 +28,7 @@ import (
 	"k8s.io/client-go/util/exec"
 	kubeletforward "k8s.io/cri-streaming/pkg/streaming/portforward"
 	kubeletcommand "k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // runtimeOfNode does what containers do on the test's kubelet: say what was asked, echo, and exit.
@@ -195,12 +195,12 @@ func TestPortForward(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tunnel, err := portforward.NewSPDYOverWebsocketDialer(location, config)
+	tunnel, err := portforward.NewSPDYOverWebsocketDialerForStreaming(location, config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for way, dialer := range map[string]httpstream.Dialer{
-		"SPDY":      spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, location),
+		"SPDY":      spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, location),
 		"WebSocket": tunnel,
 	} {
 		t.Run(way, func(t *testing.T) {

@@ -52,8 +52,7 @@ type RESTOptionsConfig struct {
 	// Together lists resources that are one, shown by several groups. Each is stored as the first
 	// of its list.
 	Together [][]schema.GroupResource
-	// Uncached lists the resources that have no watch cache, because they are written far more
-	// than they are watched.
+	// Uncached lists the resources that have no watch cache. nil means DefaultUncached.
 	Uncached []schema.GroupResource
 	// Transformers encrypt resources at rest; nil keeps all as they are.
 	Transformers value.ResourceTransformers
@@ -74,6 +73,12 @@ func DefaultResourcePrefixes() map[schema.GroupResource]string {
 		{Resource: "nodes"}:                                 "minions",
 		{Group: "networking.k8s.io", Resource: "ingresses"}: "ingress",
 	}
+}
+
+// DefaultUncached are the resources that are written far more than they are read: a watch cache of
+// them would cost more than it saves.
+func DefaultUncached() []schema.GroupResource {
+	return []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
 }
 
 // RESTOptions hands each registry the storage for its resource.
@@ -98,6 +103,9 @@ func NewRESTOptions(cfg RESTOptionsConfig) (*RESTOptions, error) {
 	}
 	if cfg.ResourcePrefixes == nil {
 		cfg.ResourcePrefixes = DefaultResourcePrefixes()
+	}
+	if cfg.Uncached == nil {
+		cfg.Uncached = DefaultUncached()
 	}
 	if cfg.CountTracker == nil {
 		cfg.CountTracker = flowcontrolrequest.NewStorageObjectCountTracker()

@@ -225,8 +225,8 @@ func (e *env) checkStored(ctx context.Context, t *testing.T, key string) {
 	if err != nil {
 		t.Fatalf("%s does not decode: %v", key, err)
 	}
-	if pod := obj.(*example.Pod); pod.ResourceVersion != "" || pod.SelfLink != "" {
-		t.Errorf("stored object has resourceVersion %q and selfLink %q, want neither", pod.ResourceVersion, pod.SelfLink)
+	if m := obj.(metav1.Object); m.GetResourceVersion() != "" || m.GetSelfLink() != "" {
+		t.Errorf("stored object has resourceVersion %q and selfLink %q, want neither", m.GetResourceVersion(), m.GetSelfLink())
 	}
 }
 
