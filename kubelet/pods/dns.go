@@ -1,7 +1,9 @@
 package pods
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -85,6 +87,9 @@ func firstOf(list []string, limit int) []string {
 
 func hostResolver(path string) (*runtimeapi.DNSConfig, error) {
 	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &runtimeapi.DNSConfig{}, nil // a machine without names has none to give
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the node's resolver configuration: %w", err)
 	}

@@ -150,7 +150,7 @@ func (m *Manager) Run(ctx context.Context) error {
 func (m *Manager) Update(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.workerLocked(pod).update(pod, false)
+	m.updateLocked(pod, false)
 }
 
 // Remove tells that the API server no longer has the pod.
@@ -207,13 +207,15 @@ func (m *Manager) Pods() []*v1.Pod {
 	return list
 }
 
-func (m *Manager) workerLocked(pod *v1.Pod) *worker {
+// updateLocked hands a pod to the worker that owns it, making one for a pod that is new.
+func (m *Manager) updateLocked(pod *v1.Pod, gone bool) *worker {
 	w := m.pods[pod.UID]
 	if w == nil {
-		w = newWorker(m, pod)
+		w = newWorker(m, pod.UID)
 		m.pods[pod.UID] = w
-		m.launchLocked(w)
 	}
+	w.update(pod, gone)
+	m.launchLocked(w) // not before it knows its pod
 	return w
 }
 
@@ -327,8 +329,7 @@ func (m *Manager) relist(ctx context.Context) error {
 		w := m.pods[uid]
 		if w == nil && m.synced && stubs[uid] != nil {
 			m.Logger.Info("ending a pod that the API server does not know", "pod", stubs[uid].Namespace+"/"+stubs[uid].Name, "uid", uid)
-			w = m.workerLocked(stubs[uid])
-			w.update(stubs[uid], true)
+			w = m.updateLocked(stubs[uid], true)
 		}
 		if w != nil && m.seen[uid] != sum {
 			w.poke()

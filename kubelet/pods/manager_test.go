@@ -124,6 +124,20 @@ func (w *world) events() string {
 	return strings.Join(w.told, "\n")
 }
 
+// done tells whether the pod's object was given up.
+func (w *world) done(pod *v1.Pod) bool {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.finished[pod.UID]
+}
+
+func (w *world) unmounted() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.unmounts
+}
+
 func (w *world) status(pod *v1.Pod) v1.PodStatus {
 	synctest.Wait()
 	w.mu.Lock()
@@ -192,8 +206,8 @@ func TestPodRunsRestartsAndEnds(t *testing.T) {
 		}
 		pod = deleted(pod, 30)
 		w.manager.Update(pod)
-		if s = w.status(pod); s.Phase != v1.PodFailed || !w.finished[pod.UID] || w.unmounts != 1 {
-			t.Errorf("after the deletion: %+v, finished %v", s, w.finished[pod.UID])
+		if s = w.status(pod); s.Phase != v1.PodFailed || !w.done(pod) || w.unmounted() != 1 {
+			t.Errorf("after the deletion: %+v, finished %v", s, w.done(pod))
 		}
 		w.manager.Remove(pod)
 		synctest.Wait()
@@ -212,11 +226,11 @@ func TestGraceIsGivenAndTakenBack(t *testing.T) {
 		began := time.Now()
 		w.manager.Update(deleted(pod, 30))
 		time.Sleep(29 * time.Second)
-		if synctest.Wait(); w.finished[pod.UID] {
+		if w.done(pod) {
 			t.Fatalf("it was killed after %s", time.Since(began))
 		}
 		time.Sleep(2 * time.Second)
-		if synctest.Wait(); !w.finished[pod.UID] {
+		if !w.done(pod) {
 			t.Error("it was not killed after its grace")
 		}
 
@@ -228,7 +242,7 @@ func TestGraceIsGivenAndTakenBack(t *testing.T) {
 		time.Sleep(time.Second)
 		w.manager.Update(deleted(second, 1)) // somebody is in a hurry
 		time.Sleep(3 * time.Second)
-		if synctest.Wait(); !w.finished[second.UID] {
+		if !w.done(second) {
 			t.Error("a shorter grace period came too late")
 		}
 	})
@@ -241,7 +255,7 @@ func TestPodThatIsDone(t *testing.T) {
 		w.status(pod)
 		w.runtime.End("main", 0, "Completed")
 		s := w.status(pod)
-		if s.Phase != v1.PodSucceeded || isReady(s) || w.finished[pod.UID] || w.unmounts != 1 {
+		if s.Phase != v1.PodSucceeded || isReady(s) || w.done(pod) || w.unmounted() != 1 {
 			t.Fatalf("status: %+v", s)
 		}
 		if list, _ := w.runtime.ListContainers(context.Background(), nil); len(list) != 1 {

@@ -77,9 +77,9 @@ type worker struct {
 	removed     bool
 }
 
-func newWorker(m *Manager, pod *v1.Pod) *worker {
+func newWorker(m *Manager, uid types.UID) *worker {
 	return &worker{
-		m: m, uid: pod.UID, wake: make(chan struct{}, 1),
+		m: m, uid: uid, wake: make(chan struct{}, 1),
 		backoffs: map[string]Backoff{}, troubles: map[string]Trouble{}, delays: map[string]time.Duration{},
 		images: map[string]string{}, pulling: map[string]bool{}, hooks: map[string]bool{}, hookFailed: map[string]bool{},
 		killing: map[string]*killing{}, stopHookRun: map[string]bool{}, messages: map[string]string{}, told: map[string]string{},
