@@ -22,6 +22,7 @@ import (
 	"github.com/barque/barque/controllers/namespace"
 	"github.com/barque/barque/controllers/nodeipam"
 	"github.com/barque/barque/controllers/nodelifecycle"
+	"github.com/barque/barque/controllers/noderole"
 	"github.com/barque/barque/controllers/podgc"
 	"github.com/barque/barque/controllers/replicaset"
 	"github.com/barque/barque/controllers/rootca"
@@ -46,6 +47,7 @@ type Config struct {
 	Liveness     nodelifecycle.Liveness
 	NodeSettings nodelifecycle.Settings
 	Servers      apiendpoints.Servers
+	Roles        noderole.Servers
 }
 
 // controller is what every one of them is.
@@ -90,6 +92,9 @@ func New(cfg Config) ([]runtime.Routine, error) {
 		}},
 		{"nodelifecycle", func() (controller, error) {
 			return nodelifecycle.New(nodelifecycle.Config{Informers: inf, Logger: log, Liveness: cfg.Liveness, Settings: cfg.NodeSettings})
+		}},
+		{"noderole", func() (controller, error) {
+			return noderole.New(noderole.Config{Informers: inf, Logger: log, Servers: cfg.Roles})
 		}},
 		{"podgc", func() (controller, error) {
 			return podgc.New(podgc.Config{Informers: inf, Logger: log})

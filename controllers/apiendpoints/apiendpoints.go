@@ -29,6 +29,8 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
+//lint:file-ignore SA1019 Endpoints are deprecated, and still read by clients that this is for.
+
 // The Service that this controller is for, and the mark of the slices that it made.
 const (
 	namespace = metav1.NamespaceDefault

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+//lint:file-ignore SA1019 Endpoints are deprecated, and still read by clients that this is for.
+
 const portName = "https"
 
 // byPort groups the servers by family and port, each group sorted. The group of the first server in

@@ -14,6 +14,8 @@ import (
 	"k8s.io/endpointslice/util"
 )
 
+//lint:file-ignore SA1019 Endpoints are deprecated, and still read by clients that this is for.
+
 // capacity is how many addresses one Endpoints object holds; EndpointSlices have no such limit.
 const capacity = 1000
 

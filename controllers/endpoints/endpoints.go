@@ -23,6 +23,8 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
+//lint:file-ignore SA1019 Endpoints are deprecated, and still read by clients that this is for.
+
 // Label and value by which the objects of this controller are known.
 const (
 	managedBy = "endpoints.kubernetes.io/managed-by"

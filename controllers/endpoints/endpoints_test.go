@@ -11,6 +11,8 @@ import (
 	"github.com/barque/barque/controllers/controllertest"
 )
 
+//lint:file-ignore SA1019 Endpoints are deprecated, and still read by clients that this is for.
+
 func service() *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "web", Labels: map[string]string{"l": "v"}},

@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -52,6 +54,9 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Workers <= 0 {
 		cfg.Workers = 5
 	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	core := cfg.Informers.Core().V1()
 	return &Controller{cfg: cfg, namespaces: core.Namespaces().Informer(), list: core.Namespaces().Lister(), pods: core.Pods().Informer()}, nil
 }
@@ -62,7 +67,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	if err != nil {
 		return fmt.Errorf("making a metadata client: %w", err)
 	}
-	t := &term{Controller: c, client: client, metadata: meta, discover: c.discover}
+	t := &term{Controller: c, client: client, metadata: meta, discover: c.discover, emptySince: map[types.UID]time.Time{}}
 	if t.discover == nil {
 		t.discover = client.Discovery().ServerPreferredNamespacedResources
 	}
@@ -94,7 +99,14 @@ type term struct {
 	metadata metadata.Interface
 	discover func() ([]*metav1.APIResourceList, error)
 	loop     *runtime.Loop
+
+	mu         sync.Mutex
+	emptySince map[types.UID]time.Time
 }
+
+// quiet is how long a namespace must have been found empty before it goes. Each API server refuses
+// to create objects in it as soon as it has seen that it is Terminating, which is a moment after.
+const quiet = time.Second
 
 func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
 	ns, err := t.list.Get(key.Name)
@@ -114,7 +126,12 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx)
 	}
-	if r.empty() {
+	t.cfg.Logger.Debug("looked into a namespace that is being deleted", "namespace", ns.Name, "remaining", len(r.remaining), "finalizers", len(r.finalizers), "content", r.content, "discovery", r.discovery)
+	if !r.empty() {
+		t.found(ns.UID, false)
+	} else if wait := quiet - t.found(ns.UID, true); wait > 0 {
+		return wait, nil
+	} else {
 		return 0, t.finalize(ctx, key, ns)
 	}
 	_, err = t.writeStatus(ctx, key, ns, conditionsOf(ns.Status.Conditions, r, time.Now()))
@@ -122,6 +139,22 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		err = errors.Join(r.discovery, r.content)
 	}
 	return patience, err
+}
+
+// found notes how a namespace was found and returns for how long it has been empty.
+func (t *term) found(namespace types.UID, empty bool) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	since, known := t.emptySince[namespace]
+	switch {
+	case !empty:
+		delete(t.emptySince, namespace)
+	case !known:
+		t.emptySince[namespace] = time.Now()
+	default:
+		return time.Since(since)
+	}
+	return 0
 }
 
 func (t *term) writeStatus(ctx context.Context, key runtime.Key, ns *corev1.Namespace, conditions []corev1.NamespaceCondition) (*corev1.Namespace, error) {
@@ -147,5 +180,6 @@ func (t *term) finalize(ctx context.Context, key runtime.Key, ns *corev1.Namespa
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("finalizing namespace %s: %w", key.Name, err)
 	}
+	t.found(ns.UID, false) // nothing to remember any more
 	return nil
 }

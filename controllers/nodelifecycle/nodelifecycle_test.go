@@ -46,6 +46,13 @@ func (g *gossip) Confirm(_ context.Context, node string) bool {
 	return g.answers[node]
 }
 
+// answer makes a node answer probes.
+func (g *gossip) answer(node string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.answers[node] = true
+}
+
 func (g *gossip) say(state nodelifecycle.State, nodes ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -200,12 +207,14 @@ func TestDeadNode(t *testing.T) {
 func TestGossipIsNoVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, oneZone)
-		w.answers["n1"] = true
+		w.answer("n1")
 		w.say(nodelifecycle.Dead, "n1")
 		time.Sleep(10 * time.Minute)
 		if w.ready("n1") != corev1.ConditionTrue || w.pod("pn1").DeletionTimestamp != nil {
 			t.Error("a node that answers was marked")
 		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		if w.probes < 5 || w.probes > 20 {
 			t.Errorf("%d probes in ten minutes", w.probes)
 		}
@@ -217,9 +226,7 @@ func TestNodeBackBeforeEviction(t *testing.T) {
 		w := newWorld(t, 3, oneZone)
 		w.say(nodelifecycle.Dead, "n1")
 		time.Sleep(time.Minute)
-		w.mu.Lock()
-		w.answers["n1"] = true // it answers, but its kubelet has not written yet
-		w.mu.Unlock()
+		w.answer("n1") // but its kubelet has not written yet
 		time.Sleep(10 * time.Minute)
 		if w.pod("pn1").DeletionTimestamp != nil {
 			t.Error("evicted from a node that answers")
