@@ -112,15 +112,9 @@ type RefusedError struct {
 	Server string
 	Status int
 	Reason string
-	Leader string // address of the server to ask instead, if Status is 421
 }
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("%s refused: %s", e.Server, e.Reason) }
-
-// Temporary tells whether the same request may succeed later.
-func (e *RefusedError) Temporary() bool {
-	return e.Status >= 500 || e.Status == http.StatusMisdirectedRequest || e.Status == http.StatusTooManyRequests
-}
 
 // Server joins as a server.
 func (c *Client) Server(ctx context.Context, r Request) (ServerGrant, error) {
@@ -132,12 +126,6 @@ func (c *Client) Server(ctx context.Context, r Request) (ServerGrant, error) {
 func (c *Client) Agent(ctx context.Context, r Request) (AgentGrant, error) {
 	var out AgentGrant
 	return out, c.post(ctx, "agent", r, &out)
-}
-
-// Member asks to be added to the consensus group; the client's identity must be the member's peer
-// certificate.
-func (c *Client) Member(ctx context.Context, m Member) error {
-	return c.post(ctx, "member", m, &struct{}{})
 }
 
 // Renew gets new certificates for the agent whose client certificate is the client's identity.
@@ -173,7 +161,7 @@ func (c *Client) post(ctx context.Context, path string, in, out any) error {
 		if json.Unmarshal(answer, &f) != nil || f.Error == "" {
 			f.Error = response.Status
 		}
-		return &RefusedError{Server: c.base, Status: response.StatusCode, Reason: f.Error, Leader: f.Leader}
+		return &RefusedError{Server: c.base, Status: response.StatusCode, Reason: f.Error}
 	}
 	if err := json.Unmarshal(answer, out); err != nil {
 		return fmt.Errorf("answer of %s: %w", c.base, err)

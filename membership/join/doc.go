@@ -6,9 +6,8 @@
 //	  POST /barque/join/v1/server|agent  ──▶   token checked and its use counted; answers with what
 //	                                           the role needs (servers: the cluster's keys; agents:
 //	                                           their certificates)
-//	  … a server stores that, starts its part of the store …
-//	  POST /barque/join/v1/member        ──▶   by its new peer certificate: added to the consensus
-//	                                           group, as a non-voter until it has caught up
+//	  … a server stores that, starts its part of the store, and becomes a member of the
+//	  consensus group over the servers' own port, by its peer certificate …
 //	  POST /barque/join/v1/renew         ──▶   by an agent's certificate that is about to end
 //
 // The secret of the token is sent only after the CA was proven, and only over TLS. Each step can be

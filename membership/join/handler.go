@@ -25,9 +25,6 @@ const maxBody = 64 << 10
 // maxSkew is how far two clocks may be apart. Certificates and tokens are judged by them.
 const maxSkew = time.Minute
 
-// ErrNotLeader is returned by Config.AddMember on a server that does not lead.
-var ErrNotLeader = errors.New("this server does not lead")
-
 // Config of a Handler.
 type Config struct {
 	Authority *pki.Authority
@@ -37,10 +34,6 @@ type Config struct {
 	NameTaken func(name string) error
 	Cluster   func() Cluster
 	Keys      func() (map[string][]byte, error)
-	// AddMember adds a server to the consensus group; ErrNotLeader where only the leader can.
-	AddMember func(ctx context.Context, m Member) error
-	// LeaderAPI returns the API address of the leader if it is known.
-	LeaderAPI func() (netip.AddrPort, bool)
 	Logger    *slog.Logger
 	Now       func() time.Time
 }
@@ -57,7 +50,6 @@ func NewHandler(c Config) *Handler {
 	h.mux.HandleFunc("GET "+Prefix+"ca", h.ca)
 	h.mux.HandleFunc("POST "+Prefix+"server", answer(h, h.server))
 	h.mux.HandleFunc("POST "+Prefix+"agent", answer(h, h.agent))
-	h.mux.HandleFunc("POST "+Prefix+"member", answer(h, h.member))
 	h.mux.HandleFunc("POST "+Prefix+"renew", answer(h, h.renew))
 	return h
 }
@@ -106,11 +98,6 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		status = refused.status
 	case errors.Is(err, token.ErrUnknown), errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUsedUp), errors.Is(err, token.ErrRole):
 		status = http.StatusForbidden
-	case errors.Is(err, ErrNotLeader):
-		status = http.StatusMisdirectedRequest
-		if leader, ok := h.config.LeaderAPI(); ok {
-			body.Leader = leader.String()
-		}
 	}
 	h.config.Logger.Warn("join request refused", "path", r.URL.Path, "client", r.RemoteAddr, "status", status, "reason", err)
 	w.Header().Set("Content-Type", "application/json")
@@ -205,21 +192,6 @@ const (
 	nodeUserPrefix = "system:node:"
 	nodesGroup     = "system:nodes"
 )
-
-// member adds a server to the consensus group. Who asks is known by its peer certificate.
-func (h *Handler) member(r *http.Request, in Member) (struct{}, error) {
-	name, err := h.caller(r, ServersOrganization)
-	if err != nil {
-		return struct{}{}, err
-	}
-	if name != in.Name {
-		return struct{}{}, refuse(http.StatusForbidden, "server %q asks to be added as %q", name, in.Name)
-	}
-	if in.ID == "" || in.Address == "" {
-		return struct{}{}, refuse(http.StatusBadRequest, "id and address of the new member must not be empty")
-	}
-	return struct{}{}, h.config.AddMember(r.Context(), in)
-}
 
 func (h *Handler) renew(r *http.Request, in Renewal) (Certificates, error) {
 	user, err := h.caller(r, nodesGroup)

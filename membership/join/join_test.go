@@ -27,8 +27,6 @@ type cluster struct {
 	address string
 	useErr  error
 	uses    []string
-	added   []join.Member
-	addErr  error
 }
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -73,12 +71,10 @@ func newCluster(t *testing.T) *cluster {
 			}
 			return nil
 		},
-		Cluster:   func() join.Cluster { return join.Cluster{ID: "c1", CA: ca.PEM(), Settings: json.RawMessage(`{"a":1}`)} },
-		Keys:      func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil },
-		AddMember: func(_ context.Context, m join.Member) error { c.added = append(c.added, m); return c.addErr },
-		LeaderAPI: func() (netip.AddrPort, bool) { return netip.MustParseAddrPort("10.0.0.2:6443"), true },
-		Logger:    quiet(),
-		Now:       time.Now,
+		Cluster: func() join.Cluster { return join.Cluster{ID: "c1", CA: ca.PEM(), Settings: json.RawMessage(`{"a":1}`)} },
+		Keys:    func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil },
+		Logger:  quiet(),
+		Now:     time.Now,
 	})
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{
@@ -121,14 +117,6 @@ func TestServerJoins(t *testing.T) {
 	}
 	if string(grant.Keys["ca.key"]) != "secret" || grant.Cluster.ID != "c1" || len(c.uses) != 1 || c.uses[0] != token.Server {
 		t.Fatalf("grant %+v, uses %v", grant, c.uses)
-	}
-
-	peer := certificate(t, c.ca, pki.Request{CommonName: "n1", Organization: []string{join.ServersOrganization}, Usage: pki.Client})
-	if err := c.client(t, peer).Member(t.Context(), join.Member{ID: "id1", Name: "n1", Address: "10.0.0.5:6444"}); err != nil {
-		t.Fatal(err)
-	}
-	if len(c.added) != 1 || c.added[0].ID != "id1" {
-		t.Fatalf("added %+v", c.added)
 	}
 }
 
@@ -185,29 +173,6 @@ func TestRefusals(t *testing.T) {
 				t.Fatal("a refusal that has nothing to do with the token cost one of its uses")
 			}
 		})
-	}
-}
-
-func TestMemberNeedsThePeerCertificate(t *testing.T) {
-	c := newCluster(t)
-	m := join.Member{ID: "id1", Name: "n1", Address: "10.0.0.5:6444"}
-	for name, identity := range map[string]*tls.Certificate{
-		"none":           nil,
-		"a node's":       certificate(t, c.ca, join.NodeClient("n1")),
-		"another server": certificate(t, c.ca, pki.Request{CommonName: "n2", Organization: []string{join.ServersOrganization}, Usage: pki.Client}),
-	} {
-		if err := c.client(t, identity).Member(t.Context(), m); err == nil {
-			t.Errorf("%s certificate: was added", name)
-		}
-	}
-	if len(c.added) != 0 {
-		t.Fatalf("added %+v", c.added)
-	}
-	c.addErr = join.ErrNotLeader
-	peer := certificate(t, c.ca, pki.Request{CommonName: "n1", Organization: []string{join.ServersOrganization}, Usage: pki.Client})
-	var refused *join.RefusedError
-	if err := c.client(t, peer).Member(t.Context(), m); !errors.As(err, &refused) || refused.Leader != "10.0.0.2:6443" || !refused.Temporary() {
-		t.Fatalf("got %v; want to be sent to the leader", err)
 	}
 }
 

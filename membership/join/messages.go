@@ -62,13 +62,6 @@ type Certificates struct {
 	Credential []byte `json:"credential"` // gossip
 }
 
-// Member asks to be added to the consensus group.
-type Member struct {
-	ID      string `json:"id"`
-	Name    string `json:"name"`
-	Address string `json:"address"` // host:port of its peer port
-}
-
 // Renewal asks for new certificates for the name in the certificate that the request is made with.
 type Renewal struct {
 	CSR       []byte `json:"csr"`
@@ -79,6 +72,4 @@ type Renewal struct {
 // failure is the body of an answer that is not 200.
 type failure struct {
 	Error string `json:"error"`
-	// Leader is the API address of the server to ask instead, with status 421.
-	Leader string `json:"leader,omitempty"`
 }

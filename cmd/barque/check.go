@@ -1,0 +1,55 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/barque/barque/cmd/barque/node"
+)
+
+func checkCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Tell whether this machine has what Barque needs, before anything starts",
+		Args:  noArgs,
+	}
+	format := outputFlag(cmd)
+	dataDir := cmd.Flags().String("data-dir", defaultDataDir, "where the node's data would be kept")
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		findings := node.Check(*dataDir)
+		missing := 0
+		for _, f := range findings {
+			if !f.OK {
+				missing++
+			}
+		}
+		err := print(c, *format, findings, func(w io.Writer) error {
+			for _, f := range findings {
+				mark := "ok"
+				if !f.OK {
+					mark = "MISSING"
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\n", mark, f.Name, f.Detail)
+				if f.Remedy != "" && !f.OK {
+					fmt.Fprintf(w, "\t\t→ %s\n", f.Remedy)
+				}
+			}
+			return nil
+		})
+		if err == nil && missing > 0 {
+			err = errors.New(plural(missing, "thing is", "things are") + " missing on this machine")
+		}
+		return err
+	}
+	return cmd
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", many)
+}

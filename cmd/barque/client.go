@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	defaultDataDir = "/var/lib/barque"
+	defaultDevDir  = ".barque"
+)
+
+// kubeconfigFlag adds --kubeconfig and returns where its value will be.
+func kubeconfigFlag(c *cobra.Command) *string {
+	path := new(string)
+	c.Flags().StringVar(path, "kubeconfig", "", "kubeconfig of the cluster's administrator (default: $KUBECONFIG, .barque/kubeconfig, or the one of the server on this machine)")
+	return path
+}
+
+// findKubeconfig returns the first kubeconfig of: the one given, $KUBECONFIG, the dev cluster's in
+// this directory, this machine's server's.
+func findKubeconfig(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	if env := os.Getenv("KUBECONFIG"); env != "" {
+		return env, nil
+	}
+	for _, path := range []string{filepath.Join(defaultDevDir, "kubeconfig"), filepath.Join(defaultDataDir, "admin.kubeconfig")} {
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		} else if errors.Is(err, os.ErrPermission) {
+			return "", fmt.Errorf("%s cannot be read by this user; run this as root", path)
+		}
+	}
+	return "", errors.New("no kubeconfig found: give --kubeconfig, set KUBECONFIG, or run this where `barque dev up` or a server was started")
+}
+
+func clientConfig(given string) (*rest.Config, error) {
+	path, err := findKubeconfig(given)
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(path)}, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	return config, nil
+}
+
+func newClient(given string) (*kubernetes.Clientset, *rest.Config, error) {
+	config, err := clientConfig(given)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	return client, config, err
+}

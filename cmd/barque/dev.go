@@ -1,0 +1,191 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/barque/barque/cmd/barque/dev"
+)
+
+func devCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "A real multi-node cluster on this machine, to try and to break",
+		Long: `A real multi-node cluster on this machine: every node is a process in a network
+namespace of its own, with its own address, disk directory and containerd.`,
+	}
+	dir := cmd.PersistentFlags().String("dir", defaultDevDir, "where the cluster's files are")
+	abs := func() (string, error) { return filepath.Abs(*dir) }
+	cmd.AddCommand(devUpCommand(abs), devDownCommand(abs), devStatusCommand(abs), devExecCommand(abs), devKillCommand(abs),
+		devNodeCommand(abs, "start", "Start a node that was killed or stopped", func(c *cobra.Command, dir, node string) error { return dev.Start(c.Context(), dir, node) }),
+		devNodeCommand(abs, "stop", "Stop a node in order; its pods go on", func(_ *cobra.Command, dir, node string) error { return dev.Stop(dir, node) }),
+		devNodeCommand(abs, "pause", "Stop a node's processes in the middle of what they do (SIGSTOP)", func(_ *cobra.Command, dir, node string) error { return dev.Pause(dir, node) }),
+		devNodeCommand(abs, "resume", "Let a paused node go on", func(_ *cobra.Command, dir, node string) error { return dev.Resume(dir, node) }),
+		devPartitionCommand(abs), devHealCommand(abs))
+	return cmd
+}
+
+func devUpCommand(dir func() (string, error)) *cobra.Command {
+	var o dev.Options
+	cmd := &cobra.Command{Use: "up", Short: "Make the cluster, or finish making it", Args: noArgs}
+	cmd.Flags().StringVar(&o.Name, "name", "barque", "name of the cluster; several can run side by side")
+	cmd.Flags().IntVar(&o.Servers, "servers", 3, "how many servers")
+	cmd.Flags().IntVar(&o.Agents, "agents", 0, "how many agents")
+	cmd.Flags().Uint16Var(&o.APIPort, "api-port", 0, "port of 127.0.0.1 that leads to the API (default: the first free one from 6443 up)")
+	cmd.Flags().StringArrayVar(&o.Args, "node-arg", nil, "an argument for every node, such as --node-arg=--node-monitor-grace-period=5s; may be repeated")
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		var err error
+		if o.Dir, err = dir(); err != nil {
+			return err
+		}
+		out, began := c.OutOrStdout(), time.Now()
+		o.Progress = func(format string, args ...any) {
+			fmt.Fprintf(out, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+		}
+		p, err := dev.Up(c.Context(), o)
+		switch {
+		case errors.Is(err, dev.ErrRunning):
+			fmt.Fprintf(out, "The cluster %q runs already; nothing was changed.\n\n", p.Name)
+		case err != nil:
+			return err
+		default:
+			fmt.Fprintln(out)
+		}
+		return printWelcome(c, p)
+	}
+	return cmd
+}
+
+// printWelcome shows what a new user needs next.
+func printWelcome(c *cobra.Command, p *dev.Plan) error {
+	status, err := fetchStatus(c.Context(), p.Kubeconfig())
+	if err != nil {
+		return fmt.Errorf("the cluster does not answer: %w; `barque dev status` shows its processes", err)
+	}
+	if err := print(c, "", status, func(w io.Writer) error { return writeStatus(w, status) }); err != nil {
+		return err
+	}
+	kubeconfig := p.Kubeconfig()
+	if here, err := filepath.Abs("."); err == nil {
+		if short, err := filepath.Rel(here, kubeconfig); err == nil && !strings.HasPrefix(short, "..") {
+			kubeconfig = short
+		}
+	}
+	_, err = fmt.Fprintf(c.OutOrStdout(), `
+The kubeconfig is %[1]s; its address leads to whichever server lives. Next:
+
+  export KUBECONFIG=%[1]s
+  kubectl get nodes -o wide
+  kubectl apply -f examples/hello.yaml
+  bin/barque dev kill %[2]s     # the leader: watch the others go on
+  make down              # remove everything
+`, kubeconfig, status.Leader)
+	return err
+}
+
+func devDownCommand(dir func() (string, error)) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{Use: "down", Short: "Remove the cluster and all that it made", Args: noArgs}
+	cmd.Flags().StringVar(&name, "name", "barque", "name of the cluster, should its files be lost")
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		d, err := dir()
+		if err != nil {
+			return err
+		}
+		return dev.Down(c.Context(), name, d, func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
+	}
+	return cmd
+}
+
+func devStatusCommand(dir func() (string, error)) *cobra.Command {
+	cmd := &cobra.Command{Use: "status", Short: "Show the state of the nodes' processes", Args: noArgs}
+	format := outputFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		d, err := dir()
+		if err != nil {
+			return err
+		}
+		s, err := dev.Inspect(d)
+		if err != nil {
+			return err
+		}
+		return print(c, *format, s, func(w io.Writer) error {
+			fmt.Fprintf(w, "cluster\t%s\nendpoint\t%s\nkubeconfig\t%s\n", s.Name, s.Endpoint, s.Kubeconfig)
+			if !s.Proxy {
+				fmt.Fprintln(w, "warning\tthe endpoint's proxy is dead; `barque dev down` and `up` make a new cluster")
+			}
+			if s.Partitioned {
+				fmt.Fprintln(w, "warning\ta partition is in force; `barque dev heal` ends it")
+			}
+			fmt.Fprintln(w, "\nNODE\tROLE\tADDRESS\tSTATE\tPID")
+			for _, n := range s.Nodes {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", n.Name, n.Role, n.Addr, n.State, n.PID)
+			}
+			return nil
+		})
+	}
+	return cmd
+}
+
+func devNodeCommand(dir func() (string, error), use, short string, run func(c *cobra.Command, dir, node string) error) *cobra.Command {
+	return &cobra.Command{Use: use + " NODE", Short: short, Args: exactArgs("NODE"), RunE: func(c *cobra.Command, args []string) error {
+		d, err := dir()
+		if err != nil {
+			return err
+		}
+		return run(c, d, args[0])
+	}}
+}
+
+func devKillCommand(dir func() (string, error)) *cobra.Command {
+	var machine bool
+	cmd := devNodeCommand(dir, "kill", "kill -9 a node's Barque and containerd", func(c *cobra.Command, dir, node string) error {
+		return dev.Kill(c.Context(), dir, node, machine)
+	})
+	cmd.Flags().BoolVar(&machine, "machine", false, "its pods too, as when the machine loses power")
+	return cmd
+}
+
+func devPartitionCommand(dir func() (string, error)) *cobra.Command {
+	return &cobra.Command{Use: "partition NODE[,NODE…]", Short: "Cut nodes off from all others; those named together still reach each other", Args: exactArgs("NODES"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			d, err := dir()
+			if err != nil {
+				return err
+			}
+			return dev.Partition(d, strings.Split(args[0], ","))
+		}}
+}
+
+func devHealCommand(dir func() (string, error)) *cobra.Command {
+	return &cobra.Command{Use: "heal", Short: "End the partition", Args: noArgs, RunE: func(*cobra.Command, []string) error {
+		d, err := dir()
+		if err != nil {
+			return err
+		}
+		return dev.Heal(d)
+	}}
+}
+
+func devExecCommand(dir func() (string, error)) *cobra.Command {
+	return &cobra.Command{Use: "exec NODE -- COMMAND [ARG…]", Short: "Run a command in a node's network namespace",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return &usageError{c.CommandPath(), errors.New("want a node and a command: barque dev exec s1 -- ip route")}
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			d, err := dir()
+			if err != nil {
+				return err
+			}
+			return dev.Exec(c.Context(), d, args[0], args[1:])
+		}}
+}

@@ -1,0 +1,153 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestPlan(t *testing.T) {
+	dir := t.TempDir()
+	p, err := newPlan("barque", dir, 3, 2, []string{"--zone=a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{p.bridge(): true}
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		if seen[p.veth(n)] || seen[n.Addr.String()] || len(p.veth(n)) > 15 || !p.Subnet.Contains(n.Addr) {
+			t.Errorf("node %s: interface %s, address %s", n.Name, p.veth(n), n.Addr)
+		}
+		seen[p.veth(n)], seen[n.Addr.String()] = true, true
+	}
+	if err := p.save(); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := Load(dir)
+	if err != nil || len(loaded.Nodes) != 5 || loaded.Subnet != p.Subnet || loaded.Nodes[4].Role != Agent {
+		t.Fatalf("loaded %+v, %v", loaded, err)
+	}
+	if _, err := loaded.Node("s9"); err == nil || !strings.Contains(err.Error(), "s1, s2, s3, a1, a2") {
+		t.Fatalf("an unknown node: %v", err)
+	}
+}
+
+func TestPlanRefusesNonsense(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		servers, agents int
+	}{{"", 3, 0}, {"Big", 3, 0}, {"a-very-long-name", 3, 0}, {"x", 0, 0}, {"x", 10, 0}, {"x", 1, -1}, {"x/y", 1, 0}} {
+		if _, err := newPlan(c.name, "/nowhere", c.servers, c.agents, nil); err == nil {
+			t.Errorf("a cluster %q with %d servers and %d agents was planned", c.name, c.servers, c.agents)
+		}
+	}
+}
+
+func TestInterfaceNamesStayShortAndDistinct(t *testing.T) {
+	a, b := short("bq", "a-long-name", "s1"), short("bq", "a-long-name", "s2")
+	if len(a) > 15 || len(b) > 15 || a == b {
+		t.Fatalf("%q and %q", a, b)
+	}
+}
+
+func TestFreeSubnetAvoidsThisMachinesAddresses(t *testing.T) {
+	subnet, err := freeSubnet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Overlaps(subnet) {
+			t.Fatalf("%s overlaps %s", subnet, prefix)
+		}
+	}
+}
+
+func TestPortTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	taken := netip.MustParseAddrPort(l.Addr().String()).Port()
+	if _, err := freePort(taken); err == nil || !strings.Contains(err.Error(), "is taken") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestLockIsExclusive(t *testing.T) {
+	dir := t.TempDir()
+	unlock, err := lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock(dir); err == nil {
+		t.Fatal("two commands worked on one cluster")
+	}
+	unlock()
+	unlock, err = lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+}
+
+// A pid is used again; a Process must never mean another one.
+func TestProcessIsMoreThanAPID(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	reaped := make(chan error, 1)
+	go func() { reaped <- cmd.Wait() }()
+	started, running := startTime(cmd.Process.Pid)
+	if !running {
+		t.Fatal("it does not run")
+	}
+	other := &Process{PID: cmd.Process.Pid, Started: started + 1}
+	if other.Alive() {
+		t.Fatal("a process with the pid of another one counts as alive")
+	}
+	if err := other.kill(); err != nil {
+		t.Fatal(err)
+	}
+	p := &Process{PID: cmd.Process.Pid, Started: started}
+	if !p.Alive() {
+		t.Fatal("killing something else ended it")
+	}
+	if err := p.stop(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	<-reaped
+	if p.Alive() {
+		t.Fatal("it lives on")
+	}
+	if err := p.waitGone(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCommandsNeedACluster(t *testing.T) {
+	if _, err := Inspect(t.TempDir()); err == nil || !strings.Contains(err.Error(), "barque dev up") {
+		t.Fatalf("got %v", err)
+	}
+	if err := Heal(t.TempDir()); err == nil {
+		t.Fatal("healed a cluster that is not there")
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(planPath(dir), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(dir); err == nil || errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "down --name") {
+		t.Fatalf("a damaged plan: %v", err)
+	}
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/barque/barque/cmd/barque/node"
+)
+
+// nodeFlags are the flags of a server and of an agent.
+type nodeFlags struct {
+	options                  node.Options
+	tokenFile                string
+	labels                   []string
+	logLevel                 string
+	clusterCIDR, serviceCIDR string
+}
+
+func addNodeFlags(c *cobra.Command) *nodeFlags {
+	f := &nodeFlags{options: node.Options{Settings: node.DefaultSettings(), Times: node.DefaultTimes()}}
+	o, flags := &f.options, c.Flags()
+	flags.StringVar(&o.DataDir, "data-dir", defaultDataDir, "where everything of this node is kept")
+	flags.StringVar(&o.Name, "name", "", "name of this node (default: the host's)")
+	flags.StringVar(&o.NodeIP, "node-ip", "", "IPv4 address at which the other nodes reach this one (default: that of the default route)")
+	flags.StringVar(&o.Zone, "zone", "", "failure zone that this node is in")
+	flags.StringArrayVar(&f.labels, "node-label", nil, "label of this node, key=value; may be repeated")
+	flags.StringArrayVar(&o.Taints, "node-taint", nil, "taint that this node registers with, key=value:Effect; may be repeated")
+	flags.StringVar(&o.Token, "token", "", "join token; `barque token create` makes one")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file that holds the join token (other users cannot read it from the list of processes)")
+	flags.Uint16Var(&o.GossipPort, "gossip-port", 7946, "port of the gossip between nodes, TCP and UDP")
+	flags.Uint16Var(&o.KubeletPort, "kubelet-port", 10250, "port of this node's own server")
+	flags.StringVar(&o.ContainerRuntimeEndpoint, "container-runtime-endpoint", "", "CRI socket of an existing containerd or CRI-O (default: a containerd of our own)")
+	flags.StringVar(&o.RegistryDir, "registries", "", "registry mirrors and credentials, in the layout of containerd's certs.d (default: DATA-DIR/registries)")
+	flags.StringVar(&o.CgroupRoot, "cgroup-root", "", "cgroup below which the pods run (default: /barque/NAME)")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	return f
+}
+
+func addServerFlags(c *cobra.Command, f *nodeFlags) {
+	o, flags := &f.options, c.Flags()
+	flags.StringVar(&o.Join, "join", "", "address of a server to join, https://HOST:6443; without it a new cluster begins")
+	flags.Uint16Var(&o.APIPort, "api-port", 6443, "port of the API")
+	flags.Uint16Var(&o.PeerPort, "peer-port", 6444, "port of the traffic between servers")
+	flags.StringVar(&f.clusterCIDR, "cluster-cidr", o.Settings.ClusterCIDR.String(), "addresses of pods; counts on the first server only")
+	flags.StringVar(&f.serviceCIDR, "service-cidr", o.Settings.ServiceCIDR.String(), "addresses of services; counts on the first server only")
+	flags.StringVar(&o.Settings.Domain, "cluster-domain", o.Settings.Domain, "DNS domain of the cluster; counts on the first server only")
+	flags.BoolVar(&o.NoNode, "no-node", false, "run no pods on this server")
+	flags.StringVar(&o.LogStore, "raft-log-store", "boltdb", "where the log is kept: boltdb")
+	flags.DurationVar(&o.Times.MonitorPeriod, "node-monitor-period", o.Times.MonitorPeriod, "how often the nodes' life is looked at")
+	flags.DurationVar(&o.Times.MonitorGrace, "node-monitor-grace-period", o.Times.MonitorGrace, "how long a node may show no life before it counts as Unknown")
+	flags.Int64Var(&o.Times.UnreachableSeconds, "default-unreachable-toleration-seconds", o.Times.UnreachableSeconds, "how long pods that say nothing else stay on a node that is gone")
+	flags.Float32Var(&o.Times.EvictionRate, "node-eviction-rate", o.Times.EvictionRate, "from how many nodes a second pods are evicted")
+}
+
+// complete reads what the flags only point at.
+func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
+	o := f.options
+	wrong := func(err error) (node.Options, error) { return o, &usageError{c.CommandPath(), err} }
+	if f.tokenFile != "" {
+		if o.Token != "" {
+			return wrong(fmt.Errorf("give --token or --token-file, not both"))
+		}
+		data, err := os.ReadFile(f.tokenFile)
+		if err != nil {
+			return o, fmt.Errorf("join token: %w", err)
+		}
+		o.Token = strings.TrimSpace(string(data))
+	}
+	o.Labels = map[string]string{}
+	for _, l := range f.labels {
+		key, value, ok := strings.Cut(l, "=")
+		if !ok {
+			return wrong(fmt.Errorf("--node-label %q: want key=value", l))
+		}
+		o.Labels[key] = value
+	}
+	if err := o.LogLevel.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return wrong(fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel))
+	}
+	for _, cidr := range []struct {
+		flag, text string
+		into       *netip.Prefix
+	}{{"cluster-cidr", f.clusterCIDR, &o.Settings.ClusterCIDR}, {"service-cidr", f.serviceCIDR, &o.Settings.ServiceCIDR}} {
+		if cidr.text == "" {
+			continue
+		}
+		prefix, err := netip.ParsePrefix(cidr.text)
+		if err != nil {
+			return wrong(fmt.Errorf("--%s: %w", cidr.flag, err))
+		}
+		*cidr.into = prefix
+	}
+	if o.LogStore != "" && o.LogStore != "boltdb" {
+		return wrong(fmt.Errorf("--raft-log-store %q: want boltdb", o.LogStore))
+	}
+	return o, nil
+}
+
+func newLogger(level slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+func serverCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run a server: datastore, API, controllers, scheduler and a node",
+		Long: `Run a server: datastore, API, controllers, scheduler and a node. The first server
+begins the cluster; the others join it with a token. Three servers survive the loss
+of any one.`,
+		Example: `  barque server                                          # on the first machine
+  barque token create --role server                      # there, prints a token
+  barque server --join https://10.0.0.1:6443 --token T   # on the second and third`,
+		Args: noArgs,
+	}
+	f := addNodeFlags(cmd)
+	addServerFlags(cmd, f)
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		o, err := f.complete(c)
+		if err != nil {
+			return err
+		}
+		return node.RunServer(c.Context(), o, newLogger(o.LogLevel))
+	}
+	return cmd
+}
+
+func agentCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "agent",
+		Short:   "Run an agent: a node that runs pods, without a part of the control plane",
+		Example: "  barque agent --server https://10.0.0.1:6443 --token T",
+		Args:    noArgs,
+	}
+	f := addNodeFlags(cmd)
+	cmd.Flags().StringVar(&f.options.Join, "server", "", "address of any server, https://HOST:6443; the others are found by gossip")
+	cmd.Flags().Uint16Var(&f.options.APIPort, "api-port", 6443, "port of 127.0.0.1 that leads to the living API servers")
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		o, err := f.complete(c)
+		if err != nil {
+			return err
+		}
+		return node.RunAgent(c.Context(), o, newLogger(o.LogLevel))
+	}
+	return cmd
+}

@@ -1,0 +1,103 @@
+// Command barque is a Kubernetes-compatible cluster in one binary: control plane, datastore, node
+// agent and the tools to look after them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/kubelet/containerd"
+)
+
+func main() {
+	// The node's containerd is this binary again, as a child process.
+	if len(os.Args) > 1 && os.Args[1] == containerd.Command {
+		exitOn(containerd.Main(context.Background(), os.Args[2:]))
+		return
+	}
+	// kubectl reads its own arguments, before cobra could mistake them for ours.
+	if len(os.Args) > 1 && os.Args[1] == "kubectl" {
+		exitOn(kubectl(os.Args[2:]))
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	exitOn(root().ExecuteContext(ctx))
+}
+
+// exitOn ends the process: 0 without an error, the exit code of a command that was run for the
+// user, 2 for wrong arguments, 1 for everything else.
+func exitOn(err error) {
+	var child *exec.ExitError
+	var usage *usageError
+	switch {
+	case err == nil:
+		return
+	case errors.As(err, &child):
+		os.Exit(child.ExitCode())
+	case errors.As(err, &usage):
+		fmt.Fprintf(os.Stderr, "barque: %v\nSee `%s --help`.\n", err, usage.command)
+		os.Exit(2)
+	default:
+		fmt.Fprintln(os.Stderr, "barque:", err)
+		os.Exit(1)
+	}
+}
+
+// usageError is returned when the command line itself is wrong.
+type usageError struct {
+	command string
+	err     error
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "barque",
+		Short: "A Kubernetes-compatible cluster in one binary, three masters strong",
+		Long: `Barque turns Linux machines into a Kubernetes-compatible cluster. Every server
+carries the replicated datastore, the API, the controllers and a node; nothing else
+is to be installed.
+
+  barque dev up                       a three-server cluster on this machine
+  barque server                       the first server of a real one
+  barque server --join URL --token T  the second and third
+  barque agent --server URL --token T a machine that only runs pods
+  barque cluster status               who leads, who is ill and why`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version.String(),
+	}
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
+	cmd.SetVersionTemplate("barque {{.Version}}\n")
+	cmd.AddCommand(serverCommand(), agentCommand(), clusterCommand(), tokenCommand(), proxyCommand(), devCommand(), checkCommand(), versionCommand(),
+		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig when none is set", DisableFlagParsing: true})
+	return cmd
+}
+
+// noArgs and exactArgs are cobra's checks with our exit code.
+func noArgs(c *cobra.Command, args []string) error {
+	if err := cobra.NoArgs(c, args); err != nil {
+		return &usageError{c.CommandPath(), err}
+	}
+	return nil
+}
+
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			return &usageError{c.CommandPath(), fmt.Errorf("want %d arguments (%v), got %d", len(names), names, len(args))}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,164 @@
+package node
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+)
+
+// enlistServer returns what this server knows of its cluster: from its data directory, from the
+// server that it joins, or, when there is neither, as the first of a new cluster.
+func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record, error) {
+	r, err := loadRecord(o.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	if r != nil {
+		return r, r.sameNode(o, roleServer)
+	}
+	if o.Join == "" {
+		id := rand.Text()[:10]
+		ca, err := pki.NewAuthority(id, time.Now())
+		if err != nil {
+			return nil, err
+		}
+		logger.Info("beginning a new cluster", "cluster", id, "dataDir", o.DataDir)
+		return bootstrapRecord(o, id, ca)
+	}
+	client, err := greet(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	grant, err := client.Server(ctx, o.joinRequest())
+	if err != nil {
+		return nil, err
+	}
+	for name, data := range grant.Keys {
+		if name != filepath.Base(name) {
+			return nil, fmt.Errorf("%s sends a key named %q", o.Join, name)
+		}
+		if err := atomicfile.Write(filepath.Join(pkiDir(o.DataDir), name), data, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	if err := atomicfile.Write(filepath.Join(pkiDir(o.DataDir), "ca.crt"), grant.Cluster.CA, 0o644); err != nil {
+		return nil, err
+	}
+	logger.Info("admitted to the cluster", "cluster", grant.Cluster.ID, "by", o.Join)
+	r = &record{dir: o.DataDir, Phase: phaseJoining, Name: o.Name, Role: roleServer, Cluster: grant.Cluster}
+	return r, r.save()
+}
+
+// greet proves, by the token, that the address belongs to the right cluster.
+func greet(ctx context.Context, o *Options) (*join.Client, error) {
+	if o.Token == "" {
+		return nil, errors.New("joining needs a token: make one on a server with `barque token create` and give it with --token or --token-file")
+	}
+	t, err := pki.ParseToken(o.Token)
+	if err != nil {
+		return nil, err
+	}
+	ca, err := join.FetchCA(ctx, o.Join, t)
+	if err != nil {
+		return nil, err
+	}
+	return join.NewClient(o.Join, ca, nil, time.Now)
+}
+
+func (o *Options) joinRequest() join.Request {
+	return join.Request{Token: o.Token, Name: o.Name, Address: o.NodeIP, Version: version.String(), Clock: time.Now()}
+}
+
+// storeJoiner is what becoming a member needs of the store.
+type storeJoiner interface {
+	Join(ctx context.Context, peers []string) error
+}
+
+// becomeMember makes this server a member of the store. That takes as long as it takes: the
+// cluster may be without a leader now.
+func becomeMember(ctx context.Context, r *record, store storeJoiner) error {
+	var peers []string
+	for _, s := range r.Cluster.Servers {
+		peers = append(peers, s.Peer.String())
+	}
+	if err := store.Join(ctx, peers); err != nil {
+		return fmt.Errorf("become a member of the store by %v: %w", peers, err)
+	}
+	r.Phase = phaseMember
+	return r.save()
+}
+
+// enlistAgent is enlistServer for an agent: it also gets its certificates.
+func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record, error) {
+	r, err := loadRecord(o.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	if r != nil {
+		return r, r.sameNode(o, roleAgent)
+	}
+	if o.Join == "" {
+		return nil, errors.New("an agent needs the address of a server: give --server https://ADDR:6443")
+	}
+	client, err := greet(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	key, err := pki.LoadOrCreateKey(filepath.Join(pkiDir(o.DataDir), "node.key"))
+	if err != nil {
+		return nil, err
+	}
+	gossip, err := gossipKeyOf(o.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	request := o.joinRequest()
+	if request.CSR, err = pki.SigningRequest(key); err != nil {
+		return nil, err
+	}
+	request.GossipKey = gossip.Public().(ed25519.PublicKey)
+	grant, err := client.Agent(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	if err := saveCertificates(o.DataDir, grant.Certificates); err != nil {
+		return nil, err
+	}
+	if err := atomicfile.Write(filepath.Join(pkiDir(o.DataDir), "ca.crt"), grant.Cluster.CA, 0o644); err != nil {
+		return nil, err
+	}
+	logger.Info("admitted to the cluster", "cluster", grant.Cluster.ID, "by", o.Join)
+	r = &record{dir: o.DataDir, Phase: phaseMember, Name: o.Name, Role: roleAgent, Cluster: grant.Cluster}
+	return r, r.save()
+}
+
+func saveCertificates(dataDir string, c join.Certificates) error {
+	dir := pkiDir(dataDir)
+	return errors.Join(
+		atomicfile.Write(filepath.Join(dir, "node-client.crt"), c.Client, 0o644),
+		atomicfile.Write(filepath.Join(dir, "node-serving.crt"), c.Serving, 0o644),
+		atomicfile.Write(filepath.Join(dir, "gossip.credential"), c.Credential, 0o600),
+	)
+}
+
+// gossipSeeds returns the servers' gossip addresses as they were last known.
+func (r *record) gossipSeeds() []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, s := range r.servers() {
+		out = append(out, s.Gossip)
+	}
+	return out
+}

@@ -1,0 +1,102 @@
+package node
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/controllers"
+	"github.com/barque/barque/controllers/nodelifecycle"
+	"github.com/barque/barque/controllers/runtime"
+	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/scheduler"
+)
+
+// termHeader names the term of a leader's request; apiserver/storage fences the write by it.
+const termHeader = storage.LeaderTermHeader
+
+// fenced returns a client configuration whose every request carries the term.
+func fenced(config *rest.Config, term uint64) *rest.Config {
+	out := rest.CopyConfig(config)
+	out.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			r = r.Clone(r.Context()) // a RoundTripper may not change the request
+			r.Header.Set(termHeader, strconv.FormatUint(term, 10))
+			return next.RoundTrip(r)
+		})
+	})
+	return out
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// startLeaderWork runs the controllers and the scheduler while this server leads. Their informers
+// run on every server, so that a new leader has nothing to fetch.
+func (s *server) startLeaderWork(ctx context.Context) error {
+	controllerConfig := s.api.LoopbackConfigAs("system:kube-controller-manager", "system:masters")
+	schedulerConfig := s.api.LoopbackConfigAs("system:kube-scheduler")
+	routines, err := s.routines(controllerConfig, schedulerConfig)
+	if err != nil {
+		return err
+	}
+	runner, err := runtime.New(runtime.Config{
+		Leadership: s.store,
+		ClientsFor: func(term uint64) (kubernetes.Interface, error) {
+			return kubernetes.NewForConfig(fenced(controllerConfig, term))
+		},
+		Routines: routines,
+		Logger:   s.logger.With("part", "leader"),
+	})
+	if err != nil {
+		return err
+	}
+	return s.stack.Start(ctx, lifecycle.Component{Name: "leader work", Run: func(ctx context.Context) error {
+		informers := s.api.Informers()
+		informers.Start(ctx.Done())
+		informers.WaitForCacheSync(ctx.Done())
+		return runner.Run(ctx)
+	}})
+}
+
+// routines is all that happens on the leader only, in the order in which it starts.
+func (s *server) routines(controllerConfig, schedulerConfig *rest.Config) ([]runtime.Routine, error) {
+	informers, logger := s.api.Informers(), s.logger
+	list, err := controllers.New(controllers.Config{
+		Informers: informers,
+		MetadataFor: func(term uint64) (metadata.Interface, error) {
+			return metadata.NewForConfig(fenced(metadata.ConfigFor(controllerConfig), term))
+		},
+		Logger:       logger.With("part", "controllers"),
+		CA:           s.ids.ca.PEM(),
+		ClusterCIDRs: []netip.Prefix{s.settings.ClusterCIDR},
+		Liveness:     liveness{s.pool},
+		NodeSettings: nodelifecycle.Settings{Period: s.options.Times.MonitorPeriod, Grace: s.options.Times.MonitorGrace, EvictionRate: float64(s.options.Times.EvictionRate)},
+		Servers:      apiServers{s.pool},
+		Roles:        roles{s.pool},
+	})
+	if err != nil {
+		return nil, err
+	}
+	pods, err := scheduler.New(scheduler.Config{Informers: informers, Identity: s.options.Name, Logger: logger.With("part", "scheduler")})
+	if err != nil {
+		return nil, err
+	}
+	// The scheduler is a user of its own, with no more rights than it needs.
+	schedule := runtime.Routine{Name: "scheduler", Run: func(ctx context.Context, _ kubernetes.Interface) error {
+		client, err := kubernetes.NewForConfig(fenced(schedulerConfig, runtime.TermFrom(ctx)))
+		if err != nil {
+			return err
+		}
+		return pods.Run(ctx, client)
+	}}
+	return slices.Concat([]runtime.Routine{{Name: "apiserver", Run: s.api.LeaderRoutine}}, list, []runtime.Routine{schedule}), nil
+}

@@ -1,0 +1,221 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+)
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func options(t *testing.T, name string) *Options {
+	t.Helper()
+	return &Options{DataDir: t.TempDir(), Name: name, NodeIP: "10.0.0.1", Settings: DefaultSettings(), APIPort: 6443, PeerPort: 6444, GossipPort: 7946}
+}
+
+func TestARestartGoesOnWithItsCluster(t *testing.T) {
+	o := options(t, "s1")
+	first, err := enlistServer(t.Context(), o, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Phase != phaseBootstrap {
+		t.Fatalf("phase %q", first.Phase)
+	}
+	again, err := enlistServer(t.Context(), o, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Cluster.ID != first.Cluster.ID {
+		t.Fatalf("a second cluster %q was begun in the directory of %q", again.Cluster.ID, first.Cluster.ID)
+	}
+	settings, err := again.settings()
+	if err != nil || settings != DefaultSettings() {
+		t.Fatalf("settings %+v, %v", settings, err)
+	}
+}
+
+func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
+	o := options(t, "s1")
+	r, err := enlistServer(t.Context(), o, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := pki.NewAuthority("other", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := pki.NewToken(other.Digest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*Options)
+		want   string
+	}{
+		"another name":    {func(o *Options) { o.Name = "s9" }, `belongs to node "s1"`},
+		"another cluster": {func(o *Options) { o.Join, o.Token = "https://10.0.0.9:6443", foreign.String() }, "another cluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := *o
+			c.change(&changed)
+			if _, err := enlistServer(t.Context(), &changed, quiet()); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("got %v; want %q", err, c.want)
+			}
+		})
+	}
+	t.Run("as an agent", func(t *testing.T) {
+		if _, err := enlistAgent(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "cannot run as agent") {
+			t.Fatalf("got %v", err)
+		}
+	})
+	t.Run("newer version", func(t *testing.T) {
+		data, err := os.ReadFile(r.path())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(r.path(), []byte(strings.Replace(string(data), `"format": 1`, `"format": 2`, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "newer Barque") {
+			t.Fatalf("got %v", err)
+		}
+	})
+	t.Run("damaged", func(t *testing.T) {
+		if err := os.WriteFile(r.path(), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "damaged") {
+			t.Fatalf("got %v", err)
+		}
+	})
+}
+
+func TestSecretsAreClosed(t *testing.T) {
+	o := options(t, "s1")
+	if _, err := enlistServer(t.Context(), o, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newServerIdentities(t.Context(), o, o.Settings, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	secrets := []string{"node.json", "pki/ca.key", "pki/service-account.key", "pki/node.key", "pki/admin.key", "pki/gossip.key"}
+	for _, name := range secrets {
+		info, err := os.Stat(filepath.Join(o.DataDir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v; want 0600", name, info.Mode().Perm())
+		}
+	}
+}
+
+func TestJoiningNeedsAToken(t *testing.T) {
+	o := options(t, "s2")
+	o.Join = "https://127.0.0.1:1"
+	if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "barque token create") {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(o.DataDir, "node.json")); !errors.Is(err, os.ErrNotExist) {
+		t.Fatal("a failed join left a record behind")
+	}
+}
+
+// joiner is a store that joins, or not.
+type joiner struct {
+	peers []string
+	err   error
+}
+
+func (j *joiner) Join(_ context.Context, peers []string) error { j.peers = peers; return j.err }
+
+func TestAJoinIsRecordedOnlyWhenItIsDone(t *testing.T) {
+	dir := t.TempDir()
+	r := &record{dir: dir, Phase: phaseJoining, Name: "s2", Role: roleServer,
+		Cluster: join.Cluster{Servers: []join.Server{{Name: "s1", Peer: netip.MustParseAddrPort("10.0.0.1:6444")}}}}
+	if err := r.save(); err != nil {
+		t.Fatal(err)
+	}
+	j := &joiner{err: errors.New("no")}
+	if err := becomeMember(t.Context(), r, j); err == nil {
+		t.Fatal("a refused join succeeded")
+	}
+	if again, err := loadRecord(dir); err != nil || again.Phase != phaseJoining {
+		t.Fatalf("after a failed join: %+v, %v", again, err)
+	}
+	j.err = nil
+	if err := becomeMember(t.Context(), r, j); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := loadRecord(dir); err != nil || again.Phase != phaseMember || len(j.peers) != 1 || j.peers[0] != "10.0.0.1:6444" {
+		t.Fatalf("after the join: %+v, %v; asked %v", again, err, j.peers)
+	}
+}
+
+func TestSettingsAreChecked(t *testing.T) {
+	for name, change := range map[string]func(*Settings){
+		"overlap": func(s *Settings) { s.ServiceCIDR = netip.MustParsePrefix("10.42.128.0/17") },
+		"tiny":    func(s *Settings) { s.ClusterCIDR = netip.MustParsePrefix("10.42.0.0/28") },
+		"ipv6":    func(s *Settings) { s.ClusterCIDR = netip.MustParsePrefix("fd00::/64") },
+		"domain":  func(s *Settings) { s.Domain = "not a domain" },
+	} {
+		s := DefaultSettings()
+		change(&s)
+		if err := s.validate(); err == nil {
+			t.Errorf("%s: accepted %+v", name, s)
+		}
+	}
+	if s := DefaultSettings(); s.validate() != nil || s.apiAddr() != netip.MustParseAddr("10.43.0.1") || s.dnsAddr() != netip.MustParseAddr("10.43.0.10") {
+		t.Errorf("defaults: %v, API %s, DNS %s", s.validate(), s.apiAddr(), s.dnsAddr())
+	}
+}
+
+func TestParseTaints(t *testing.T) {
+	got, err := parseTaints([]string{"dedicated=gpu:NoSchedule", "node.kubernetes.io/x:NoExecute"})
+	want := []corev1.Taint{{Key: "dedicated", Value: "gpu", Effect: "NoSchedule"}, {Key: "node.kubernetes.io/x", Effect: "NoExecute"}}
+	if err != nil || len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Fatalf("got %v, %v", got, err)
+	}
+	for _, bad := range []string{"", "x", "x=y", "x=y:Never", "=y:NoSchedule", "a b=c:NoSchedule"} {
+		if _, err := parseTaints([]string{bad}); err == nil {
+			t.Errorf("taint %q was accepted", bad)
+		}
+	}
+}
+
+// A leader's client must say its term with every request, or nothing fences its writes.
+func TestFencedClientsSayTheirTerm(t *testing.T) {
+	var got string
+	config := fenced(&rest.Config{Host: "http://127.0.0.1:1", Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		got = r.Header.Get(termHeader)
+		return nil, errors.New("enough")
+	})}, 7)
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:1/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := transport.RoundTrip(request); err == nil {
+		t.Fatal("the request went out")
+	}
+	if got != "7" || request.Header.Get(termHeader) != "" {
+		t.Fatalf("sent the term %q; the caller's request has %q", got, request.Header.Get(termHeader))
+	}
+}

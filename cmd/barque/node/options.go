@@ -1,0 +1,153 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Options of a node, as flags give them.
+type Options struct {
+	DataDir  string
+	Name     string
+	NodeIP   string
+	Zone     string
+	Labels   map[string]string
+	Taints   []string
+	LogLevel slog.Level
+
+	// Join is the address of a server to join; Token lets this node in.
+	Join  string
+	Token string
+
+	APIPort, PeerPort, GossipPort, KubeletPort uint16
+
+	// ClusterSettings count on the first server only; the others get the cluster's.
+	Settings Settings
+
+	LogStore                 string
+	ContainerRuntimeEndpoint string // empty: containerd of our own
+	RegistryDir              string
+	CgroupRoot               string
+	NoNode                   bool // a server that runs no pods
+
+	Times Times
+}
+
+// Times are the failure-detection times; see Kubernetes' node controller.
+type Times struct {
+	MonitorPeriod      time.Duration // how often nodes are looked at
+	MonitorGrace       time.Duration // without life until Unknown
+	UnreachableSeconds int64         // default toleration of pods, until they are evicted
+	EvictionRate       float32       // nodes a second whose pods are evicted
+}
+
+// DefaultTimes are Kubernetes' defaults.
+func DefaultTimes() Times {
+	return Times{MonitorPeriod: 5 * time.Second, MonitorGrace: 40 * time.Second, UnreachableSeconds: 300, EvictionRate: 0.1}
+}
+
+// Settings are the same on all nodes of a cluster.
+type Settings struct {
+	ClusterCIDR netip.Prefix `json:"clusterCIDR"` // pods
+	ServiceCIDR netip.Prefix `json:"serviceCIDR"`
+	Domain      string       `json:"domain"`
+}
+
+// DefaultSettings of a new cluster.
+func DefaultSettings() Settings {
+	return Settings{
+		ClusterCIDR: netip.MustParsePrefix("10.42.0.0/16"),
+		ServiceCIDR: netip.MustParsePrefix("10.43.0.0/16"),
+		Domain:      "cluster.local",
+	}
+}
+
+// dnsAddr is the ClusterIP that cluster DNS has: the tenth address, as elsewhere.
+func (s Settings) dnsAddr() netip.Addr {
+	b := s.ServiceCIDR.Masked().Addr().As4()
+	b[3] += 10
+	return netip.AddrFrom4(b)
+}
+
+// apiAddr is the ClusterIP of the kubernetes Service: the first address.
+func (s Settings) apiAddr() netip.Addr { return s.ServiceCIDR.Masked().Addr().Next() }
+
+func (s Settings) validate() error {
+	for name, prefix := range map[string]netip.Prefix{"cluster CIDR": s.ClusterCIDR, "service CIDR": s.ServiceCIDR} {
+		if !prefix.Addr().Is4() || prefix.Bits() > 24 {
+			return fmt.Errorf("%s %s: want an IPv4 range of /24 or larger", name, prefix)
+		}
+	}
+	if s.ClusterCIDR.Overlaps(s.ServiceCIDR) {
+		return fmt.Errorf("cluster CIDR %s and service CIDR %s overlap", s.ClusterCIDR, s.ServiceCIDR)
+	}
+	if bad := validation.IsDNS1123Subdomain(s.Domain); len(bad) > 0 {
+		return fmt.Errorf("cluster domain %q: %s", s.Domain, strings.Join(bad, "; "))
+	}
+	return nil
+}
+
+// complete fills in what was left open and checks the rest.
+func (o *Options) complete() error {
+	if os.Geteuid() != 0 {
+		return errors.New("barque needs root to run pods and set up their network: start it with sudo or as a system service")
+	}
+	if o.Name == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("this machine's name: %w; give one with --name", err)
+		}
+		o.Name = strings.ToLower(name)
+	}
+	if bad := validation.IsDNS1123Subdomain(o.Name); len(bad) > 0 {
+		return fmt.Errorf("node name %q: %s; give another one with --name", o.Name, strings.Join(bad, "; "))
+	}
+	if o.NodeIP == "" {
+		addr, err := outboundAddr()
+		if err != nil {
+			return err
+		}
+		o.NodeIP = addr.String()
+	}
+	addr, err := netip.ParseAddr(o.NodeIP)
+	if err != nil || !addr.Is4() || addr.IsUnspecified() {
+		return fmt.Errorf("node address %q: want the IPv4 address of this machine that the other nodes reach", o.NodeIP)
+	}
+	if o.DataDir, err = filepath.Abs(o.DataDir); err != nil {
+		return err
+	}
+	if o.CgroupRoot == "" {
+		o.CgroupRoot = "/barque/" + o.Name
+	}
+	if o.RegistryDir == "" {
+		o.RegistryDir = filepath.Join(o.DataDir, "registries")
+	}
+	if err := os.MkdirAll(o.DataDir, 0o755); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	return o.Settings.validate()
+}
+
+func (o *Options) addr() netip.Addr { return netip.MustParseAddr(o.NodeIP) }
+
+func (o *Options) at(port uint16) netip.AddrPort { return netip.AddrPortFrom(o.addr(), port) }
+
+// outboundAddr is the address that this machine would use to reach others. A UDP socket finds it
+// without sending anything.
+func outboundAddr() (netip.Addr, error) {
+	conn, err := net.Dial("udp4", "192.0.2.1:9") // TEST-NET-1, RFC 5737
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("find this machine's address: %w; give it with --node-ip", err)
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr(), nil
+}

@@ -1,0 +1,181 @@
+package node
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+)
+
+// recordFormat is raised when an older Barque could no longer read a data directory.
+const recordFormat = 1
+
+// Phases of a node's life in its cluster. A node that stopped in one goes on from it.
+const (
+	phaseBootstrap = "bootstrap" // begins a cluster of its own
+	phaseJoining   = "joining"   // has the cluster's secrets, is not a member of the store yet
+	phaseMember    = "member"
+)
+
+// record is what a node remembers of its cluster: DataDir/node.json. The gossip keys in it are
+// secret.
+type record struct {
+	Format  int          `json:"format"`
+	Phase   string       `json:"phase"`
+	Name    string       `json:"name"`
+	Role    string       `json:"role"`
+	Cluster join.Cluster `json:"cluster"` // Cluster.Servers: see servers
+
+	dir string
+	mu  sync.Mutex // guards Cluster.Servers once the node runs
+}
+
+// servers returns the cluster's servers as they were last known.
+func (r *record) servers() []join.Server {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.Cluster.Servers)
+}
+
+// remember stores which servers there are, for the next start, if that is news.
+func (r *record) remember(servers []join.Server) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(servers) == 0 || slices.Equal(r.Cluster.Servers, servers) {
+		return nil
+	}
+	r.Cluster.Servers = servers
+	return r.save()
+}
+
+func (r *record) path() string { return filepath.Join(r.dir, "node.json") }
+
+func pkiDir(dataDir string) string { return filepath.Join(dataDir, "pki") }
+
+// loadRecord reads a node's record; nil when the data directory is new.
+func loadRecord(dir string) (*record, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "node.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &record{dir: dir}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w; restore it from a backup, or join again with an empty data directory", r.path(), err)
+	}
+	if r.Format > recordFormat {
+		return nil, fmt.Errorf("data directory %s was written by a newer Barque (format %d, this one reads up to %d): start that version again", dir, r.Format, recordFormat)
+	}
+	return r, nil
+}
+
+func (r *record) save() error {
+	r.Format = recordFormat
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(r.path(), append(data, '\n'), 0o600)
+}
+
+func (r *record) settings() (Settings, error) {
+	var s Settings
+	if err := json.Unmarshal(r.Cluster.Settings, &s); err != nil {
+		return s, fmt.Errorf("%s: the cluster's settings: %w", r.path(), err)
+	}
+	return s, nil
+}
+
+// sameNode refuses a data directory that belongs to something else.
+func (r *record) sameNode(o *Options, role string) error {
+	if r.Role != role {
+		return fmt.Errorf("data directory %s belongs to %s %q; it cannot run as %s", r.dir, r.Role, r.Name, role)
+	}
+	if r.Name != o.Name {
+		return fmt.Errorf("data directory %s belongs to node %q, not to %q: give --name %s, or another --data-dir", r.dir, r.Name, o.Name, r.Name)
+	}
+	if o.Token == "" {
+		return nil
+	}
+	t, err := pki.ParseToken(o.Token)
+	if err != nil {
+		return err
+	}
+	if _, err := t.Pinned(r.Cluster.CA); err != nil {
+		return fmt.Errorf("data directory %s belongs to another cluster than the token: %w", r.dir, err)
+	}
+	return nil
+}
+
+// bootstrapRecord begins a new cluster: its CA and keys are on disk before the record says so.
+func bootstrapRecord(o *Options, clusterID string, ca *pki.Authority) (*record, error) {
+	if err := ca.Save(pkiDir(o.DataDir)); err != nil {
+		return nil, err
+	}
+	if _, err := pki.LoadOrCreateKey(filepath.Join(pkiDir(o.DataDir), serviceAccountKey)); err != nil {
+		return nil, err
+	}
+	gossipKey := make([]byte, 32)
+	if _, err := rand.Read(gossipKey); err != nil {
+		return nil, err
+	}
+	settings, err := json.Marshal(o.Settings)
+	if err != nil {
+		return nil, err
+	}
+	r := &record{dir: o.DataDir, Phase: phaseBootstrap, Name: o.Name, Role: roleServer,
+		Cluster: join.Cluster{ID: clusterID, CA: ca.PEM(), GossipKeys: [][]byte{gossipKey}, Settings: settings}}
+	return r, r.save()
+}
+
+const (
+	roleServer = "server"
+	roleAgent  = "agent"
+
+	caKey             = "ca.key"
+	serviceAccountKey = "service-account.key"
+)
+
+// clusterKeys returns the secret keys that every server has, by file name.
+func clusterKeys(dataDir string) (map[string][]byte, error) {
+	keys := map[string][]byte{}
+	for _, name := range []string{caKey, serviceAccountKey} {
+		data, err := os.ReadFile(filepath.Join(pkiDir(dataDir), name))
+		if err != nil {
+			return nil, err
+		}
+		keys[name] = data
+	}
+	return keys, nil
+}
+
+// gossipKeyOf returns the node's own Ed25519 key, making it at the first time.
+func gossipKeyOf(dataDir string) (ed25519.PrivateKey, error) {
+	path := filepath.Join(pkiDir(dataDir), "gossip.key")
+	seed, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			return nil, err
+		}
+		return key, atomicfile.Write(path, key.Seed(), 0o600)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(seed) != ed25519.SeedSize {
+		return nil, fmt.Errorf("%s is damaged: it has %d bytes, want %d; remove it, a new one is made", path, len(seed), ed25519.SeedSize)
+	}
+	return ed25519.NewKeyFromSeed(seed), nil
+}

@@ -1,0 +1,248 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/barque/barque/apiserver"
+	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/token"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
+)
+
+// server is what the parts of a server are made of, in the order in which they are.
+type server struct {
+	options  *Options
+	logger   *slog.Logger
+	record   *record
+	settings Settings
+	ids      *serverIdentities
+	store    *raftstore.Server
+	pool     *gossip.Pool
+	api      *apiserver.Server
+	stack    *lifecycle.Stack
+	failed   chan error // a part that cannot go on says why; holds one
+}
+
+// RunServer runs a server until the context ends.
+func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	bridgeLogs(logger)
+	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1)}
+	began := time.Now()
+	defer func() { err = errors.Join(err, s.stack.Stop()) }()
+	for _, step := range []func(context.Context) error{s.enlist, s.startStore, s.startGossip, s.startAPI, s.startLeaderWork, s.startNode} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	logger.Info("server is ready", "name", o.Name, "api", o.at(o.APIPort), "cluster", s.record.Cluster.ID, "after", time.Since(began).Round(time.Millisecond))
+	return s.stack.Wait(ctx)
+}
+
+func (s *server) enlist(ctx context.Context) (err error) {
+	if s.record, err = enlistServer(ctx, s.options, s.logger); err != nil {
+		return err
+	}
+	if s.settings, err = s.record.settings(); err != nil {
+		return err
+	}
+	if s.ids, err = newServerIdentities(ctx, s.options, s.settings, s.logger); err != nil {
+		return err
+	}
+	return s.stack.Start(ctx, lifecycle.Component{Name: "certificates", Run: s.ids.run})
+}
+
+func (s *server) startStore(ctx context.Context) error {
+	o := s.options
+	listener, err := net.Listen("tcp", o.at(o.PeerPort).String())
+	if err != nil {
+		return fmt.Errorf("open the port for the other servers: %w; choose another with --peer-port", err)
+	}
+	mux, err := raftstore.NewMux(raftstore.MuxConfig{Listener: listener, Advertise: o.at(o.PeerPort).String(),
+		Certificate: s.ids.peer.Certificate, Roots: pool(s.ids.ca), Logger: s.logger.With("part", "peer")})
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	s.store, err = raftstore.Open(raftstore.Config{
+		Name: o.Name, Dir: filepath.Join(o.DataDir, "store"),
+		Bootstrap: s.record.Phase == phaseBootstrap, ClusterID: s.record.Cluster.ID,
+		Version: version.String(), Stream: mux,
+		Logger: s.logger.With("part", "store"), Registerer: legacyregistry.Registerer(),
+		OnFatal: func(err error) { s.fail(fmt.Errorf("the store cannot go on: %w", err)) },
+	})
+	if err != nil {
+		return errors.Join(err, mux.Close())
+	}
+	err = s.stack.Start(ctx, lifecycle.Component{
+		Name: "store",
+		Run: func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return errors.Join(s.store.Close(), mux.Close())
+			case err := <-s.failed:
+				return errors.Join(err, s.store.Close(), mux.Close())
+			}
+		},
+		StopTimeout: 15 * time.Second,
+	})
+	if err != nil || s.record.Phase == phaseMember {
+		return err
+	}
+	if s.record.Phase == phaseJoining {
+		return becomeMember(ctx, s.record, s.store)
+	}
+	s.record.Phase = phaseMember
+	return s.record.save()
+}
+
+// fail makes the server stop with the error; of several the first one counts.
+func (s *server) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
+	}
+}
+
+func (s *server) startGossip(ctx context.Context) (err error) {
+	o := s.options
+	s.pool, err = gossip.New(gossip.Config{
+		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
+		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID()},
+		Keys:  s.record.Cluster.GossipKeys, Authority: s.ids.ca, Proof: s.ids.proof.proof,
+		Seeds:  func() []netip.AddrPort { return s.record.gossipSeeds() },
+		Logger: s.logger.With("part", "gossip"),
+	})
+	if err != nil {
+		return err
+	}
+	return s.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
+		return lifecycle.All(ctx, s.pool.Run, func(ctx context.Context) error { return rememberServers(ctx, s.record, s.pool) })
+	}})
+}
+
+// rememberServers keeps on disk who the servers are, for the next start.
+func rememberServers(ctx context.Context, r *record, pool *gossip.Pool) error {
+	for {
+		changed := pool.Changed()
+		if err := r.remember(knownServers(pool)); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+func (s *server) startAPI(ctx context.Context) error {
+	o := s.options
+	listener, err := net.Listen("tcp", fmt.Sprintf(":%d", o.APIPort))
+	if err != nil {
+		return fmt.Errorf("open the API's port: %w; choose another with --api-port", err)
+	}
+	joining := join.NewHandler(join.Config{
+		Authority: s.ids.ca,
+		UseToken: func(ctx context.Context, t pki.Token, role string) error {
+			client, err := kubernetes.NewForConfig(s.api.LoopbackConfig())
+			if err != nil {
+				return err
+			}
+			return token.Use(ctx, client, t, role, time.Now())
+		},
+		NameTaken: s.nameTaken,
+		Cluster:   s.cluster,
+		Keys:      func() (map[string][]byte, error) { return clusterKeys(o.DataDir) },
+		Logger:    s.logger.With("part", "join"),
+		Now:       time.Now,
+	})
+	s.api, err = apiserver.New(apiserver.Config{
+		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),
+		Certificate:     func() (*tls.Certificate, error) { return s.ids.api.Certificate(), nil },
+		ClientCA:        func() ([]byte, error) { return s.ids.ca.PEM(), nil },
+		KubeletClient:   s.ids.kubeletClientTLS(),
+		ServiceAccounts: apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Key: s.ids.serviceAccounts},
+		ServiceCIDR:     s.settings.ServiceCIDR,
+		Unauthenticated: map[string]http.Handler{join.Prefix: joining},
+		Extra: map[string]http.Handler{StatusPath: statusHandler(func(ctx context.Context) *ClusterStatus {
+			return statusOf(ctx, o.Name, s.record.Cluster.ID, s.store, s.pool)
+		})},
+		ReadyChecks: []healthz.HealthChecker{healthz.NamedCheck("store", s.storeReady)},
+		Build:       version.Version,
+		Logger:      s.logger.With("part", "api"),
+	})
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	return s.stack.Start(ctx, lifecycle.Component{Name: "API server", Run: s.api.Run, Ready: s.waitReady, StopTimeout: 15 * time.Second})
+}
+
+// storeReady fails while the store cannot serve a linearizable read, which is while this server is
+// without a leader that has a quorum.
+func (s *server) storeReady(r *http.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), 800*time.Millisecond)
+	defer cancel()
+	_, err := s.store.View(ctx, raftstore.ViewOptions{})
+	return err
+}
+
+// waitReady waits until the API server says that it is ready.
+func (s *server) waitReady(ctx context.Context) error {
+	config := s.api.LoopbackConfig()
+	config.Timeout = 2 * time.Second
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+		if err == nil {
+			return writeAdminKubeconfig(s.options, s.ids)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// nameTaken keeps a second machine from taking the name of one that lives or that has a vote.
+func (s *server) nameTaken(name string) error {
+	if m, ok := s.pool.Member(name); ok && m.State == gossip.Alive {
+		return fmt.Errorf("a node named %q is alive at %s: give this machine another name with --name", name, m.Addr.Addr())
+	}
+	for _, m := range s.store.Members() {
+		if m.Name == name {
+			return fmt.Errorf("a server named %q is a member of the store: give this machine another name with --name, or remove that member first", name)
+		}
+	}
+	return nil
+}
+
+// cluster is what a joining machine is told.
+func (s *server) cluster() join.Cluster {
+	c := s.record.Cluster
+	return join.Cluster{ID: c.ID, CA: c.CA, GossipKeys: c.GossipKeys, Settings: c.Settings, Servers: knownServers(s.pool)}
+}

@@ -1,0 +1,128 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/kubelet"
+	"github.com/barque/barque/kubelet/containerd"
+	"github.com/barque/barque/network"
+)
+
+// worker is the part of a node that runs pods: runtime, network, kubelet. Servers and agents have
+// the same.
+type worker struct {
+	options  *Options
+	settings Settings
+	client   *rest.Config // as system:node:<name>
+	tls      *tls.Config  // of the node's own server
+	labels   map[string]string
+	logger   *slog.Logger
+}
+
+// start starts the parts in the order in which they rely on each other.
+func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
+	o := w.options
+	client, err := kubernetes.NewForConfig(w.client)
+	if err != nil {
+		return err
+	}
+	endpoint, cniDir := o.ContainerRuntimeEndpoint, "/etc/cni/net.d"
+	if endpoint == "" {
+		runtime, err := containerd.New(containerd.Config{DataDir: o.DataDir, RegistryDir: o.RegistryDir, Logger: w.logger.With("part", "containerd")})
+		if err != nil {
+			return err
+		}
+		endpoint, cniDir = "unix://"+runtime.Socket(), runtime.CNIConfDir()
+		if err := stack.Start(ctx, lifecycle.Component{Name: "containerd", Run: runtime.Run, Ready: waitFor(runtime.Ready()), StopTimeout: 15 * time.Second}); err != nil {
+			return err
+		}
+	}
+	factory := informers.NewSharedInformerFactory(client, 0)
+	packets, err := network.New(network.Config{
+		NodeName: o.Name, NodeIP: o.addr(), PodNetwork: w.settings.ClusterCIDR, ServiceNetwork: w.settings.ServiceCIDR,
+		Nodes: factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(),
+		CNIConfDir: cniDir, IPAMDir: filepath.Join(o.DataDir, "ipam"), Logger: w.logger.With("part", "network"),
+	})
+	if err != nil {
+		return err
+	}
+	agent, err := w.kubelet(client, endpoint, factory)
+	if err != nil {
+		return err
+	}
+	// The kubelet registers the node, which gets its addresses then, which the network needs.
+	return stack.Start(ctx, lifecycle.Component{Name: "node", Run: func(ctx context.Context) error {
+		factory.Start(ctx.Done())
+		defer factory.Shutdown()
+		return lifecycle.All(ctx, agent.Run, packets.Run)
+	}, StopTimeout: 20 * time.Second})
+}
+
+func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory informers.SharedInformerFactory) (*kubelet.Kubelet, error) {
+	o := w.options
+	taints, err := parseTaints(o.Taints)
+	if err != nil {
+		return nil, err
+	}
+	services := factory.Core().V1().Services()
+	return kubelet.New(kubelet.Config{
+		NodeName: o.Name, NodeIPs: []netip.Addr{o.addr()}, Labels: w.labels, Taints: taints, Version: version.String(),
+		Client: client, Services: services.Lister(), ServicesSynced: services.Informer().HasSynced,
+		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls,
+		RuntimeEndpoint: endpoint,
+		RootDir:         filepath.Join(o.DataDir, "kubelet"), LogDir: filepath.Join(o.DataDir, "pods-log"), CgroupRoot: o.CgroupRoot,
+		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain,
+		Logger: w.logger.With("part", "kubelet"),
+	})
+}
+
+// waitFor is a lifecycle.Component's Ready out of a channel.
+func waitFor(ready <-chan struct{}) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-ready:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// nodeLabels are the labels that a node registers with. Which role it has is not among them: see
+// controllers/noderole.
+func nodeLabels(o *Options) map[string]string {
+	labels := map[string]string{}
+	if o.Zone != "" {
+		labels["topology.kubernetes.io/zone"] = o.Zone
+	}
+	for k, v := range o.Labels {
+		labels[k] = v
+	}
+	return labels
+}
+
+// startNode starts the part of a server that runs pods.
+func (s *server) startNode(ctx context.Context) error {
+	if s.options.NoNode {
+		return nil
+	}
+	w := &worker{
+		options: s.options, settings: s.settings,
+		client: s.api.LoopbackConfigAs("system:node:"+s.options.Name, "system:nodes"),
+		tls:    kubeletServerTLS(s.ids.kubelet, s.ids.ca),
+		labels: nodeLabels(s.options),
+		logger: s.logger,
+	}
+	return w.start(ctx, s.stack)
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+)
+
+// outputFlag adds -o and returns where its value will be.
+func outputFlag(c *cobra.Command) *string {
+	format := new(string)
+	c.Flags().StringVarP(format, "output", "o", "", "json or yaml instead of text for people")
+	return format
+}
+
+// print writes the value in the format that was asked for; text writes it for people.
+func print(c *cobra.Command, format string, value any, text func(w io.Writer) error) error {
+	out := c.OutOrStdout()
+	switch format {
+	case "":
+		table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+		if err := text(table); err != nil {
+			return err
+		}
+		return table.Flush()
+	case "json":
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(value)
+	case "yaml":
+		data, err := yaml.Marshal(value)
+		if err != nil {
+			return err
+		}
+		_, err = out.Write(data)
+		return err
+	default:
+		return &usageError{c.CommandPath(), fmt.Errorf("output format %q: want json or yaml", format)}
+	}
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/barque/barque/membership/balancer"
+)
+
+func proxyCommand() *cobra.Command {
+	var servers []string
+	var listen string
+	cmd := &cobra.Command{
+		Use:   "proxy",
+		Short: "Give this machine one address that always leads to a living API server",
+		Long: `Listen on a local address and forward each connection to an API server that is
+ready. A server that falls ill is left within a second and its connections are cut,
+so that clients find another one. TLS stays between the client and the server.`,
+		Example: "  barque proxy --listen 127.0.0.1:6443 --server 10.0.0.1:6443 --server 10.0.0.2:6443 --server 10.0.0.3:6443",
+		Args:    noArgs,
+	}
+	cmd.Flags().StringArrayVar(&servers, "server", nil, "an API server, IP:PORT; repeat it for each")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:6443", "address to listen on")
+	kubeconfig := kubeconfigFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		var addrs []netip.AddrPort
+		for _, s := range servers {
+			addr, err := netip.ParseAddrPort(s)
+			if err != nil {
+				return &usageError{c.CommandPath(), fmt.Errorf("--server %q: %w", s, err)}
+			}
+			addrs = append(addrs, addr)
+		}
+		if len(addrs) == 0 {
+			return &usageError{c.CommandPath(), errors.New("give at least one --server")}
+		}
+		config, err := clientConfig(*kubeconfig)
+		if err != nil {
+			return err
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(config.CAData) {
+			return errors.New("the kubeconfig has no CA certificate")
+		}
+		listener, err := net.Listen("tcp", listen)
+		if err != nil {
+			return fmt.Errorf("%w; choose another address with --listen", err)
+		}
+		b := balancer.New(balancer.Config{
+			Listener: listener,
+			Servers:  func() []netip.AddrPort { return addrs },
+			Probe:    balancer.ReadyProbe(&tls.Config{RootCAs: roots}),
+			Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		})
+		return b.Run(c.Context())
+	}
+	return cmd
+}

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/barque/barque/internal/version"
+)
+
+func versionCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "version", Short: "Show the version", Args: noArgs}
+	format := outputFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		info := struct {
+			Version    string `json:"version"`
+			Kubernetes string `json:"kubernetes"`
+			Go         string `json:"go"`
+			Platform   string `json:"platform"`
+		}{version.Version, version.Kubernetes, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+		return print(c, *format, info, func(w io.Writer) error {
+			_, err := fmt.Fprintf(w, "barque %s\nserves the API of Kubernetes %s\nbuilt with %s for %s\n", info.Version, info.Kubernetes, info.Go, info.Platform)
+			return err
+		})
+	}
+	return cmd
+}
