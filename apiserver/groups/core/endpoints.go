@@ -30,6 +30,9 @@ func endpoints() resource.Resource {
 		Prefix:   "services/endpoints",
 		Default:  defaultEndpoints,
 		Validate: validateEndpoints,
+		Warnings: func(context.Context, *corev1.Endpoints, *corev1.Endpoints) []string {
+			return []string{"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
+		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),
 			resource.Column("Endpoints", "string", "Addresses and ports that are ready."),
