@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +21,7 @@ type fixture struct {
 	client   *fake.Clientset
 	runtime  *crifake.Runtime
 	reporter *Reporter
-	down     error
+	down     atomic.Bool // the runtime is away
 }
 
 // inBubble runs a reporter in virtual time.
@@ -30,8 +31,8 @@ func inBubble(t *testing.T, test func(f *fixture)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fixture{client: fake.NewClientset(), runtime: crifake.New("a:1")}
 		f.runtime.Fail = func(call, _ string) error {
-			if call == "Status" {
-				return f.down
+			if call == "Status" && f.down.Load() {
+				return errors.New("no socket")
 			}
 			return nil
 		}
@@ -105,13 +106,13 @@ func TestRegistersAndThenKeepsQuiet(t *testing.T) {
 
 func TestTellsWhenTheRuntimeIsAway(t *testing.T) {
 	inBubble(t, func(f *fixture) {
-		f.down = errors.New("no socket")
+		f.down.Store(true)
 		time.Sleep(11 * time.Second)
 		n := f.get(t)
 		if c := condition(n, v1.NodeReady); c.Status != v1.ConditionFalse || c.Reason != "KubeletNotReady" {
 			t.Errorf("ready: %+v", c)
 		}
-		f.down = nil
+		f.down.Store(false)
 		time.Sleep(2 * time.Second)
 		if c := condition(f.get(t), v1.NodeReady); c.Status != v1.ConditionTrue {
 			t.Errorf("ready: %+v", c)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -305,9 +306,9 @@ func TestRestartOfTheKubeletTouchesNothing(t *testing.T) {
 
 func TestPullFailsAndRecovers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		down := true
+		var up atomic.Bool
 		w.runtime.Fail = func(call, name string) error {
-			if call == "PullImage" && down {
+			if call == "PullImage" && !up.Load() {
 				return errors.New("registry is away")
 			}
 			return nil
@@ -328,7 +329,7 @@ func TestPullFailsAndRecovers(t *testing.T) {
 		if got := waiting(); got != "ImagePullBackOff" {
 			t.Errorf("waits for %q", got)
 		}
-		down = false
+		up.Store(true)
 		time.Sleep(10 * time.Second)
 		if s := w.status(pod); s.Phase != v1.PodRunning {
 			t.Errorf("status: %+v", s)
