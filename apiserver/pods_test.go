@@ -54,6 +54,18 @@ func testPods(t *testing.T, c *cluster) {
 	}
 	testKubelet(t, c, bound)
 
+	running := must(pods.Get(ctx, "p", metav1.GetOptions{}))(t)
+	running.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "busybox"}}}
+	running.Spec.NodeName = "elsewhere"
+	debugged := must(pods.UpdateEphemeralContainers(ctx, "p", running, metav1.UpdateOptions{}))(t)
+	if len(debugged.Spec.EphemeralContainers) != 1 || debugged.Spec.NodeName != "node-1" {
+		t.Errorf("after adding a debug container: %+v on %q", debugged.Spec.EphemeralContainers, debugged.Spec.NodeName)
+	}
+	debugged.Spec.EphemeralContainers = nil
+	if _, err := pods.UpdateEphemeralContainers(ctx, "p", debugged, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("taking a debug container away: %v", err)
+	}
+
 	if err := pods.EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p"}}); err != nil {
 		t.Fatal(err)
 	}

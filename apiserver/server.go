@@ -92,6 +92,9 @@ func New(cfg Config) (*Server, error) {
 	if err := s.installResources(config, parts); err != nil {
 		return nil, err
 	}
+	if err := s.generic.AddPostStartHook("storage-readiness", s.generic.StorageReadinessHook.Hook); err != nil {
+		return nil, err
+	}
 	s.installPaths(sec, parts)
 	return s, nil
 }

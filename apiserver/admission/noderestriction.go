@@ -78,9 +78,6 @@ func (n *NodeRestriction) node(node string, a admission.Attributes) error {
 	old, _ := a.GetOldObject().(*corev1.Node)
 	if old == nil {
 		old = &corev1.Node{Spec: corev1.NodeSpec{Taints: obj.Spec.Taints}}
-		if obj.Spec.ConfigSource != nil {
-			return fmt.Errorf("is not allowed to create nodes with a configSource")
-		}
 	}
 	if len(obj.OwnerReferences) > 0 && !apiequality.Semantic.DeepEqual(obj.OwnerReferences, old.OwnerReferences) {
 		return fmt.Errorf("is not allowed to set owner references of its node")

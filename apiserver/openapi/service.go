@@ -84,12 +84,12 @@ func (s *Service) buildV2() (http.Handler, error) {
 		return nil, err
 	}
 	config := &common.Config{
-		ProtocolList:          []string{"https"},
-		Info:                  s.info(),
-		DefaultResponse:       &spec.Response{ResponseProps: spec.ResponseProps{Description: "Default Response."}},
-		GetOperationIDAndTags: apiopenapi.GetOperationIDAndTags,
-		GetDefinitionName:     n.definition,
-		GetDefinitions:        definitions,
+		ProtocolList:                   []string{"https"},
+		Info:                           s.info(),
+		DefaultResponse:                &spec.Response{ResponseProps: spec.ResponseProps{Description: "Default Response."}},
+		GetOperationIDAndTagsFromRoute: operation,
+		GetDefinitionName:              n.definition,
+		GetDefinitions:                 definitions,
 	}
 	service := handler.NewOpenAPIServiceLazy(cached.Func(func() (*spec.Swagger, string, error) {
 		doc, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(s.services.RegisteredWebServices()), config)
@@ -114,11 +114,11 @@ func (s *Service) buildV3() (http.Handler, error) {
 		return nil, err
 	}
 	config := &common.OpenAPIV3Config{
-		Info:                  s.info(),
-		DefaultResponse:       &spec3.Response{ResponseProps: spec3.ResponseProps{Description: "Default Response."}},
-		GetOperationIDAndTags: apiopenapi.GetOperationIDAndTags,
-		GetDefinitionName:     n.definition,
-		GetDefinitions:        definitions,
+		Info:                           s.info(),
+		DefaultResponse:                &spec3.Response{ResponseProps: spec3.ResponseProps{Description: "Default Response."}},
+		GetOperationIDAndTagsFromRoute: operation,
+		GetDefinitionName:              n.definition,
+		GetDefinitions:                 definitions,
 	}
 	service := handler3.NewOpenAPIService()
 	for _, ws := range s.services.RegisteredWebServices() {
@@ -136,6 +136,15 @@ func (s *Service) buildV3() (http.Handler, error) {
 		return nil, err
 	}
 	return mux, nil
+}
+
+// operation names an operation after its route, as the generic server does.
+func operation(r common.Route) (string, []string, error) {
+	adapter, ok := r.(*restfuladapter.RouteAdapter)
+	if !ok {
+		return "", nil, fmt.Errorf("route %s is a %T, not one of go-restful", r.Path(), r)
+	}
+	return apiopenapi.GetOperationIDAndTags(adapter.Route)
 }
 
 func (s *Service) info() *spec.Info {
