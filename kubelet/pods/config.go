@@ -2,6 +2,7 @@ package pods
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -68,8 +69,23 @@ func podLabels(pod *v1.Pod) map[string]string {
 	}
 }
 
+// unsupported refuses a pod that asks for an isolation that it would not get here: running it
+// without would be worse than not running it.
+func unsupported(pod *v1.Pod) error {
+	switch {
+	case pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers:
+		return errors.New("hostUsers: false is not supported by this node; leave it out to run without a user namespace")
+	case pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "":
+		return fmt.Errorf("runtimeClassName %q: this node has no runtime classes; leave it out to use the default runtime", *pod.Spec.RuntimeClassName)
+	}
+	return nil
+}
+
 // Sandbox is the configuration of a pod's sandbox.
 func (k *Kit) Sandbox(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+	if err := unsupported(pod); err != nil {
+		return nil, err
+	}
 	dns, err := k.dnsConfig(pod)
 	if err != nil {
 		return nil, err
