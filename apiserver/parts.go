@@ -3,16 +3,17 @@ package apiserver
 import (
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
-
-	schedulingv1 "k8s.io/api/scheduling/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	barqueadmission "github.com/barque/barque/apiserver/admission"
 	"github.com/barque/barque/apiserver/authn"
@@ -51,7 +52,9 @@ func (s *Server) newParts(sec *security) (*parts, error) {
 		Scheme:       p.scheme,
 		Serializer:   serializer.NewCodecFactory(p.scheme),
 		CountTracker: p.counts,
-		Logger:       s.logger,
+		// Events are written far more than watched, and expire.
+		Uncached: []schema.GroupResource{corev1.Resource("events")},
+		Logger:   s.logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("storage: %w", err)
