@@ -21,7 +21,7 @@ help: ## list the targets
 
 .PHONY: build
 build: bundle ## build bin/barque with its node components inside
-	$(GO) build -trimpath -ldflags "-s -w -X $(MODULE)/internal/version.Version=$(VERSION)" -o bin/barque ./cmd/barque
+	$(GO) build -ldflags "-s -w -X $(MODULE)/internal/version.Version=$(VERSION)" -o bin/barque ./cmd/barque
 
 # ---------------------------------------------------------------------------------------------
 # Node components: built from the modules that go.mod names as tools, so their versions are

@@ -33,7 +33,10 @@ func (p *Plan) masquerade() error {
 		}
 	}
 	const source, destination = 12, 16 // offsets in the IPv4 header
-	rule := slices.Concat(inSubnet(source, expr.CmpOpEq), inSubnet(destination, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})
+	// Where br_netfilter is loaded, packets that only cross the bridge come by here too; pods on
+	// different nodes must see each other's own addresses.
+	leaves := []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(p.bridge())}}
+	rule := slices.Concat(inSubnet(source, expr.CmpOpEq), inSubnet(destination, expr.CmpOpNeq), leaves, []expr.Any{&expr.Masq{}})
 	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule})
 	if err := conn.Flush(); err != nil {
 		return fmt.Errorf("nftables: masquerade what the nodes send outside: %w", err)
@@ -103,9 +106,14 @@ func (p *Plan) partitioned() (bool, error) {
 }
 
 func interfaceIs(key expr.MetaKey, name string) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: interfaceName(name)}}
+}
+
+// interfaceName is a name as the kernel compares it, padded with zeros.
+func interfaceName(name string) []byte {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)
-	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: padded}}
+	return padded
 }
 
 func deleteTable(family nftables.TableFamily, name string) error {

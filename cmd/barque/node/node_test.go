@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -217,5 +218,28 @@ func TestFencedClientsSayTheirTerm(t *testing.T) {
 	}
 	if got != "7" || request.Header.Get(termHeader) != "" {
 		t.Fatalf("sent the term %q; the caller's request has %q", got, request.Header.Get(termHeader))
+	}
+}
+
+// Just after a start gossip shows only this server; what was known of the others must not be
+// lost, or nobody would be asked to join.
+func TestKnownServersAreNotForgotten(t *testing.T) {
+	at := func(name, addr string) join.Server {
+		return join.Server{Name: name, API: netip.MustParseAddrPort(addr + ":6443")}
+	}
+	r := &record{dir: t.TempDir(), Cluster: join.Cluster{Servers: []join.Server{at("s1", "10.0.0.1"), at("s2", "10.0.0.2")}}}
+	if err := r.remember([]join.Server{at("s3", "10.0.0.3")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.remember([]join.Server{at("s2", "10.0.0.22")}); err != nil {
+		t.Fatal(err)
+	}
+	again, err := loadRecord(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []join.Server{at("s1", "10.0.0.1"), at("s2", "10.0.0.22"), at("s3", "10.0.0.3")}
+	if !slices.Equal(again.servers(), want) {
+		t.Fatalf("got %+v; want %+v", again.servers(), want)
 	}
 }

@@ -46,14 +46,24 @@ func (r *record) servers() []join.Server {
 	return slices.Clone(r.Cluster.Servers)
 }
 
-// remember stores which servers there are, for the next start, if that is news.
-func (r *record) remember(servers []join.Server) error {
+// remember adds what gossip shows of the servers to what was known, for the next start, and
+// stores it if that is news. A server that gossip does not show stays: just after a start it shows
+// nobody yet.
+func (r *record) remember(seen []join.Server) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(servers) == 0 || slices.Equal(r.Cluster.Servers, servers) {
+	known := slices.Clone(r.Cluster.Servers)
+	for _, s := range seen {
+		if i := slices.IndexFunc(known, func(k join.Server) bool { return k.Name == s.Name }); i >= 0 {
+			known[i] = s
+		} else {
+			known = append(known, s)
+		}
+	}
+	if slices.Equal(r.Cluster.Servers, known) {
 		return nil
 	}
-	r.Cluster.Servers = servers
+	r.Cluster.Servers = known
 	return r.save()
 }
 

@@ -67,7 +67,8 @@ func statusOf(ctx context.Context, self, clusterID string, store storeStatus, po
 		name := peer.Member.Name
 		m := byName[name]
 		if m == nil {
-			m = &MemberStatus{Name: name, Role: roleServer, Address: peer.Member.Address}
+			m = &MemberStatus{Name: name, Role: roleServer, Gossip: "unknown"}
+			m.Address, _, _ = strings.Cut(peer.Member.Address, ":")
 			byName[name] = m
 		}
 		if peer.Member.Leader {
