@@ -14,12 +14,14 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -109,15 +111,26 @@ func (r *Registry) Serve(namespace string) error {
 	return nil
 }
 
-// Close ends all serving. A namespace cannot go while a socket of ours is in it.
+// Leave ends the serving in the namespaces: one cannot go while a socket of ours is in it.
+func (r *Registry) Leave(namespaces ...string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var err error
+	for _, namespace := range namespaces {
+		if server := r.servers[namespace]; server != nil {
+			err = errors.Join(err, server.Close())
+			delete(r.servers, namespace)
+		}
+	}
+	return err
+}
+
+// Close ends all serving and waits until it has ended.
 func (r *Registry) Close() error {
 	r.mu.Lock()
-	var err error
-	for namespace, server := range r.servers {
-		err = errors.Join(err, server.Close())
-		delete(r.servers, namespace)
-	}
+	namespaces := slices.Collect(maps.Keys(r.servers))
 	r.mu.Unlock()
+	err := r.Leave(namespaces...)
 	r.served.Wait()
 	return err
 }

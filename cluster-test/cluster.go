@@ -1,0 +1,215 @@
+package clustertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/barque/barque/cluster-test/registry"
+)
+
+// Options of a cluster.
+type Options struct {
+	Servers  int // 3 when 0
+	Agents   int
+	NodeArgs []string // for every node
+	// Registry serves docker.io's images to the nodes; without one they reach none.
+	Registry *registry.Registry
+}
+
+// Cluster is a dev cluster that runs.
+type Cluster struct {
+	Name     string
+	Dir      string // everything of the cluster; short enough for the paths of Unix sockets
+	Registry *registry.Registry
+	Client   kubernetes.Interface
+	UpOutput string // what `barque dev up` said
+
+	nodes  []string
+	before *machine
+}
+
+// clusters counts the clusters of this process, for their names.
+var clusters atomic.Int32
+
+// Start makes a cluster that is removed when the test ends.
+func Start(t *testing.T, o Options) *Cluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	c, err := Up(ctx, o)
+	if c != nil {
+		t.Cleanup(func() {
+			if t.Failed() {
+				c.Dump(t.Output())
+			}
+			if err := c.Down(); err != nil {
+				t.Errorf("remove the cluster: %v", err)
+			}
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Reserve gives names to a cluster that the test itself makes with Dev("up").
+func Reserve() (*Cluster, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("the end-to-end tests run a real cluster, with network namespaces and containers: run them as root")
+	}
+	if _, err := Binary(); err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("t%d%c", os.Getpid(), 'a'+(clusters.Add(1)-1)%26)
+	c := &Cluster{Name: name, Dir: filepath.Join("/tmp", "bq-"+name)}
+	var err error
+	if c.before, err = lookAround(); err != nil {
+		return nil, err
+	}
+	return c, reaper.expect(c)
+}
+
+// Up makes a cluster. One that is returned together with an error is to be removed too.
+func Up(ctx context.Context, o Options) (*Cluster, error) {
+	c, err := Reserve()
+	if err != nil {
+		return nil, err
+	}
+	if o.Servers == 0 {
+		o.Servers = 3
+	}
+	// The mirrors are outside the cluster's own directory, which `dev down` must leave empty.
+	if err := registry.WriteMirrors(c.mirrors()); err != nil {
+		return c, err
+	}
+	args := []string{"up", "--name", c.Name, "--servers", fmt.Sprint(o.Servers), "--agents", fmt.Sprint(o.Agents), "--node-arg=--registries=" + c.mirrors()}
+	for _, a := range o.NodeArgs {
+		args = append(args, "--node-arg="+a)
+	}
+	r := c.DevResult(ctx, args...)
+	c.UpOutput = r.Out
+	if r.Error != nil {
+		return c, r.Error
+	}
+	for i := range o.Servers {
+		c.nodes = append(c.nodes, fmt.Sprintf("s%d", i+1))
+	}
+	for i := range o.Agents {
+		c.nodes = append(c.nodes, fmt.Sprintf("a%d", i+1))
+	}
+	if c.Registry = o.Registry; c.Registry != nil {
+		for _, n := range c.nodes {
+			if err := c.Registry.Serve(c.Netns(n)); err != nil {
+				return c, err
+			}
+		}
+	}
+	return c, c.Connect()
+}
+
+// Connect makes the client. It reads the kubeconfig as any program would.
+func (c *Cluster) Connect() error {
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	config.Timeout = 20 * time.Second
+	c.Client, err = kubernetes.NewForConfig(config)
+	return err
+}
+
+// Down removes the cluster and reports what it has left behind.
+func (c *Cluster) Down() error {
+	var err error
+	if c.Registry != nil {
+		err = c.Registry.Leave(c.namespaces()...)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	defer cancel()
+	if r := c.DevResult(ctx, "down", "--name", c.Name); r.Error != nil {
+		return errors.Join(err, r.Error)
+	}
+	err = errors.Join(err, os.RemoveAll(c.mirrors()), c.leftovers())
+	if err == nil {
+		reaper.done(c)
+	}
+	return err
+}
+
+// Nodes returns the nodes' names, servers first.
+func (c *Cluster) Nodes() []string { return c.nodes }
+
+// Kubeconfig is the file that `dev up` wrote.
+func (c *Cluster) Kubeconfig() string { return filepath.Join(c.Dir, "kubeconfig") }
+
+// Netns is the name of a node's network namespace.
+func (c *Cluster) Netns(node string) string { return "barque-" + c.Name + "-" + node }
+
+// DataDir is a node's data directory, LogFile what it says.
+func (c *Cluster) DataDir(node string) string { return filepath.Join(c.Dir, node) }
+
+// LogFile is where a node's log goes.
+func (c *Cluster) LogFile(node string) string { return filepath.Join(c.Dir, node+".log") }
+
+func (c *Cluster) mirrors() string { return c.Dir + "-registries" }
+
+func (c *Cluster) namespaces() []string {
+	var out []string
+	for _, n := range c.nodes {
+		out = append(out, c.Netns(n))
+	}
+	return out
+}
+
+// Binary returns the barque under test.
+func Binary() (string, error) {
+	path := os.Getenv("BARQUE_BIN")
+	if path == "" {
+		path = filepath.Join("..", "bin", "barque")
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("the barque to test is not there: %w; run `make build`, or set BARQUE_BIN", err)
+	}
+	return path, nil
+}
+
+// kubectlPath is the kubectl on the PATH if it is new enough, else none: then barque's own is used.
+func kubectlPath(ctx context.Context) string {
+	path, err := exec.LookPath("kubectl")
+	if err != nil {
+		return ""
+	}
+	out, err := exec.CommandContext(ctx, path, "version", "--client", "-o", "json").Output()
+	if err != nil {
+		return ""
+	}
+	var v struct {
+		ClientVersion struct{ Major, Minor string }
+	}
+	var minor int
+	if json.Unmarshal(out, &v) != nil || v.ClientVersion.Major != "1" {
+		return ""
+	}
+	if _, err := fmt.Sscanf(strings.TrimRight(v.ClientVersion.Minor, "+"), "%d", &minor); err != nil || minor < 32 {
+		return ""
+	}
+	return path
+}

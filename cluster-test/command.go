@@ -1,0 +1,129 @@
+package clustertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Result is what a command did.
+type Result struct {
+	Out   string // standard output
+	Err   string // standard error
+	Code  int
+	Error error // nil when the code is 0; names the command and has all that it said
+}
+
+// commandTimeout bounds commands that get no deadline of their own.
+const commandTimeout = 60 * time.Second
+
+// kubectlCommand finds kubectl once.
+var kubectlCommand = sync.OnceValues(func() ([]string, error) {
+	if path := kubectlPath(context.Background()); path != "" {
+		return []string{path}, nil
+	}
+	path, err := Binary()
+	return []string{path, "kubectl"}, err
+})
+
+// Run runs a command to its end.
+func Run(ctx context.Context, stdin string, env []string, command ...string) Result {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	return runFor(ctx, stdin, env, command...)
+}
+
+func runFor(ctx context.Context, stdin string, env []string, command ...string) Result {
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Stdin = strings.NewReader(stdin)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.WaitDelay = 2 * time.Second // a grandchild may hold the pipes
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	err := cmd.Run()
+	r := Result{Out: out.String(), Err: complaint.String(), Code: cmd.ProcessState.ExitCode()}
+	if err != nil {
+		if ctx.Err() != nil {
+			err = errors.Join(err, context.Cause(ctx))
+		}
+		r.Error = fmt.Errorf("%s: %w\n%s%s", strings.Join(command, " "), err, r.Out, r.Err)
+	}
+	return r
+}
+
+// BarqueResult runs barque with the cluster's kubeconfig.
+func (c *Cluster) BarqueResult(ctx context.Context, args ...string) Result {
+	path, err := Binary()
+	if err != nil {
+		return Result{Code: -1, Error: err}
+	}
+	return Run(ctx, "", c.env(), append([]string{path}, args...)...)
+}
+
+// DevResult runs `barque dev` on the cluster. Making one takes longer than other commands do.
+func (c *Cluster) DevResult(ctx context.Context, args ...string) Result {
+	path, err := Binary()
+	if err != nil {
+		return Result{Code: -1, Error: err}
+	}
+	return runFor(ctx, "", c.env(), append([]string{path, "dev", "--dir", c.Dir}, args...)...)
+}
+
+// KubectlResult runs kubectl with the text as its standard input.
+func (c *Cluster) KubectlResult(ctx context.Context, stdin string, args ...string) Result {
+	command, err := kubectlCommand()
+	if err != nil {
+		return Result{Code: -1, Error: err}
+	}
+	return Run(ctx, stdin, c.env(), append(command, args...)...)
+}
+
+func (c *Cluster) env() []string { return []string{"KUBECONFIG=" + c.Kubeconfig(), "NO_COLOR=1"} }
+
+// Dev runs `barque dev`, which must succeed.
+func (c *Cluster) Dev(t testing.TB, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 150*time.Second)
+	defer cancel()
+	return must(t, c.DevResult(ctx, args...))
+}
+
+// Barque runs barque, which must succeed.
+func (c *Cluster) Barque(t testing.TB, args ...string) string {
+	t.Helper()
+	return must(t, c.BarqueResult(t.Context(), args...))
+}
+
+// Kubectl runs kubectl, which must succeed.
+func (c *Cluster) Kubectl(t testing.TB, args ...string) string {
+	t.Helper()
+	return must(t, c.KubectlResult(t.Context(), "", args...))
+}
+
+// On runs a command in a node's network namespace; it must succeed.
+func (c *Cluster) On(t testing.TB, node string, command ...string) string {
+	t.Helper()
+	return must(t, c.OnResult(t.Context(), node, command...))
+}
+
+// OnResult runs a command in a node's network namespace.
+func (c *Cluster) OnResult(ctx context.Context, node string, command ...string) Result {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	return c.DevResult(ctx, append([]string{"exec", node, "--"}, command...)...)
+}
+
+func must(t testing.TB, r Result) string {
+	t.Helper()
+	if r.Error != nil {
+		t.Fatal(r.Error)
+	}
+	return r.Out
+}

@@ -1,0 +1,42 @@
+package clustertest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Poll repeats try until it succeeds; the error says what was missing at the last try.
+func Poll(ctx context.Context, limit time.Duration, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	var last error
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		// What fails because the time is over says nothing.
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not within %v: %w", limit, last)
+		case <-ticker.C:
+		}
+	}
+}
+
+// Eventually fails the test when try does not succeed within the limit. It returns how long it took.
+func Eventually(t testing.TB, limit time.Duration, what string, try func(context.Context) error) time.Duration {
+	t.Helper()
+	began := time.Now()
+	if err := Poll(t.Context(), limit, try); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	return time.Since(began)
+}
