@@ -98,5 +98,9 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config) ([]run
 		}
 		return pods.Run(ctx, client)
 	}}
-	return slices.Concat([]runtime.Routine{{Name: "apiserver", Run: s.api.LeaderRoutine}}, list, []runtime.Routine{schedule}), nil
+	// What the API server writes to the store directly is fenced by the term in its context.
+	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, client kubernetes.Interface) error {
+		return s.api.LeaderRoutine(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
+	}}
+	return slices.Concat([]runtime.Routine{ensure}, list, []runtime.Routine{schedule}), nil
 }

@@ -71,13 +71,6 @@ func DefaultSettings() Settings {
 	}
 }
 
-// dnsAddr is the ClusterIP that cluster DNS has: the tenth address, as elsewhere.
-func (s Settings) dnsAddr() netip.Addr {
-	b := s.ServiceCIDR.Masked().Addr().As4()
-	b[3] += 10
-	return netip.AddrFrom4(b)
-}
-
 // apiAddr is the ClusterIP of the kubernetes Service: the first address.
 func (s Settings) apiAddr() netip.Addr { return s.ServiceCIDR.Masked().Addr().Next() }
 

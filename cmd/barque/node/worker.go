@@ -82,7 +82,8 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory i
 		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls,
 		RuntimeEndpoint: endpoint,
 		RootDir:         filepath.Join(o.DataDir, "kubelet"), LogDir: filepath.Join(o.DataDir, "pods-log"), CgroupRoot: o.CgroupRoot,
-		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain,
+		// No ClusterDNS yet: as long as the cluster serves no names, pods use the node's resolvers.
+		ClusterDomain: w.settings.Domain,
 		Logger: w.logger.With("part", "kubelet"),
 	})
 }
