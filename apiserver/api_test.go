@@ -483,6 +483,11 @@ func testNamespaces(t *testing.T, c *cluster) {
 		}
 		return apierrors.NewInternalError(err)
 	})
+	// The namespace controller tells how far it is. That must not end the namespace under what is
+	// still in it.
+	ns.Status.Conditions = []corev1.NamespaceCondition{{Type: corev1.NamespaceContentRemaining, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+	must(namespaces.UpdateStatus(ctx, ns, metav1.UpdateOptions{}))(t)
+	ns = must(namespaces.Get(ctx, "doomed", metav1.GetOptions{}))(t)
 	ns.Spec.Finalizers = nil
 	must(namespaces.Finalize(ctx, ns, metav1.UpdateOptions{}))(t)
 	if _, err := namespaces.Get(ctx, "doomed", metav1.GetOptions{}); !apierrors.IsNotFound(err) {

@@ -112,8 +112,9 @@ type Kind[T any] struct {
 	AfterCreate func(obj *T, options *metav1.CreateOptions)
 	AfterUpdate func(obj *T, options *metav1.UpdateOptions)
 	AfterDelete func(obj *T, options *metav1.DeleteOptions)
-	// DeleteDuringUpdate tells that the update from old to obj removes the object, besides the
-	// last finalizer going from an object that is being deleted.
+	// DeleteDuringUpdate tells that the update from old to obj removes the object. It takes the
+	// place of the general rule (the last finalizer has gone from an object that is being deleted),
+	// which does not know of finalizers outside the metadata.
 	DeleteDuringUpdate func(ctx context.Context, obj, old *T) bool
 
 	// Reset adds to the fields that writes to the main resource do not own, for server-side apply.

@@ -144,8 +144,8 @@ func (k *Kind[T]) setHooks(s *registry.Store, base strategy[T]) {
 		s.AfterDelete = func(obj runtime.Object, o *metav1.DeleteOptions) { k.AfterDelete(typed[T](obj), o) }
 	}
 	if k.DeleteDuringUpdate != nil {
-		s.ShouldDeleteDuringUpdate = func(ctx context.Context, key string, obj, old runtime.Object) bool {
-			return registry.ShouldDeleteDuringUpdate(ctx, key, obj, old) || k.DeleteDuringUpdate(ctx, typed[T](obj), typed[T](old))
+		s.ShouldDeleteDuringUpdate = func(ctx context.Context, _ string, obj, old runtime.Object) bool {
+			return k.DeleteDuringUpdate(ctx, typed[T](obj), typed[T](old))
 		}
 	}
 }
