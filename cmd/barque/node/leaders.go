@@ -43,6 +43,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // run on every server, so that a new leader has nothing to fetch.
 func (s *server) startLeaderWork(ctx context.Context) error {
 	controllerConfig := s.api.LoopbackConfigAs("system:kube-controller-manager", "system:masters")
+	// Endpoints are deprecated, which every write of them is warned of; they are kept on purpose.
+	controllerConfig.WarningHandler = rest.NoWarnings{}
 	schedulerConfig := s.api.LoopbackConfigAs("system:kube-scheduler")
 	routines, err := s.routines(controllerConfig, schedulerConfig)
 	if err != nil {
