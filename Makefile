@@ -12,9 +12,23 @@ MODULE  := github.com/barque/barque
 # Everything but runc is built without cgo: one build cache for all, static files.
 export CGO_ENABLED := 0
 
+# A dev cluster makes network namespaces and containers: that takes root.
+SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
+
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-zA-Z0-9_.-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# ---------------------------------------------------------------------------------------------
+# The cluster on this machine
+
+.PHONY: up
+up: build ## build everything and start a three-server cluster on this machine
+	$(SUDO) bin/barque dev up
+
+.PHONY: down
+down: ## stop that cluster and remove all that it made
+	@if [ -x bin/barque ]; then $(SUDO) bin/barque dev down; else echo "bin/barque is not built: there is no cluster of its making"; fi
 
 # ---------------------------------------------------------------------------------------------
 # The binary
