@@ -84,18 +84,16 @@ func writeMembers(w io.Writer, members []node.MemberStatus) error {
 	fmt.Fprintln(w, "NAME\tROLE\tADDRESS\tGOSSIP\tSTORE\tTERM\tAPPLIED\tREVISION\tLAST CONTACT\tDISK p50/p99\tVERSION")
 	for _, m := range members {
 		if m.Store == nil {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t\t\t\t\t\t%s\n", m.Name, m.Role, m.Address, m.Gossip, orDash(m.Problem), m.Version)
+			// Why it does not answer is among the warnings of `cluster status`.
+			store := "-"
+			if m.Problem != "" {
+				store = "no answer"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t-\t-\t-\t-\t-\t%s\n", m.Name, m.Role, m.Address, m.Gossip, store, m.Version)
 			continue
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s/%s\t%s\n", m.Name, m.Role, m.Address, m.Gossip, m.Store.State, m.Store.Term, m.Store.Applied,
 			m.Store.Revision, m.Store.LastContact, m.Store.DiskP50, m.Store.DiskP99, m.Version)
 	}
 	return nil
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

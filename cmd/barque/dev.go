@@ -84,7 +84,7 @@ The kubeconfig is %[1]s; its address leads to whichever server lives. Next:
   kubectl get nodes -o wide
   kubectl apply -f examples/hello.yaml
   bin/barque dev kill %[2]s     # the leader: watch the others go on
-  make down              # remove everything
+  make down                   # remove everything
 `, kubeconfig, status.Leader)
 	return err
 }
