@@ -84,7 +84,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory i
 		RootDir:         filepath.Join(o.DataDir, "kubelet"), LogDir: filepath.Join(o.DataDir, "pods-log"), CgroupRoot: o.CgroupRoot,
 		// No ClusterDNS yet: as long as the cluster serves no names, pods use the node's resolvers.
 		ClusterDomain: w.settings.Domain,
-		Logger: w.logger.With("part", "kubelet"),
+		Logger:        w.logger.With("part", "kubelet"),
 	})
 }
 
