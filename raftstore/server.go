@@ -29,6 +29,8 @@ type (
 	Status = node.Status
 	// PeerStatus is what is known of one member.
 	PeerStatus = node.PeerStatus
+	// SilentMember is a member that does not answer the leader.
+	SilentMember = node.SilentMember
 	// RefusedError is returned for a change of members that the leader will not make.
 	RefusedError = node.RefusedError
 )
@@ -123,6 +125,14 @@ func (s *Server) Status() Status { return s.node.Status() }
 // PeerStatus asks all members for their status. It takes as long as Timeouts.Call when one of
 // them does not answer.
 func (s *Server) PeerStatus(ctx context.Context) []PeerStatus { return s.node.PeerStatus(ctx) }
+
+// Silent returns the members that do not answer the heartbeats of this server, and a channel that is
+// closed when that changes. It is known within Timeouts.Heartbeat, and a server that takes over from
+// one that died knows it of that one as soon as it leads, if the address refuses connections. There
+// are none while this server does not lead: then it does not know.
+//
+// Silence is evidence and no verdict: a member that is short of CPU for a moment is silent, too.
+func (s *Server) Silent() ([]SilentMember, <-chan struct{}) { return s.node.Silent() }
 
 // Join makes this server a member of the cluster to which the servers at the addresses belong. It
 // repeats until one of them can be reached, until ctx ends. Nothing happens when it is a member.

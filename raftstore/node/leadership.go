@@ -155,6 +155,7 @@ func (n *Node) followLeadership() {
 // takeOffice brings an empty entry through the log. When it is applied, so is everything that was
 // committed in earlier terms; and the entry tells the term that it was committed in.
 func (n *Node) takeOffice(t *tenure) {
+	n.offices.Go(func() { n.silence.watch(t.ctx, n.others) }) // ends with the tenure
 	for t.ctx.Err() == nil {
 		response, err := n.mark()
 		if err == nil {

@@ -25,6 +25,7 @@ type Node struct {
 	transport  *raft.NetworkTransport
 	raft       *raft.Raft
 	leadership *leadership
+	silence    *silence
 	proposer   *proposer
 	reads      *reads
 	peers      *clients
@@ -62,6 +63,7 @@ func Open(cfg Config) (*Node, error) {
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
+	n.silence = newSilence(cfg.Timeouts.Heartbeat)
 	n.peers = &clients{node: n, byAddr: make(map[string]*client)}
 	if n.storage, err = openStorage(&cfg); err != nil {
 		return nil, err
@@ -88,7 +90,7 @@ func (n *Node) startRaft() error {
 		return errors.Join(err, n.transport.Close())
 	}
 	var err error
-	n.raft, err = raft.NewRaft(cfg, n.fsm, n.storage.log, n.storage.log, n.storage.snapshots, n.transport)
+	n.raft, err = raft.NewRaft(cfg, n.fsm, n.storage.log, n.storage.log, n.storage.snapshots, &attentive{n.transport, n.silence})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
 	}

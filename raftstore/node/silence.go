@@ -1,0 +1,170 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// SilentMember is a member that does not answer this server, which leads.
+type SilentMember struct {
+	Name string
+	// Since is when it last answered, or when this server was elected if it has not since.
+	Since time.Time
+}
+
+// silence knows which members do not answer this server while it leads.
+//
+// Raft sends every member a heartbeat each few tens of milliseconds, whatever else goes on. A member
+// is silent from the first heartbeat that fails, or once nothing was heard of it for as long as a
+// follower waits for its leader, until it answers again. The first rule lets a new leader know at
+// once that the old one is gone, whose address refuses connections; the second finds those whose
+// address says nothing, long before the transport's timeout does.
+//
+// This is little evidence: whoever acts on it asks the member by another way first.
+type silence struct {
+	limit time.Duration
+	wake  chan struct{} // holds a token when the heartbeats of a member begin or cease to fail
+
+	mu      sync.Mutex
+	hearing *hearing // of this tenure; nil while this server does not lead
+	silent  []SilentMember
+	changed chan struct{} // closed and replaced with silent
+}
+
+// hearing is what was heard in one tenure.
+type hearing struct {
+	members map[raft.ServerID]*contact
+}
+
+// contact is what was heard of one member.
+type contact struct {
+	heard  time.Time
+	failed bool // the newest heartbeat did, and nothing was heard since
+	silent bool // as published
+}
+
+func newSilence(limit time.Duration) *silence {
+	return &silence{limit: limit, wake: make(chan struct{}, 1), changed: make(chan struct{})}
+}
+
+// watch keeps the list of the silent until ctx ends, which does with the tenure. others returns all
+// members but this one.
+func (s *silence) watch(ctx context.Context, others func() []Member) {
+	h := &hearing{members: make(map[raft.ServerID]*contact)}
+	s.mu.Lock()
+	s.hearing = h
+	s.mu.Unlock()
+	defer s.end(h)
+	ticker := time.NewTicker(s.limit / 3)
+	defer ticker.Stop()
+	for {
+		s.look(h, others(), time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-s.wake:
+		}
+	}
+}
+
+// end forgets everything, unless the next tenure has begun already.
+func (s *silence) end(h *hearing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hearing == h {
+		s.hearing = nil
+		s.publish(nil)
+	}
+}
+
+// look draws the list anew. A member that is new to this tenure counts as heard of just now.
+func (s *silence) look(h *hearing, others []Member, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hearing != h {
+		return
+	}
+	var silent []SilentMember
+	for _, m := range others {
+		c := h.members[raft.ServerID(m.ID)]
+		if c == nil {
+			c = &contact{heard: now}
+			h.members[raft.ServerID(m.ID)] = c
+		}
+		if c.silent = c.failed || now.Sub(c.heard) >= s.limit; c.silent {
+			silent = append(silent, SilentMember{Name: m.Name, Since: c.heard})
+		}
+	}
+	if !slices.Equal(s.silent, silent) {
+		s.publish(silent)
+	}
+}
+
+// publish is called with the lock held.
+func (s *silence) publish(silent []SilentMember) {
+	s.silent = silent
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// note takes what became of a message to a member.
+func (s *silence) note(id raft.ServerID, answered bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hearing == nil {
+		return
+	}
+	c := s.hearing.members[id]
+	if c == nil {
+		return // the next look knows it
+	}
+	if c.failed = !answered; answered {
+		c.heard = time.Now()
+	}
+	if c.failed != c.silent {
+		select {
+		case s.wake <- struct{}{}:
+		default: // a token is there
+		}
+	}
+}
+
+func (s *silence) members() ([]SilentMember, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.silent), s.changed
+}
+
+// attentive is Raft's transport, which notes who answers.
+type attentive struct {
+	*raft.NetworkTransport
+	silence *silence
+}
+
+// AppendEntries implements raft.Transport. Any answer is a sign of life. Of failures only those of
+// heartbeats count: another message may be too large for its time while heartbeats pass beside it.
+func (a *attentive) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	err := a.NetworkTransport.AppendEntries(id, target, args, resp)
+	if err == nil || isHeartbeat(args) {
+		a.silence.note(id, err == nil)
+	}
+	return err
+}
+
+// isHeartbeat tells Raft's heartbeats from its other messages as Raft's transport does.
+func isHeartbeat(m *raft.AppendEntriesRequest) bool {
+	return len(m.Entries) == 0 && m.PrevLogEntry == 0 && m.PrevLogTerm == 0 && m.LeaderCommitIndex == 0
+}
+
+// Silent returns the members that do not answer this server's heartbeats, and a channel that is
+// closed when that changes. There are none while this server does not lead: then it does not know.
+func (n *Node) Silent() ([]SilentMember, <-chan struct{}) { return n.silence.members() }
+
+func (n *Node) others() []Member {
+	return slices.DeleteFunc(n.Members(), func(m Member) bool { return m.Self })
+}
