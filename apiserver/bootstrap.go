@@ -54,24 +54,31 @@ func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface)
 	}
 }
 
-// ensure goes through all of it once and reports everything that failed.
+// ensure goes through all of it once and reports everything that failed. The default namespace
+// comes when all that others rely on is there: with it the cluster is born.
 func (s *Server) ensure(ctx context.Context, client kubernetes.Interface) error {
-	errs := []error{ensureNamespaces(ctx, client)}
+	errs := []error{ensureNamespaces(ctx, client, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease)}
 	if s.serves(rbacv1.SchemeGroupVersion.WithResource("clusterroles")) {
 		errs = append(errs, rbac.Reconcile(ctx, client))
 	}
 	if s.serves(schedulingv1.SchemeGroupVersion.WithResource("priorityclasses")) {
 		errs = append(errs, ensurePriorityClasses(ctx, client))
 	}
-	if s.serves(corev1.SchemeGroupVersion.WithResource("services")) {
-		errs = append(errs, s.ensureService(ctx, client))
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	if err := ensureNamespaces(ctx, client, metav1.NamespaceDefault); err != nil {
+		return err
+	}
+	if s.serves(corev1.SchemeGroupVersion.WithResource("services")) {
+		return s.ensureService(ctx, client)
+	}
+	return nil
 }
 
-func ensureNamespaces(ctx context.Context, client kubernetes.Interface) error {
+func ensureNamespaces(ctx context.Context, client kubernetes.Interface, names ...string) error {
 	var errs []error
-	for _, name := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, metav1.NamespaceDefault} {
+	for _, name := range names {
 		_, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			_, err = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -79,5 +80,8 @@ func (s *Server) newAuthorizer(sec *security) error {
 		return fmt.Errorf("authorizers: %w", err)
 	}
 	sec.rules = sec.rbac
+	s.defaults = func() bool {
+		return !s.serves(rbacv1.SchemeGroupVersion.WithResource("clusterroles")) || sec.rbac.KnowsDefaults()
+	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
@@ -43,6 +44,7 @@ type Server struct {
 	informers informers.SharedInformerFactory
 	addresses *allocator.Pool[netip.Addr]
 	ports     *allocator.Pool[int32]
+	defaults  func() bool // whether the authorizer knows the default roles and bindings
 	closers   []func()
 	logger    *slog.Logger
 }
@@ -125,6 +127,7 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 		sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
 	c.EnableProfiling = true
 	c.ReadyzChecks = append(c.ReadyzChecks, s.cfg.ReadyChecks...)
+	c.ReadyzChecks = append(c.ReadyzChecks, healthz.NamedCheck(BirthCheck, s.checkBirth))
 	c.LivezChecks = append(c.LivezChecks, s.cfg.LiveChecks...)
 	c.SkipOpenAPIInstallation = true
 	if err := s.cfg.Audit.applyTo(c); err != nil {

@@ -34,8 +34,11 @@ type Config struct {
 	Leadership Leadership
 	// ClientsFor makes the client whose every request carries the given term.
 	ClientsFor func(term uint64) (kubernetes.Interface, error)
-	Routines   []Routine
-	Logger     *slog.Logger
+	// Prepare, if set, must succeed in a term before its routines start; it is tried again until
+	// it does.
+	Prepare  func(ctx context.Context, client kubernetes.Interface) error
+	Routines []Routine
+	Logger   *slog.Logger
 
 	// MinBackoff and MaxBackoff bound the wait before a failed routine runs again; a run longer
 	// than MaxBackoff starts from MinBackoff again. Defaults: 100 ms and 30 s.
@@ -116,9 +119,11 @@ func (r *Runner) lead(ctx, lead context.Context, term uint64) {
 		return
 	}
 	r.enter(Leading, term)
-	log.Info("leading: starting the controllers", "routines", len(r.cfg.Routines))
-
 	lead = withTerm(lead, term)
+	if !r.prepare(lead, client, log) {
+		return
+	}
+	log.Info("leading: starting the controllers", "routines", len(r.cfg.Routines))
 	var wg sync.WaitGroup
 	for i := range r.cfg.Routines {
 		wg.Go(func() { r.keepRunning(lead, i, client, log) })
@@ -142,6 +147,24 @@ func (r *Runner) clientFor(lead context.Context, term uint64, log *slog.Logger) 
 			return nil, context.Cause(lead)
 		}
 		backoff = min(2*backoff, r.cfg.MaxBackoff)
+	}
+}
+
+// prepare makes the term ready for the routines; it returns false when the term ends before.
+func (r *Runner) prepare(lead context.Context, client kubernetes.Interface, log *slog.Logger) bool {
+	if r.cfg.Prepare == nil {
+		return true
+	}
+	first := Routine{Name: "prepare", Run: r.cfg.Prepare}
+	for backoff := r.cfg.MinBackoff; ; backoff = min(2*backoff, r.cfg.MaxBackoff) {
+		err := runSafely(lead, first, client)
+		if err == nil || lead.Err() != nil {
+			return lead.Err() == nil
+		}
+		log.Warn("preparing the work of the leader failed: trying again", "error", err, "after", backoff)
+		if !sleep(lead, backoff) {
+			return false
+		}
 	}
 }
 

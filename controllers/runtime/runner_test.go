@@ -230,3 +230,45 @@ func TestConfigIsChecked(t *testing.T) {
 		}
 	}
 }
+
+func TestPrepareComesBeforeTheRoutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		e := newElections()
+		r, err := runtime.New(runtime.Config{
+			Leadership: e,
+			ClientsFor: func(uint64) (kubernetes.Interface, error) { return &fake.Clientset{}, nil },
+			Prepare: func(ctx context.Context, _ kubernetes.Interface) error {
+				j.note("prepare %d", runtime.TermFrom(ctx))
+				if len(j.all()) < 3 {
+					return errors.New("not yet")
+				}
+				return nil
+			},
+			Routines: []runtime.Routine{{Name: "r", Run: func(ctx context.Context, _ kubernetes.Interface) error {
+				j.note("run")
+				<-ctx.Done()
+				return nil
+			}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		lose := e.win(7)
+		synctest.Wait()
+		lose() // while preparation still fails: no routine of term 7 ever starts
+		lose = e.win(8)
+		time.Sleep(time.Second)
+		lose()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if got, want := j.all(), []string{"prepare 7", "prepare 8", "prepare 8", "run"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}

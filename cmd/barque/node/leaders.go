@@ -55,6 +55,9 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		ClientsFor: func(term uint64) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(fenced(controllerConfig, term))
 		},
+		Prepare: func(ctx context.Context, client kubernetes.Interface) error {
+			return s.api.Prepare(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
+		},
 		Routines: routines,
 		Logger:   s.logger.With("part", "leader"),
 	})

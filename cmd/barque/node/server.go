@@ -205,7 +205,8 @@ func (s *server) storeReady(r *http.Request) error {
 	return err
 }
 
-// waitReady waits until the API server says that it is ready.
+// waitReady waits until the API server says that it is ready for the leader's work, which gives a
+// new cluster what the rest of readiness asks for.
 func (s *server) waitReady(ctx context.Context) error {
 	config := s.api.LoopbackConfig()
 	config.Timeout = 2 * time.Second
@@ -216,7 +217,7 @@ func (s *server) waitReady(ctx context.Context) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", apiserver.BirthCheck).Do(ctx).Error()
 		if err == nil {
 			return writeAdminKubeconfig(s.options, s.ids)
 		}
