@@ -188,7 +188,8 @@ func (s *Store) do(ctx context.Context, req *command.Request) (Result, error) {
 		ticket.end()
 		switch {
 		case err != nil && unknown != nil && !errors.Is(err, kv.ErrUnknownOutcome):
-			return Result{}, fmt.Errorf("%w; then: %w", unknown, err)
+			// Why the repetition failed is only told: its error must not be taken for the outcome.
+			return Result{}, fmt.Errorf("%w; then: %v", unknown, err)
 		case err != nil:
 			return Result{}, err
 		case outcome.Code != command.Spent:

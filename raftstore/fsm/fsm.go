@@ -52,9 +52,7 @@ func (f *FSM) ApplyBatch(logs []*raft.Log) []any {
 	for i, log := range logs {
 		responses[i] = f.apply(log)
 	}
-	if f.halted == nil {
-		f.state.Publish()
-	}
+	f.state.Publish() // what came before an entry that halts the machine counts, and is answered
 	f.latest.Store(&Position{Index: f.index, Term: f.term})
 	f.applied.reach(f.index)
 	return responses
@@ -76,9 +74,8 @@ func (f *FSM) apply(log *raft.Log) *Response {
 		}
 		r.Outcomes = make([]command.Outcome, len(c.Requests))
 		for i := range c.Requests {
-			r.Outcomes[i] = f.request(&c.Requests[i], c.Now, log.Term)
+			r.Outcomes[i] = f.request(&c.Requests[i], c.Now, log)
 		}
-		f.sessions.prune(c.Now)
 	}
 	f.index, f.term = log.Index, log.Term
 	return r
@@ -90,11 +87,11 @@ func (f *FSM) stop(err error) {
 }
 
 // request applies one request, unless it was applied before.
-func (f *FSM) request(req *command.Request, now int64, term uint64) command.Outcome {
+func (f *FSM) request(req *command.Request, now int64, log *raft.Log) command.Outcome {
 	if req.ID == (command.ID{}) {
-		return f.execute(req, now, term)
+		return f.execute(req, now, log.Term)
 	}
-	session := f.sessions.get(req.ID.Origin, now)
+	session := f.sessions.get(req.ID.Origin, log.Index)
 	session.forget(req.Done)
 	if req.ID.Seq < session.done {
 		return command.Outcome{Code: command.Spent, Revision: f.state.Applied()}
@@ -105,7 +102,7 @@ func (f *FSM) request(req *command.Request, now int64, term uint64) command.Outc
 		}
 		return command.Outcome{Code: command.Applied, Revision: revision}
 	}
-	outcome := f.execute(req, now, term)
+	outcome := f.execute(req, now, log.Term)
 	if outcome.Code == command.Applied {
 		session.answers[req.ID.Seq] = outcome.Revision
 	} else {

@@ -175,3 +175,51 @@ func TestNoClock(t *testing.T) {
 		}
 	}
 }
+
+// TestClockThatJumps repeats a request under a leader whose clock is far ahead of the one before: it
+// must still take effect once.
+func TestClockThatJumps(t *testing.T) {
+	m := newMachine()
+	put := command.Request{ID: command.ID{Origin: 1, Seq: 1}, Done: 1, Kind: command.KindTxn, Txn: kv.Txn{
+		Ops: []kv.Op{{Kind: kv.Put, Key: "/a"}},
+	}}
+	first := m.do(t, 1, put)[0]
+	m.index++
+	mark := command.Encode(&command.Command{Now: 1000 * 24 * 60 * 60 * 1000})
+	m.Apply(&raft.Log{Index: m.index, Term: 2, Type: raft.LogCommand, Data: mark})
+	if again := m.do(t, 2, put)[0]; again != first {
+		t.Errorf("repeated: %+v, at first %+v", again, first)
+	}
+}
+
+func TestSessionsAreBounded(t *testing.T) {
+	m := newMachine()
+	m.do(t, 1, create(1, 1, 1, "/a"))
+	for origin := range uint64(maxSessions) {
+		m.do(t, 1, create(origin+2, 1, 1, fmt.Sprintf("/b%d", origin)))
+	}
+	if n := len(m.sessions.order); n != maxSessions {
+		t.Errorf("%d sessions, want %d", n, maxSessions)
+	}
+	if _, ok := m.sessions.byOrigin[1]; ok {
+		t.Error("the session that was silent longest is still there")
+	}
+}
+
+// TestEntriesBeforeAHalt gives the machine a batch whose second entry it cannot read. The first one is
+// answered as applied, so it must be visible.
+func TestEntriesBeforeAHalt(t *testing.T) {
+	m := newMachine()
+	good := command.Encode(&command.Command{Requests: []command.Request{create(1, 1, 1, "/a")}})
+	bad := command.Encode(&command.Command{})
+	bad[0] = 200
+	responses := m.ApplyBatch([]*raft.Log{
+		{Index: 1, Term: 1, Type: raft.LogCommand, Data: good}, {Index: 2, Term: 1, Type: raft.LogCommand, Data: bad},
+	})
+	if err := responses[0].(*Response).Err; err != nil {
+		t.Fatal(err)
+	}
+	if r := m.State().Revision(); r != 1 || m.Applied().Index != 1 {
+		t.Errorf("revision %d, index %d: the first entry is not visible", r, m.Applied().Index)
+	}
+}

@@ -6,19 +6,19 @@ import "slices"
 // revision.
 const refused = ^uint64(0)
 
-// Sessions are bounded by age and number. An origin repeats a request for seconds only; it must
-// be forgotten long after.
-const (
-	sessionAge  = 60 * 60 * 1000 // milliseconds
-	maxSessions = 1024
-)
+// maxSessions bounds the origins that are remembered; the one that was silent longest goes first.
+// Each start of a server is one origin, so this is far more than can be in the middle of a request.
+//
+// Sessions have no age: time comes with the leader's clock, and a leader whose clock is ahead would make
+// all replicas forget requests that are about to be repeated.
+const maxSessions = 1024
 
 // session remembers the answers to one origin's requests, as long as the origin may still repeat
 // them.
 type session struct {
 	origin  uint64
 	done    uint64 // requests below it are answered, and their answers received
-	seen    int64  // time of the newest request
+	seen    uint64 // log index of the newest request
 	answers map[uint64]uint64
 }
 
@@ -49,15 +49,16 @@ type sessions struct {
 
 func newSessions() *sessions { return &sessions{byOrigin: make(map[uint64]*session)} }
 
-func (s *sessions) get(origin uint64, now int64) *session {
+// get returns the session of an origin that has a request in the entry at the index.
+func (s *sessions) get(origin, index uint64) *session {
 	if found, ok := s.byOrigin[origin]; ok {
-		found.seen = max(found.seen, now)
+		found.seen = index
 		return found
 	}
 	if len(s.order) == maxSessions {
 		s.dropStalest()
 	}
-	created := &session{origin: origin, seen: now, answers: make(map[uint64]uint64)}
+	created := &session{origin: origin, seen: index, answers: make(map[uint64]uint64)}
 	s.add(created)
 	return created
 }
@@ -76,15 +77,4 @@ func (s *sessions) dropStalest() {
 	}
 	delete(s.byOrigin, s.order[stalest].origin)
 	s.order = slices.Delete(s.order, stalest, stalest+1)
-}
-
-// prune drops the sessions that are too old.
-func (s *sessions) prune(now int64) {
-	s.order = slices.DeleteFunc(s.order, func(old *session) bool {
-		if now-old.seen <= sessionAge {
-			return false
-		}
-		delete(s.byOrigin, old.origin)
-		return true
-	})
 }

@@ -163,6 +163,8 @@ func refuse(err error) (byte, []byte) {
 	switch {
 	case errors.As(err, &refused):
 		return answerRefused, []byte(refused.Reason)
+	case errors.Is(err, kv.ErrUnknownOutcome): // before ErrClosed, which may be why it is not known
+		return answerUnknown, []byte(err.Error())
 	case errors.Is(err, kv.ErrOverloaded):
 		return answerOverloaded, nil
 	case errors.Is(err, kv.ErrUnavailable), errors.Is(err, kv.ErrClosed):

@@ -47,7 +47,7 @@ type Meta struct {
 // Session is what the state machine remembers about one origin of requests.
 type Session struct {
 	Origin, Done uint64
-	Seen         int64
+	Seen         uint64   // log index of the newest request
 	Answers      []Answer // in ascending order of Seq
 }
 
@@ -92,7 +92,7 @@ func decodeMeta(b []byte) (Meta, error) {
 func appendSession(b []byte, s *Session) []byte {
 	b = binary.AppendUvarint(b, s.Origin)
 	b = binary.AppendUvarint(b, s.Done)
-	b = binary.AppendVarint(b, s.Seen)
+	b = binary.AppendUvarint(b, s.Seen)
 	b = binary.AppendUvarint(b, uint64(len(s.Answers)))
 	for _, a := range s.Answers {
 		b = binary.AppendUvarint(b, a.Seq)
@@ -117,19 +117,9 @@ func (c *cursor) uvarint() uint64 {
 	return v
 }
 
-func (c *cursor) varint() int64 {
-	v, n := binary.Varint(c.rest)
-	if n <= 0 {
-		c.bad, c.rest = true, nil
-		return 0
-	}
-	c.rest = c.rest[n:]
-	return v
-}
-
 func decodeSession(b []byte) (Session, []byte, error) {
 	c := cursor{rest: b}
-	s := Session{Origin: c.uvarint(), Done: c.uvarint(), Seen: c.varint()}
+	s := Session{Origin: c.uvarint(), Done: c.uvarint(), Seen: c.uvarint()}
 	n := c.uvarint()
 	for i := uint64(0); i < n && !c.bad; i++ {
 		s.Answers = append(s.Answers, Answer{Seq: c.uvarint(), Revision: c.uvarint()})
