@@ -30,7 +30,7 @@ type Options struct {
 
 // Cluster is a dev cluster that runs.
 type Cluster struct {
-	Name     string
+	ID       string // name of the dev cluster
 	Dir      string // everything of the cluster; short enough for the paths of Unix sockets
 	Registry *registry.Registry
 	Client   kubernetes.Interface
@@ -74,7 +74,7 @@ func Reserve() (*Cluster, error) {
 		return nil, err
 	}
 	name := fmt.Sprintf("t%d%c", os.Getpid(), 'a'+(clusters.Add(1)-1)%26)
-	c := &Cluster{Name: name, Dir: filepath.Join("/tmp", "bq-"+name)}
+	c := &Cluster{ID: name, Dir: filepath.Join("/tmp", "bq-"+name)}
 	var err error
 	if c.before, err = lookAround(); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if err := registry.WriteMirrors(c.mirrors()); err != nil {
 		return c, err
 	}
-	args := []string{"up", "--name", c.Name, "--servers", fmt.Sprint(o.Servers), "--agents", fmt.Sprint(o.Agents), "--node-arg=--registries=" + c.mirrors()}
+	args := []string{"up", "--name", c.ID, "--servers", fmt.Sprint(o.Servers), "--agents", fmt.Sprint(o.Agents), "--node-arg=--registries=" + c.mirrors()}
 	for _, a := range o.NodeArgs {
 		args = append(args, "--node-arg="+a)
 	}
@@ -140,7 +140,7 @@ func (c *Cluster) Down() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	defer cancel()
-	if r := c.DevResult(ctx, "down", "--name", c.Name); r.Error != nil {
+	if r := c.DevResult(ctx, "down", "--name", c.ID); r.Error != nil {
 		return errors.Join(err, r.Error)
 	}
 	err = errors.Join(err, os.RemoveAll(c.mirrors()), c.leftovers())
@@ -157,7 +157,7 @@ func (c *Cluster) Nodes() []string { return c.nodes }
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.Dir, "kubeconfig") }
 
 // Netns is the name of a node's network namespace.
-func (c *Cluster) Netns(node string) string { return "barque-" + c.Name + "-" + node }
+func (c *Cluster) Netns(node string) string { return "barque-" + c.ID + "-" + node }
 
 // DataDir is a node's data directory, LogFile what it says.
 func (c *Cluster) DataDir(node string) string { return filepath.Join(c.Dir, node) }

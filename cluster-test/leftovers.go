@@ -75,7 +75,7 @@ func (c *Cluster) leftMounts(left func(string, ...any)) error {
 		return err
 	}
 	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, c.Dir+"/") || strings.Contains(line, "/barque-"+c.Name+"-") {
+		if strings.Contains(line, c.Dir+"/") || strings.Contains(line, "/barque-"+c.ID+"-") {
 			left("mount %s", strings.TrimSpace(line))
 		}
 	}
@@ -83,7 +83,7 @@ func (c *Cluster) leftMounts(left func(string, ...any)) error {
 }
 
 func (c *Cluster) leftFiles(left func(string, ...any)) error {
-	for _, pattern := range []string{c.Dir, c.mirrors(), "/run/netns/barque-" + c.Name + "-*", "/sys/fs/cgroup" + c.cgroup(), "/sys/fs/cgroup/*" + c.cgroup()} {
+	for _, pattern := range []string{c.Dir, c.mirrors(), "/run/netns/barque-" + c.ID + "-*", "/sys/fs/cgroup" + c.cgroup(), "/sys/fs/cgroup/*" + c.cgroup()} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			return err
@@ -96,8 +96,8 @@ func (c *Cluster) leftFiles(left func(string, ...any)) error {
 	if err != nil {
 		return err
 	}
-	// The mirror directory of another cluster of this process, and that cluster, may live on.
-	if clusters.Load() == 1 {
+	// While another cluster lives on this machine, nobody knows whose these are.
+	if !barqueRuns() {
 		for _, f := range now.files {
 			if !slices.Contains(c.before.files, f) {
 				left("%s", f)
@@ -116,7 +116,7 @@ func (c *Cluster) leftNetwork(left func(string, ...any)) error {
 		return err
 	}
 	for _, l := range links {
-		if l.Name == "bq-"+c.Name || strings.HasPrefix(l.Name, "bq-"+c.Name+"-") {
+		if l.Name == "bq-"+c.ID || strings.HasPrefix(l.Name, "bq-"+c.ID+"-") {
 			left("interface %s", l.Name)
 		}
 	}
@@ -125,11 +125,20 @@ func (c *Cluster) leftNetwork(left func(string, ...any)) error {
 		return err
 	}
 	for _, t := range tables {
-		if strings.Contains(t.Name, c.Name) {
+		if strings.Contains(t.Name, c.ID) {
 			left("nftables table %s", t.Name)
 		}
 	}
 	return nil
 }
 
-func (c *Cluster) cgroup() string { return "/barque-dev-" + c.Name }
+func (c *Cluster) cgroup() string { return "/barque-dev-" + c.ID }
+
+// barqueRuns says whether any barque runs on this machine.
+func barqueRuns() bool {
+	executables, _ := filepath.Glob("/proc/[0-9]*/exe")
+	return slices.ContainsFunc(executables, func(link string) bool {
+		path, err := os.Readlink(link)
+		return err == nil && filepath.Base(strings.TrimSuffix(path, " (deleted)")) == "barque"
+	})
+}

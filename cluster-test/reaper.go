@@ -35,7 +35,7 @@ func ReapIfAsked() {
 		}
 	}
 	for name, dir := range clusters {
-		c := &Cluster{Name: name, Dir: dir}
+		c := &Cluster{ID: name, Dir: dir}
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		// Whoever made it may still be holding its lock for a moment.
 		_ = Poll(ctx, time.Minute, func(ctx context.Context) error { return c.DevResult(ctx, "down", "--name", name).Error })
@@ -62,7 +62,7 @@ func (r *reaperClient) expect(c *Cluster) error {
 			return fmt.Errorf("start the reaper: %w", err)
 		}
 	}
-	_, err := fmt.Fprintln(r.pipe, "expect", c.Name, c.Dir)
+	_, err := fmt.Fprintln(r.pipe, "expect", c.ID, c.Dir)
 	return err
 }
 
@@ -70,7 +70,7 @@ func (r *reaperClient) done(c *Cluster) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pipe != nil {
-		fmt.Fprintln(r.pipe, "done", c.Name, c.Dir)
+		fmt.Fprintln(r.pipe, "done", c.ID, c.Dir)
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 )
 
 // recipe is changed together with what is made of the packages.
-const recipe = "1"
+const recipe = "2"
 
 // The images, as they are known to people.
 const (

@@ -144,8 +144,11 @@ func (t tree) checkLibraries(executable string) error {
 	return nil
 }
 
-// isLibrary says whether a file is a shared library or the loader, wherever Debian puts them.
+// isLibrary says whether a file is a shared library or the loader, wherever Debian puts them. The
+// name service modules stay out: the static busybox would load them and end with a signal when
+// they are of another build of the C library than its own.
 func isLibrary(name string) bool {
 	base := path.Base(name)
-	return (strings.HasPrefix(name, "lib") || strings.HasPrefix(name, "usr/lib")) && strings.Contains(base, ".so") && !strings.Contains(name, "/gconv/")
+	return (strings.HasPrefix(name, "lib") || strings.HasPrefix(name, "usr/lib")) && strings.Contains(base, ".so") &&
+		!strings.Contains(name, "/gconv/") && !strings.HasPrefix(base, "libnss_")
 }

@@ -1,0 +1,93 @@
+package clustertest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// What is seen and done from the machine itself, behind the cluster's back.
+
+// ContainerPIDs returns the processes of a container, the one that the runtime started first.
+func ContainerPIDs(t testing.TB, containerID string) []int {
+	t.Helper()
+	_, id, ok := strings.Cut(containerID, "://")
+	if !ok || id == "" {
+		t.Fatalf("%q is not a container's id", containerID)
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)); err == nil && bytes.Contains(groups, []byte(id)) {
+			out = append(out, pid)
+		}
+	}
+	if len(out) == 0 {
+		t.Fatalf("container %s has no process on this machine", containerID)
+	}
+	return out
+}
+
+// KillContainer kills a container's first process.
+func KillContainer(t testing.TB, containerID string) {
+	t.Helper()
+	if err := syscall.Kill(ContainerPIDs(t, containerID)[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// CgroupFile reads a control file of a container's cgroup: the first that is there of a file of
+// version 1, with its controller, and one of version 2.
+func CgroupFile(t testing.TB, containerID, controller, v1, v2 string) string {
+	t.Helper()
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", ContainerPIDs(t, containerID)[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(groups)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		file := ""
+		for _, name := range strings.Split(f[1], ",") {
+			if name == controller {
+				file = filepath.Join("/sys/fs/cgroup", controller, f[2], v1)
+			}
+		}
+		if f[1] == "" {
+			file = filepath.Join("/sys/fs/cgroup", f[2], v2)
+		}
+		if data, err := os.ReadFile(file); file != "" && err == nil {
+			return strings.TrimSpace(string(data))
+		}
+	}
+	t.Fatalf("container %s has neither %s nor %s; its cgroups:\n%s", containerID, v1, v2, groups)
+	return ""
+}
+
+// takeHostFile reads and removes a file that a pod wrote to the machine's /tmp.
+func takeHostFile(t testing.TB, name string) string {
+	t.Helper()
+	path := filepath.Join("/tmp", name)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		t.Error(err)
+	}
+	return string(data)
+}

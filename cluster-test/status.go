@@ -1,0 +1,143 @@
+package clustertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Status is the part of `barque cluster status -o json` that tests look at.
+type Status struct {
+	ID       string   `json:"id"`
+	Leader   string   `json:"leader"`
+	Term     uint64   `json:"term"`
+	Revision uint64   `json:"revision"`
+	Warnings []string `json:"warnings"`
+	Members  []Member `json:"members"`
+}
+
+// Member is one node in it.
+type Member struct {
+	Name    string `json:"name"`
+	Role    string `json:"role"`
+	Address string `json:"address"`
+	Version string `json:"version"`
+	Gossip  string `json:"gossip"`
+	Problem string `json:"problem"`
+	Store   *struct {
+		State       string `json:"state"`
+		Term        uint64 `json:"term"`
+		Applied     uint64 `json:"appliedIndex"`
+		Revision    uint64 `json:"revision"`
+		Hash        string `json:"stateHash"`
+		LastContact string `json:"lastContact"`
+		DiskP50     string `json:"diskP50"`
+		DiskP99     string `json:"diskP99"`
+	} `json:"store"`
+}
+
+// Status asks the cluster how it is.
+func (c *Cluster) Status(ctx context.Context) (*Status, error) {
+	r := c.BarqueResult(ctx, "cluster", "status", "-o", "json")
+	if r.Error != nil {
+		return nil, r.Error
+	}
+	s := new(Status)
+	if err := json.Unmarshal([]byte(r.Out), s); err != nil {
+		return nil, fmt.Errorf("cluster status: %w\n%s", err, r.Out)
+	}
+	return s, nil
+}
+
+// Leader returns who leads.
+func (c *Cluster) Leader(t testing.TB) string {
+	t.Helper()
+	var leader string
+	Eventually(t, 20*time.Second, "a leader", func(ctx context.Context) error {
+		s, err := c.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if leader = s.Leader; leader == "" {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	return leader
+}
+
+// Healthy is nil when all nodes are Ready and untainted and all servers have the same revision.
+func (c *Cluster) Healthy(ctx context.Context) error {
+	nodes, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	if len(nodes.Items) != len(c.nodes) {
+		return fmt.Errorf("there are %d nodes, want %d", len(nodes.Items), len(c.nodes))
+	}
+	for _, n := range nodes.Items {
+		if status, reason := NodeReady(&n); status != corev1.ConditionTrue {
+			return fmt.Errorf("node %s: Ready is %s: %s", n.Name, status, reason)
+		}
+		if len(n.Spec.Taints) > 0 {
+			return fmt.Errorf("node %s has taints: %v", n.Name, n.Spec.Taints)
+		}
+	}
+	return c.InStep(ctx)
+}
+
+// InStep is nil when every server answers and is at the same revision with the same state.
+func (c *Cluster) InStep(ctx context.Context) error {
+	s, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	first := ""
+	for _, m := range s.Members {
+		if m.Role != "server" {
+			continue
+		}
+		if m.Store == nil {
+			return fmt.Errorf("server %s: %s", m.Name, m.Problem)
+		}
+		state := fmt.Sprint(m.Store.Revision, " ", m.Store.Hash)
+		if first == "" {
+			first = state
+		}
+		if state != first {
+			return fmt.Errorf("%s is at %s, %s at %s", s.Members[0].Name, first, m.Name, state)
+		}
+	}
+	return nil
+}
+
+// NodeReady returns a node's Ready condition.
+func NodeReady(n *corev1.Node) (corev1.ConditionStatus, string) {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status, c.Reason + ": " + c.Message
+		}
+	}
+	return corev1.ConditionUnknown, "there is no Ready condition"
+}
+
+// WaitNode waits until a node's Ready condition has the status.
+func (c *Cluster) WaitNode(t testing.TB, node string, want corev1.ConditionStatus, limit time.Duration) time.Duration {
+	t.Helper()
+	return Eventually(t, limit, fmt.Sprintf("node %s is Ready=%s", node, want), func(ctx context.Context) error {
+		n, err := c.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if status, reason := NodeReady(n); status != want {
+			return fmt.Errorf("it is %s: %s", status, reason)
+		}
+		return nil
+	})
+}
