@@ -143,7 +143,8 @@ func (c *Cluster) Down() error {
 	if r := c.DevResult(ctx, "down", "--name", c.ID); r.Error != nil {
 		return errors.Join(err, r.Error)
 	}
-	err = errors.Join(err, os.RemoveAll(c.mirrors()), c.leftovers())
+	// What was killed may take a moment to be reaped by whoever inherited it.
+	err = errors.Join(err, os.RemoveAll(c.mirrors()), Poll(ctx, 5*time.Second, func(context.Context) error { return c.leftovers() }))
 	if err == nil {
 		reaper.done(c)
 	}

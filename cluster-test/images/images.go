@@ -22,7 +22,7 @@ import (
 )
 
 // recipe is changed together with what is made of the packages.
-const recipe = "2"
+const recipe = "3"
 
 // The images, as they are known to people.
 const (
@@ -68,7 +68,7 @@ func build(ctx context.Context, cache string) (map[name.Tag]v1.Image, error) {
 func (a *apt) packages(ctx context.Context) ([]string, error) {
 	var names []string
 	_, err := a.refreshing(ctx, func() (_ string, err error) {
-		names, err = a.closure(ctx, "nginx", "nginx-common", "busybox-static")
+		names, err = a.closure(ctx, "nginx", "nginx-common", "openssl", "busybox-static")
 		return "", err
 	})
 	return names, err
@@ -154,16 +154,19 @@ func busyboxTree(ctx context.Context, root string) (tree, error) {
 	return t, nil
 }
 
-// nginxTree is nginx with its libraries and a configuration as people expect of a container.
+// nginxTree is nginx with its libraries and a configuration as people expect of a container; and
+// openssl, for tests that speak TLS in a pod.
 func nginxTree(_ context.Context, root string) (tree, error) {
 	t := tree{}
 	if err := t.take(root, func(name string) bool {
-		return name == "usr/sbin/nginx" || name == "etc/nginx/mime.types" || isLibrary(name)
+		return name == "usr/sbin/nginx" || name == "usr/bin/openssl" || name == "etc/nginx/mime.types" || isLibrary(name)
 	}); err != nil {
 		return nil, err
 	}
-	if err := t.checkLibraries("usr/sbin/nginx"); err != nil {
-		return nil, err
+	for _, executable := range []string{"usr/sbin/nginx", "usr/bin/openssl"} {
+		if err := t.checkLibraries(executable); err != nil {
+			return nil, err
+		}
 	}
 	t.file("etc/nginx/nginx.conf", `user root;
 worker_processes 1;

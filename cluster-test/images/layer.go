@@ -136,7 +136,7 @@ func (t tree) checkLibraries(executable string) error {
 		}
 		for _, library := range needed {
 			if have[library] == "" {
-				return fmt.Errorf("%s needs %s, which is in none of the packages that nginx depends on", name, library)
+				return fmt.Errorf("%s needs %s, which is in none of the packages", name, library)
 			}
 			todo = append(todo, have[library])
 		}

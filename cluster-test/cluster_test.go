@@ -1,0 +1,327 @@
+package clustertest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The cluster as its operators see it: status, tokens, data directories, `barque dev` itself.
+
+func contains(text string, parts ...string) bool {
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Cluster) revision() uint64 {
+	s, err := c.Status(context.Background())
+	if err != nil {
+		return 0
+	}
+	return s.Revision
+}
+
+// nodeState asks `dev status` for a node: running, paused or dead.
+func (c *Cluster) nodeState(ctx context.Context, node string) string {
+	var status struct {
+		Nodes []struct{ Name, State string }
+	}
+	if json.Unmarshal([]byte(c.DevResult(ctx, "status", "-o", "json").Out), &status) != nil {
+		return ""
+	}
+	for _, n := range status.Nodes {
+		if n.Name == node {
+			return n.State
+		}
+	}
+	return ""
+}
+
+func TestStatus(t *testing.T) {
+	c := sharedCluster(t)
+	s, err := c.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.ID == "" || s.Term == 0 || s.Revision == 0 || len(s.Members) != 3 || len(s.Warnings) != 0 {
+		t.Errorf("status is %+v", s)
+	}
+	leaders := 0
+	for _, m := range s.Members {
+		if m.Role != "server" || m.Gossip != "alive" || m.Address == "" || m.Version == "" || m.Store == nil {
+			t.Fatalf("member %+v", m)
+		}
+		if m.Store.State == "leader" {
+			leaders++
+			if m.Name != s.Leader {
+				t.Errorf("%s leads, the status says %s", m.Name, s.Leader)
+			}
+		}
+		if m.Store.Term != s.Term || m.Store.Applied == 0 || m.Store.DiskP50 == "" || m.Store.DiskP99 == "" || m.Store.LastContact == "" {
+			t.Errorf("store of %s: %+v", m.Name, m.Store)
+		}
+	}
+	if leaders != 1 {
+		t.Errorf("%d leaders", leaders)
+	}
+	var members []Member
+	if err := json.Unmarshal([]byte(c.Barque(t, "cluster", "members", "-o", "json")), &members); err != nil || len(members) != 3 {
+		t.Errorf("members: %d, %v", len(members), err)
+	}
+	for _, command := range []string{"status", "members"} {
+		if out := c.Barque(t, "cluster", command); !contains(out, "NAME", "ROLE", "GOSSIP", "REVISION", "LAST CONTACT", "DISK", "s1", "s2", "s3", "leader", "follower") {
+			t.Errorf("cluster %s prints\n%s", command, out)
+		}
+	}
+}
+
+// `dev up` of a cluster that runs says so and changes nothing.
+func TestUpAgain(t *testing.T) {
+	c := sharedCluster(t)
+	if !contains(c.UpOutput, "leader", "s1", "s2", "s3", "kubeconfig", "kubectl get nodes") {
+		t.Errorf("dev up printed\n%s", c.UpOutput)
+	}
+	before := c.Dev(t, "status", "-o", "json")
+	if out := c.Dev(t, "up", "--name", c.ID); !contains(out, "runs already", "nothing was changed", "kubeconfig") {
+		t.Errorf("dev up again says\n%s", out)
+	}
+	if after := c.Dev(t, "status", "-o", "json"); after != before {
+		t.Errorf("it changed\n%s\nto\n%s", before, after)
+	}
+}
+
+// join tries to join the cluster as an agent of its own on a server's address, on ports of its
+// own, one of which is taken: so it never gets further than joining.
+func (c *Cluster) join(t *testing.T, token, name string, args ...string) Result {
+	t.Helper()
+	path, err := Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := c.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := status.Members[0].Address
+	return c.OnResult(t.Context(), "s1", append([]string{"timeout", "30", path, "agent", "--server", "https://" + address + ":6443", "--token", token,
+		"--name", name, "--node-ip", address, "--data-dir", t.TempDir()}, args...)...)
+}
+
+func TestTokens(t *testing.T) {
+	c := sharedCluster(t)
+	create := func(args ...string) string {
+		return strings.TrimSpace(c.Barque(t, append([]string{"token", "create"}, args...)...))
+	}
+	good := create("--uses=1")
+	wrong := good[:len(good)-4] + strings.Map(func(r rune) rune {
+		if r == 'a' || r == 'A' {
+			return 'b'
+		}
+		return 'a'
+	}, good[len(good)-4:])
+	expired := create("--ttl=1s")
+	for _, c2 := range []struct{ what, token, want string }{
+		{"no token at all", "", "token create"},
+		{"nonsense", "nonsense", "token"},
+		{"a wrong secret", wrong, "token"},
+	} {
+		if r := c.join(t, c2.token, "joiner"); r.Error == nil || !strings.Contains(r.Err, c2.want) || r.Code != 1 {
+			t.Errorf("%s: code %d, %s", c2.what, r.Code, r.Err)
+		}
+	}
+	Eventually(t, 20*time.Second, "the token expires", func(context.Context) error {
+		// It is removed soon after, and then not known any more.
+		if r := c.join(t, expired, "joiner"); !strings.Contains(r.Err, "expired") && !strings.Contains(r.Err, "not known") {
+			return fmt.Errorf("joining says %s", r.Err)
+		}
+		return nil
+	})
+	// This one is admitted; then it finds its gossip port taken.
+	if r := c.join(t, good, "joiner"); r.Error == nil || !contains(r.Err, "7946", "in use") {
+		t.Errorf("an agent whose port is taken: %s", r.Err)
+	}
+	if r := c.join(t, good, "other"); r.Error == nil || !strings.Contains(r.Err, "used up") {
+		t.Errorf("a token for one use was used again: %s", r.Err)
+	}
+	if r := c.join(t, create("--role=server"), "other"); r.Error == nil || !contains(r.Err, "role") {
+		t.Errorf("an agent joined with a server's token: %s", r.Err)
+	}
+	list := c.Barque(t, "token", "ls")
+	if strings.Contains(list, good) {
+		t.Errorf("token ls shows secrets:\n%s", list)
+	}
+}
+
+// server starts a server that is expected to refuse.
+func (c *Cluster) server(t *testing.T, args ...string) Result {
+	t.Helper()
+	path, err := Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.OnResult(t.Context(), "s1", append([]string{"timeout", "30", path, "server"}, args...)...)
+}
+
+func TestPortTaken(t *testing.T) {
+	c := sharedCluster(t)
+	status, err := c.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := c.server(t, "--name", "second", "--node-ip", status.Members[0].Address, "--data-dir", filepath.Join("/tmp", "bq-"+c.ID+"-second"))
+	defer os.RemoveAll(filepath.Join("/tmp", "bq-"+c.ID+"-second"))
+	if r.Error == nil || !contains(r.Err, "6444", "in use", "--peer-port") {
+		t.Errorf("code %d: %s", r.Code, r.Err)
+	}
+	first := c.DevResult(t.Context(), "status")
+	if first.Error != nil || strings.Contains(first.Out, "dead") {
+		t.Errorf("the server that was there: %s", first.Out)
+	}
+}
+
+// A cluster of one server and one agent; then its data directories in the wrong hands.
+func TestAgentAndDataDirectories(t *testing.T) {
+	images, err := testRegistry()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := sharedCluster(t)
+	foreign := strings.TrimSpace(other.Barque(t, "token", "create", "--role=server"))
+	c := Start(t, Options{Servers: 1, Agents: 1, Registry: images})
+	s := NewSpace(t, c)
+	s.Apply(hello("spread", 2, "none"))
+	s.K("rollout", "status", "deployment/spread", "--timeout=40s")
+	nodes := map[string]bool{}
+	for _, p := range s.Pods("app=spread") {
+		nodes[p.Spec.NodeName] = true
+	}
+	if !nodes["s1"] || !nodes["a1"] {
+		t.Errorf("the pods are on %v, want s1 and a1", nodes)
+	}
+	if out := c.Barque(t, "cluster", "members"); !contains(out, "agent", "a1") {
+		t.Errorf("members:\n%s", out)
+	}
+	status, err := c.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := status.Members[0].Address
+	c.Dev(t, "stop", "s1")
+	dir := c.DataDir("s1")
+	if r := c.server(t, "--name", "else", "--node-ip", address, "--data-dir", dir); r.Error == nil || !contains(r.Err, dir, `"s1"`, "--name") {
+		t.Errorf("a server of another name: %s", r.Err)
+	}
+	if r := c.server(t, "--name", "s1", "--node-ip", address, "--data-dir", dir, "--join", "https://"+address+":6443", "--token", foreign); r.Error == nil || !contains(r.Err, dir, "another cluster") {
+		t.Errorf("a server with another cluster's token: %s", r.Err)
+	}
+	record := filepath.Join(dir, "node.json")
+	data, err := os.ReadFile(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := strings.Replace(string(data), `"format": 1,`, `"format": 99,`, 1)
+	if newer == string(data) {
+		t.Fatalf("%s has no format 1", record)
+	}
+	if err := os.WriteFile(record, []byte(newer), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := c.server(t, "--name", "s1", "--node-ip", address, "--data-dir", dir); r.Error == nil || !contains(r.Err, dir, "newer") {
+		t.Errorf("a data directory of a newer version: %s", r.Err)
+	}
+	if err := os.WriteFile(record, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// After all these refusals nothing is lost.
+	c.Dev(t, "start", "s1")
+	Eventually(t, deadline, "a whole cluster", c.Healthy)
+	if out := s.K("get", "deployment", "spread", "-o", "jsonpath={.status.availableReplicas}"); out != "2" {
+		t.Errorf("%s replicas are available", out)
+	}
+}
+
+func TestNotRoot(t *testing.T) {
+	if _, err := exec.LookPath("setpriv"); err != nil {
+		t.Fatal("setpriv (util-linux) is needed to run barque as an ordinary user")
+	}
+	path, err := Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The user may not be able to enter the directory that the binary is in.
+	dir, err := os.MkdirTemp("/tmp", "bq-nobody-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	barque := filepath.Join(dir, "barque")
+	if err := os.WriteFile(barque, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"server", "--data-dir", "/tmp/bq-none"}, {"agent", "--server", "https://127.0.0.1:1", "--data-dir", "/tmp/bq-none"}, {"dev", "up", "--dir", "/tmp/bq-none"}, {"dev", "down", "--dir", "/tmp/bq-none"}} {
+		r := Run(t.Context(), "", nil, append([]string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", barque}, args...)...)
+		if r.Code != 1 || !contains(r.Err, "root", "sudo") {
+			t.Errorf("barque %s as nobody: code %d, %s", strings.Join(args, " "), r.Code, r.Err)
+		}
+	}
+	if _, err := os.Stat("/tmp/bq-none"); err == nil {
+		t.Error("it made a directory all the same")
+		os.RemoveAll("/tmp/bq-none")
+	}
+}
+
+// `dev down` in the middle of `dev up`, at several moments, and a second time: nothing is left.
+func TestDownInTheMiddleOfUp(t *testing.T) {
+	path, err := Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []string{"network ", "s1 serves", "s2 has joined"} {
+		t.Run(strings.TrimSpace(after), func(t *testing.T) {
+			c, err := Reserve()
+			if err != nil {
+				t.Fatal(err)
+			}
+			up := exec.CommandContext(t.Context(), path, "dev", "--dir", c.Dir, "up", "--name", c.ID)
+			out := new(syncBuffer)
+			up.Stdout, up.Stderr = out, out
+			if err := up.Start(); err != nil {
+				t.Fatal(err)
+			}
+			err = Poll(t.Context(), time.Minute, func(context.Context) error {
+				if !strings.Contains(out.String(), after) {
+					return fmt.Errorf("it says %s", out.String())
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			_ = up.Process.Signal(syscall.SIGKILL)
+			_ = up.Wait()
+			for range 2 {
+				if err := c.Down(); err != nil {
+					t.Errorf("after a start that was killed: %v\n%s", err, out.String())
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,328 @@
+package clustertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What happens when nodes break. Each test puts the cluster right again.
+
+const deadline = 60 * time.Second
+
+// recoverCluster makes a test leave a whole cluster, whatever it has found.
+func recoverCluster(t *testing.T, c *Cluster, nodes ...string) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		c.DevResult(ctx, "heal")
+		for _, n := range nodes {
+			c.DevResult(ctx, "resume", n) // it need not be paused
+			c.DevResult(ctx, "start", n)  // nor dead
+		}
+		if err := Poll(ctx, time.Minute, c.Healthy); err != nil {
+			t.Errorf("the cluster does not recover: %v", err)
+		}
+	})
+}
+
+// writer creates ConfigMaps one after the other until it is stopped, and keeps what was
+// acknowledged, and the longest time without an acknowledgement.
+type writer struct {
+	acknowledged []string
+	longest      time.Duration
+	stop         context.CancelFunc
+	done         sync.WaitGroup
+}
+
+func (s *Space) startWriter() *writer {
+	ctx, cancel := context.WithCancel(s.Context())
+	w := &writer{stop: cancel}
+	w.done.Go(func() {
+		last := time.Now()
+		for i := 0; ctx.Err() == nil; i++ {
+			name := fmt.Sprintf("w-%d", i)
+			call, cancel := context.WithTimeout(ctx, 2*time.Second)
+			_, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Create(call, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			cancel()
+			if err == nil {
+				w.acknowledged = append(w.acknowledged, name)
+				w.longest, last = max(w.longest, time.Since(last)), time.Now()
+			}
+		}
+	})
+	s.Cleanup(w.end)
+	return w
+}
+
+// waitWrites waits until so many writes are acknowledged.
+func (s *Space) waitWrites(n int) {
+	s.Helper()
+	Eventually(s, deadline, "writes", func(ctx context.Context) error {
+		_, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Get(ctx, fmt.Sprintf("w-%d", n), metav1.GetOptions{})
+		return err
+	})
+}
+
+func (w *writer) end() {
+	w.stop()
+	w.done.Wait()
+}
+
+// check makes sure that every acknowledged object is there.
+func (s *Space) checkWrites(w *writer) {
+	s.Helper()
+	w.end()
+	list, err := s.Client.CoreV1().ConfigMaps(s.Namespace).List(s.Context(), metav1.ListOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	there := map[string]bool{}
+	for _, m := range list.Items {
+		there[m.Name] = true
+	}
+	lost := slices.DeleteFunc(slices.Clone(w.acknowledged), func(name string) bool { return there[name] })
+	if len(lost) > 0 {
+		s.Errorf("of %d acknowledged writes %d are lost: %v", len(w.acknowledged), len(lost), lost)
+	}
+	s.Logf("%d writes acknowledged, the longest time without one %v", len(w.acknowledged), w.longest.Round(time.Millisecond))
+}
+
+// The leader's processes are killed: the others elect, kubectl goes on, a new Deployment has its
+// pods within 5 s, no acknowledged write is lost; the node becomes Unknown by gossip, its pods are
+// replaced; started again, it catches up.
+func TestKillLeader(t *testing.T) {
+	s := newSpace(t)
+	s.K("apply", "-f", examples+"hello.yaml")
+	s.K("rollout", "status", "deployment/hello", "--timeout=40s")
+	leader := s.Leader(t)
+	recoverCluster(t, s.Cluster, leader)
+	w := s.startWriter()
+	s.waitWrites(20)
+	s.Dev(t, "kill", leader)
+	killed := time.Now()
+
+	s.Apply(hello("after", 3, leader))
+	Eventually(t, 5*time.Second-time.Since(killed), "the pods of a new Deployment, 5 s after the kill", func(context.Context) error {
+		pods := s.Pods("app=after")
+		if len(pods) != 3 || slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !Ready(&p) }) {
+			return fmt.Errorf("there are %d: %s", len(pods), phases(pods))
+		}
+		return nil
+	})
+	t.Logf("3 pods of a new Deployment were ready %v after the leader was killed", time.Since(killed).Round(time.Millisecond))
+	if now := s.Leader(t); now == leader {
+		t.Errorf("%s leads still, though it is dead", now)
+	}
+	s.checkWrites(w)
+
+	s.WaitNode(t, leader, corev1.ConditionUnknown, deadline)
+	t.Logf("node %s is Unknown %v after its death", leader, time.Since(killed).Round(time.Millisecond))
+	Eventually(t, deadline, "the dead node's pods are replaced", func(context.Context) error {
+		pods := s.Pods("app=hello")
+		if len(pods) != 3 || slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !Ready(&p) || p.Spec.NodeName == leader }) {
+			return errors.New(phases(pods))
+		}
+		return nil
+	})
+	s.K("rollout", "status", "deployment/hello", "--timeout=20s")
+
+	s.Dev(t, "start", leader)
+	s.WaitNode(t, leader, corev1.ConditionTrue, deadline)
+	Eventually(t, deadline, "all servers at one revision", s.InStep)
+	Eventually(t, deadline, "the evicted pods are gone", func(context.Context) error {
+		list, err := s.Client.CoreV1().Pods(s.Namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, p := range list.Items {
+			if p.DeletionTimestamp != nil {
+				return fmt.Errorf("%s is still there", p.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// hello is a Deployment that does not care on which node it runs, but for one.
+func hello(name string, replicas int, notOn string) string {
+	return fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s}
+spec:
+  replicas: %[2]d
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {app: %[1]s}}
+    spec:
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: NotIn, values: ["%[3]s"]}]}]
+      containers: [{name: hello, image: "barque.local/hello:1"}]
+      terminationGracePeriodSeconds: 1
+`, name, replicas, notOn)
+}
+
+func phases(pods []corev1.Pod) string {
+	text := ""
+	for _, p := range pods {
+		text += fmt.Sprintf("%s on %s is %s, ready=%v; ", p.Name, p.Spec.NodeName, p.Status.Phase, Ready(&p))
+	}
+	return text
+}
+
+// A server is stopped and started under its running pods: no container notices.
+func TestRestartUnderPods(t *testing.T) {
+	for _, how := range []string{"stop", "kill"} {
+		t.Run(how, func(t *testing.T) {
+			s := newSpace(t)
+			s.K("apply", "-f", examples+"hello.yaml")
+			s.K("rollout", "status", "deployment/hello", "--timeout=40s")
+			before := s.containers("app=hello")
+			node := s.Nodes()[1]
+			recoverCluster(t, s.Cluster, node)
+			s.Dev(t, how, node)
+			// Nothing of it runs, yet its pod serves.
+			for _, p := range s.Pods("app=hello") {
+				if p.Spec.NodeName == node {
+					if r := s.httpFrom(node, "http://"+p.Status.PodIP+":8080"); r.Error != nil {
+						t.Errorf("the pod of a stopped node does not answer: %v", r.Error)
+					}
+				}
+			}
+			s.Dev(t, "start", node)
+			s.WaitNode(t, node, corev1.ConditionTrue, deadline)
+			Eventually(t, deadline, "the same containers, ready", func(context.Context) error {
+				for _, p := range s.Pods("app=hello") {
+					if !Ready(&p) {
+						return fmt.Errorf("%s is not ready", p.Name)
+					}
+				}
+				return nil
+			})
+			if after := s.containers("app=hello"); after != before {
+				t.Errorf("before:\n%safter:\n%s", before, after)
+			}
+		})
+	}
+}
+
+// containers tells the identity of all containers: id, start, restarts.
+func (s *Space) containers(selector string) string {
+	text := ""
+	for _, p := range s.Pods(selector) {
+		for _, c := range p.Status.ContainerStatuses {
+			if c.State.Running == nil {
+				s.Fatalf("container %s of %s does not run: %+v", c.Name, p.Name, c.State)
+			}
+			text += fmt.Sprintf("%s %s %s %s restarts=%d\n", p.Name, p.Status.PodIP, c.ContainerID, c.State.Running.StartedAt.UTC().Format(time.RFC3339), c.RestartCount)
+		}
+	}
+	return text
+}
+
+// The leader is cut off: the majority elects and writes; what was cut off acknowledges nothing;
+// after the heal it has what the others have.
+func TestPartition(t *testing.T) {
+	s := newSpace(t)
+	leader := s.Leader(t)
+	recoverCluster(t, s.Cluster, leader)
+	w := s.startWriter()
+	s.Dev(t, "partition", leader)
+	Eventually(t, 20*time.Second, "a write on the majority's side", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "majority"}}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			err = nil // an earlier try whose answer was lost
+		}
+		return err
+	})
+	if now := s.Leader(t); now == leader {
+		t.Errorf("%s leads still, cut off from the others", now)
+	}
+	// From inside, the old leader's API answers nothing that could be old or lost.
+	minority := s.OnResult(t.Context(), leader, "timeout", "5", "kubectl", "--kubeconfig", s.DataDir(leader)+"/admin.kubeconfig", "create", "configmap", "minority", "-n", s.Namespace)
+	if minority.Error == nil {
+		t.Error("the minority acknowledged a write")
+	}
+	if out := s.Dev(t, "status"); !contains(out, "a partition is in force") {
+		t.Errorf("dev status says\n%s", out)
+	}
+	s.Dev(t, "heal")
+	Eventually(t, deadline, "all servers at one revision", s.InStep)
+	s.checkWrites(w)
+	Eventually(t, deadline, "a whole cluster", s.Healthy)
+}
+
+// A paused leader holds its connections open and says nothing; when it goes on it finds itself
+// deposed, and its controllers change nothing.
+func TestPauseLeader(t *testing.T) {
+	s := newSpace(t)
+	leader := s.Leader(t)
+	recoverCluster(t, s.Cluster, leader)
+	s.Dev(t, "pause", leader)
+	Eventually(t, 20*time.Second, "a Deployment's pods while the old leader is paused", func(ctx context.Context) error {
+		if r := s.ApplyResult(hello("meanwhile", 2, leader), "--request-timeout=3s"); r.Error != nil {
+			return r.Error
+		}
+		pods := s.Pods("app=meanwhile")
+		if len(pods) != 2 || slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !Ready(&p) }) {
+			return errors.New(phases(pods))
+		}
+		return nil
+	})
+	s.Dev(t, "resume", leader)
+	if now := s.Leader(t); now == leader {
+		t.Logf("%s leads again", now)
+	}
+	Eventually(t, deadline, "a whole cluster", s.Healthy)
+	if n := len(s.Pods("app=meanwhile")); n != 2 {
+		t.Errorf("there are %d pods, want 2", n)
+	}
+}
+
+// All servers die at once and start again: nothing is lost.
+func TestKillAll(t *testing.T) {
+	s := newSpace(t)
+	recoverCluster(t, s.Cluster, s.Nodes()...)
+	w := s.startWriter()
+	s.waitWrites(20)
+	revision := s.revision()
+	for _, n := range s.Nodes() {
+		s.Dev(t, "kill", n)
+	}
+	// Two of three are a quorum; `dev start` of the first waits until it serves, so they start together.
+	var starting sync.WaitGroup
+	for _, n := range s.Nodes() {
+		starting.Go(func() {
+			err := Poll(t.Context(), deadline, func(ctx context.Context) error { return s.startOnce(ctx, n) })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	starting.Wait()
+	Eventually(t, deadline, "a whole cluster", s.Healthy)
+	s.checkWrites(w)
+	if now := s.revision(); now < revision {
+		t.Errorf("the revision went from %d back to %d", revision, now)
+	}
+}
+
+func (s *Space) startOnce(ctx context.Context, node string) error {
+	if s.nodeState(ctx, node) == "running" {
+		return nil
+	}
+	return s.DevResult(ctx, "start", node).Error
+}
