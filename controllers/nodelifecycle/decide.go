@@ -58,9 +58,10 @@ func ours(t *corev1.Taint) bool {
 	return false
 }
 
-// taintsOf returns the taints that a node should have. evicting says whether a taint that evicts
+// taintsOf returns the taints that a node should have. An unreachable one gets no new pods, even while
+// its conditions, which nobody is there to write, still say that it is ready. evicting says whether a taint that evicts
 // may be put on a node that has none; allGone, that none may be on any node.
-func taintsOf(node *corev1.Node, evicting func() bool, allGone bool, now time.Time) []corev1.Taint {
+func taintsOf(node *corev1.Node, unreachable bool, evicting func() bool, allGone bool, now time.Time) []corev1.Taint {
 	var key string
 	switch statusOf(node, corev1.NodeReady) {
 	case corev1.ConditionTrue:
@@ -73,6 +74,9 @@ func taintsOf(node *corev1.Node, evicting func() bool, allGone bool, now time.Ti
 	add := func(key string) { want = append(want, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule}) }
 	if key != "" {
 		add(key)
+	}
+	if unreachable && key != corev1.TaintNodeUnreachable {
+		add(corev1.TaintNodeUnreachable)
 	}
 	for _, pressure := range []struct {
 		condition corev1.NodeConditionType

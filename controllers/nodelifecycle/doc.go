@@ -1,31 +1,55 @@
 // Package nodelifecycle turns evidence about nodes into what the API says about them: the Ready
 // condition, the taints that go with the conditions, and in the end the eviction of pods.
 //
-// The evidence is gossip (Liveness), which is not a verdict: before a node is marked, and again
-// before its pods are evicted, it is probed on the leader's own path. And when a large share of the
-// nodes of a zone is gone at once, it is more likely that the leader is cut off than that they are
-// all dead: evictions slow down or stop.
+// The evidence is gossip and the heartbeats of the store (Liveness), which are no verdict: before
+// anything is written about a node, and again before pods are deleted, the node itself is asked on the
+// leader's own path. A flap therefore costs nothing. And when a large share of the nodes of a zone is
+// gone at once, it is more likely that the leader is cut off than that they are all dead: evictions
+// slow down or stop.
+//
+// What happens to a node that nobody hears of and that does not answer:
+//
+//   - At once it gets the taint node.kubernetes.io/unreachable:NoSchedule, and no other. Kubernetes
+//     adds it when the grace is over; until then its scheduler goes on placing pods on a dead node. It
+//     is taken off as soon as the node is alive, and touches no pod that is there.
+//   - A second later, the pods that were bound to it and that its kubelet has never acknowledged (no
+//     status.startTime) are deleted, so that their controllers replace them. This is an ordinary
+//     graceful deletion: the object stays, Terminating, until the kubelet confirms that nothing of it
+//     runs, or until the Node object is removed. So if the kubelet did get to know the pod, and only
+//     could not say so, the pod ends when it is back, and a controller that promises at most one
+//     pod of a name (StatefulSet) goes on waiting, as it has to. The deletion holds for the version
+//     of the pod that was seen, so one that is acknowledged in that moment stays. Pods that have
+//     started, pods without a controller, and pods that tolerate unreachable nodes without limit are
+//     not touched: a node that is cut off loses nothing that was known to run.
+//   - When the grace is over, Ready and the other conditions go Unknown, and the taint that evicts
+//     follows, with Kubernetes' times and rates.
 //
 // A node that is alive says itself how it is: its kubelet writes its conditions, and writes them
 // again when it sees that they have been marked Unknown. This package never marks a node ready.
+// Where gossip and the leader's path are both cut and the kubelet still reaches the API, the two would
+// contradict each other for ever. So a kubelet that sees the taint on its own node repeats its
+// conditions every ten seconds, which postpones the end of the grace: the node stays ready, gets no
+// new pods, and nothing flips. No healthy node has the taint, so an idle cluster writes nothing.
 package nodelifecycle
 
 import (
 	"context"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
-// State of a node by gossip.
+// State of a node by what is heard of it.
 type State int
 
 const (
 	Alive   State = iota + 1
-	Suspect       // not heard of; others are being asked
+	Suspect       // somebody hears of it and somebody does not
 	Dead          // nobody hears of it
 	Left          // said good-bye
 )
 
-// Life is what gossip says about a node.
+// Life is what is heard of a node.
 type Life struct {
 	State State
 	Since time.Time // when State began, by this server's clock
@@ -33,13 +57,13 @@ type Life struct {
 
 // Liveness is what the controller wants to know about nodes.
 type Liveness interface {
-	// Life tells about one node; false when gossip has never heard of it.
+	// Life tells about one node; false when nothing was ever heard of it.
 	Life(node string) (Life, bool)
 	// Changed returns a channel that is closed at the next change of any node.
 	Changed() <-chan struct{}
 	// Confirm asks the node itself, on this server's own path, and reports whether it answers. It
 	// returns when ctx ends at the latest.
-	Confirm(ctx context.Context, node string) bool
+	Confirm(ctx context.Context, node *corev1.Node) bool
 }
 
 // Settings are the times and rates, in Kubernetes' meaning. The zero value is Kubernetes' defaults.
@@ -48,7 +72,7 @@ type Settings struct {
 	Period time.Duration
 	// Grace is how long a node may be without life before it is marked Unknown. Default 40 s.
 	Grace time.Duration
-	// StartupGrace is the same for a node of which gossip has never heard. Default 60 s.
+	// StartupGrace is the same for a node of which nothing was ever heard. Default 60 s.
 	StartupGrace time.Duration
 	// EvictionRate is how many nodes a second get the taints that evict, per zone. Default 0.1.
 	EvictionRate float64

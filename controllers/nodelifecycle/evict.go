@@ -89,7 +89,7 @@ func (e *evictor) reconcile(ctx context.Context, key runtime.Key) (time.Duration
 		return 0, nil
 	case now.Before(at):
 		return at.Sub(now), nil
-	case e.answers(ctx, node):
+	case unreachable(node) && e.answers(ctx, node): // the last look
 		return e.cfg.Settings.Period, nil
 	case ctx.Err() != nil:
 		return 0, context.Cause(ctx)
@@ -97,21 +97,15 @@ func (e *evictor) reconcile(ctx context.Context, key runtime.Key) (time.Duration
 	return 0, e.evict(ctx, pod)
 }
 
-// answers is the last look at a node whose pods are about to be evicted because it is unreachable.
-func (e *evictor) answers(ctx context.Context, node *corev1.Node) bool {
-	unreachable := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+// unreachable reports whether pods are to leave a node because it does not answer.
+func unreachable(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute
 	})
-	if !unreachable {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
-	defer cancel()
-	return e.cfg.Liveness.Confirm(ctx, node.Name)
 }
 
 func (e *evictor) evict(ctx context.Context, pod *corev1.Pod) error {
-	if err := e.markDisrupted(ctx, pod); err != nil {
+	if _, err := markDisrupted(ctx, e.client, pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"); err != nil {
 		return err
 	}
 	e.recorder.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
@@ -123,24 +117,28 @@ func (e *evictor) evict(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// markDisrupted says in the pod's status why it ends; Jobs count such pods apart.
-func (e *evictor) markDisrupted(ctx context.Context, pod *corev1.Pod) error {
+// markDisrupted says in the pod's status why it ends; Jobs count such pods apart. It returns the pod
+// as it is then, or as it was when it is gone or another by now.
+func markDisrupted(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, reason, message string) (*corev1.Pod, error) {
 	if c := pods.Condition(pod, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
-		return nil
+		return pod, nil
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},
 		"status": map[string]any{"conditions": []corev1.PodCondition{{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(),
-			Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint",
+			Reason: reason, Message: message,
 		}}},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = e.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("marking pod %s/%s as disrupted: %w", pod.Namespace, pod.Name, err)
+	marked, err := client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+		return pod, nil
+	case err != nil:
+		return nil, fmt.Errorf("marking pod %s/%s as disrupted: %w", pod.Namespace, pod.Name, err)
 	}
-	return nil
+	return marked, nil
 }

@@ -28,8 +28,9 @@ import (
 
 const podsByNode = "barque/node"
 
-// confirmTimeout bounds one probe of a node.
-const confirmTimeout = 2 * time.Second
+// confirmTimeout bounds one probe of a node, which is little more than three round trips. A node that
+// is too slow for it in a moment of load is asked again before anything is done that hurts.
+const confirmTimeout = time.Second
 
 // Config of a Controller.
 type Config struct {
@@ -71,17 +72,18 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	recorder, stop := runtime.Recorder(ctx, client, "node-controller")
 	defer stop()
 	t := &term{
-		Controller: c, client: client, recorder: recorder, started: time.Now(),
-		lost: map[string]time.Time{}, budgets: map[string]*budget{},
+		Controller: c, client: client, recorder: recorder,
+		memory: newMemory(time.Now()), budgets: map[string]*budget{},
 	}
-	t.loop = runtime.NewLoop("nodelifecycle", 4, c.cfg.Logger, t.reconcile)
+	t.loop = runtime.NewLoop("nodelifecycle", 16, c.cfg.Logger, t.reconcile)
 	runtime.Watch(t.loop, c.nodes, func(old, now *corev1.Node) []runtime.Key {
 		if now == nil {
-			t.forget(old.Name)
+			t.memory.forget(old.Name)
 			return nil
 		}
 		return []runtime.Key{{Name: now.Name}}
 	})
+	t.replacer = newReplacer(t)
 	e := newEvictor(c, client, recorder)
 
 	var wg sync.WaitGroup
@@ -89,11 +91,13 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wg.Go(func() { t.followLiveness(ctx) })
-	evictions := make(chan error, 1)
-	wg.Go(func() { evictions <- e.loop.Run(ctx); cancel() })
+	ended := make(chan error, 2)
+	for _, loop := range []*runtime.Loop{t.replacer.loop, e.loop} {
+		wg.Go(func() { ended <- loop.Run(ctx); cancel() })
+	}
 	err := t.loop.Run(ctx)
 	cancel()
-	return errors.Join(err, <-evictions)
+	return errors.Join(err, <-ended, <-ended)
 }
 
 // term is what belongs to one term of leadership.
@@ -102,16 +106,16 @@ type term struct {
 	client   kubernetes.Interface
 	recorder record.EventRecorder
 	loop     *runtime.Loop
-	started  time.Time
+	replacer *replacer
+	memory   *memory
 
 	mu      sync.Mutex
-	lost    map[string]time.Time // since when a node is without life, without a break
-	budgets map[string]*budget   // of evicting taints, by zone
+	budgets map[string]*budget // of evicting taints, by zone
 	zones   map[string]census
 	counted time.Time
 }
 
-// followLiveness looks at every node as soon as gossip changes its mind about one.
+// followLiveness looks at every node as soon as Liveness changes its mind about one.
 func (t *term) followLiveness(ctx context.Context) {
 	for {
 		changed := t.cfg.Liveness.Changed()
@@ -130,12 +134,6 @@ func (t *term) followLiveness(ctx context.Context) {
 	}
 }
 
-func (t *term) forget(node string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.lost, node)
-}
-
 // reconcile looks at one node. It wants to see it again after the period: deadlines pass without
 // an event.
 func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
@@ -146,65 +144,68 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
+	j := t.judge(ctx, node)
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx) // a probe failed because the term is over
+	}
 	now := time.Now()
-	if t.overdue(node, now) && statusOf(node, corev1.NodeReady) != corev1.ConditionUnknown && !t.answers(ctx, node.Name) {
+	t.note(node.Name, j)
+	if j.unknown {
 		if node, err = t.markUnknown(ctx, node, now); err != nil {
 			return 0, err
 		}
 	}
-	if err := t.taint(ctx, node, now); err != nil {
+	if err := t.taint(ctx, node, j.unreachable, now); err != nil {
 		return 0, err
+	}
+	if j.unreachable {
+		if err := t.replacer.look(node.Name); err != nil {
+			return 0, err
+		}
 	}
 	if statusOf(node, corev1.NodeReady) == corev1.ConditionUnknown {
 		if err := t.markPods(ctx, node); err != nil {
 			return 0, err
 		}
 	}
-	return t.cfg.Settings.Period, nil
+	return j.again, nil
 }
 
-// overdue reports whether a node has been without life for longer than it may.
-func (t *term) overdue(node *corev1.Node, now time.Time) bool {
-	life, known := t.cfg.Liveness.Life(node.Name)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	since, grace := life.Since, t.cfg.Settings.Grace
-	switch {
-	case known && life.State == Alive:
-		delete(t.lost, node.Name)
-		return false
-	case !known:
-		// Not heard of yet: counted from when both it and this leader were there.
-		since, grace = t.started, t.cfg.Settings.StartupGrace
-		if node.CreationTimestamp.After(since) {
-			since = node.CreationTimestamp.Time
-		}
+// judge asks the node itself when the evidence does not suffice.
+func (t *term) judge(ctx context.Context, node *corev1.Node) judgement {
+	now := time.Now()
+	life, heardOf := t.cfg.Liveness.Life(node.Name)
+	e := t.memory.evidence(node, life, heardOf, now)
+	j := judge(e, t.cfg.Settings, now)
+	if !j.probe {
+		return j
 	}
-	if was, ok := t.lost[node.Name]; ok {
-		since = was
+	e.probed, e.answered = true, t.answers(ctx, node)
+	if now = time.Now(); e.answered {
+		t.cfg.Logger.Info("node is silent but answers when asked", "node", node.Name, "silent", now.Sub(e.silentSince).Round(time.Millisecond))
+		t.memory.answered(node.Name, now)
 	}
-	t.lost[node.Name] = since
-	return now.Sub(since) >= grace
+	return judge(e, t.cfg.Settings, now)
 }
 
-// answers asks the node itself. A node that does is given a new period of grace.
-func (t *term) answers(ctx context.Context, node string) bool {
+// note tells people of a change that is not in the node's conditions yet.
+func (t *term) note(node string, j judgement) {
+	switch was := t.memory.setUnreachable(node, j.unreachable); {
+	case j.unreachable && !was:
+		t.cfg.Logger.Warn("node is unreachable: it gets no new pods", "node", node)
+	case was && !j.unreachable:
+		t.cfg.Logger.Info("node is reachable again", "node", node)
+	}
+}
+
+// answers asks the node itself.
+func (c *Controller) answers(ctx context.Context, node *corev1.Node) bool {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	if !t.cfg.Liveness.Confirm(ctx, node) {
-		return false
-	}
-	t.cfg.Logger.Warn("node is lost to gossip but answers: not marking it", "node", node)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.lost[node] = time.Now()
-	return true
+	return c.cfg.Liveness.Confirm(ctx, node)
 }
 
 func (t *term) markUnknown(ctx context.Context, node *corev1.Node, now time.Time) (*corev1.Node, error) {
-	if ctx.Err() != nil {
-		return node, context.Cause(ctx) // the probe failed because the term is over
-	}
 	conditions, changed := markUnknown(node.Status, now)
 	if !changed {
 		return node, nil
@@ -221,11 +222,11 @@ func (t *term) markUnknown(ctx context.Context, node *corev1.Node, now time.Time
 	return next, nil
 }
 
-// taint makes the node's taints follow its conditions.
-func (t *term) taint(ctx context.Context, node *corev1.Node, now time.Time) error {
+// taint makes the node's taints follow its conditions, and whether it is unreachable.
+func (t *term) taint(ctx context.Context, node *corev1.Node, unreachable bool, now time.Time) error {
 	zones := t.census(now)
 	zone := topology.GetZoneKey(node)
-	taints := taintsOf(node, func() bool { return t.mayEvict(zone, zones[zone], now) }, allGone(zones), now)
+	taints := taintsOf(node, unreachable, func() bool { return t.mayEvict(zone, zones[zone], now) }, allGone(zones), now)
 	if equality.Semantic.DeepEqual(taints, node.Spec.Taints) {
 		return nil
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -307,13 +306,3 @@ func (p *Pool) LocalState(bool) []byte { return nil }
 
 // MergeRemoteState implements memberlist.Delegate.
 func (p *Pool) MergeRemoteState([]byte, bool) {}
-
-// Reachable tells whether the member answers a direct probe over its gossip port, by TCP: a path
-// other than the one that declared it dead.
-func Reachable(ctx context.Context, m Member) bool {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", m.Addr.String())
-	if err != nil {
-		return false
-	}
-	return conn.Close() == nil
-}

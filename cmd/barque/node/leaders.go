@@ -46,7 +46,8 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 	// Endpoints are deprecated, which every write of them is warned of; they are kept on purpose.
 	controllerConfig.WarningHandler = rest.NoWarnings{}
 	schedulerConfig := s.api.LoopbackConfigAs("system:kube-scheduler")
-	routines, err := s.routines(controllerConfig, schedulerConfig)
+	life := &liveness{pool: s.pool, store: s.store, tls: s.ids.kubeletClientTLS()}
+	routines, err := s.routines(controllerConfig, schedulerConfig, life)
 	if err != nil {
 		return err
 	}
@@ -68,12 +69,12 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		informers := s.api.Informers()
 		informers.Start(ctx.Done())
 		informers.WaitForCacheSync(ctx.Done())
-		return runner.Run(ctx)
+		return lifecycle.All(ctx, life.run, runner.Run)
 	}})
 }
 
 // routines is all that happens on the leader only, in the order in which it starts.
-func (s *server) routines(controllerConfig, schedulerConfig *rest.Config) ([]runtime.Routine, error) {
+func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life nodelifecycle.Liveness) ([]runtime.Routine, error) {
 	informers, logger := s.api.Informers(), s.logger
 	list, err := controllers.New(controllers.Config{
 		Informers: informers,
@@ -83,7 +84,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config) ([]run
 		Logger:       logger.With("part", "controllers"),
 		CA:           s.ids.ca.PEM(),
 		ClusterCIDRs: []netip.Prefix{s.settings.ClusterCIDR},
-		Liveness:     liveness{s.pool},
+		Liveness:     life,
 		NodeSettings: nodelifecycle.Settings{Period: s.options.Times.MonitorPeriod, Grace: s.options.Times.MonitorGrace, EvictionRate: float64(s.options.Times.EvictionRate)},
 		Servers:      apiServers{s.pool},
 		Roles:        roles{s.pool},

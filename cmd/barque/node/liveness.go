@@ -1,31 +1,109 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"net"
 	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/raftstore"
 )
 
-// liveness shows the gossip pool to the node controller.
-type liveness struct{ pool *gossip.Pool }
+// liveness shows to the node controller who lives. It has two sources, and asks nodes themselves:
+//
+//   - gossip knows of all nodes, and takes some seconds to call one dead;
+//   - the store, on its leader, misses the answers of another server within a fraction of a second,
+//     and tells nothing of agents.
+//
+// So a server that gossip takes for alive, or has not heard of yet, is suspect while it does not answer
+// the store. What gossip says otherwise stands: a node may well have lost its store and run its pods.
+type liveness struct {
+	pool interface {
+		Member(name string) (gossip.Member, bool)
+		Changed() <-chan struct{}
+	}
+	store interface {
+		Silent() ([]raftstore.SilentMember, <-chan struct{})
+	}
+	tls *tls.Config // with which kubelets are called
 
-func (l liveness) Life(node string) (nodelifecycle.Life, bool) {
-	m, ok := l.pool.Member(node)
-	if !ok {
+	mu      sync.Mutex
+	changed chan struct{}
+}
+
+// kubeletPort is where a kubelet is that has not told.
+const kubeletPort = 10250
+
+// run passes on the changes of both sources until the context ends.
+func (l *liveness) run(ctx context.Context) error {
+	for {
+		inPool := l.pool.Changed()
+		_, inStore := l.store.Silent()
+		l.mu.Lock()
+		if l.changed != nil {
+			close(l.changed)
+			l.changed = nil
+		}
+		l.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-inPool:
+		case <-inStore:
+		}
+	}
+}
+
+// Changed implements nodelifecycle.Liveness.
+func (l *liveness) Changed() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.changed == nil {
+		l.changed = make(chan struct{})
+	}
+	return l.changed
+}
+
+// Life implements nodelifecycle.Liveness.
+func (l *liveness) Life(node string) (nodelifecycle.Life, bool) {
+	m, known := l.pool.Member(node)
+	if !known || m.State == gossip.Alive {
+		silent, _ := l.store.Silent()
+		if i := slices.IndexFunc(silent, func(s raftstore.SilentMember) bool { return s.Name == node }); i >= 0 {
+			return nodelifecycle.Life{State: nodelifecycle.Suspect, Since: silent[i].Since}, true
+		}
+	}
+	if !known {
 		return nodelifecycle.Life{}, false
 	}
 	state := map[gossip.State]nodelifecycle.State{gossip.Alive: nodelifecycle.Alive, gossip.Dead: nodelifecycle.Dead, gossip.Left: nodelifecycle.Left}[m.State]
 	return nodelifecycle.Life{State: state, Since: m.Since}, true
 }
 
-func (l liveness) Changed() <-chan struct{} { return l.pool.Changed() }
-
-func (l liveness) Confirm(ctx context.Context, node string) bool {
-	m, ok := l.pool.Member(node)
-	return ok && gossip.Reachable(ctx, m)
+// Confirm implements nodelifecycle.Liveness: the node's kubelet proves itself in a TLS handshake. A
+// connection alone would prove too little: the kernel accepts it for a process that is stopped.
+func (l *liveness) Confirm(ctx context.Context, node *corev1.Node) bool {
+	i := slices.IndexFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
+	if i < 0 {
+		return false // it has never told where it is
+	}
+	port := cmp.Or(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port), kubeletPort)
+	dialer := &tls.Dialer{Config: l.tls}
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(node.Status.Addresses[i].Address, strconv.Itoa(port)))
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
 }
 
 // apiServers shows the living servers to the controller of the kubernetes Service's endpoints.
