@@ -18,7 +18,8 @@ const (
 	callPropose byte = 1 // a request, as command writes it
 	callRead    byte = 2 // nothing
 	callStatus  byte = 3 // nothing
-	callMembers byte = 4 // a memberChange in JSON
+	callMembers byte = 4 // a Change in JSON
+	callPing    byte = 5 // nothing; answered at once
 
 	answerOK          byte = 128
 	answerUnavailable byte = 129 // a text
@@ -51,6 +52,7 @@ func (c *clients) to(addr string) *client {
 		n := c.node
 		found = &client{
 			running: &n.links, waiting: make(map[uint64]chan frame), closed: c.closed,
+			patience: n.cfg.Timeouts.Call / 2,
 			dial: func(ctx context.Context) (net.Conn, error) {
 				ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
 				defer cancel()
@@ -176,6 +178,8 @@ func refuse(err error) (byte, []byte) {
 // handle answers another server. It does not forward: a server that asks the wrong one asks again.
 func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []byte) {
 	switch kind {
+	case callPing:
+		return answerOK, nil
 	case callPropose:
 		return n.handlePropose(ctx, payload)
 	case callRead:

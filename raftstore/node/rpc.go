@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // The protocol between servers beside Raft's own: frames on one connection, many calls at a time.
@@ -64,11 +66,17 @@ type link struct {
 	out  chan frame
 	done chan struct{} // closed when the link is broken
 	once sync.Once
+
+	began time.Time
+	heard atomic.Int64 // when something was read last: time.Duration since began
 }
 
 func newLink(conn net.Conn) *link {
-	return &link{conn: conn, out: make(chan frame, 256), done: make(chan struct{})}
+	return &link{conn: conn, out: make(chan frame, 256), done: make(chan struct{}), began: time.Now()}
 }
+
+// quiet is how long nothing has been heard over the link.
+func (l *link) quiet() time.Duration { return time.Since(l.began) - time.Duration(l.heard.Load()) }
 
 func (l *link) sever() {
 	l.once.Do(func() {
@@ -105,6 +113,7 @@ func (l *link) read(handle func(frame)) {
 		if err != nil {
 			return
 		}
+		l.heard.Store(int64(time.Since(l.began)))
 		handle(f)
 	}
 }
@@ -122,8 +131,9 @@ func (l *link) send(ctx context.Context, f frame) error {
 
 // client calls one peer, over one link that it opens when it is needed.
 type client struct {
-	dial    func(ctx context.Context) (net.Conn, error)
-	running *sync.WaitGroup // of the node
+	dial     func(ctx context.Context) (net.Conn, error)
+	running  *sync.WaitGroup // of the node
+	patience time.Duration   // how long the peer may be silent while it owes an answer
 
 	mu      sync.Mutex
 	link    *link
@@ -231,9 +241,49 @@ func (c *client) open(ctx context.Context, dialed chan struct{}) (*link, error) 
 		return nil, net.ErrClosed
 	}
 	c.link = l
-	c.running.Go(l.write) // both end when the link breaks, which close does
+	c.running.Go(l.write) // all end when the link breaks, which close does
 	c.running.Go(func() { l.read(c.deliver) })
+	c.running.Go(func() { c.listen(l) })
 	return l, nil
+}
+
+// listen severs the link when the peer owes an answer and is silent for too long, even to a question
+// that it answers at once. A peer that was cut off, or whose machine is gone, breaks no connection: a
+// write that waits for it would not be repeated at the next leader, and after the network has healed
+// the connection could stay stuck for as long as the kernel waits before it sends again.
+//
+// It ends with the link.
+func (c *client) listen(l *link) {
+	ticker := time.NewTicker(c.patience / 4)
+	defer ticker.Stop()
+	owed := time.Duration(0) // how long an answer has been owed, by the ticks
+	for {
+		select {
+		case <-l.done:
+			return
+		case <-ticker.C:
+		}
+		switch quiet := l.quiet(); {
+		case !c.waits():
+			owed = 0
+			continue
+		case owed >= c.patience && quiet >= c.patience:
+			l.sever()
+			return
+		case quiet >= c.patience/4:
+			select {
+			case l.out <- frame{kind: callPing}: // numbered 0: nobody waits for the answer
+			default: // the link is clogged, which is silence as well
+			}
+		}
+		owed += c.patience / 4
+	}
+}
+
+func (c *client) waits() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.waiting) > 0
 }
 
 func (c *client) close() {

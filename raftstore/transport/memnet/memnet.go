@@ -4,8 +4,10 @@ package memnet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -17,6 +19,7 @@ type Network struct {
 	mu    sync.Mutex
 	hosts map[string]*Host
 	cut   map[[2]string]bool
+	muted map[[2]string]chan struct{} // closed by Heal
 	conns map[*conn]struct{}
 }
 
@@ -38,6 +41,7 @@ func (n *Network) Host(addr string) *Host {
 	if n.hosts == nil {
 		n.hosts = make(map[string]*Host)
 		n.cut = make(map[[2]string]bool)
+		n.muted = make(map[[2]string]chan struct{})
 		n.conns = make(map[*conn]struct{})
 	}
 	h := &Host{net: n, addr: addr, listeners: make(map[string]*listener)}
@@ -59,7 +63,7 @@ func (n *Network) Cut(a, b string) {
 	n.cut[pair(a, b)] = true
 	for c := range n.conns {
 		if c.ends == pair(a, b) {
-			c.Conn.Close()
+			c.shut()
 			delete(n.conns, c)
 		}
 	}
@@ -67,24 +71,45 @@ func (n *Network) Cut(a, b string) {
 
 // Isolate cuts a host off from all others.
 func (n *Network) Isolate(addr string) {
+	for _, other := range n.others(addr) {
+		n.Cut(addr, other)
+	}
+}
+
+func (n *Network) others(addr string) []string {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	var others []string
 	for other := range n.hosts {
 		if other != addr {
 			others = append(others, other)
 		}
 	}
-	n.mu.Unlock()
+	return others
+}
+
+// Mute separates a host from all others as a network does that drops packets: connections stay, and what
+// is sent over them arrives after Heal. New ones do not come about.
+func (n *Network) Mute(addr string) {
+	others := n.others(addr)
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, other := range others {
-		n.Cut(addr, other)
+		if ends := pair(addr, other); n.muted[ends] == nil {
+			n.muted[ends] = make(chan struct{})
+		}
 	}
 }
 
-// Heal takes back all cuts.
+// Heal takes back all cuts and mutes.
 func (n *Network) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.cut)
+	for _, healed := range n.muted {
+		close(healed)
+	}
+	clear(n.muted)
 }
 
 // Addr returns the host's address.
@@ -109,7 +134,7 @@ func (h *Host) Listener(proto string) net.Listener {
 // that drops packets does.
 func (h *Host) Dial(ctx context.Context, to, proto string) (net.Conn, error) {
 	h.net.mu.Lock()
-	cut, peer := h.net.cut[pair(h.addr, to)], h.net.hosts[to]
+	cut, peer := h.net.cut[pair(h.addr, to)] || h.net.muted[pair(h.addr, to)] != nil, h.net.hosts[to]
 	h.net.mu.Unlock()
 	if cut {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -150,7 +175,7 @@ func (h *Host) Close() error {
 	defer h.net.mu.Unlock()
 	for c := range h.net.conns {
 		if c.ends[0] == h.addr || c.ends[1] == h.addr {
-			c.Conn.Close()
+			c.shut()
 			delete(h.net.conns, c)
 		}
 	}
@@ -159,8 +184,8 @@ func (h *Host) Close() error {
 
 func (n *Network) pipe(a, b string) (net.Conn, net.Conn) {
 	near, far := net.Pipe()
-	ca := &conn{Conn: near, net: n, ends: pair(a, b), local: addr(a), remote: addr(b)}
-	cb := &conn{Conn: far, net: n, ends: pair(a, b), local: addr(b), remote: addr(a)}
+	ca := &conn{Conn: near, net: n, ends: pair(a, b), local: addr(a), remote: addr(b), done: make(chan struct{})}
+	cb := &conn{Conn: far, net: n, ends: pair(a, b), local: addr(b), remote: addr(a), done: make(chan struct{})}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.cut[ca.ends] { // since Dial looked
@@ -175,13 +200,69 @@ type conn struct {
 	net           *Network
 	ends          [2]string
 	local, remote addr
+
+	once     sync.Once
+	done     chan struct{} // closed with the connection
+	mu       sync.Mutex
+	deadline time.Time // for reading
+}
+
+// Read holds back what comes while the two hosts are muted.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		return n, err
+	}
+	return n, c.hold()
+}
+
+func (c *conn) hold() error {
+	c.net.mu.Lock()
+	healed := c.net.muted[c.ends]
+	c.net.mu.Unlock()
+	if healed == nil {
+		return nil
+	}
+	c.mu.Lock()
+	deadline := c.deadline
+	c.mu.Unlock()
+	var expired <-chan time.Time
+	if !deadline.IsZero() {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case <-healed:
+		return nil
+	case <-c.done:
+		return net.ErrClosed
+	case <-expired:
+		return os.ErrDeadlineExceeded
+	}
+}
+
+func (c *conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	c.deadline = t
+	c.mu.Unlock()
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *conn) shut() error {
+	c.once.Do(func() { close(c.done) })
+	return c.Conn.Close()
 }
 
 func (c *conn) Close() error {
 	c.net.mu.Lock()
 	delete(c.net.conns, c)
 	c.net.mu.Unlock()
-	return c.Conn.Close()
+	return c.shut()
 }
 
 func (c *conn) LocalAddr() net.Addr  { return c.local }
