@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -200,6 +201,28 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.Co
 		return nil, err
 	}
 	return resp.Status, nil
+}
+
+// ContainerPID returns the process id of a container's first process. It is no part of CRI proper;
+// containerd and CRI-O tell it alike, in the verbose status.
+func (c *Client) ContainerPID(ctx context.Context, id string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, quickCall)
+	defer cancel()
+	resp, err := c.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		return 0, err
+	}
+	var info struct {
+		PID int `json:"pid"`
+	}
+	text := resp.Info["info"]
+	if text == "" {
+		return 0, nil
+	}
+	if err := json.Unmarshal([]byte(text), &info); err != nil {
+		return 0, fmt.Errorf("what the runtime tells about container %s: %w", id, err)
+	}
+	return info.PID, nil
 }
 
 // ListContainers lists the containers that carry all labels of selector.

@@ -27,6 +27,9 @@ type Runtime interface {
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	RemoveContainer(ctx context.Context, id string) error
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
+	// ContainerPID returns the process id on this host of a container's first process, 0 when the
+	// runtime does not tell.
+	ContainerPID(ctx context.Context, id string) (int, error)
 	ListContainers(ctx context.Context, selector map[string]string) ([]*runtimeapi.Container, error)
 	ReopenContainerLog(ctx context.Context, id string) error
 

@@ -37,6 +37,7 @@ type Runtime interface {
 	cri.Streams
 	ListContainers(ctx context.Context, selector map[string]string) ([]*runtimeapi.Container, error)
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
+	ContainerPID(ctx context.Context, id string) (int, error)
 	ListPodSandboxes(ctx context.Context, selector map[string]string) ([]*runtimeapi.PodSandbox, error)
 	ListContainerStats(ctx context.Context, selector map[string]string) ([]*runtimeapi.ContainerStats, error)
 	ListPodSandboxStats(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error)

@@ -27,12 +27,8 @@ func (s *Server) containers(ctx context.Context, pod *v1.Pod, name string) ([]*r
 	return list, nil
 }
 
-// running finds the running container that a request is about.
-func (s *Server) running(r *http.Request) (string, error) {
-	pod, err := s.podNamed(r)
-	if err != nil {
-		return "", err
-	}
+// running finds the running container of a pod that a request is about.
+func (s *Server) running(r *http.Request, pod *v1.Pod) (string, error) {
 	name := r.PathValue("container")
 	list, err := s.containers(r.Context(), pod, name)
 	if err != nil {
@@ -43,7 +39,11 @@ func (s *Server) running(r *http.Request) (string, error) {
 			return c.Id, nil
 		}
 	}
-	return "", &httpError{http.StatusNotFound, fmt.Sprintf("container %s of pod %s/%s does not run", name, pod.Namespace, pod.Name)}
+	return "", notRunning(pod, name)
+}
+
+func notRunning(pod *v1.Pod, container string) error {
+	return &httpError{http.StatusNotFound, fmt.Sprintf("container %s of pod %s/%s does not run", container, pod.Namespace, pod.Name)}
 }
 
 // streams says which streams a request wants. The API server and clients write 1 or true.
@@ -71,7 +71,12 @@ func streamsOf(q url.Values) (streams, error) {
 }
 
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
-	id, err := s.running(r)
+	pod, err := s.podNamed(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	id, err := s.running(r, pod)
 	if err != nil {
 		fail(w, err)
 		return
@@ -83,22 +88,6 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	}
 	location, err := s.Runtime.Exec(r.Context(), &runtimeapi.ExecRequest{
 		ContainerId: id, Cmd: r.URL.Query()["command"], Tty: st.tty, Stdin: st.stdin, Stdout: st.stdout, Stderr: st.stderr})
-	s.carry(w, r, location, err)
-}
-
-func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
-	id, err := s.running(r)
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	st, err := streamsOf(r.URL.Query())
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	location, err := s.Runtime.Attach(r.Context(), &runtimeapi.AttachRequest{
-		ContainerId: id, Tty: st.tty, Stdin: st.stdin, Stdout: st.stdout, Stderr: st.stderr})
 	s.carry(w, r, location, err)
 }
 

@@ -321,6 +321,9 @@ func (r *Runtime) ContainerStatus(_ context.Context, id string) (*runtimeapi.Con
 	return cloneStatus(c), nil
 }
 
+// ContainerPID implements cri.Runtime: there are no processes here.
+func (r *Runtime) ContainerPID(context.Context, string) (int, error) { return 0, nil }
+
 // ListContainers implements cri.Runtime.
 func (r *Runtime) ListContainers(_ context.Context, selector map[string]string) ([]*runtimeapi.Container, error) {
 	r.mu.Lock()

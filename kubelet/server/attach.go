@@ -1,0 +1,93 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
+	request, err := s.attachRequest(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	location, err := s.Runtime.Attach(r.Context(), request)
+	s.carry(w, r, location, err)
+}
+
+// attachRequest refuses what would show nothing, or never end, so that the client can read the log
+// instead: kubectl run does.
+func (s *Server) attachRequest(r *http.Request) (*runtimeapi.AttachRequest, error) {
+	pod, err := s.podNamed(r)
+	if err != nil {
+		return nil, err
+	}
+	id, err := s.running(r, pod)
+	if err != nil {
+		return nil, err
+	}
+	st, err := streamsOf(r.URL.Query())
+	if err != nil {
+		return nil, err
+	}
+	name := r.PathValue("container")
+	if st.stderr && hasTerminal(pod, name) {
+		// The runtime would wait for the end of a stream that such a container does not have.
+		return nil, &httpError{http.StatusBadRequest, fmt.Sprintf(
+			"container %s of pod %s/%s has a terminal and so no stderr of its own: attach with a terminal, or to stdout only", name, pod.Namespace, pod.Name)}
+	}
+	ended, err := s.hasEnded(r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	if ended {
+		return nil, notRunning(pod, name)
+	}
+	return &runtimeapi.AttachRequest{ContainerId: id, Tty: st.tty, Stdin: st.stdin, Stdout: st.stdout, Stderr: st.stderr}, nil
+}
+
+// hasEnded tells of a container that the runtime still counts as running whether its process is
+// there. A command that takes a few milliseconds has ended before anyone can attach to it, and its
+// output would be lost to those who attach before the runtime has noticed.
+func (s *Server) hasEnded(ctx context.Context, id string) (bool, error) {
+	pid, err := s.Runtime.ContainerPID(ctx, id)
+	if err != nil || pid == 0 {
+		return false, err
+	}
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	// The state comes after the name, which is in parentheses and may hold any character.
+	state := bytes.TrimLeft(stat[bytes.LastIndexByte(stat, ')')+1:], " ")
+	return bytes.HasPrefix(state, []byte("Z")) || bytes.HasPrefix(state, []byte("X")), nil
+}
+
+func hasTerminal(pod *v1.Pod, container string) bool {
+	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == container {
+				return list[i].TTY
+			}
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if c := &pod.Spec.EphemeralContainers[i]; c.Name == container {
+			return c.TTY
+		}
+	}
+	return false
+}
