@@ -111,3 +111,22 @@ func TestAllEndsTogether(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+// What is waited for may need a component that has failed: the wait must not go on for ever.
+func TestAFailureEndsTheWaitForAnother(t *testing.T) {
+	s, broken, fail := lifecycle.New(quiet()), errors.New("broken"), make(chan struct{})
+	if err := s.Start(t.Context(), lifecycle.Component{Name: "a", Run: func(context.Context) error { <-fail; return broken }}); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Start(t.Context(), lifecycle.Component{
+		Name:  "b",
+		Run:   func(ctx context.Context) error { <-ctx.Done(); return nil },
+		Ready: func(ctx context.Context) error { close(fail); <-ctx.Done(); return ctx.Err() },
+	})
+	if !errors.Is(err, broken) {
+		t.Fatalf("got %v", err)
+	}
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+}
