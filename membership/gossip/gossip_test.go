@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -263,4 +265,38 @@ func TestMetadata(t *testing.T) {
 	if _, err := encodeMeta(clusterID, "n1", addr, proof, Facts{Zone: strings.Repeat("z", 400)}); err == nil {
 		t.Error("metadata over memberlist's limit was not refused")
 	}
+}
+
+// A node that runs for longer than its credential lasts shows the others the new one.
+func TestARenewedCredentialIsShown(t *testing.T) {
+	ca := newCA(t)
+	seed := freeAddr(t, 1)
+	seeds := func() []netip.AddrPort { return []netip.AddrPort{seed} }
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func(ends time.Time) *Proof {
+		credential, err := ca.SignCredential(pki.Credential{Name: "n1", Role: "agent", Public: public, NotAfter: ends})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &Proof{Credential: credential, Key: private}
+	}
+	var proof atomic.Pointer[Proof]
+	proof.Store(issue(time.Now().Add(time.Hour)))
+	startNode(t, Config{Name: "n1", Advertise: seed, Authority: ca, Proof: func() Proof { return *proof.Load() }, Seeds: seeds})
+	other := proofOf(t, ca, "n2", "server", time.Now().Add(time.Hour))
+	n2 := startNode(t, Config{Name: "n2", Advertise: freeAddr(t, 2), Authority: ca, Proof: func() Proof { return other }, Seeds: seeds})
+	n2.eventually("n1 is alive", func() bool { return n2.state("n1") == Alive })
+	renewed := issue(time.Now().Add(2 * time.Hour))
+	proof.Store(renewed)
+	n2.eventually("the renewed credential", func() bool {
+		for _, m := range n2.list.Members() {
+			if m.Name == "n1" && bytes.Contains(m.Meta, renewed.Credential) {
+				return true
+			}
+		}
+		return false
+	})
 }

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -65,6 +66,7 @@ type Pool struct {
 
 	mu      sync.Mutex
 	leaving bool
+	shown   []byte // the credential in the metadata that was sent last
 	members map[string]Member
 	changed chan struct{} // closed and replaced at every change
 }
@@ -90,6 +92,8 @@ func New(c Config) (*Pool, error) {
 	mc.Keyring = keyring
 	// A node that comes back with another address may take its name again once it is seen dead.
 	mc.DeadNodeReclaimTime = 10 * time.Second
+	// Also how long a node that stops may have to wait for a seed that does not answer.
+	mc.TCPTimeout = 4 * time.Second
 	mc.Delegate, mc.Events, mc.Alive, mc.Merge, mc.Conflict = p, p, p, p, p
 	mc.Logger = log.New(&lineLogger{logger: c.Logger}, "", 0)
 	if c.Tune != nil {
@@ -129,7 +133,8 @@ func (p *Pool) seek(ctx context.Context) {
 	ticker := time.NewTicker(p.config.Rejoin)
 	defer ticker.Stop()
 	for {
-		p.join()
+		p.join(ctx)
+		p.showProof()
 		select {
 		case <-ctx.Done():
 			return
@@ -149,9 +154,24 @@ func (p *Pool) leave() error {
 	return errors.Join(p.list.UpdateNode(goodbye), p.list.Leave(goodbye), p.list.Shutdown())
 }
 
+// showProof sends this node's metadata again when its credential was renewed. memberlist asks for
+// metadata when it starts and when it is told to only, and the others cease to believe a credential
+// that has ended.
+func (p *Pool) showProof() {
+	p.mu.Lock()
+	shown := p.shown
+	p.mu.Unlock()
+	if bytes.Equal(shown, p.config.Proof().Credential) {
+		return
+	}
+	if err := p.list.UpdateNode(goodbye); err != nil {
+		p.config.Logger.Warn("the other nodes may not have heard of this node's new gossip credential", "err", err)
+	}
+}
+
 // join contacts the seeds that are not among the living. A seed that does not answer is no fault:
 // it may be down for long.
-func (p *Pool) join() {
+func (p *Pool) join(ctx context.Context) {
 	living := map[netip.AddrPort]bool{p.config.Advertise: true}
 	var targets []string
 	for _, m := range p.Members() {
@@ -169,6 +189,9 @@ func (p *Pool) join() {
 		}
 	}
 	for _, target := range targets {
+		if ctx.Err() != nil {
+			return
+		}
 		if _, err := p.list.Join([]string{target}); err != nil {
 			p.config.Logger.Debug("gossip seed does not answer", "address", target, "err", err)
 		}
@@ -283,11 +306,11 @@ func (p *Pool) NotifyLeave(node *memberlist.Node) {
 
 // NodeMeta implements memberlist.Delegate.
 func (p *Pool) NodeMeta(int) []byte {
-	c := p.config
+	c, proof := p.config, p.config.Proof()
 	p.mu.Lock()
-	c.Facts.Leaving = p.leaving
+	c.Facts.Leaving, p.shown = p.leaving, proof.Credential
 	p.mu.Unlock()
-	meta, err := encodeMeta(c.ClusterID, c.Name, c.Advertise, c.Proof(), c.Facts)
+	meta, err := encodeMeta(c.ClusterID, c.Name, c.Advertise, proof, c.Facts)
 	if err != nil { // New has tried it, so only a renewed credential could have grown
 		c.Logger.Error("gossip metadata cannot be sent", "err", err)
 		return nil
