@@ -74,6 +74,9 @@ func (a *agent) enlist(ctx context.Context) (err error) {
 	if a.key, err = pki.LoadOrCreateKey(filepath.Join(pkiDir(o.DataDir), "node.key")); err != nil {
 		return err
 	}
+	if a.proof, err = newCredential(o, a.credential); err != nil {
+		return err
+	}
 	for _, want := range []struct {
 		into **pki.Identity
 		file string
@@ -93,15 +96,13 @@ func (a *agent) enlist(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if a.proof, err = newCredential(o, a.credential); err != nil {
-		return err
-	}
 	return a.stack.Start(ctx, lifecycle.Component{Name: "certificates", Run: func(ctx context.Context) error {
 		return lifecycle.All(ctx, a.client.Run, a.serving.Run)
 	}})
 }
 
-// renew asks the servers, one after the other, for new certificates.
+// renew asks the servers, one after the other, for new certificates. It shows them the one on disk: when
+// an agent starts late in its certificate's life there is no identity yet to take it from.
 func (a *agent) renew(ctx context.Context) (join.Certificates, error) {
 	a.renewing.Lock()
 	defer a.renewing.Unlock()
@@ -109,17 +110,23 @@ func (a *agent) renew(ctx context.Context) (join.Certificates, error) {
 	if err != nil {
 		return join.Certificates{}, err
 	}
+	dir := pkiDir(a.options.DataDir)
+	own, err := tls.LoadX509KeyPair(filepath.Join(dir, "node-client.crt"), filepath.Join(dir, "node.key"))
+	if err != nil {
+		return join.Certificates{}, fmt.Errorf("this agent's certificate: %w", err)
+	}
 	request := join.Renewal{CSR: csr, GossipKey: a.proof.key.Public().(ed25519.PublicKey), Address: a.options.NodeIP}
 	err = errors.New("no server of the cluster is known")
 	for _, s := range a.record.servers() {
-		client, e := join.NewClient(s.API.String(), a.ca, a.client.Certificate(), time.Now)
+		client, e := join.NewClient(s.API.String(), a.ca, &own, time.Now)
 		if e != nil {
 			return join.Certificates{}, e
 		}
 		c, e := client.Renew(ctx, request)
 		client.Close()
 		if e == nil {
-			return c, saveCertificates(a.options.DataDir, c)
+			// The credential for gossip came with them, and this is what shows it to the others.
+			return c, errors.Join(saveCertificates(a.options.DataDir, c), a.proof.renew())
 		}
 		err = e
 	}
@@ -144,7 +151,7 @@ func (a *agent) startGossip(ctx context.Context) (err error) {
 		return err
 	}
 	return a.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
-		return lifecycle.All(ctx, a.pool.Run, func(ctx context.Context) error { return rememberServers(ctx, a.record, a.pool) })
+		return lifecycle.All(ctx, a.pool.Run, func(ctx context.Context) error { return rememberServers(ctx, a.record, a.pool, a.logger) })
 	}})
 }
 

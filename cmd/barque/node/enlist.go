@@ -24,8 +24,12 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 	if err != nil {
 		return nil, err
 	}
-	if r != nil {
+	if r != nil && r.Phase != phaseAsking {
 		return r, r.sameNode(o, roleServer)
+	}
+	if r != nil && o.Join == "" {
+		return nil, fmt.Errorf("data directory %s was about to join the cluster at %s when it was stopped: "+
+			"give --join and --token again, or use an empty directory to begin a new cluster", o.DataDir, r.Asked)
 	}
 	if o.Join == "" {
 		id := rand.Text()[:10]
@@ -41,6 +45,10 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 		return nil, err
 	}
 	defer client.Close()
+	r = &record{dir: o.DataDir, Phase: phaseAsking, Name: o.Name, Role: roleServer, Asked: o.Join}
+	if err := r.save(); err != nil {
+		return nil, err
+	}
 	grant, err := client.Server(ctx, o.joinRequest())
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ const recordFormat = 1
 // Phases of a node's life in its cluster. A node that stopped in one goes on from it.
 const (
 	phaseBootstrap = "bootstrap" // begins a cluster of its own
+	phaseAsking    = "asking"    // asks a server to be let in, and must not begin a cluster of its own
 	phaseJoining   = "joining"   // has the cluster's secrets, is not a member of the store yet
 	phaseMember    = "member"
 )
@@ -33,7 +34,8 @@ type record struct {
 	Phase   string       `json:"phase"`
 	Name    string       `json:"name"`
 	Role    string       `json:"role"`
-	Cluster join.Cluster `json:"cluster"` // Cluster.Servers: see servers
+	Asked   string       `json:"asked,omitempty"` // address of that server, while asking
+	Cluster join.Cluster `json:"cluster"`         // Cluster.Servers: see servers
 
 	dir string
 	mu  sync.Mutex // guards Cluster.Servers once the node runs
@@ -63,8 +65,13 @@ func (r *record) remember(seen []join.Server) error {
 	if slices.Equal(r.Cluster.Servers, known) {
 		return nil
 	}
+	before := r.Cluster.Servers
 	r.Cluster.Servers = known
-	return r.save()
+	if err := r.save(); err != nil {
+		r.Cluster.Servers = before // so that the next call tries again
+		return err
+	}
+	return nil
 }
 
 func (r *record) path() string { return filepath.Join(r.dir, "node.json") }

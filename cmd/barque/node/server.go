@@ -135,16 +135,17 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 		return err
 	}
 	return s.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
-		return lifecycle.All(ctx, s.pool.Run, func(ctx context.Context) error { return rememberServers(ctx, s.record, s.pool) })
+		return lifecycle.All(ctx, s.pool.Run, func(ctx context.Context) error { return rememberServers(ctx, s.record, s.pool, s.logger) })
 	}})
 }
 
-// rememberServers keeps on disk who the servers are, for the next start.
-func rememberServers(ctx context.Context, r *record, pool *gossip.Pool) error {
+// rememberServers keeps on disk who the servers are, for the next start. A disk that is full does not
+// end the node for that: most of the servers are known from before.
+func rememberServers(ctx context.Context, r *record, pool *gossip.Pool, logger *slog.Logger) error {
 	for {
 		changed := pool.Changed()
 		if err := r.remember(knownServers(pool)); err != nil {
-			return err
+			logger.Warn("cannot write down who the servers are, for the next start", "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -1,0 +1,142 @@
+package node
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+)
+
+// host serves the joining protocol of a cluster as its only server does.
+type host struct {
+	ca    *pki.Authority
+	token pki.Token
+	keys  func() (map[string][]byte, error)
+	addr  netip.AddrPort
+}
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	ca, err := pki.NewAuthority("c1", time.Now().Add(-400*24*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{ca: ca}
+	if h.token, err = pki.NewToken(ca.Digest()); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(join.NewHandler(join.Config{
+		Authority: ca,
+		UseToken:  func(context.Context, pki.Token, string) error { return nil },
+		NameTaken: func(string) error { return nil },
+		Cluster: func() join.Cluster {
+			return join.Cluster{ID: "c1", CA: ca.PEM(), Servers: []join.Server{{Name: "s1", API: h.addr}}}
+		},
+		Keys:   func() (map[string][]byte, error) { return h.keys() },
+		Logger: quiet(), Now: time.Now,
+	}))
+	key, err := pki.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "s1", Key: key, Now: time.Now, Logger: quiet(), Issue: ca.Issuer(func() pki.Request {
+		return pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Server, Names: []string{"127.0.0.1"}}
+	}, time.Now)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{*serving.Certificate()}, ClientAuth: tls.RequestClientCert}
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	h.addr = server.Listener.Addr().(*net.TCPAddr).AddrPort()
+	return h
+}
+
+// A server that was killed while it asked to be let in must never begin a cluster of its own.
+func TestAJoinerThatWasKilledDoesNotBeginACluster(t *testing.T) {
+	h := newHost(t)
+	o := options(t, "s2")
+	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
+	h.keys = func() (map[string][]byte, error) { panic("the joiner's connection breaks") }
+	if _, err := enlistServer(t.Context(), o, quiet()); err == nil {
+		t.Fatal("joined without an answer")
+	}
+	alone := *o
+	alone.Join, alone.Token = "", ""
+	if r, err := enlistServer(t.Context(), &alone, quiet()); err == nil || !strings.Contains(err.Error(), o.Join) {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	h.keys = func() (map[string][]byte, error) { return nil, nil }
+	r, err := enlistServer(t.Context(), o, quiet())
+	if err != nil || r.Phase != phaseJoining || r.Cluster.ID != "c1" {
+		t.Fatalf("the second try: %+v, %v", r, err)
+	}
+	if r, err = enlistServer(t.Context(), &alone, quiet()); err != nil || r.Phase != phaseJoining {
+		t.Fatalf("a restart goes on without a token: %+v, %v", r, err)
+	}
+}
+
+// An agent that was off while its certificate came near its end gets new ones when it starts.
+func TestAnAgentThatStartsLateRenews(t *testing.T) {
+	h := newHost(t)
+	o := options(t, "a1")
+	gossip, err := gossipKeyOf(o.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := pki.LoadOrCreateKey(filepath.Join(pkiDir(o.DataDir), "node.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	longAgo := time.Now().Add(-300 * 24 * time.Hour)
+	issue := func(r pki.Request) []byte {
+		cert, err := h.ca.Issue(r, key.Public(), longAgo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert
+	}
+	ends := longAgo.Add(pki.LeafLifetime)
+	credential, err := h.ca.SignCredential(pki.Credential{Name: "a1", Role: roleAgent, Public: gossip.Public().(ed25519.PublicKey), NotAfter: ends})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := saveCertificates(o.DataDir, join.Certificates{Client: issue(join.NodeClient("a1")), Serving: issue(join.NodeServing("a1", o.addr())), Credential: credential}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.ca.Save(pkiDir(o.DataDir)); err != nil {
+		t.Fatal(err)
+	}
+	r := &record{dir: o.DataDir, Phase: phaseMember, Name: "a1", Role: roleAgent,
+		Cluster: join.Cluster{ID: "c1", CA: h.ca.PEM(), Settings: []byte("{}"), Servers: []join.Server{{Name: "s1", API: h.addr}}}}
+	if err := r.save(); err != nil {
+		t.Fatal(err)
+	}
+
+	a := &agent{options: o, logger: quiet(), stack: lifecycle.New(quiet())}
+	if err := a.enlist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer a.stack.Stop()
+	for name, cert := range map[string]*x509.Certificate{"client": a.client.Certificate().Leaf, "serving": a.serving.Certificate().Leaf} {
+		if !cert.NotAfter.After(ends) {
+			t.Errorf("the %s certificate still ends at %v", name, cert.NotAfter)
+		}
+	}
+	if shown, err := h.ca.VerifyCredential(a.proof.proof().Credential, time.Now()); err != nil || !shown.NotAfter.After(ends) {
+		t.Errorf("gossip is shown %+v, %v", shown, err)
+	}
+}
