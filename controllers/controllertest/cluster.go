@@ -1,7 +1,7 @@
 // Package controllertest is an in-memory API for the tests of the controllers: client-go's object
 // tracker with what controllers rely on and it lacks: comparable resourceVersions, conflicts, UIDs,
-// generated names, generations, status subresources that do not touch the spec and the other way
-// round, and graceful deletion of pods. Only tests import it.
+// generated names, generations, status subresources that do not touch the spec (but may touch
+// labels and annotations) and the other way round, and graceful deletion of pods. Only tests import it.
 package controllertest
 
 import (
@@ -154,8 +154,13 @@ func (c *Cluster) write(gvr schema.GroupVersionResource, namespace, subresource 
 	if subresource == "status" {
 		next := was.DeepCopyObject()
 		copyField(next, obj, "Status")
-		obj = next
-		m, _ = meta.Accessor(obj)
+		nextMeta, err := meta.Accessor(next)
+		if err != nil {
+			return true, nil, err
+		}
+		nextMeta.SetLabels(m.GetLabels())
+		nextMeta.SetAnnotations(m.GetAnnotations())
+		obj, m = next, nextMeta
 	} else {
 		copyField(obj, was, "Status")
 		if differs(obj, was, "Spec") {

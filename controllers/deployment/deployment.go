@@ -9,10 +9,10 @@ package deployment
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -227,15 +227,10 @@ func (t *term) act(ctx context.Context, key runtime.Key, d *appsv1.Deployment, p
 	for _, set := range p.remove {
 		errs = append(errs, t.remove(ctx, key, set))
 	}
-	if p.revision != 0 && errors.Join(errs...) == nil {
-		patched, err := t.showRevision(ctx, key, d, p.revision)
-		if err != nil {
-			errs = append(errs, err)
-		} else {
-			d = patched
-		}
+	if errors.Join(errs...) != nil {
+		p.revision = 0 // shown when its ReplicaSet is as it should be
 	}
-	return errors.Join(append(errs, t.writeStatus(ctx, key, d, p.status))...)
+	return errors.Join(append(errs, t.writeStatus(ctx, key, d, p.status, p.revision))...)
 }
 
 // create makes the newest ReplicaSet. When its name is taken by one with another template, the
@@ -306,27 +301,17 @@ func (t *term) remove(ctx context.Context, key runtime.Key, set *appsv1.ReplicaS
 	return nil
 }
 
-func (t *term) showRevision(ctx context.Context, key runtime.Key, d *appsv1.Deployment, revision int64) (*appsv1.Deployment, error) {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": d.UID, "annotations": map[string]string{Revision: fmt.Sprint(revision)},
-	}})
-	if err != nil {
-		return nil, err
-	}
-	now, err := t.client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("writing the revision of Deployment %s: %w", key, err)
-	}
-	t.loop.Writes().Wrote(key, t.deployments, now.ResourceVersion)
-	return now, nil
-}
-
-func (t *term) writeStatus(ctx context.Context, key runtime.Key, d *appsv1.Deployment, status appsv1.DeploymentStatus) error {
-	if equality.Semantic.DeepEqual(d.Status, status) || ctx.Err() != nil {
+// writeStatus writes the status and, unless it is 0, the revision: in one write, and one that makes
+// no new generation of the Deployment.
+func (t *term) writeStatus(ctx context.Context, key runtime.Key, d *appsv1.Deployment, status appsv1.DeploymentStatus, revision int64) error {
+	if (revision == 0 && equality.Semantic.DeepEqual(d.Status, status)) || ctx.Err() != nil {
 		return nil
 	}
 	now := d.DeepCopy()
 	now.Status = status
+	if revision != 0 {
+		metav1.SetMetaDataAnnotation(&now.ObjectMeta, Revision, strconv.FormatInt(revision, 10))
+	}
 	now, err := t.client.AppsV1().Deployments(d.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

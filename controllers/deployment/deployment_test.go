@@ -152,6 +152,9 @@ func TestPodsComeWithinTensOfMilliseconds(t *testing.T) {
 	if d.Annotations[deployment.Revision] != "1" || reason(d, appsv1.DeploymentAvailable) != "MinimumReplicasAvailable" {
 		t.Errorf("revision %q, available %q", d.Annotations[deployment.Revision], reason(d, appsv1.DeploymentAvailable))
 	}
+	if d.Generation > 1 {
+		t.Errorf("generation %d: the controller's own bookkeeping is not a change of what is wanted", d.Generation)
+	}
 	if n := len(w.sets()); n != 1 {
 		t.Errorf("%d ReplicaSets", n)
 	}
