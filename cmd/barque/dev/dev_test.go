@@ -151,3 +151,30 @@ func TestCommandsNeedACluster(t *testing.T) {
 		t.Fatalf("a damaged plan: %v", err)
 	}
 }
+
+// A node that was killed before it had joined is started as it was the first time, or it would begin a
+// cluster of its own.
+func TestEveryStartTellsANodeWhomToJoin(t *testing.T) {
+	p, err := newPlan("barque", t.TempDir(), 2, 1, []string{"--zone=a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := strings.Join(p.nodeArgs(&p.Nodes[0]), " ")
+	if strings.Contains(first, "--join") || !strings.HasSuffix(first, "--zone=a") {
+		t.Errorf("s1: %s", first)
+	}
+	for i, flag := range map[int]string{1: "--join", 2: "--server"} {
+		args := strings.Join(p.nodeArgs(&p.Nodes[i]), " ")
+		if !strings.Contains(args, "--token-file "+p.tokenFile(&p.Nodes[i])+" "+flag+" https://"+p.apiAddr(&p.Nodes[0])) {
+			t.Errorf("%s: %s", p.Nodes[i].Name, args)
+		}
+	}
+}
+
+func TestClustersWithSimilarNamesAreToldApart(t *testing.T) {
+	for namespace, want := range map[string]string{"barque-a-s1": "s1", "barque-a-a12": "a12", "barque-a-b-s1": "", "barque-b-s1": "", "barque-a-": "", "other": ""} {
+		if node, ok := nodeOf("a", namespace); ok != (want != "") || ok && node != want {
+			t.Errorf("%s: node %q, %v", namespace, node, ok)
+		}
+	}
+}

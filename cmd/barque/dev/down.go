@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -38,7 +40,7 @@ func Down(ctx context.Context, name, dir string, progress func(string, ...any)) 
 			return err
 		}
 	}
-	if err := p.Proxy.stop(0); err != nil {
+	if err := p.stopProxies(); err != nil {
 		return err
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -73,11 +75,38 @@ func find(name, dir string) (*Plan, error) {
 		return nil, err
 	}
 	for _, e := range names {
-		if node, ok := strings.CutPrefix(e.Name(), "barque-"+name+"-"); ok {
+		if node, ok := nodeOf(name, e.Name()); ok {
 			p.Nodes = append(p.Nodes, Node{Name: node})
 		}
 	}
 	return p, nil
+}
+
+var nodeName = regexp.MustCompile(`^[sa][1-9][0-9]*$`)
+
+// nodeOf returns the node of the cluster that a network namespace belongs to. Another cluster's name may
+// begin with this one's.
+func nodeOf(cluster, namespace string) (node string, ok bool) {
+	node, ok = strings.CutPrefix(namespace, "barque-"+cluster+"-")
+	return node, ok && nodeName.MatchString(node)
+}
+
+// stopProxies stops the proxy, also one that was started by an Up which ended before it could note so.
+func (p *Plan) stopProxies() error {
+	all, err := processesWhere(func(pid int) bool {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		args := strings.Split(string(line), "\x00")
+		return err == nil && isBarque(pid) && len(args) > 1 && args[1] == "proxy" && slices.Contains(args, p.Kubeconfig())
+	})
+	if err != nil {
+		return err
+	}
+	for _, process := range append(all, p.Proxy) {
+		if err := process.stop(0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeNode ends all that lives in a node and removes its namespace and data. The plan of what is
@@ -109,7 +138,7 @@ func (p *Plan) removeNode(ctx context.Context, n *Node) error {
 func (p *Plan) removeFiles() error {
 	var err error
 	for i := range p.Nodes {
-		err = errors.Join(err, remove(p.LogFile(&p.Nodes[i])), remove(filepath.Join(p.Dir, p.Nodes[i].Name+".token")))
+		err = errors.Join(err, remove(p.LogFile(&p.Nodes[i])), remove(p.tokenFile(&p.Nodes[i])))
 	}
 	for _, name := range []string{"kubeconfig", "proxy.log", "dev.json", "lock"} {
 		err = errors.Join(err, remove(filepath.Join(p.Dir, name)))

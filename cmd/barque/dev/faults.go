@@ -15,15 +15,18 @@ import (
 
 // edit runs one change of a cluster that exists.
 func edit(dir string, change func(*Plan) error) error {
-	p, err := existing(dir)
-	if err != nil {
-		return err
+	if _, err := existing(dir); err != nil {
+		return err // and no lock is left behind
 	}
 	unlock, err := lock(dir)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	p, err := existing(dir) // another command may have changed it before the lock was had
+	if err != nil {
+		return err
+	}
 	return change(p)
 }
 

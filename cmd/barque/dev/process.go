@@ -63,11 +63,32 @@ func (p *Process) Paused() bool {
 	return strings.HasPrefix(rest, "T")
 }
 
-func (p *Process) signal(s syscall.Signal) error {
+// open returns a descriptor that stays this process's whatever becomes of its pid; false when it has
+// ended.
+func (p *Process) open() (fd int, running bool, err error) {
 	if !p.Alive() {
-		return nil
+		return 0, false, nil
 	}
-	if err := syscall.Kill(p.PID, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+	fd, err = unix.PidfdOpen(p.PID, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("process %d: %w", p.PID, err)
+	}
+	if !p.Alive() { // it ended meanwhile, and the descriptor may be another's
+		return 0, false, unix.Close(fd)
+	}
+	return fd, true, nil
+}
+
+func (p *Process) signal(s syscall.Signal) error {
+	fd, running, err := p.open()
+	if err != nil || !running {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, s, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("signal process %d: %w", p.PID, err)
 	}
 	return nil
@@ -75,15 +96,9 @@ func (p *Process) signal(s syscall.Signal) error {
 
 // waitGone waits until the process has ended.
 func (p *Process) waitGone(ctx context.Context) error {
-	if !p.Alive() {
-		return nil
-	}
-	fd, err := unix.PidfdOpen(p.PID, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("watch process %d: %w", p.PID, err)
+	fd, running, err := p.open()
+	if err != nil || !running {
+		return err
 	}
 	defer unix.Close(fd)
 	for p.Alive() {
@@ -178,6 +193,14 @@ func processesIn(name string) ([]*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	return processesWhere(func(pid int) bool {
+		ns, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid))
+		return err == nil && os.SameFile(ns, target) // otherwise it has ended, or is elsewhere
+	})
+}
+
+// processesWhere returns the processes that match, this one excluded.
+func processesWhere(match func(pid int) bool) ([]*Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
@@ -188,11 +211,8 @@ func processesIn(name string) ([]*Process, error) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		ns, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid))
-		if err != nil || !os.SameFile(ns, target) {
-			continue // it has ended, or is elsewhere
-		}
-		if started, running := startTime(pid); running {
+		// When it started is read first: should the pid change hands, the answer is about nobody.
+		if started, running := startTime(pid); running && match(pid) {
 			out = append(out, &Process{PID: pid, Started: started})
 		}
 	}

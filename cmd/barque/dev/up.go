@@ -202,8 +202,7 @@ func (p *Plan) startJoining(ctx context.Context, config *rest.Config, o Options)
 	return group.Wait()
 }
 
-// startNode starts a node's process unless it runs. A token is given at the first start only: a
-// node that has joined knows its cluster.
+// startNode starts a node's process unless it runs. A token that is given replaces an older one.
 func (p *Plan) startNode(n *Node, joinToken string) error {
 	if n.Process.Alive() {
 		return nil
@@ -212,21 +211,27 @@ func (p *Plan) startNode(n *Node, joinToken string) error {
 	if err != nil {
 		return err
 	}
-	command := []string{self, n.Role, "--data-dir", p.DataDir(n), "--name", n.Name, "--node-ip", n.Addr.String(), "--cgroup-root", p.cgroup(n)}
 	if joinToken != "" {
-		file := filepath.Join(p.Dir, n.Name+".token")
-		if err := os.WriteFile(file, []byte(joinToken+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(p.tokenFile(n), []byte(joinToken+"\n"), 0o600); err != nil {
 			return err
 		}
-		command = append(command, "--token-file", file)
-		if n.Role == Server {
-			command = append(command, "--join", "https://"+p.apiAddr(p.servers()[0]))
-		} else {
-			command = append(command, "--server", "https://"+p.apiAddr(p.servers()[0]))
-		}
 	}
-	n.Process, err = start(p.netns(n), p.LogFile(n), append(command, p.Args...))
+	n.Process, err = start(p.netns(n), p.LogFile(n), append([]string{self}, p.nodeArgs(n)...))
 	return errors.Join(err, p.save())
+}
+
+func (p *Plan) tokenFile(n *Node) string { return filepath.Join(p.Dir, n.Name+".token") }
+
+// nodeArgs are the arguments of a node's process. All nodes but the first are told whom to join at every
+// start: one that has joined knows its cluster, but one that was killed before must not begin its own.
+func (p *Plan) nodeArgs(n *Node) []string {
+	first := p.servers()[0]
+	args := []string{n.Role, "--data-dir", p.DataDir(n), "--name", n.Name, "--node-ip", n.Addr.String(), "--cgroup-root", p.cgroup(n)}
+	if n.Name != first.Name {
+		flag := map[string]string{Server: "--join", Agent: "--server"}[n.Role]
+		args = append(args, "--token-file", p.tokenFile(n), flag, "https://"+p.apiAddr(first))
+	}
+	return append(args, p.Args...)
 }
 
 // startProxy starts the one endpoint that the kubeconfig names. It follows the living servers.
