@@ -128,6 +128,7 @@ func (w *worker) pull(pod *v1.Pod, c *v1.Container) {
 					reason = failure.Reason
 				}
 				w.inTrouble(c, reason, err.Error(), 0)
+				w.m.Events.Event(pod, c, v1.EventTypeWarning, "Failed", "Error: "+reason)
 			default:
 				w.images[c.Name] = ref
 				delete(w.delays, c.Name)

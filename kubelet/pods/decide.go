@@ -284,10 +284,13 @@ func (p *Plan) killIfFailed(f *Facts, c *v1.Container, running *Container) {
 // restart starts a container again, or says since when and how long it waits.
 func (p *Plan) restart(f *Facts, c *v1.Container, ended *Container) {
 	b := f.Backoffs[c.Name]
-	if due := b.due(ended.FinishedAt); f.Now.Before(due) {
-		message := fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
-			b.Delay, c.Name, f.Pod.Name, f.Pod.Namespace, f.Pod.UID)
-		p.wait(c.Name, reasonCrashLoopBackOff, message)
+	due := b.due(ended.FinishedAt)
+	if due.After(ended.FinishedAt) {
+		// It is shown until the container runs again, not only until its turn comes.
+		p.wait(c.Name, reasonCrashLoopBackOff, fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
+			b.Delay, c.Name, f.Pod.Name, f.Pod.Namespace, f.Pod.UID))
+	}
+	if f.Now.Before(due) {
 		if p.RestartingMessage == nil {
 			p.RestartingMessage = map[string]string{}
 		}
@@ -301,11 +304,16 @@ func (p *Plan) restart(f *Facts, c *v1.Container, ended *Container) {
 
 // start gets the image and then starts the container, unless it is in trouble.
 func (p *Plan) start(f *Facts, c *v1.Container, ended *Container) {
-	if t, ok := f.Troubles[c.Name]; ok && f.Now.Before(t.RetryAt) {
+	t, troubled := f.Troubles[c.Name]
+	if troubled {
+		// It is shown until the next try has come to its end.
 		p.showTrouble(f, c, t)
-		return
+		if f.Now.Before(t.RetryAt) {
+			p.wakeAt(t.RetryAt)
+			return
+		}
 	}
-	if ended == nil {
+	if ended == nil && !troubled {
 		waiting := reasonCreating
 		if len(f.Pod.Spec.InitContainers) > 0 {
 			waiting = reasonInitializing
@@ -322,7 +330,6 @@ func (p *Plan) start(f *Facts, c *v1.Container, ended *Container) {
 }
 
 func (p *Plan) showTrouble(f *Facts, c *v1.Container, t Trouble) {
-	p.wakeAt(t.RetryAt)
 	if t.Reason != reasonErrImagePull {
 		p.wait(c.Name, t.Reason, t.Message)
 		return

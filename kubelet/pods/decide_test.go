@@ -112,6 +112,13 @@ func TestDecide(t *testing.T) {
 		{"the second is not", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
 			Backoffs: map[string]Backoff{"a": {Delay: 10 * time.Second, Last: epoch}},
 			Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("a", 0)}}}, []string{"a CrashLoopBackOff"}},
+		{"what is started again is shown to be held back until it runs", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
+			Backoffs: map[string]Backoff{"a": {Delay: 10 * time.Second, Last: epoch.Add(-20 * time.Second)}},
+			Observed: Observed{Sandboxes: box(true), Containers: []Container{func() Container {
+				c := exited("a", 0)
+				c.FinishedAt = epoch.Add(-10 * time.Second)
+				return c
+			}()}}}, []string{"start a 1", "a CrashLoopBackOff"}},
 		{"OnFailure leaves success alone", Facts{Pod: podWith(v1.RestartPolicyOnFailure, "a", "b"), Images: images,
 			Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("a", 0), exited("b", 2)}}}, []string{"start b 1"}},
 		{"Never starts once", Facts{Pod: podWith(v1.RestartPolicyNever, "a"), Images: images,
@@ -158,7 +165,9 @@ func TestDecide(t *testing.T) {
 		{"then its back-off", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)},
 			Troubles: map[string]Trouble{"a": {Reason: reasonErrImagePull, Since: epoch.Add(-5 * time.Second), RetryAt: epoch.Add(5 * time.Second)}}}, []string{"a ImagePullBackOff"}},
 		{"then it is tried again", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)},
-			Troubles: map[string]Trouble{"a": {Reason: reasonErrImagePull, Since: epoch.Add(-9 * time.Second), RetryAt: epoch}}}, []string{"pull a"}},
+			Troubles: map[string]Trouble{"a": {Reason: reasonErrImagePull, Since: epoch.Add(-9 * time.Second), RetryAt: epoch}}}, []string{"pull a", "a ImagePullBackOff"}},
+		{"which changes nothing that is shown", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)}, Pulling: map[string]bool{"a": true},
+			Troubles: map[string]Trouble{"a": {Reason: reasonErrImagePull, Since: epoch.Add(-9 * time.Second), RetryAt: epoch}}}, []string{"a ImagePullBackOff"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.facts.Now = epoch

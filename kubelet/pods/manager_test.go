@@ -329,6 +329,11 @@ func TestPullFailsAndRecovers(t *testing.T) {
 		if got := waiting(); got != "ImagePullBackOff" {
 			t.Errorf("waits for %q", got)
 		}
+		for _, event := range []string{"Warning Failed Error: ErrImagePull", `Normal BackOff Back-off pulling image "other:2"`, "Warning Failed Error: ImagePullBackOff"} {
+			if n := strings.Count(w.events(), event); n != 1 {
+				t.Errorf("%q was told %d times:\n%s", event, n, w.events())
+			}
+		}
 		up.Store(true)
 		time.Sleep(10 * time.Second)
 		if s := w.status(pod); s.Phase != v1.PodRunning {

@@ -366,6 +366,9 @@ func (w *worker) tellBackoffs(pod *v1.Pod, plan Plan) {
 				kind = v1.EventTypeNormal
 			}
 			w.m.Events.Event(pod, c, kind, "BackOff", message)
+			if waiting.Reason == reasonImagePullBackOff {
+				w.m.Events.Event(pod, c, v1.EventTypeWarning, "Failed", "Error: "+reasonImagePullBackOff)
+			}
 		}
 	}
 }
