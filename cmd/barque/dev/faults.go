@@ -66,23 +66,25 @@ func Kill(ctx context.Context, dir, name string, machine bool) error {
 
 // Start starts a node that was killed or stopped.
 func Start(ctx context.Context, dir, name string) error {
-	return edit(dir, func(p *Plan) error {
-		n, err := p.Node(name)
-		if err != nil {
+	var plan *Plan
+	var n *Node
+	err := edit(dir, func(p *Plan) (err error) {
+		plan = p
+		if n, err = p.Node(name); err != nil {
 			return err
 		}
 		if n.Process.Alive() {
 			return fmt.Errorf("%s runs already", name)
 		}
-		if err := p.startNode(n, ""); err != nil {
-			return err
-		}
-		if n.Role != Server {
-			return nil
-		}
-		_, err = p.waitServing(ctx, n, 2*time.Minute)
-		return err
+		return p.startNode(n, "")
 	})
+	if err != nil || n.Role != Server {
+		return err
+	}
+	// Not under the lock: a server is ready when there is a quorum, for which another one may have
+	// to be started too.
+	_, err = plan.waitServing(ctx, n, 2*time.Minute)
+	return err
 }
 
 // Stop ends a node in order: leadership is handed over, pods go on.
