@@ -46,6 +46,10 @@ func statusOf(node *corev1.Node, t corev1.NodeConditionType) corev1.ConditionSta
 	return ""
 }
 
+func hasTaint(node *corev1.Node, key string, effect corev1.TaintEffect) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == effect })
+}
+
 // ours are the taints that this controller puts on and takes off. All others are users'.
 func ours(t *corev1.Taint) bool {
 	switch t.Key {

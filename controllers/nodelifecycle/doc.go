@@ -11,7 +11,8 @@
 //
 //   - At once it gets the taint node.kubernetes.io/unreachable:NoSchedule, and no other. Kubernetes
 //     adds it when the grace is over; until then its scheduler goes on placing pods on a dead node. It
-//     is taken off as soon as the node is alive, and touches no pod that is there.
+//     touches no pod that is there, and is taken off as soon as the node is heard of again and its
+//     kubelet answers, or writes.
 //   - A second later, the pods that were bound to it and that its kubelet has never acknowledged (no
 //     status.startTime) are deleted, so that their controllers replace them. This is an ordinary
 //     graceful deletion: the object stays, Terminating, until the kubelet confirms that nothing of it

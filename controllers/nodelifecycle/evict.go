@@ -89,19 +89,12 @@ func (e *evictor) reconcile(ctx context.Context, key runtime.Key) (time.Duration
 		return 0, nil
 	case now.Before(at):
 		return at.Sub(now), nil
-	case unreachable(node) && e.answers(ctx, node): // the last look
+	case hasTaint(node, corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute) && e.answers(ctx, node): // the last look
 		return e.cfg.Settings.Period, nil
 	case ctx.Err() != nil:
 		return 0, context.Cause(ctx)
 	}
 	return 0, e.evict(ctx, pod)
-}
-
-// unreachable reports whether pods are to leave a node because it does not answer.
-func unreachable(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute
-	})
 }
 
 func (e *evictor) evict(ctx context.Context, pod *corev1.Pod) error {

@@ -13,8 +13,9 @@ type evidence struct {
 	told time.Time
 	// probed says whether the node itself has been asked, and answered what it did.
 	probed, answered bool
-	// marked says that the Ready condition is Unknown already.
-	marked bool
+	// marked says that the Ready condition is Unknown already, and tainted that the node has the taint
+	// of unreachable ones.
+	marked, tainted bool
 }
 
 // judgement says what to do about a node, by its life alone.
@@ -29,26 +30,32 @@ type judgement struct {
 	again time.Duration
 }
 
+// recheck is how soon a node is asked again that is heard of, and does not answer yet.
+const recheck = 500 * time.Millisecond
+
 // judge weighs the evidence:
 //
 //	alive ──nobody hears of it──▶ doubted ──it does not answer──▶ unreachable ──grace is over──▶ unknown
 //	  ▲                              │                                │                            │
-//	  └──────────────────────────────┴────────── heard of again ──────┴──────── its kubelet says so
+//	  └──────────it answers──────────┴─heard of again, and it answers─┴──── its kubelet says so ───┘
 //
 // A node that answers in doubt stays what it is and is asked again at the next look. A kubelet that
-// writes lives, whoever cannot reach it: that postpones the end of the grace.
+// writes lives, whoever cannot reach it: that postpones the end of the grace, and does instead of an
+// answer for a node that is heard of again. A process that starts is heard of before its kubelet can
+// take pods, which is why being heard of does not suffice.
 func judge(e evidence, s Settings, now time.Time) judgement {
 	j := judgement{again: s.Period}
 	grace := s.Grace
 	if !e.heardOf {
 		grace = s.StartupGrace
 	}
-	silent := now.Sub(e.silentSince)
-	if e.told.After(e.silentSince) {
+	silent, told := now.Sub(e.silentSince), e.told.After(e.silentSince)
+	if told {
 		silent = now.Sub(e.told)
 	}
+	alive := e.heardOf && e.life.State == Alive
 	switch {
-	case e.heardOf && e.life.State == Alive:
+	case alive && (!e.tainted || e.marked || told):
 		return j
 	case e.marked: // taken back by its kubelet alone
 		j.unreachable = true
@@ -62,6 +69,10 @@ func judge(e evidence, s Settings, now time.Time) judgement {
 		return j
 	}
 	j.unreachable = true
+	if alive {
+		j.again = min(j.again, recheck)
+		return j
+	}
 	if j.unknown = silent >= grace; !j.unknown {
 		j.again = min(j.again, grace-silent)
 	}

@@ -17,10 +17,11 @@ type memory struct {
 }
 
 type remembered struct {
-	silentSince time.Time // without a break; zero while it is alive
-	told        time.Time // when its kubelet was last seen to write
-	stamp       metav1.Time
-	unreachable bool // as last judged
+	silentSince time.Time   // without a break; zero while all is well
+	told        time.Time   // when its kubelet was last seen to write
+	stamp       metav1.Time // its own time of that
+	seen        bool        // stamp is what was seen before
+	unreachable bool        // as last judged
 }
 
 func newMemory(now time.Time) *memory {
@@ -48,11 +49,12 @@ func (m *memory) evidence(node *corev1.Node, life Life, heardOf bool, now time.T
 	defer m.mu.Unlock()
 	r := m.of(node.Name)
 	r.hear(node, now)
+	tainted := hasTaint(node, corev1.TaintNodeUnreachable, corev1.TaintEffectNoSchedule)
 	switch {
-	case heardOf && life.State == Alive:
+	case heardOf && life.State == Alive && !tainted:
 		r.silentSince = time.Time{}
 	case !r.silentSince.IsZero(): // it goes on
-	case heardOf:
+	case heardOf && life.State != Alive:
 		r.silentSince = life.Since
 	default: // counted from when both it and this leader were there
 		r.silentSince = m.started
@@ -61,7 +63,7 @@ func (m *memory) evidence(node *corev1.Node, life Life, heardOf bool, now time.T
 		}
 	}
 	return evidence{
-		life: life, heardOf: heardOf, silentSince: r.silentSince, told: r.told,
+		life: life, heardOf: heardOf, silentSince: r.silentSince, told: r.told, tainted: tainted,
 		marked: statusOf(node, corev1.NodeReady) == corev1.ConditionUnknown,
 	}
 }
@@ -72,16 +74,13 @@ func (m *memory) evidence(node *corev1.Node, life Life, heardOf bool, now time.T
 func (r *remembered) hear(node *corev1.Node, now time.Time) {
 	stamp := stampOf(node)
 	switch {
-	case stamp.IsZero() || stamp.Equal(&r.stamp):
-		return
-	case !r.stamp.IsZero():
+	case stamp.Equal(&r.stamp):
+	case r.seen || stamp.After(now):
 		r.told = now
-	case stamp.Time.Before(now):
-		r.told = stamp.Time
 	default:
-		r.told = now
+		r.told = stamp.Time
 	}
-	r.stamp = stamp
+	r.stamp, r.seen = stamp, true
 }
 
 func stampOf(node *corev1.Node) metav1.Time {

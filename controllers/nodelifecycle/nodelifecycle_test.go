@@ -112,6 +112,21 @@ func (w *world) node(name string) *corev1.Node {
 	return n
 }
 
+// kubeletWrites makes a kubelet say that its node is ready.
+func (w *world) kubeletWrites(node string) {
+	w.t.Helper()
+	n := w.node(node)
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			c.Status, c.LastHeartbeatTime = corev1.ConditionTrue, metav1.Now()
+		}
+	}
+	if _, err := w.Client.CoreV1().Nodes().UpdateStatus(w.t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
 func (w *world) ready(name string) corev1.ConditionStatus {
 	for _, c := range w.node(name).Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -156,7 +171,10 @@ func (w *world) pod(name string) *corev1.Pod {
 	return p
 }
 
-var unreachable = []string{corev1.TaintNodeUnreachable + ":NoExecute", corev1.TaintNodeUnreachable + ":NoSchedule"}
+var (
+	noSchedule  = []string{corev1.TaintNodeUnreachable + ":NoSchedule"}
+	unreachable = []string{corev1.TaintNodeUnreachable + ":NoExecute", corev1.TaintNodeUnreachable + ":NoSchedule"}
+)
 
 func TestDeadNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -192,12 +210,7 @@ func TestDeadNode(t *testing.T) {
 		}
 		// Its kubelet comes back and says so: the taints go.
 		w.say(nodelifecycle.Alive, "n1")
-		n := w.node("n1")
-		n.Status.Conditions[0].Status = corev1.ConditionTrue
-		if _, err := w.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
+		w.kubeletWrites("n1")
 		if len(w.taints("n1")) > 0 {
 			t.Errorf("taints stay: %v", w.taints("n1"))
 		}

@@ -4,6 +4,11 @@
 // something changed that matters to others: a healthy idle node writes nothing, for its heartbeat
 // travels by gossip. When somebody else has changed what this node knows better (the node controller
 // says Unknown of a node that has come back), it is put right, but not in a hurry.
+//
+// A node that is called unreachable, by a taint, and that reaches the API server all the same repeats
+// its conditions with new times: that is how the node controller learns that it lives when gossip and
+// the controller's own path are cut. A node that nobody can reach cannot write, and a healthy one has
+// no such taint.
 package node
 
 import (
@@ -76,6 +81,7 @@ const (
 	lookUnready  = 500 * time.Millisecond
 	retryAfter   = time.Second
 	correctAfter = 5 * time.Second
+	repeatAfter  = 10 * time.Second // while this node is called unreachable
 )
 
 // New returns a reporter.
@@ -115,6 +121,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 	defer timer.Stop()
 	var last *v1.Node      // what was last found and told
 	var disputed time.Time // since when others say something else
+	var written time.Time  // when it was last told
 	for {
 		select {
 		case <-ctx.Done():
@@ -136,9 +143,10 @@ func (r *Reporter) Run(ctx context.Context) error {
 			next = lookUnready
 		}
 		now := r.Now()
-		news := last == nil || !same(last, wanted)
+		repeat := r.doubted() && now.Sub(written) >= repeatAfter
+		news := last == nil || repeat || !same(last, wanted)
 		switch {
-		case !r.differs(wanted):
+		case !repeat && !r.differs(wanted):
 			disputed = time.Time{}
 		case !news && disputed.IsZero():
 			disputed = now
@@ -147,16 +155,19 @@ func (r *Reporter) Run(ctx context.Context) error {
 			timer.Reset(min(next, correctAfter-now.Sub(disputed)))
 			continue
 		default:
-			if err := r.write(ctx, wanted); err != nil {
+			if err := r.write(ctx, wanted, repeat); err != nil {
 				if ctx.Err() == nil {
 					r.Logger.Warn("cannot report this node; trying again", "error", err)
 				}
 				timer.Reset(retryAfter)
 				continue
 			}
-			disputed = time.Time{}
+			disputed, written = time.Time{}, now
 		}
 		last = wanted
+		if r.doubted() {
+			next = min(next, max(retryAfter, written.Add(repeatAfter).Sub(now)))
+		}
 		timer.Reset(next)
 	}
 }
@@ -258,8 +269,18 @@ func (r *Reporter) differs(wanted *v1.Node) bool {
 		!sameConditions(wanted.Status.Conditions, current.Status.Conditions) || !sameRest(current, wanted)
 }
 
-// write makes the API server's object agree with wanted.
-func (r *Reporter) write(ctx context.Context, wanted *v1.Node) error {
+// doubted tells whether this node is called unreachable.
+func (r *Reporter) doubted() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.observed != nil && slices.ContainsFunc(r.observed.Spec.Taints, func(t v1.Taint) bool {
+		return t.Key == v1.TaintNodeUnreachable
+	})
+}
+
+// write makes the API server's object agree with wanted, and says when that was found if repeat is
+// set though nothing else changes.
+func (r *Reporter) write(ctx context.Context, wanted *v1.Node, repeat bool) error {
 	r.mu.Lock()
 	current := r.observed
 	r.mu.Unlock()
@@ -272,7 +293,7 @@ func (r *Reporter) write(ctx context.Context, wanted *v1.Node) error {
 	if current, err = r.writeMeta(ctx, current, wanted); err != nil {
 		return err
 	}
-	return r.writeStatus(ctx, current, wanted)
+	return r.writeStatus(ctx, current, wanted, repeat)
 }
 
 // register returns the Node object, making it when there is none.
@@ -344,10 +365,10 @@ func (r *Reporter) writeMeta(ctx context.Context, current, wanted *v1.Node) (*v1
 	return node, nil
 }
 
-func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node) error {
+func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node, repeat bool) error {
 	conditions := slices.Clone(wanted.Status.Conditions)
 	stamp(conditions, current.Status.Conditions, r.Now())
-	if sameConditions(conditions, current.Status.Conditions) && sameRest(current, wanted) {
+	if !repeat && sameConditions(conditions, current.Status.Conditions) && sameRest(current, wanted) {
 		return nil
 	}
 	after := wanted.Status.DeepCopy()

@@ -146,6 +146,50 @@ func TestPutsRightWhatOthersChanged(t *testing.T) {
 	})
 }
 
+func TestRepeatsItselfWhileCalledUnreachable(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.client.ClearActions()
+		writes := func() (n int) {
+			for _, a := range f.client.Actions() {
+				if a.GetSubresource() == "status" {
+					n++
+				}
+			}
+			f.client.ClearActions()
+			return n
+		}
+		taint := func(taints ...v1.Taint) {
+			n := f.get(t).DeepCopy()
+			n.Spec.Taints = taints
+			n, err := f.client.CoreV1().Nodes().Update(context.Background(), n, metav1.UpdateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.reporter.Observe(n)
+			synctest.Wait()
+		}
+		time.Sleep(time.Hour)
+		before := condition(f.get(t), v1.NodeReady)
+		taint(v1.Taint{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoSchedule})
+		if n := writes(); n != 1 {
+			t.Errorf("%d writes at once, want 1", n)
+		}
+		time.Sleep(65 * time.Second)
+		if n := writes(); n != 6 {
+			t.Errorf("%d writes in 65 s, want one in ten seconds", n)
+		}
+		after := condition(f.get(t), v1.NodeReady)
+		if after.LastHeartbeatTime.Sub(before.LastHeartbeatTime.Time) < 59*time.Minute || after.LastTransitionTime != before.LastTransitionTime {
+			t.Errorf("condition %+v, and before %+v", after, before)
+		}
+		taint()
+		time.Sleep(time.Hour)
+		if n := writes(); n > 0 {
+			t.Errorf("%d writes after the taint was taken off", n)
+		}
+	})
+}
+
 func TestRegistersAgainWhenDeleted(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		if err := f.client.CoreV1().Nodes().Delete(context.Background(), "n1", metav1.DeleteOptions{}); err != nil {
