@@ -28,14 +28,18 @@ const maxSkew = time.Minute
 // Config of a Handler.
 type Config struct {
 	Authority *pki.Authority
-	// UseToken checks a token for a role and counts its use; see token.Use.
-	UseToken func(ctx context.Context, t pki.Token, role string) error
+	// CheckToken checks a token for a role; UseToken does so too and counts the use. See package token.
+	CheckToken, UseToken func(ctx context.Context, t pki.Token, role string) error
 	// NameTaken tells why no other machine may have the name, or returns nil.
 	NameTaken func(name string) error
-	Cluster   func() Cluster
-	Keys      func() (map[string][]byte, error)
-	Logger    *slog.Logger
-	Now       func() time.Time
+	// AddressTaken tells why the node of that name may not have the address, or returns nil. Clients
+	// believe whoever shows a certificate for the address that they call, so a node must not get one for
+	// an address of the API.
+	AddressTaken func(name string, addr netip.Addr) error
+	Cluster      func() Cluster
+	Keys         func() (map[string][]byte, error)
+	Logger       *slog.Logger
+	Now          func() time.Time
 }
 
 // Handler serves Prefix. It authenticates by itself: by token, or by the client's certificate.
@@ -114,19 +118,23 @@ func (h *Handler) ca(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// admit checks all that is common to both roles. The token's use is counted last, so that a
-// machine that is refused for another reason can try again with it.
+// admit checks all that is common to both roles. The token comes first: a stranger learns nothing of the
+// cluster's nodes. Its use is counted last, so that a machine that is refused for another reason can try
+// again with it.
 func (h *Handler) admit(r *http.Request, in Request, role string) (netip.Addr, error) {
 	t, err := pki.ParseToken(in.Token)
 	if err != nil {
 		return netip.Addr{}, refuse(http.StatusBadRequest, "%w", err)
 	}
+	if err := h.config.CheckToken(r.Context(), t, role); err != nil {
+		return netip.Addr{}, err
+	}
 	if bad := validation.IsDNS1123Subdomain(in.Name); len(bad) > 0 {
 		return netip.Addr{}, refuse(http.StatusBadRequest, "node name %q: %s", in.Name, strings.Join(bad, "; "))
 	}
-	addr, err := netip.ParseAddr(in.Address)
-	if err != nil || addr.IsUnspecified() {
-		return netip.Addr{}, refuse(http.StatusBadRequest, "node address %q is not an IP address that others can reach", in.Address)
+	addr, err := h.address(in.Name, in.Address)
+	if err != nil {
+		return netip.Addr{}, err
 	}
 	if skew := in.Clock.Sub(h.config.Now()); skew.Abs() > maxSkew {
 		return netip.Addr{}, refuse(http.StatusConflict, "the clock of %s is off by %s against this server's (at most %s is allowed); set it, for example with an NTP client, and join again",
@@ -136,6 +144,18 @@ func (h *Handler) admit(r *http.Request, in Request, role string) (netip.Addr, e
 		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
 	}
 	return addr, h.config.UseToken(r.Context(), t, role)
+}
+
+// address reads the address of a node and checks that it may have it.
+func (h *Handler) address(node, text string) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() {
+		return netip.Addr{}, refuse(http.StatusBadRequest, "node address %q is not an IP address that others can reach", text)
+	}
+	if err := h.config.AddressTaken(node, addr.Unmap()); err != nil {
+		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
+	}
+	return addr.Unmap(), nil
 }
 
 func (h *Handler) server(r *http.Request, in Request) (ServerGrant, error) {
@@ -185,7 +205,7 @@ func NodeClient(name string) pki.Request {
 
 // NodeServing describes the certificate that a kubelet's own server shows.
 func NodeServing(name string, addr netip.Addr) pki.Request {
-	return pki.Request{CommonName: nodeUserPrefix + name, Organization: []string{nodesGroup}, Usage: pki.Server, Names: []string{name, addr.String(), "127.0.0.1"}}
+	return pki.Request{CommonName: nodeUserPrefix + name, Organization: []string{nodesGroup}, Usage: pki.Server, Names: []string{name, addr.String()}}
 }
 
 const (
@@ -202,9 +222,9 @@ func (h *Handler) renew(r *http.Request, in Renewal) (Certificates, error) {
 	if !ok || len(in.GossipKey) != ed25519.PublicKeySize {
 		return Certificates{}, refuse(http.StatusBadRequest, "only a node can renew its certificates, with its gossip key")
 	}
-	addr, err := netip.ParseAddr(in.Address)
+	addr, err := h.address(name, in.Address)
 	if err != nil {
-		return Certificates{}, refuse(http.StatusBadRequest, "node address %q: %w", in.Address, err)
+		return Certificates{}, err
 	}
 	return h.issue(name, addr, in.CSR, in.GossipKey)
 }

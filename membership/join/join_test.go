@@ -58,6 +58,18 @@ func newCluster(t *testing.T) *cluster {
 	c := &cluster{ca: ca, token: tok}
 	handler := join.NewHandler(join.Config{
 		Authority: ca,
+		CheckToken: func(_ context.Context, got pki.Token, _ string) error {
+			if got.Secret != tok.Secret {
+				return token.ErrUnknown
+			}
+			return nil
+		},
+		AddressTaken: func(_ string, addr netip.Addr) error {
+			if addr == netip.MustParseAddr("10.0.0.1") {
+				return errors.New("the address is that of s1")
+			}
+			return nil
+		},
 		UseToken: func(_ context.Context, got pki.Token, role string) error {
 			if got.Secret != tok.Secret {
 				return token.ErrUnknown
@@ -151,10 +163,15 @@ func TestRefusals(t *testing.T) {
 		"unknown token": {func(c *cluster, r *join.Request) {
 			r.Token = pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: "0000000000000000"}.String()
 		}, 403, "not known"},
-		"expired token":  {func(c *cluster, _ *join.Request) { c.useErr = token.ErrExpired }, 403, "expired"},
-		"used-up token":  {func(c *cluster, _ *join.Request) { c.useErr = token.ErrUsedUp }, 403, "used up"},
-		"bad name":       {func(_ *cluster, r *join.Request) { r.Name = "Not A Name" }, 400, "node name"},
-		"bad address":    {func(_ *cluster, r *join.Request) { r.Address = "0.0.0.0" }, 400, "address"},
+		"expired token": {func(c *cluster, _ *join.Request) { c.useErr = token.ErrExpired }, 403, "expired"},
+		"used-up token": {func(c *cluster, _ *join.Request) { c.useErr = token.ErrUsedUp }, 403, "used up"},
+		"bad name":      {func(_ *cluster, r *join.Request) { r.Name = "Not A Name" }, 400, "node name"},
+		"bad address":   {func(_ *cluster, r *join.Request) { r.Address = "0.0.0.0" }, 400, "address"},
+		"loopback":      {func(_ *cluster, r *join.Request) { r.Address = "127.0.0.1" }, 400, "address"},
+		"address taken": {func(_ *cluster, r *join.Request) { r.Address = "::ffff:10.0.0.1" }, 409, "that of s1"},
+		"a stranger learns no names": {func(c *cluster, r *join.Request) {
+			r.Name, r.Token = "taken", pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: "0000000000000000"}.String()
+		}, 403, "not known"},
 		"name taken":     {func(_ *cluster, r *join.Request) { r.Name = "taken" }, 409, "alive at"},
 		"clock ahead":    {func(_ *cluster, r *join.Request) { r.Clock = r.Clock.Add(10 * time.Minute) }, 409, "clock"},
 		"clock behind":   {func(_ *cluster, r *join.Request) { r.Clock = r.Clock.Add(-10 * time.Minute) }, 409, "clock"},
@@ -213,6 +230,11 @@ func TestAgentJoinsAndRenews(t *testing.T) {
 	}
 	if _, err := tls.X509KeyPair(renewed.Serving, keyPEM); err != nil {
 		t.Fatal(err)
+	}
+	for _, address := range []string{"10.0.0.1", "127.0.0.1"} {
+		if _, err := c.client(t, &own).Renew(t.Context(), join.Renewal{CSR: csr, GossipKey: gossip, Address: address}); err == nil {
+			t.Fatalf("a node got a certificate for %s", address)
+		}
 	}
 	if _, err := c.client(t, nil).Renew(t.Context(), join.Renewal{CSR: csr, GossipKey: gossip, Address: "10.0.0.5"}); err == nil {
 		t.Fatal("renewed without a certificate")

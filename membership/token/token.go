@@ -132,35 +132,51 @@ func Delete(ctx context.Context, client kubernetes.Interface, id string) error {
 	return err
 }
 
+// Check checks that the token lets a machine join in the role now.
+func Check(ctx context.Context, client kubernetes.Interface, t pki.Token, role string, now time.Time) error {
+	_, err := check(ctx, client, t, role, now)
+	return err
+}
+
 // Use checks that the token lets a machine join in the role, and counts the use.
 func Use(ctx context.Context, client kubernetes.Interface, t pki.Token, role string, now time.Time) error {
-	secrets := client.CoreV1().Secrets(namespace)
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		s, err := secrets.Get(ctx, namePrefix+t.ID, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return ErrUnknown
-		}
+		s, err := check(ctx, client, t, role, now)
 		if err != nil {
-			return fmt.Errorf("look the join token up: %w", err)
-		}
-		if s.Type != corev1.SecretTypeBootstrapToken || subtle.ConstantTimeCompare(s.Data[keySecret], []byte(t.Secret)) != 1 {
-			return ErrUnknown
+			return err
 		}
 		held := info(s)
-		switch {
-		case !held.Expires.IsZero() && now.After(held.Expires):
-			return ErrExpired
-		case held.Role != role:
-			return fmt.Errorf("%w: it is for %q, this machine joins as %q", ErrRole, held.Role, role)
-		case held.Limited && held.UsesLeft <= 0:
-			return ErrUsedUp
-		case !held.Limited:
+		if !held.Limited {
 			return nil
 		}
 		s.Data[keyUses] = []byte(strconv.Itoa(held.UsesLeft - 1))
-		_, err = secrets.Update(ctx, s, metav1.UpdateOptions{})
+		_, err = client.CoreV1().Secrets(namespace).Update(ctx, s, metav1.UpdateOptions{})
 		return err
 	})
+}
+
+// check returns the token's Secret if the token is good.
+func check(ctx context.Context, client kubernetes.Interface, t pki.Token, role string, now time.Time) (*corev1.Secret, error) {
+	s, err := client.CoreV1().Secrets(namespace).Get(ctx, namePrefix+t.ID, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, ErrUnknown
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look the join token up: %w", err)
+	}
+	if s.Type != corev1.SecretTypeBootstrapToken || subtle.ConstantTimeCompare(s.Data[keySecret], []byte(t.Secret)) != 1 {
+		return nil, ErrUnknown
+	}
+	held := info(s)
+	switch {
+	case !held.Expires.IsZero() && now.After(held.Expires):
+		return nil, ErrExpired
+	case held.Role != role:
+		return nil, fmt.Errorf("%w: it is for %q, this machine joins as %q", ErrRole, held.Role, role)
+	case held.Limited && held.UsesLeft <= 0:
+		return nil, ErrUsedUp
+	}
+	return s, nil
 }
 
 func info(s *corev1.Secret) Info {

@@ -38,9 +38,11 @@ func newHost(t *testing.T) *host {
 		t.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(join.NewHandler(join.Config{
-		Authority: ca,
-		UseToken:  func(context.Context, pki.Token, string) error { return nil },
-		NameTaken: func(string) error { return nil },
+		Authority:    ca,
+		CheckToken:   func(context.Context, pki.Token, string) error { return nil },
+		UseToken:     func(context.Context, pki.Token, string) error { return nil },
+		AddressTaken: func(string, netip.Addr) error { return nil },
+		NameTaken:    func(string) error { return nil },
 		Cluster: func() join.Cluster {
 			return join.Cluster{ID: "c1", CA: ca.PEM(), Servers: []join.Server{{Name: "s1", API: h.addr}}}
 		},
@@ -138,5 +140,20 @@ func TestAnAgentThatStartsLateRenews(t *testing.T) {
 	}
 	if shown, err := h.ca.VerifyCredential(a.proof.proof().Credential, time.Now()); err != nil || !shown.NotAfter.After(ends) {
 		t.Errorf("gossip is shown %+v, %v", shown, err)
+	}
+}
+
+// With a certificate for a name or an address of the API a node could pass for the API server.
+func TestNodesGetNoNameOfTheAPI(t *testing.T) {
+	s := &server{options: options(t, "s1"), settings: DefaultSettings()}
+	for _, name := range []string{"kubernetes", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"} {
+		if err := s.nameTaken(name); err == nil {
+			t.Errorf("a node may be called %s", name)
+		}
+	}
+	for _, addr := range []string{"10.43.0.1", "10.42.7.7"} {
+		if err := s.addressTaken("a1", netip.MustParseAddr(addr)); err == nil {
+			t.Errorf("a node may have the address %s", addr)
+		}
 	}
 }

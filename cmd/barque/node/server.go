@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -162,19 +163,15 @@ func (s *server) startAPI(ctx context.Context) error {
 		return fmt.Errorf("open the API's port: %w; choose another with --api-port", err)
 	}
 	joining := join.NewHandler(join.Config{
-		Authority: s.ids.ca,
-		UseToken: func(ctx context.Context, t pki.Token, role string) error {
-			client, err := kubernetes.NewForConfig(s.api.LoopbackConfig())
-			if err != nil {
-				return err
-			}
-			return token.Use(ctx, client, t, role, time.Now())
-		},
-		NameTaken: s.nameTaken,
-		Cluster:   s.cluster,
-		Keys:      func() (map[string][]byte, error) { return clusterKeys(o.DataDir) },
-		Logger:    s.logger.With("part", "join"),
-		Now:       time.Now,
+		Authority:    s.ids.ca,
+		CheckToken:   s.onTokens(token.Check),
+		UseToken:     s.onTokens(token.Use),
+		NameTaken:    s.nameTaken,
+		AddressTaken: s.addressTaken,
+		Cluster:      s.cluster,
+		Keys:         func() (map[string][]byte, error) { return clusterKeys(o.DataDir) },
+		Logger:       s.logger.With("part", "join"),
+		Now:          time.Now,
 	})
 	s.api, err = apiserver.New(apiserver.Config{
 		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),
@@ -230,14 +227,50 @@ func (s *server) waitReady(ctx context.Context) error {
 	}
 }
 
-// nameTaken keeps a second machine from taking the name of one that lives or that has a vote.
+// onTokens calls f with a client of this server's own API.
+func (s *server) onTokens(f func(context.Context, kubernetes.Interface, pki.Token, string, time.Time) error) func(context.Context, pki.Token, string) error {
+	return func(ctx context.Context, t pki.Token, role string) error {
+		client, err := kubernetes.NewForConfig(s.api.LoopbackConfig())
+		if err != nil {
+			return err
+		}
+		return f(ctx, client, t, role, time.Now())
+	}
+}
+
+// nameTaken keeps a second machine from taking the name of one that lives or that has a vote, and any
+// from taking a name by which clients call the API.
 func (s *server) nameTaken(name string) error {
+	if name != s.options.Name && slices.Contains(apiNames(s.options, s.settings), name) {
+		return fmt.Errorf("%q is a name of the API: give this machine another name with --name", name)
+	}
 	if m, ok := s.pool.Member(name); ok && m.State == gossip.Alive {
 		return fmt.Errorf("a node named %q is alive at %s: give this machine another name with --name", name, m.Addr.Addr())
 	}
 	for _, m := range s.store.Members() {
 		if m.Name == name {
 			return fmt.Errorf("a server named %q is a member of the store: give this machine another name with --name, or remove that member first", name)
+		}
+	}
+	return nil
+}
+
+// addressTaken keeps a machine from getting certificates for the address of another one, or for one that
+// is no machine's.
+func (s *server) addressTaken(name string, addr netip.Addr) error {
+	for what, addrs := range map[string]netip.Prefix{"services": s.settings.ServiceCIDR, "pods": s.settings.ClusterCIDR} {
+		if addrs.Contains(addr) {
+			return fmt.Errorf("the node address %s lies among the addresses of %s, %s: give this machine's own with --node-ip", addr, what, addrs)
+		}
+	}
+	for _, m := range s.pool.Members() {
+		if m.Name != name && m.Addr.Addr() == addr && (m.Role == roleServer || m.State == gossip.Alive) {
+			return fmt.Errorf("the node address %s is that of %s %q: give this machine's own with --node-ip", addr, m.Role, m.Name)
+		}
+	}
+	for _, m := range s.store.Members() {
+		if at, err := netip.ParseAddrPort(m.Address); err == nil && m.Name != name && at.Addr() == addr {
+			return fmt.Errorf("the node address %s is that of the server %q: give this machine's own with --node-ip, or remove that member first", addr, m.Name)
 		}
 	}
 	return nil
