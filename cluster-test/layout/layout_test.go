@@ -1,0 +1,179 @@
+// Package layout checks which packages import which: the directions between the rooms, as
+// docs/design.md has them.
+package layout
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/barque/barque/"
+
+// ban forbids the packages of some rooms to import others. Rooms are first parts of paths.
+type ban struct {
+	from   []string
+	to     []string // import paths, of ours without the module; a prefix of whole parts
+	except []string // packages that may
+	reason string
+}
+
+var rooms = []string{"apiserver", "cmd", "cluster-test", "controllers", "examples", "internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler"}
+
+var bans = []ban{
+	{from: without("cmd"), to: []string{"cmd"},
+		reason: "cmd wires the rooms together; whoever imports it would be part of the wiring"},
+	{from: []string{"internal"}, to: without("internal"),
+		reason: "internal has helpers without domain words; everything may use it, so it may use nothing of ours"},
+	{from: []string{"raftstore"}, to: without("raftstore", "internal"),
+		reason: "the store is a product of its own: it knows keys and revisions, no Kubernetes objects and no other room"},
+	{from: []string{"raftstore"}, to: []string{"k8s.io"},
+		reason: "the store knows bytes, not objects"},
+	{from: []string{"apiserver"}, to: []string{"controllers", "scheduler", "kubelet", "network", "membership", "pki"},
+		reason: "the API server serves objects; who acts on them are its clients"},
+	{from: []string{"controllers", "scheduler", "kubelet", "network"}, to: []string{"apiserver", "raftstore"},
+		reason: "they see the cluster only through the clients and informers that cmd hands them, as those of any cluster"},
+	{from: []string{"controllers"}, to: []string{"scheduler", "kubelet", "network", "membership", "pki"},
+		reason: "rooms meet in the API, not in Go"},
+	{from: []string{"scheduler"}, to: []string{"controllers", "kubelet", "network", "membership", "pki"},
+		reason: "rooms meet in the API, not in Go"},
+	{from: []string{"kubelet"}, to: []string{"controllers", "scheduler", "network", "membership", "pki"},
+		reason: "rooms meet in the API, not in Go"},
+	{from: []string{"network"}, to: []string{"controllers", "scheduler", "kubelet", "membership", "pki"},
+		reason: "rooms meet in the API, not in Go"},
+	{from: []string{"membership"}, to: without("membership", "pki", "internal"),
+		reason: "who is a peer is known before there is an API or a store; it proves itself by pki's certificates and nothing else"},
+	{from: []string{"pki"}, to: without("pki", "internal"),
+		reason: "private keys are seen by as little code as can be"},
+	{from: rooms, to: []string{"k8s.io/kubernetes"},
+		reason: "it is not made to be a library"},
+	{from: rooms, to: append([]string{"testing"}, testHelpers...),
+		except: testHelpers,
+		reason: "test helpers do not belong into the product"},
+}
+
+// testHelpers are packages that are for the tests of others: conformance suites and fakes.
+var testHelpers = []string{"apiserver/groups/grouptest", "controllers/controllertest", "raftstore/storetest", "cluster-test"}
+
+func without(excluded ...string) []string {
+	var out []string
+	for _, r := range rooms {
+		keep := true
+		for _, e := range excluded {
+			keep = keep && r != e
+		}
+		if keep {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", module+"...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			t.Fatalf("go list: %v: %s", err, exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var all []pkg
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// under says whether the path is one of the prefixes or below it.
+func under(path string, prefixes []string) bool {
+	for _, prefix := range prefixes {
+		if path == prefix || strings.HasPrefix(path, prefix+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// broken returns what the package imports against the ban.
+func (b ban) broken(p pkg) []string {
+	path := strings.TrimPrefix(p.ImportPath, module)
+	if !under(path, b.from) || under(path, b.except) {
+		return nil
+	}
+	var out []string
+	for _, i := range p.Imports {
+		if imported := strings.TrimPrefix(i, module); under(imported, b.to) {
+			out = append(out, imported)
+		}
+	}
+	return out
+}
+
+func TestDirections(t *testing.T) {
+	all := packages(t)
+	if len(all) < 50 {
+		t.Fatalf("go list found only %d packages", len(all))
+	}
+	for _, p := range all {
+		for _, b := range bans {
+			for _, imported := range b.broken(p) {
+				t.Errorf("%s imports %s, but must not: %s", p.ImportPath, imported, b.reason)
+			}
+		}
+	}
+}
+
+// Every package is in a room that the bans know.
+func TestRoomsAreKnown(t *testing.T) {
+	for _, p := range packages(t) {
+		if path := strings.TrimPrefix(p.ImportPath, module); !under(path, rooms) {
+			t.Errorf("%s is in no room of docs/design.md; add it there and to rooms", p.ImportPath)
+		}
+	}
+}
+
+func TestBansFindWhatTheyForbid(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		broken   bool
+	}{
+		{"controllers/deployment", "raftstore", true},
+		{"controllers/deployment", "internal/queue", false},
+		{"kubelet", "apiserver/groups/core", true},
+		{"raftstore/mvcc", "k8s.io/api/core/v1", true},
+		{"apiserver", "raftstore/node", false},
+		{"membership/join", "pki", false},
+		{"membership/join", "apiserver", true},
+		{"cmd/barque", "kubelet", false},
+		{"scheduler", "schedulers", false},
+	} {
+		imported := c.to
+		if !strings.Contains(strings.Split(imported, "/")[0], ".") {
+			imported = module + imported
+		}
+		broken := false
+		for _, b := range bans {
+			broken = broken || len(b.broken(pkg{ImportPath: module + c.from, Imports: []string{imported}})) > 0
+		}
+		if broken != c.broken {
+			t.Errorf("%s imports %s: broken %v, want %v", c.from, c.to, broken, c.broken)
+		}
+	}
+}
