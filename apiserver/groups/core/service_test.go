@@ -114,6 +114,7 @@ func TestValidateService(t *testing.T) {
 		"headless, no ports": {`{clusterIP: None, selector: {a: b}}`, nil},
 		"no ports":           {`{}`, []string{grouptest.Missing + "spec.ports"}},
 		"type":               {`{type: Pigeon, ports: [{port: 80}]}`, []string{grouptest.Unknown + "spec.type"}},
+		"only the type":      {`{type: Pigeon, clusterIP: 10.43.0.9, ipFamilies: [IPv4], ipFamilyPolicy: SingleStack, ports: [{port: 80}]}`, []string{grouptest.Unknown + "spec.type"}},
 		"ports":              {`{ports: [{port: 0, targetPort: 1}, {name: A, port: 80, protocol: X, targetPort: too-long-for-a-port}]}`, []string{grouptest.Missing + "spec.ports[0].name", grouptest.Invalid + "spec.ports[0].port", grouptest.Invalid + "spec.ports[1].name", grouptest.Unknown + "spec.ports[1].protocol", grouptest.Invalid + "spec.ports[1].targetPort"}},
 		"same ports":         {`{ports: [{name: a, port: 80}, {name: a, port: 80}]}`, []string{grouptest.Duplicate + "spec.ports[1]", grouptest.Duplicate + "spec.ports[1].name"}},
 		"node port":          {`{ports: [{port: 80, nodePort: 30000}]}`, []string{grouptest.Forbidden + "spec.ports[0].nodePort"}},

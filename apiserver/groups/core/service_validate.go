@@ -132,7 +132,8 @@ func validateSession(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 func validateClusterIPs(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	ips := at.Child("clusterIPs")
-	if !hasClusterIP(spec.Type) {
+	switch {
+	case spec.Type == corev1.ServiceTypeExternalName:
 		if spec.ClusterIP != "" {
 			errs = append(errs, field.Forbidden(at.Child("clusterIP"), "may not be set for ExternalName services"))
 		}
@@ -140,6 +141,8 @@ func validateClusterIPs(spec *corev1.ServiceSpec, at *field.Path) field.ErrorLis
 			errs = append(errs, field.Forbidden(ips, "may not be set for ExternalName services"))
 		}
 		return errs
+	case !hasClusterIP(spec.Type):
+		return nil // the type is refused, and nothing is known about what it may have
 	}
 	if spec.ClusterIP == corev1.ClusterIPNone && hasNodePorts(spec.Type) {
 		errs = append(errs, field.Invalid(ips.Index(0), corev1.ClusterIPNone, fmt.Sprintf("may not be set to 'None' for %s services", spec.Type)))
@@ -167,7 +170,8 @@ func validateClusterIPs(spec *corev1.ServiceSpec, at *field.Path) field.ErrorLis
 
 func validateFamilies(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if !hasClusterIP(spec.Type) {
+	switch {
+	case spec.Type == corev1.ServiceTypeExternalName:
 		if len(spec.IPFamilies) > 0 {
 			errs = append(errs, field.Forbidden(at.Child("ipFamilies"), "may not be set for ExternalName services"))
 		}
@@ -175,6 +179,8 @@ func validateFamilies(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList 
 			errs = append(errs, field.Forbidden(at.Child("ipFamilyPolicy"), "may not be set for ExternalName services"))
 		}
 		return errs
+	case !hasClusterIP(spec.Type):
+		return nil
 	}
 	errs = append(errs, validation.OptionalEnum(spec.IPFamilyPolicy, at.Child("ipFamilyPolicy"),
 		corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)...)
