@@ -151,22 +151,39 @@ func (m *Manager) weighClassesLocked() error {
 	return nil
 }
 
-// Remove takes the pod's group away, wherever it is. Processes left in it make it fail; call again
-// when they are gone.
+// Remove takes the pod's group away, wherever it is. To be called once nothing of the pod runs that
+// the runtime knows: a process that is left in the group is one that the runtime has lost, and is
+// killed. Until it is gone Remove fails; call again.
 func (m *Manager) Remove(uid types.UID) error {
-	m.mu.Lock()
-	delete(m.requests, uid)
-	m.mu.Unlock()
+	if err := m.release(uid); err != nil {
+		return err
+	}
 	var errs []error
 	for _, mount := range m.mounts() {
 		for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-			errs = append(errs, removeTree(filepath.Join(mount, m.qosGroup(class), "pod"+string(uid))))
+			group := filepath.Join(mount, m.qosGroup(class), "pod"+string(uid))
+			err := removeTree(group)
+			if errors.Is(err, unix.EBUSY) {
+				err = errors.Join(err, killTree(group))
+			}
+			errs = append(errs, err)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove the cgroups of pod %s: %w", uid, err)
 	}
 	return nil
+}
+
+// release takes a pod's share back from the group of its class.
+func (m *Manager) release(uid types.UID) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.requests[uid]; !ok {
+		return nil
+	}
+	delete(m.requests, uid)
+	return m.weighClassesLocked()
 }
 
 // Pods lists the UIDs of all pods that have a group.
@@ -329,6 +346,34 @@ func removeTree(dir string) error {
 		return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
 	}
 	return nil
+}
+
+// killTree kills all processes in a group and in the groups below it.
+func killTree(dir string) error {
+	var errs []error
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.Name() != "cgroup.procs" {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for text := range strings.FieldsSeq(string(raw)) {
+			pid, err := strconv.Atoi(text)
+			if err != nil || pid <= 1 {
+				continue // 0: a process that is not in this PID namespace
+			}
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				errs = append(errs, fmt.Errorf("kill process %d: %w", pid, err))
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		err = nil // the groups go with their processes
+	}
+	return errors.Join(append(errs, err)...)
 }
 
 // LowestOOMScoreAdj is the lowest oom_score_adj that this process may give to another one: without

@@ -2,10 +2,13 @@ package cgroups
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -212,6 +215,81 @@ func TestOnThisMachine(t *testing.T) {
 	}
 	if uids, err := m.Pods(); err != nil || len(uids) != 0 {
 		t.Errorf("left: %v %v", uids, err)
+	}
+}
+
+// TestRemoveEndsWhatTheRuntimeLost: a process that nobody knows of any more does not hold a pod up.
+func TestRemoveEndsWhatTheRuntimeLost(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := "/barque/test-" + filepath.Base(t.TempDir())
+	m, err := New(Config{Root: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, mount := range m.mounts() {
+			if err := removeTree(filepath.Join(mount, root)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	p := pod("lost", v1.ResourceRequirements{})
+	if err := m.Ensure(p); err != nil {
+		t.Fatal(err)
+	}
+	controller := "memory"
+	if m.unified {
+		controller = ""
+	}
+	container := filepath.Join(m.dir(controller, m.Parent(p)), "container")
+	if err := os.Mkdir(container, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	lost := exec.Command("sleep", "60")
+	if err := lost.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- lost.Wait() }()
+	if err := write(container, "cgroup.procs", strconv.Itoa(lost.Process.Pid)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Remove("lost"); err == nil {
+		t.Error("a group was removed with a process in it")
+	}
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the process goes on")
+		_ = lost.Process.Kill()
+		<-ended
+	}
+	if err := m.Remove("lost"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestClassesAreWeighedAgain: what a pod asked for no longer counts once it is gone.
+func TestClassesAreWeighedAgain(t *testing.T) {
+	root := hierarchies(t, false)
+	m, err := New(Config{Root: "/barque/n1", Mountpoint: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b"} {
+		if err := m.Ensure(pod(name, v1.ResourceRequirements{Requests: list("1", "64Mi")})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shares := func() string { return content(t, m.dir("cpu", m.qosGroup(v1.PodQOSBurstable)), "cpu.shares") }
+	if got := shares(); got != "2048" {
+		t.Fatalf("two pods of a CPU each have %s shares", got)
+	}
+	_ = m.Remove("a") // this is no file system of cgroups, in which rmdir suffices
+	if got := shares(); got != "1024" {
+		t.Errorf("one pod of a CPU has %s shares", got)
 	}
 }
 

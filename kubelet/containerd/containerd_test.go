@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/vishvananda/netlink"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -160,6 +162,94 @@ func TestPodOutlivesContainerd(t *testing.T) {
 	for _, hierarchy := range []string{"", "memory", "pids", "systemd", "unified"} {
 		if _, err := os.Stat(filepath.Join("/sys/fs/cgroup", hierarchy, cgroup)); err == nil {
 			t.Errorf("cgroup %s is left in %q", cgroup, hierarchy)
+		}
+	}
+}
+
+// TestHalfMadePodIsRemoved: what a killed containerd knew but CRI has not been
+// told of is ended by the next one, and its address is free again.
+func TestHalfMadePodIsRemoved(t *testing.T) {
+	if !inNamespaces(t) {
+		return
+	}
+	dataDir, err := os.MkdirTemp("", "barque-containerd-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cgroup := "/barque/test-" + filepath.Base(dataDir)
+	t.Cleanup(func() {
+		if err := errors.Join(Purge(context.Background(), dataDir, cgroup), os.RemoveAll(dataDir)); err != nil {
+			t.Error(err)
+		}
+	})
+	l, err := newLayout(dataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dataDir)
+	writeCNI(t, s.CNIConfDir())
+	lost, address := startPod(t, dial(t, s.Socket()), cgroup)
+	hello(t, address)
+	forget(t, s.Socket())
+	killed := containerdPID(t, l)
+	if err := syscall.Kill(killed, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a new containerd", func() error {
+		if pid := containerdPID(t, l); pid == killed {
+			return errors.New("still the killed one")
+		}
+		return s.Healthy()
+	})
+	eventually(t, "the end of the pod", func() error {
+		all, err := processes()
+		if err != nil {
+			return err
+		}
+		for _, p := range all {
+			if p.isShim(l) || p.inCgroup(func(path string) bool { return strings.HasPrefix(path, cgroup+"/") }) {
+				return fmt.Errorf("still runs: %q", p.args)
+			}
+		}
+		return nil
+	})
+	for _, pattern := range []string{
+		filepath.Join(s.CNIConfDir(), "ipam/test/10.42.9.*"), filepath.Join(cniResults, "*"+lost+"*"),
+		filepath.Join(l.state(), "io.containerd.grpc.v1.cri/netns/*"),
+	} {
+		if left, _ := filepath.Glob(pattern); len(left) != 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+	next, address := startPod(t, dial(t, s.Socket()), cgroup) // the same name is free
+	hello(t, address)
+	running(t, dial(t, s.Socket()), next)
+}
+
+// forget takes from containerd's database all that CRI finds its pods by.
+func forget(t *testing.T, socket string) {
+	t.Helper()
+	conn, err := client.New(socket, client.WithDefaultNamespace(criNamespace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	sandboxes, err := conn.SandboxStore().List(namespaces.WithNamespace(t.Context(), criNamespace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sandbox := range sandboxes {
+		if err := conn.SandboxStore().Delete(namespaces.WithNamespace(t.Context(), criNamespace), sandbox.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	containers, err := conn.Containers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, container := range containers {
+		if err := conn.ContainerService().Delete(namespaces.WithNamespace(t.Context(), criNamespace), container.ID()); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -53,5 +53,8 @@ const Command = "containerd"
 // ARGS`. It returns when the daemon ends. The Supervisor is what calls it, in a
 // child process.
 func Main(ctx context.Context, args []string) error {
+	// Without its own linker flags, the module calls every release "X.Y.Z+unknown", and so would
+	// `kubectl get nodes -o wide`.
+	version.Version = strings.TrimSuffix(version.Version, "+unknown")
 	return command.App().Run(ctx, append([]string{Command}, args...))
 }

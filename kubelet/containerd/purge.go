@@ -43,7 +43,7 @@ func Purge(ctx context.Context, dataDir, cgroup string) error {
 		return fmt.Errorf("purge %s: %w", dataDir, err)
 	}
 	// The state last: it is what a second try would know the containers from.
-	err = errors.Join(removeCNIResults(containers), os.RemoveAll(l.shimSockets()), os.RemoveAll(l.state()))
+	err = errors.Join(removeCNIResults(l), os.RemoveAll(l.shimSockets()), os.RemoveAll(l.state()))
 	// Empty unless another node of this machine lives.
 	_ = os.Remove(filepath.Dir(l.shimSockets()))
 	if cgroup != "" {
@@ -113,30 +113,20 @@ func containerIDs(l layout) map[string]bool {
 	return ids
 }
 
-// cniResults is where the CNI library notes what it has set up; the place cannot
-// be configured. A file's name is network-container-interface.
-const cniResults = "/var/lib/cni/results"
-
-// removeCNIResults removes the notes about these containers.
-func removeCNIResults(containers map[string]bool) error {
-	entries, err := os.ReadDir(cniResults)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+// removeCNIResults removes the notes about the sandboxes of this data directory.
+func removeCNIResults(l layout) error {
+	notes, err := cniNotes(l)
 	if err != nil {
 		return err
 	}
-	for _, entry := range entries {
-		if !slices.ContainsFunc(strings.Split(entry.Name(), "-"), func(part string) bool { return containers[part] }) {
-			continue
-		}
-		if err := os.Remove(filepath.Join(cniResults, entry.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, note := range notes {
+		if err := os.Remove(note.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	// Empty unless another CNI user of this machine has notes there too.
 	_ = os.Remove(cniResults)
-	_ = os.Remove(filepath.Dir(cniResults))
+	_ = os.Remove(cniDir)
 	return nil
 }
 

@@ -190,6 +190,10 @@ func (s *Supervisor) runOnce(ctx context.Context, components *bundle.Bundle) err
 	logFile := &lumberjack.Logger{Filename: s.layout.log(), MaxSize: 16 /* MiB */, MaxBackups: 2}
 	defer logFile.Close()
 	last := newTail(4 << 10)
+	before, err := takeCensus(s.layout)
+	if err != nil {
+		return err
+	}
 	child, err := s.spawn(io.MultiWriter(logFile, last))
 	if err != nil {
 		return err
@@ -199,7 +203,7 @@ func (s *Supervisor) runOnce(ctx context.Context, components *bundle.Bundle) err
 	serving, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	announced := make(chan error, 1)
-	go func() { announced <- s.announce(serving, components) }()
+	go func() { announced <- s.announce(serving, components, before) }()
 
 	var ended error
 	select {
@@ -227,8 +231,9 @@ func (s *Supervisor) runOnce(ctx context.Context, components *bundle.Bundle) err
 	return fmt.Errorf("%w; its last words: %s", ended, last)
 }
 
-// announce waits until CRI answers, imports the images, and says ready.
-func (s *Supervisor) announce(ctx context.Context, components *bundle.Bundle) error {
+// announce waits until CRI answers, removes what an earlier life left half made,
+// imports the images, and says ready.
+func (s *Supervisor) announce(ctx context.Context, components *bundle.Bundle, before census) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("no answer on %s within %v", s.layout.socket(), startTimeout))
 	defer cancel()
 	began := time.Now()
@@ -255,6 +260,13 @@ func (s *Supervisor) announce(ctx context.Context, components *bundle.Bundle) er
 			return errors.Join(context.Cause(ctx), err)
 		case <-time.After(probeEvery):
 		}
+	}
+	orphans, err := before.reap(ctx, s.layout, conn, cri)
+	if err != nil {
+		s.config.Logger.Warn("cannot remove all that an earlier containerd left of pods; trying again at the next start", "error", err)
+	}
+	if orphans > 0 {
+		s.config.Logger.Info("removed sandboxes that an earlier containerd left half made", "sandboxes", orphans)
 	}
 	if err := importImages(ctx, conn, components, s.snapshotter); err != nil {
 		return err

@@ -1,0 +1,205 @@
+package containerd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containernetworking/cni/libcni"
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A containerd that is killed while it makes a sandbox leaves a shim with a
+// half-made container, a network namespace, and an address that is given out: the
+// next one keeps the shim, but CRI knows of no such sandbox, so nobody ever ends
+// it. A census taken while no containerd runs tells what there was; what CRI does
+// not know of that once it answers are orphans. What is made since is in no census.
+type census struct {
+	taken time.Time
+	shims map[string]process // by the ID of the sandbox
+	notes []cniNote
+}
+
+func takeCensus(l layout) (census, error) {
+	c := census{taken: time.Now(), shims: map[string]process{}}
+	all, err := processes()
+	if err != nil {
+		return c, err
+	}
+	for _, p := range all {
+		if !p.isShim(l) {
+			continue
+		}
+		if at := slices.Index(p.args, "-id"); at >= 0 && at+1 < len(p.args) {
+			c.shims[p.args[at+1]] = p
+		}
+	}
+	c.notes, err = cniNotes(l)
+	return c, err
+}
+
+// reap ends and removes the orphans, and tells how many sandboxes they were of.
+// It does as much as it can; the rest is for the next start.
+func (c census) reap(ctx context.Context, l layout, conn *client.Client, cri runtimeapi.RuntimeServiceClient) (int, error) {
+	known, err := knownToCRI(ctx, cri)
+	if err != nil {
+		return 0, err
+	}
+	orphans := map[string]bool{}
+	var errs []error
+	for id, shim := range c.shims {
+		if !known[id] {
+			orphans[id] = true
+			errs = append(errs, endProcess(ctx, shim, unix.SIGKILL))
+		}
+	}
+	errs = append(errs, killContainers(ctx, orphans))
+	for _, note := range c.notes {
+		if !known[note.ContainerID] {
+			orphans[note.ContainerID] = true
+			errs = append(errs, note.takeBack(ctx, l))
+		}
+	}
+	errs = append(errs, c.forgetRecords(ctx, conn, known))
+	return len(orphans), errors.Join(errs...)
+}
+
+// knownToCRI returns the IDs of all sandboxes and containers, as soon as CRI has
+// recovered them.
+func knownToCRI(ctx context.Context, cri runtimeapi.RuntimeServiceClient) (map[string]bool, error) {
+	var sandboxes *runtimeapi.ListPodSandboxResponse
+	var last error
+	err := waitUntil(ctx, probeEvery, func() (bool, error) {
+		sandboxes, last = cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		return last == nil, nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, last)
+	}
+	containers, err := cri.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for _, one := range sandboxes.Items {
+		known[one.Id] = true
+	}
+	for _, one := range containers.Containers {
+		known[one.Id] = true
+	}
+	return known, nil
+}
+
+// killContainers kills what runs in the cgroups of these containers.
+func killContainers(ctx context.Context, ids map[string]bool) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	all, err := processes()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range all {
+		if p.inCgroup(func(path string) bool {
+			return slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return ids[part] })
+		}) {
+			errs = append(errs, endProcess(ctx, p, unix.SIGKILL))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// forgetRecords removes containerd's own records of containers, with their
+// snapshots, that CRI has lost.
+func (c census) forgetRecords(ctx context.Context, conn *client.Client, known map[string]bool) error {
+	records, err := conn.Containers(ctx, `labels."io.cri-containerd.kind"`)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, record := range records {
+		if known[record.ID()] {
+			continue
+		}
+		info, err := record.Info(ctx, client.WithoutRefreshedMetadata)
+		if err != nil || info.CreatedAt.After(c.taken) {
+			continue // gone, or being made
+		}
+		if err := record.Delete(ctx, client.WithSnapshotCleanup); err != nil {
+			errs = append(errs, fmt.Errorf("forget container %s: %w", record.ID(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// The CNI library notes what it has set up under cniDir, a place that cannot be
+// configured and that all nodes of a machine share.
+const (
+	cniDir     = "/var/lib/cni"
+	cniResults = cniDir + "/results"
+)
+
+// cniNote is what the CNI library notes of one sandbox's network.
+type cniNote struct {
+	path        string
+	ContainerID string      `json:"containerId"`
+	Config      []byte      `json:"config"`
+	IfName      string      `json:"ifName"`
+	Netns       string      `json:"netns"`
+	Args        [][2]string `json:"cniArgs"`
+}
+
+// cniNotes returns the notes of sandboxes of this data directory: those whose
+// network namespace is kept in it.
+func cniNotes(l layout) ([]cniNote, error) {
+	entries, err := os.ReadDir(cniResults)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var notes []cniNote
+	for _, entry := range entries {
+		path := filepath.Join(cniResults, entry.Name())
+		raw, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // another node's, gone since
+		}
+		if err != nil {
+			return nil, err
+		}
+		note := cniNote{path: path}
+		if json.Unmarshal(raw, &note) != nil || !strings.HasPrefix(note.Netns, l.state()+"/") {
+			continue // half-written by another one, or another's
+		}
+		notes = append(notes, note)
+	}
+	return notes, nil
+}
+
+// takeBack undoes what the note tells of: the link, the address, the note itself
+// and the network namespace.
+func (n cniNote) takeBack(ctx context.Context, l layout) error {
+	list, err := libcni.NetworkConfFromBytes(n.Config)
+	if err != nil {
+		return fmt.Errorf("network of sandbox %s: %w", n.ContainerID, err)
+	}
+	plugins := libcni.NewCNIConfigWithCacheDir([]string{l.bin()}, cniDir, nil)
+	err = plugins.DelNetworkList(ctx, list, &libcni.RuntimeConf{
+		ContainerID: n.ContainerID, NetNS: n.Netns, IfName: n.IfName, Args: n.Args})
+	if err != nil {
+		return fmt.Errorf("network of sandbox %s: %w", n.ContainerID, err)
+	}
+	return removeUnmounted(n.Netns)
+}
