@@ -103,6 +103,7 @@ func (w *worker) trySandbox(pod *v1.Pod, attempt uint32) error {
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
 		return err
 	}
+	w.grouped = true
 	_, err = w.m.Runtime.RunPodSandbox(w.syncCtx, config, "")
 	return err
 }

@@ -73,6 +73,7 @@ type worker struct {
 	mute        bool              // the status is not to be written any more
 	retryAt     time.Time         // when to look again because something failed
 	syncCtx     context.Context   // ends when the pod is to be ended
+	grouped     bool              // the pod's group is known to count
 	cleaned     bool
 	removed     bool
 }
@@ -324,10 +325,22 @@ func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 	if again, ok := w.mount(f.Pod, &plan); !ok {
 		return again
 	}
+	w.adoptGroup(f)
 	if w.act(ctx, f, plan) {
 		return w.m.Now()
 	}
 	return plan.WakeAt
+}
+
+// adoptGroup makes a pod that an earlier process has started count in the weight of its class.
+func (w *worker) adoptGroup(f Facts) {
+	if box := f.Observed.sandbox(); w.grouped || box == nil || !box.Ready {
+		return
+	}
+	w.grouped = true
+	if err := w.m.Cgroups.Ensure(f.Pod); err != nil {
+		w.m.Logger.Warn("cannot set the limits of a pod again", "pod", f.Pod.Namespace+"/"+f.Pod.Name, "error", err)
+	}
 }
 
 // compute says how the pod is, for clients.
@@ -400,6 +413,7 @@ func (w *worker) mount(pod *v1.Pod, plan *Plan) (retry time.Time, ok bool) {
 	}
 	w.m.Events.Event(pod, nil, v1.EventTypeWarning, "FailedMount", err.Error())
 	if w.paths != nil {
+		plan.wakeAt(w.m.Now().Add(w.mountDelay))
 		return time.Time{}, true // it runs on what it has; only an update failed
 	}
 	return w.m.Now().Add(w.mountDelay), false
