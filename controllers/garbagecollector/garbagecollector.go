@@ -224,21 +224,41 @@ func (t *term) finishForeground(ctx context.Context, o *object) error {
 	return t.dropFinalizer(ctx, o, metav1.FinalizerDeleteDependents)
 }
 
-// orphan takes an object off all its dependents and then lets it go.
+// orphan takes an object off all its dependents and then lets it go. A dependent that is missed
+// would be deleted as garbage, so they are read from the API server: the graph may not show one
+// yet that was created a moment before the object's deletion.
 func (t *term) orphan(ctx context.Context, o *object) error {
-	for _, dependent := range t.graph.dependentsOf(o.uid) {
-		live, err := t.live(ctx, dependent)
-		if err != nil {
-			return err
-		}
-		if live == nil {
-			continue
-		}
-		if err := t.dropOwners(ctx, newObject(dependent.resource, live), live, []types.UID{o.uid}); err != nil {
+	for _, r := range t.sources.where(o.namespace) {
+		if err := t.release(ctx, r, o); err != nil {
 			return err
 		}
 	}
 	return t.dropFinalizer(ctx, o, metav1.FinalizerOrphanDependents)
+}
+
+// page bounds what one listing of possible dependents brings.
+const page = 500
+
+// release takes an object off all its dependents of one resource.
+func (t *term) release(ctx context.Context, gvr schema.GroupVersionResource, o *object) error {
+	options := metav1.ListOptions{Limit: page}
+	for {
+		list, err := t.api(gvr, o.namespace).List(ctx, options)
+		if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+			return nil // the resource has gone from the API
+		}
+		if err != nil {
+			return fmt.Errorf("looking for dependents of %s %s/%s among %s: %w", o.resource.Resource, o.namespace, o.name, gvr.Resource, err)
+		}
+		for i := range list.Items {
+			if err := t.dropOwners(ctx, newObject(gvr, &list.Items[i]), &list.Items[i], []types.UID{o.uid}); err != nil {
+				return err
+			}
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return nil
+		}
+	}
 }
 
 func (t *term) dropOwners(ctx context.Context, o *object, live *metav1.PartialObjectMetadata, drop []types.UID) error {

@@ -11,6 +11,7 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -198,6 +199,26 @@ func TestOrphan(t *testing.T) {
 		if p := a.get(pods, name); p == nil || len(p.OwnerReferences) > 0 {
 			t.Errorf("%s: %v", name, p)
 		}
+	}
+}
+
+// The informer of one resource may be behind that of another.
+func TestOrphanThatTheGraphDoesNotShow(t *testing.T) {
+	a := newAPI(t)
+	silent := watch.NewFake()
+	a.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) { return true, silent, nil })
+	s := a.add(sets, "set")
+	start(t, a)
+	controllertest.Eventually(t, "the pods are followed", func() bool {
+		return slices.ContainsFunc(a.Actions(), func(act clienttesting.Action) bool {
+			return act.GetVerb() == "watch" && act.GetResource() == pods
+		})
+	})
+	a.add(pods, "new", s)
+	a.remove(sets, "set", metav1.DeletePropagationOrphan)
+	controllertest.Eventually(t, "the set is gone", func() bool { return a.gone(sets, "set") })
+	if p := a.get(pods, "new"); p == nil || len(p.OwnerReferences) > 0 {
+		t.Errorf("the new pod would be taken for garbage: %v", p)
 	}
 }
 

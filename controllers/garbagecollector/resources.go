@@ -195,6 +195,20 @@ func (s *sources) complete() bool {
 	return len(s.running) > 0
 }
 
+// where returns the followed resources of which an object in namespace, empty for one of the
+// cluster, may have dependents.
+func (s *sources) where(namespace string) []schema.GroupVersionResource {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out []schema.GroupVersionResource
+	for _, r := range s.kinds {
+		if s.running[r.gvr] != nil && (namespace == "" || r.namespaced) {
+			out = append(out, r.gvr)
+		}
+	}
+	return out
+}
+
 // kind returns the resource that an owner reference's kind is served as.
 func (s *sources) kind(gk schema.GroupKind) (resource, bool) {
 	s.mu.RLock()
