@@ -100,3 +100,32 @@ $(STAGE)/hello.tar: $(STAGE)/hello $(MKBUNDLE)
 	$(MKBUNDLE) image -name barque.local/hello:1 -user 65532:65532 -port 8080/tcp -o $@ $<
 
 # ---------------------------------------------------------------------------------------------
+# Tests: docs/testing.md says what is tested where.
+
+# All packages with tests but the end-to-end suite, which needs bin/barque and has its own run.
+UNIT_PKGS = $$($(GO) list ./... | grep -v '/cluster-test$$')
+E2E_PKG  := ./cluster-test
+
+.PHONY: test
+test: lint test-unit test-e2e ## run all tests: lint, unit tests with the race detector, end to end
+
+.PHONY: lint
+lint: bundle ## check formatting, go vet, staticcheck
+	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; \
+	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+.PHONY: test-unit
+test-unit: bundle ## run the unit tests, with the race detector where a C compiler allows it
+	@if command -v $${CC:-cc} >/dev/null; then race=-race; cgo=1; \
+	else echo "warning: no C compiler: the unit tests run without the race detector"; race=; cgo=0; fi; \
+	set -x; CGO_ENABLED=$$cgo $(GO) test $$race -timeout 10m $(UNIT_PKGS)
+
+.PHONY: test-e2e
+test-e2e: build ## run the end-to-end tests on a three-server dev cluster (as root)
+	$(GO) test -count=1 -timeout 20m $(E2E_PKG)
+
+.PHONY: bench
+bench: build ## measure start, pods, failover and memory of a cluster (as root; not part of the tests)
+	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) run ./cluster-test/bench
