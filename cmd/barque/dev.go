@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -52,6 +53,8 @@ func devUpCommand(dir func() (string, error)) *cobra.Command {
 		switch {
 		case errors.Is(err, dev.ErrRunning):
 			fmt.Fprintf(out, "The cluster %q runs already; nothing was changed.\n\n", p.Name)
+		case err != nil && c.Context().Err() != nil:
+			return fmt.Errorf("interrupted; what was made is still there: `%s` goes on, `%s` removes it", devCommandLine(o.Dir, "up"), devCommandLine(o.Dir, "down"))
 		case err != nil:
 			return err
 		default:
@@ -71,22 +74,38 @@ func printWelcome(c *cobra.Command, p *dev.Plan) error {
 	if err := print(c, "", status, func(w io.Writer) error { return writeStatus(w, status) }); err != nil {
 		return err
 	}
-	kubeconfig := p.Kubeconfig()
-	if here, err := filepath.Abs("."); err == nil {
-		if short, err := filepath.Rel(here, kubeconfig); err == nil && !strings.HasPrefix(short, "..") {
-			kubeconfig = short
-		}
-	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), `
 The kubeconfig is %[1]s; its address leads to whichever server lives. Next:
 
   export KUBECONFIG=%[1]s
   kubectl get nodes -o wide
   kubectl apply -f examples/hello.yaml
-  bin/barque dev kill %[2]s     # the leader: watch the others go on
-  make down                   # remove everything
-`, kubeconfig, status.Leader)
+  %[2]s     # the leader: watch the others go on
+  %[3]s        # remove everything
+`, fromHere(p.Kubeconfig()), devCommandLine(p.Dir, "kill", status.Leader), devCommandLine(p.Dir, "down"))
 	return err
+}
+
+// devCommandLine is what to type for a dev command on the cluster in dir.
+func devCommandLine(dir string, args ...string) string {
+	line := append([]string{os.Args[0], "dev"}, args...)
+	if short := fromHere(dir); short != defaultDevDir {
+		line = append(line, "--dir", short)
+	}
+	return strings.Join(line, " ")
+}
+
+// fromHere shortens a path below the working directory.
+func fromHere(path string) string {
+	here, err := filepath.Abs(".")
+	if err != nil {
+		return path
+	}
+	short, err := filepath.Rel(here, path)
+	if err != nil || strings.HasPrefix(short, "..") {
+		return path
+	}
+	return short
 }
 
 func devDownCommand(dir func() (string, error)) *cobra.Command {

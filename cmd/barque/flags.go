@@ -30,7 +30,7 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	flags.StringVar(&o.Zone, "zone", "", "failure zone that this node is in")
 	flags.StringArrayVar(&f.labels, "node-label", nil, "label of this node, key=value; may be repeated")
 	flags.StringArrayVar(&o.Taints, "node-taint", nil, "taint that this node registers with, key=value:Effect; may be repeated")
-	flags.StringVar(&o.Token, "token", "", "join token; `barque token create` makes one")
+	flags.StringVar(&o.Token, "token", "", "join token; 'barque token create' makes one")
 	flags.StringVar(&f.tokenFile, "token-file", "", "file that holds the join token (other users cannot read it from the list of processes)")
 	flags.Uint16Var(&o.GossipPort, "gossip-port", 7946, "port of the gossip between nodes, TCP and UDP")
 	flags.Uint16Var(&o.KubeletPort, "kubelet-port", 10250, "port of this node's own server")

@@ -2,8 +2,10 @@ package containerd
 
 import (
 	"context"
+	"strings"
 
 	"github.com/containerd/containerd/v2/cmd/containerd/command"
+	"github.com/containerd/containerd/v2/version"
 
 	// The plugins that a Kubernetes node uses, and no others: each costs start-up
 	// time and memory in a process that lives as long as the machine.

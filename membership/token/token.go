@@ -44,7 +44,7 @@ const (
 
 var (
 	// ErrUnknown is returned when no such token exists, or its secret is another one.
-	ErrUnknown = errors.New("the join token is not known to this cluster; make one with `barque token create`")
+	ErrUnknown = errors.New("the join token is not known to this cluster: it is another cluster's, or was deleted, or expired and was cleared away; make one with `barque token create`")
 	// ErrExpired is returned when the token's time is over.
 	ErrExpired = errors.New("the join token has expired; make a new one with `barque token create`")
 	// ErrUsedUp is returned when all uses of the token are spent.

@@ -141,6 +141,8 @@ func Exec(ctx context.Context, dir, name string, command []string) error {
 	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	// It ends as one that was started by hand does, not by SIGKILL.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+p.Kubeconfig(), "BARQUE_DATA_DIR="+p.DataDir(n))
 	if err := inNamespace(p.netns(n), cmd.Start); err != nil {
 		return err
