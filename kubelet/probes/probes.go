@@ -161,6 +161,10 @@ func (m *Manager) run(ctx context.Context, pod *v1.Pod, t Target, c *container, 
 		timer := time.NewTimer(max(first, 0))
 		defer timer.Stop()
 		period := seconds(probe.PeriodSeconds, 10)
+		opening := open(kind, probe, time.Now().Add(max(first, 0)+period))
+		if t.WasReady {
+			opening = nil // it is the kubelet that has just started
+		}
 		var successes, failures int32
 		for {
 			select {
@@ -173,6 +177,13 @@ func (m *Manager) run(ctx context.Context, pod *v1.Pod, t Target, c *container, 
 			if ctx.Err() != nil {
 				return
 			}
+			if err != nil {
+				if wait, ok := opening.again(time.Now()); ok {
+					timer.Reset(wait)
+					continue
+				}
+			}
+			opening = nil
 			if err == nil {
 				successes, failures = successes+1, 0
 			} else {
@@ -185,6 +196,36 @@ func (m *Manager) run(ctx context.Context, pod *v1.Pod, t Target, c *container, 
 			timer.Reset(max(period-time.Since(began), 0))
 		}
 	})
+}
+
+// opening is the first period of a probe whose success is waited for. A container that has just
+// started does not listen for some moments, which is no failure to count or to tell, and no reason
+// to leave it unready for a whole period: it is asked again soon, and the first answer that counts
+// is a success or the one at the end of the period.
+type opening struct {
+	until time.Time
+	wait  time.Duration
+}
+
+const firstRetry = 100 * time.Millisecond
+
+// open returns nil for probes that have none: those of life, which only look for failures, and
+// commands, which cost the container more than a connection does.
+func open(kind string, probe *v1.Probe, until time.Time) *opening {
+	if kind == "Liveness" || probe.Exec != nil {
+		return nil
+	}
+	return &opening{until: until, wait: firstRetry}
+}
+
+// again tells in how long to ask again after an attempt that failed at now; false when it counts.
+func (o *opening) again(now time.Time) (time.Duration, bool) {
+	if o == nil || !now.Before(o.until) {
+		return 0, false
+	}
+	wait := min(o.wait, o.until.Sub(now))
+	o.wait *= 2
+	return wait, true
 }
 
 // settle turns counts into a result and tells whether the probe is done for good.

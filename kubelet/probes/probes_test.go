@@ -6,9 +6,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,6 +106,60 @@ func TestProbesOfAContainer(t *testing.T) {
 			t.Errorf("after a restart: %+v", got)
 		}
 	})
+}
+
+// A container that listens a moment after its start is ready then, not a period later, and nobody
+// is warned.
+func TestReadyAsSoonAsItListens(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer server.Close()
+	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := make(chan struct{}, 1)
+	m := New(Config{
+		Changed:   func(types.UID) { changed <- struct{}{} },
+		Unhealthy: func(_ *v1.Pod, _ *v1.Container, message string) { t.Errorf("told of %q", message) },
+		Logger:    slog.New(slog.DiscardHandler),
+	})
+	defer m.Close()
+	probe := &v1.Probe{PeriodSeconds: 60, ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.Parse(port), Scheme: v1.URISchemeHTTP}}}
+	m.Sync(&v1.Pod{}, []Target{{ID: "c", Container: &v1.Container{ReadinessProbe: probe}, StartedAt: time.Now(), PodIP: host}})
+	select {
+	case <-changed:
+	case <-time.After(20 * time.Second):
+		t.Fatal("not ready although it answers")
+	}
+	if h, _ := m.Health("c"); !h.Ready || asked.Load() != 3 {
+		t.Errorf("%+v after %d attempts", h, asked.Load())
+	}
+}
+
+func TestOpeningEndsWithItsPeriod(t *testing.T) {
+	now := time.Now()
+	o := open("Readiness", &v1.Probe{}, now.Add(time.Second))
+	var waits []time.Duration
+	for {
+		wait, ok := o.again(now)
+		if !ok {
+			break
+		}
+		waits = append(waits, wait)
+		now = now.Add(wait)
+	}
+	want := []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 300 * time.Millisecond}
+	if !slices.Equal(waits, want) {
+		t.Errorf("asked again after %v, want %v", waits, want)
+	}
+	if open("Liveness", &v1.Probe{}, now) != nil || open("Readiness", execProbe("x", 1), now) != nil {
+		t.Error("a probe of life, or a command, is asked more often than its period says")
+	}
 }
 
 func TestHTTP(t *testing.T) {
