@@ -20,6 +20,7 @@ const (
 	callStatus  byte = 3 // nothing
 	callMembers byte = 4 // a Change in JSON
 	callPing    byte = 5 // nothing; answered at once
+	callTerm    byte = 6 // nothing; answered with the term that the server is in
 
 	answerOK          byte = 128
 	answerUnavailable byte = 129 // a text
@@ -180,6 +181,8 @@ func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []b
 	switch kind {
 	case callPing:
 		return answerOK, nil
+	case callTerm:
+		return answerOK, binary.LittleEndian.AppendUint64(nil, n.raft.CurrentTerm())
 	case callPropose:
 		return n.handlePropose(ctx, payload)
 	case callRead:

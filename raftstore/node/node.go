@@ -28,6 +28,7 @@ type Node struct {
 	silence    *silence
 	proposer   *proposer
 	reads      *reads
+	census     *census
 	peers      *clients
 	stats      *metrics
 	notify     chan bool
@@ -64,6 +65,7 @@ func Open(cfg Config) (*Node, error) {
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
 	n.silence = newSilence(cfg.Timeouts.Heartbeat)
+	n.census = &census{members: n.Members, termOf: n.termOf, running: &n.running, waiting: make(map[string][]*ballot)}
 	n.peers = &clients{node: n, byAddr: make(map[string]*client)}
 	if n.storage, err = openStorage(&cfg); err != nil {
 		return nil, err

@@ -24,7 +24,6 @@ type reads struct {
 // round is one exchange and those who wait for it.
 type round struct {
 	done     chan struct{}
-	readers  int
 	revision uint64
 	err      error
 }
@@ -79,7 +78,6 @@ func (r *reads) revision(ctx, node context.Context) (uint64, error) {
 		r.next = &round{done: make(chan struct{})}
 	}
 	mine := r.next
-	mine.readers++
 	r.mu.Unlock()
 	select {
 	case r.kick <- struct{}{}:
@@ -93,29 +91,6 @@ func (r *reads) revision(ctx, node context.Context) (uint64, error) {
 	case <-node.Done():
 		return 0, kv.ErrClosed
 	}
-}
-
-// confirm returns a revision that reflects everything committed before the call, on the leader.
-//
-// The commit index is read first, then a quorum confirms that this server still leads, in the
-// term in which it was leading all the time; so nobody else can have committed anything before. The
-// answer is a revision and not an index because it is the revision that other servers can wait for.
-func (n *Node) confirm(ctx context.Context) (uint64, error) {
-	term := n.leadership.term()
-	if term == 0 {
-		return 0, errNoLeader
-	}
-	committed := n.raft.CommitIndex()
-	if err := n.raft.VerifyLeader().Error(); err != nil {
-		return 0, fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
-	}
-	if n.raft.CurrentTerm() != term {
-		return 0, errNoLeader
-	}
-	if err := n.fsm.Waiter().Wait(ctx, committed); err != nil {
-		return 0, fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
-	}
-	return n.fsm.State().Revision(), nil
 }
 
 // readRound is one exchange, wherever the leader is.

@@ -1,0 +1,152 @@
+package node
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+
+	"github.com/barque/barque/raftstore/kv"
+)
+
+// confirm returns a revision that reflects everything committed before the call, on the leader.
+//
+// The commit index is read first. Then a quorum says that it is in no later term, so nobody else had
+// been elected, and could have committed anything, before the call. The answer is a revision and not an
+// index because it is the revision that other servers can wait for.
+//
+// Raft's VerifyLeader does not do: it also counts the answer to a heartbeat that was sent before it was
+// called. A leader that was frozen finds such answers waiting when it wakes up, and would believe that
+// it still leads.
+func (n *Node) confirm(ctx context.Context) (uint64, error) {
+	term := n.leadership.term()
+	if term == 0 {
+		return 0, errNoLeader
+	}
+	committed := n.raft.CommitIndex()
+	if err := n.census.take(ctx, term); err != nil {
+		return 0, err
+	}
+	if n.raft.CurrentTerm() != term {
+		return 0, errNoLeader
+	}
+	if err := n.fsm.Waiter().Wait(ctx, committed); err != nil {
+		return 0, fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
+	}
+	return n.fsm.State().Revision(), nil
+}
+
+// census asks the other voters in which term they are. Each gets one question at a time; whoever wants to
+// know meanwhile waits for the next one, because the one under way may be older than his reading.
+type census struct {
+	members func() []Member
+	termOf  func(addr string) (uint64, error)
+	running *sync.WaitGroup // of the node
+
+	mu      sync.Mutex
+	waiting map[string][]*ballot // by the address of a voter with a question under way
+}
+
+// ballot counts the voters that are in no later term.
+type ballot struct {
+	term uint64
+	done chan struct{} // closed when it is decided
+
+	mu        sync.Mutex
+	missing   int // votes until it is won
+	open      int // voters that have not answered
+	undecided bool
+	err       error
+}
+
+// take returns nil when a quorum was in no later term after take was called.
+func (c *census) take(ctx context.Context, term uint64) error {
+	voters, others := 0, []string(nil)
+	for _, m := range c.members() {
+		if m.Voter {
+			voters++
+			if !m.Self {
+				others = append(others, m.Address)
+			}
+		}
+	}
+	b := &ballot{term: term, done: make(chan struct{}), undecided: true, open: len(others)}
+	b.missing = voters/2 + 1 - (voters - len(others))
+	if b.missing <= 0 {
+		return nil
+	}
+	for _, addr := range others {
+		c.ask(addr, b)
+	}
+	select {
+	case <-b.done:
+		return b.err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", kv.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+func (c *census) ask(addr string, b *ballot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if queue, busy := c.waiting[addr]; busy {
+		c.waiting[addr] = append(queue, b)
+		return
+	}
+	c.waiting[addr] = nil
+	c.running.Go(func() { c.run(addr, []*ballot{b}) }) // ends with the last ballot, or with the node
+}
+
+func (c *census) run(addr string, ballots []*ballot) {
+	for len(ballots) > 0 {
+		term, err := c.termOf(addr)
+		for _, b := range ballots {
+			b.count(term, err)
+		}
+		c.mu.Lock()
+		ballots = c.waiting[addr]
+		if c.waiting[addr] = nil; len(ballots) == 0 {
+			delete(c.waiting, addr)
+		}
+		c.mu.Unlock()
+	}
+}
+
+// termOf asks another server for its term.
+func (n *Node) termOf(addr string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.Timeouts.Call)
+	defer cancel()
+	f, err := n.peers.to(addr).call(ctx, callTerm, nil)
+	switch {
+	case err != nil:
+		return 0, err
+	case f.kind != answerOK || len(f.payload) != 8:
+		return 0, answerError(f)
+	}
+	return binary.LittleEndian.Uint64(f.payload), nil
+}
+
+// count takes one voter's answer.
+func (b *ballot) count(term uint64, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.undecided {
+		return
+	}
+	b.open--
+	switch {
+	case err == nil && term > b.term:
+		b.decide(errNoLeader)
+	case err == nil:
+		if b.missing--; b.missing == 0 {
+			b.decide(nil)
+		}
+	case b.open < b.missing:
+		b.decide(fmt.Errorf("%w: the leader reaches no quorum: %w", kv.ErrUnavailable, err))
+	}
+}
+
+func (b *ballot) decide(err error) {
+	b.undecided, b.err = false, err
+	close(b.done)
+}

@@ -1,0 +1,81 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/barque/barque/raftstore/kv"
+)
+
+func newCensus(running *sync.WaitGroup, voters int, termOf func(addr string) (uint64, error)) *census {
+	var members []Member
+	for i := range voters {
+		members = append(members, Member{Address: string(rune('a' + i)), Voter: true, Self: i == 0})
+	}
+	members = append(members, Member{Address: "nonvoter"})
+	return &census{members: func() []Member { return members }, termOf: termOf, running: running, waiting: make(map[string][]*ballot)}
+}
+
+func TestCensus(t *testing.T) {
+	down := errors.New("down")
+	for name, c := range map[string]struct {
+		voters int
+		terms  map[string]uint64 // the others that answer
+		want   error
+	}{
+		"alone":               {1, nil, nil},
+		"all agree":           {3, map[string]uint64{"b": 5, "c": 5}, nil},
+		"one is down":         {3, map[string]uint64{"c": 5}, nil},
+		"one has not heard":   {3, map[string]uint64{"c": 4}, nil},
+		"both are down":       {3, nil, kv.ErrUnavailable},
+		"two of five answer":  {5, map[string]uint64{"b": 5}, kv.ErrUnavailable},
+		"another was elected": {3, map[string]uint64{"b": 6, "c": 6}, errNoLeader},
+	} {
+		var running sync.WaitGroup
+		census := newCensus(&running, c.voters, func(addr string) (uint64, error) {
+			if term, ok := c.terms[addr]; ok {
+				return term, nil
+			}
+			return 0, down
+		})
+		if err := census.take(t.Context(), 5); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		running.Wait()
+	}
+}
+
+// TestCensusCountsNoOldAnswer begins a census while answers to an earlier one are on their way. They say
+// nothing about now.
+func TestCensusCountsNoOldAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var running sync.WaitGroup
+		answers := make(chan uint64)
+		census := newCensus(&running, 3, func(string) (uint64, error) { return <-answers, nil })
+		ctx, cancel := context.WithCancel(t.Context())
+		go census.take(ctx, 5)
+		synctest.Wait() // both voters have been asked
+
+		second := make(chan error, 1)
+		go func() { second <- census.take(t.Context(), 5) }()
+		synctest.Wait()
+		answers <- 5 // from before the second one began
+		answers <- 5
+		synctest.Wait()
+		select {
+		case err := <-second:
+			t.Fatalf("decided by old answers: %v", err)
+		default:
+		}
+		answers <- 6
+		answers <- 6
+		if err := <-second; !errors.Is(err, errNoLeader) {
+			t.Errorf("%v, want %v", err, errNoLeader)
+		}
+		cancel()
+		running.Wait()
+	})
+}
