@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,9 +61,28 @@ func devUpCommand(dir func() (string, error)) *cobra.Command {
 		default:
 			fmt.Fprintln(out)
 		}
+		if err := giveToSudoer(p.Kubeconfig(), os.Getenv, os.Chown); err != nil {
+			return fmt.Errorf("let the user who called sudo read the kubeconfig: %w", err)
+		}
 		return printWelcome(c, p)
 	}
 	return cmd
+}
+
+// giveToSudoer gives a file to who called sudo, if anyone did: it is that user who types kubectl next.
+func giveToSudoer(path string, getenv func(string) string, chown func(path string, uid, gid int) error) error {
+	if getenv("SUDO_UID") == "" {
+		return nil
+	}
+	uid, err := strconv.Atoi(getenv("SUDO_UID"))
+	if err != nil {
+		return fmt.Errorf("SUDO_UID: %w", err)
+	}
+	gid, err := strconv.Atoi(getenv("SUDO_GID"))
+	if err != nil {
+		return fmt.Errorf("SUDO_GID: %w", err)
+	}
+	return chown(path, uid, gid)
 }
 
 // printWelcome shows what a new user needs next.
