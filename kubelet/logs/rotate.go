@@ -88,6 +88,14 @@ func (r *Rotator) Rotate(ctx context.Context) error {
 			continue // gone since; or it has no log
 		}
 		info, err := os.Stat(status.LogPath)
+		if errors.Is(err, fs.ErrNotExist) {
+			// An earlier process ended between the renaming and the opening anew: the runtime still writes
+			// to a file that no one reads or bounds.
+			if err := r.Runtime.ReopenContainerLog(ctx, c.Id); err != nil {
+				errs = append(errs, fmt.Errorf("log %s: %w", status.LogPath, err))
+			}
+			continue
+		}
 		if err != nil || info.Size() < r.MaxSize {
 			continue
 		}

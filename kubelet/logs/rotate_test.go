@@ -89,3 +89,22 @@ func TestRotate(t *testing.T) {
 		t.Errorf("the log: %q %v", got, err)
 	}
 }
+
+// TestLogThatIsNotThere: the end of a kubelet in the middle of a rotation takes nobody's log away.
+func TestLogThatIsNotThere(t *testing.T) {
+	container := &one{path: filepath.Join(t.TempDir(), "0.log")}
+	r := New(Config{Runtime: container, Logger: slog.New(slog.DiscardHandler)})
+	if err := r.Rotate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(container.path); err != nil {
+		t.Errorf("the runtime was not told to open the log anew: %v", err)
+	}
+	if err := os.Remove(container.path); err != nil {
+		t.Fatal(err)
+	}
+	container.refuse = true
+	if err := r.Rotate(context.Background()); err == nil {
+		t.Error("a runtime that refuses is no error")
+	}
+}
