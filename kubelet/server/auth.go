@@ -125,6 +125,9 @@ func attributes(r *http.Request) (verb string, subresources []string) {
 	}
 	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	switch first {
+	case "exec", "attach", "portForward", "portforward", "run":
+		// WebSockets begin with GET: to run commands must not be had by who may only read.
+		return "create", []string{"proxy"}
 	case "stats":
 		return verb, []string{"stats"}
 	case "metrics":

@@ -75,6 +75,19 @@ func TestGuard(t *testing.T) {
 	}
 }
 
+// TestStreamsAreNoReading: who may get nodes/proxy, as monitoring does, may not run commands.
+func TestStreamsAreNoReading(t *testing.T) {
+	for path, want := range map[string]string{
+		"/exec/ns/p/c": "create", "/attach/ns/p/u/c": "create", "/portForward/ns/p": "create",
+		"/containerLogs/ns/p/c": "get", "/pods": "get",
+	} {
+		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, path, nil)
+		if verb, _ := attributes(r); verb != want {
+			t.Errorf("GET %s is %s, want %s", path, verb, want)
+		}
+	}
+}
+
 func TestNewNeedsACertificateAuthority(t *testing.T) {
 	if _, err := New(Config{TLS: &tls.Config{}}); err == nil {
 		t.Error("a server that knows no client was made")
