@@ -14,6 +14,9 @@ import (
 	"github.com/barque/barque/kubelet/probes"
 )
 
+// maxHookSaid is how much of what a failed hook wrote is told: an event takes no more.
+const maxHookSaid = 1 << 10
+
 // hook runs one lifecycle handler of a container. It takes as long as ctx allows.
 func (w *worker) hook(ctx context.Context, c *v1.Container, id, ip string, h *v1.LifecycleHandler) error {
 	switch {
@@ -27,8 +30,9 @@ func (w *worker) hook(ctx context.Context, c *v1.Container, id, ip string, h *v1
 			return errors.New(cri.Message(err))
 		}
 		if result.ExitCode != 0 {
+			said := strings.TrimSpace(string(result.Stdout) + string(result.Stderr))
 			return fmt.Errorf("command %q exited with %d: %s", strings.Join(h.Exec.Command, " "), result.ExitCode,
-				strings.TrimSpace(string(result.Stdout)+string(result.Stderr)))
+				strings.ToValidUTF8(said[:min(len(said), maxHookSaid)], ""))
 		}
 		return nil
 	case h.HTTPGet != nil:

@@ -57,6 +57,9 @@ func isMountpoint(dir string) (bool, error) {
 // BindBelow implements Mounts.
 func (HostMounts) BindBelow(root, path, target string) error {
 	fd, err := openBelow(root, path)
+	if errors.Is(err, unix.EXDEV) {
+		return fmt.Errorf("%q leads out of the volume, by a symbolic link", path)
+	}
 	if err != nil {
 		return fmt.Errorf("open %q inside the volume: %w", path, err)
 	}
