@@ -66,6 +66,9 @@ type Config struct {
 	// Services and ServicesSynced tell containers of the services there are. They may be nil.
 	Services       corelisters.ServiceLister
 	ServicesSynced cache.InformerSynced
+	// Pods holds the pods that are bound to this node; the API server shows a node no others. Who gives
+	// it starts it, and may share it.
+	Pods cache.SharedIndexInformer
 
 	// RuntimeEndpoint is the runtime's CRI socket, unix:///path. RuntimeName is what container IDs
 	// begin with; containerd when empty.
@@ -142,6 +145,8 @@ func (c *Config) complete() error {
 		return errors.New("kubelet: no address of the node is given")
 	case c.Client == nil:
 		return errors.New("kubelet: no client is given")
+	case c.Pods == nil:
+		return errors.New("kubelet: no informer of the node's pods is given")
 	case c.RootDir == "" || c.LogDir == "":
 		return errors.New("kubelet: no directories for pods and logs are given")
 	}
@@ -348,43 +353,44 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 		cache.WaitForCacheSync(wait.Done(), k.config.ServicesSynced)
 		cancel()
 	}
-	all := k.config.Client.CoreV1().Pods(metav1.NamespaceAll)
+	mine := func(obj any) (*v1.Pod, bool) {
+		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = gone.Obj
+		}
+		pod, ok := obj.(*v1.Pod)
+		return pod, ok && pod.Spec.NodeName == k.config.NodeName
+	}
 	update := func(obj any) {
-		if pod, ok := obj.(*v1.Pod); ok && pod.Spec.NodeName == k.config.NodeName {
+		if pod, ok := mine(obj); ok {
 			k.pods.Update(pod)
 		}
 	}
-	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: only(k.config.Client, fields.OneTermEqualSelector("spec.nodeName", k.config.NodeName), all.List, all.Watch),
-		ObjectType:    &v1.Pod{},
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: update,
-			// A pod may have been deleted and made anew under its name while no one looked.
-			UpdateFunc: func(old, obj any) {
-				if was, is := old.(*v1.Pod), obj.(*v1.Pod); was.UID != is.UID {
-					k.pods.Remove(was)
-				}
-				update(obj)
-			},
-			DeleteFunc: func(obj any) {
-				if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-					obj = gone.Obj
-				}
-				if pod, ok := obj.(*v1.Pod); ok {
-					k.pods.Remove(pod)
-				}
-			},
+	registration, err := k.config.Pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: update,
+		// A pod may have been deleted and made anew under its name while no one looked.
+		UpdateFunc: func(old, obj any) {
+			if was, ok := mine(old); ok && was.UID != obj.(*v1.Pod).UID {
+				k.pods.Remove(was)
+			}
+			update(obj)
+		},
+		DeleteFunc: func(obj any) {
+			if pod, ok := mine(obj); ok {
+				k.pods.Remove(pod)
+			}
 		},
 	})
-	var synced sync.WaitGroup
-	synced.Go(func() { // ends with the first list, or with ctx
-		select {
-		case <-controller.HasSyncedChecker().Done():
-			k.pods.Synced()
-		case <-ctx.Done():
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil // whose informer it is may have ended it first
 		}
-	})
-	controller.RunWithContext(ctx)
-	synced.Wait()
+		return fmt.Errorf("watch pods: %w", err)
+	}
+	defer func() { _ = k.config.Pods.RemoveEventHandler(registration) }() // fails only for strangers
+	// It has synced when every pod of the first list has been handed on.
+	if cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+		k.pods.Synced()
+	}
+	<-ctx.Done()
 	return nil
 }

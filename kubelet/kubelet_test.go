@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/barque/barque/kubelet"
@@ -138,7 +139,9 @@ func (f *fixture) logger() *slog.Logger {
 // start runs a kubelet until stop is called.
 func (f *fixture) start() (stop func()) {
 	f.t.Helper()
+	factory := informers.NewSharedInformerFactory(f.api, 0)
 	config := kubelet.Config{
+		Pods:     factory.Core().V1().Pods().Informer(),
 		NodeName: nodeName, NodeIPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Client: f.api,
 		RuntimeEndpoint: f.socket, RootDir: filepath.Join(f.dataDir, "kubelet"), LogDir: filepath.Join(f.dataDir, "logs"),
 		CgroupRoot: f.cgroup, ClusterDomain: "cluster.local", Version: "v1.37.2+barque", Logger: f.logger(),
@@ -152,6 +155,7 @@ func (f *fixture) start() (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
+	factory.Start(ctx.Done())
 	go func() { ended <- k.Run(ctx) }()
 	stopped := false
 	stop = func() {
@@ -163,6 +167,7 @@ func (f *fixture) start() (stop func()) {
 		if err := <-ended; err != nil {
 			f.t.Error(err)
 		}
+		factory.Shutdown()
 	}
 	f.t.Cleanup(stop)
 	return stop

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -49,27 +51,41 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 		}
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
+	// A node may list its own pods only.
+	own := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(opts *metav1.ListOptions) {
+		opts.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", o.Name).String()
+	}))
 	packets, err := network.New(network.Config{
 		NodeName: o.Name, NodeIP: o.addr(), PodNetwork: w.settings.ClusterCIDR, ServiceNetwork: w.settings.ServiceCIDR,
 		Nodes: factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(),
+		Pods:       own.Core().V1().Pods(),
 		CNIConfDir: cniDir, IPAMDir: filepath.Join(o.DataDir, "ipam"), Logger: w.logger.With("part", "network"),
 	})
 	if err != nil {
 		return err
 	}
-	agent, err := w.kubelet(client, endpoint, factory)
+	agent, err := w.kubelet(client, endpoint, factory, own)
 	if err != nil {
 		return err
 	}
 	// The kubelet registers the node, which gets its addresses then, which the network needs.
 	return stack.Start(ctx, lifecycle.Component{Name: "node", Run: func(ctx context.Context) error {
-		factory.Start(ctx.Done())
-		defer factory.Shutdown()
-		return lifecycle.All(ctx, agent.Run, packets.Run)
+		return withInformers(ctx, []informers.SharedInformerFactory{factory, own}, agent.Run, packets.Run)
 	}, StopTimeout: 20 * time.Second})
 }
 
-func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory informers.SharedInformerFactory) (*kubelet.Kubelet, error) {
+// withInformers runs everything with the factories' informers until ctx or one of them ends.
+func withInformers(ctx context.Context, factories []informers.SharedInformerFactory, run ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	for _, f := range factories {
+		f.Start(ctx.Done())
+		defer f.Shutdown()
+	}
+	defer cancel() // before the wait for the informers, which end with ctx
+	return lifecycle.All(ctx, run...)
+}
+
+func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, own informers.SharedInformerFactory) (*kubelet.Kubelet, error) {
 	o := w.options
 	taints, err := parseTaints(o.Taints)
 	if err != nil {
@@ -79,6 +95,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory i
 	return kubelet.New(kubelet.Config{
 		NodeName: o.Name, NodeIPs: []netip.Addr{o.addr()}, Labels: w.labels, Taints: taints, Version: version.String(),
 		Client: client, Services: services.Lister(), ServicesSynced: services.Informer().HasSynced,
+		Pods:          own.Core().V1().Pods().Informer(),
 		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls,
 		RuntimeEndpoint: endpoint,
 		RootDir:         filepath.Join(o.DataDir, "kubelet"), LogDir: filepath.Join(o.DataDir, "pods-log"), CgroupRoot: o.CgroupRoot,
