@@ -172,6 +172,12 @@ func TestHalfMadePodIsRemoved(t *testing.T) {
 	if !inNamespaces(t) {
 		return
 	}
+	for _, early := range []bool{false, true} {
+		t.Run(fmt.Sprintf("early=%v", early), func(t *testing.T) { testHalfMadePodIsRemoved(t, early) })
+	}
+}
+
+func testHalfMadePodIsRemoved(t *testing.T, early bool) {
 	dataDir, err := os.MkdirTemp("", "barque-containerd-")
 	if err != nil {
 		t.Fatal(err)
@@ -191,6 +197,11 @@ func TestHalfMadePodIsRemoved(t *testing.T) {
 	lost, address := startPod(t, dial(t, s.Socket()), cgroup)
 	hello(t, address)
 	forget(t, s.Socket())
+	// It may have been killed even before the CNI library took its note.
+	notes, err := cniNotes(l)
+	if err != nil || len(notes) != 1 || early && os.Remove(notes[0].path) != nil {
+		t.Fatalf("notes: %v, %v", notes, err)
+	}
 	killed := containerdPID(t, l)
 	if err := syscall.Kill(killed, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -24,12 +24,14 @@ import (
 // it. A census taken while no containerd runs tells what there was; what CRI does
 // not know of that once it answers are orphans. What is made since is in no census.
 type census struct {
-	taken time.Time
-	shims map[string]process // by the ID of the sandbox
-	notes []cniNote
+	taken     time.Time
+	shims     map[string]process // by the ID of the sandbox
+	notes     []cniNote
+	addresses []cniNote // given out, by who has them; nothing else is known of these
+	netns     []string  // where network namespaces are mounted
 }
 
-func takeCensus(l layout) (census, error) {
+func takeCensus(l layout, cniConf string) (census, error) {
 	c := census{taken: time.Now(), shims: map[string]process{}}
 	all, err := processes()
 	if err != nil {
@@ -43,7 +45,13 @@ func takeCensus(l layout) (census, error) {
 			c.shims[p.args[at+1]] = p
 		}
 	}
-	c.notes, err = cniNotes(l)
+	if c.notes, err = cniNotes(l); err != nil {
+		return c, err
+	}
+	if c.addresses, err = addressesOut(cniConf); err != nil {
+		return c, err
+	}
+	c.netns, err = filepath.Glob(filepath.Join(l.state(), "io.containerd.grpc.v1.cri/netns/*"))
 	return c, err
 }
 
@@ -69,6 +77,12 @@ func (c census) reap(ctx context.Context, l layout, conn *client.Client, cri run
 			errs = append(errs, note.takeBack(ctx, l))
 		}
 	}
+	for _, address := range c.addresses {
+		if !known[address.ContainerID] && !slices.ContainsFunc(c.notes, func(n cniNote) bool { return n.ContainerID == address.ContainerID }) {
+			errs = append(errs, address.takeBack(ctx, l))
+		}
+	}
+	errs = append(errs, c.dropNamespaces(known))
 	errs = append(errs, c.forgetRecords(ctx, conn, known))
 	return len(orphans), errors.Join(errs...)
 }
@@ -201,5 +215,90 @@ func (n cniNote) takeBack(ctx context.Context, l layout) error {
 	if err != nil {
 		return fmt.Errorf("network of sandbox %s: %w", n.ContainerID, err)
 	}
+	if n.Netns == "" {
+		return nil
+	}
 	return removeUnmounted(n.Netns)
+}
+
+// addressesOut lists who has an address from the host-local plugin: its files
+// name them. Containerd may have been killed before the CNI library took its note.
+func addressesOut(cniConf string) ([]cniNote, error) {
+	confs, err := filepath.Glob(filepath.Join(cniConf, "*.conflist"))
+	if err != nil {
+		return nil, err
+	}
+	var out []cniNote
+	for _, path := range confs {
+		raw, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		var conf struct {
+			Name    string `json:"name"`
+			Plugins []struct {
+				IPAM struct {
+					Type    string `json:"type"`
+					DataDir string `json:"dataDir"`
+				} `json:"ipam"`
+			} `json:"plugins"`
+		}
+		if err := json.Unmarshal(raw, &conf); err != nil {
+			continue // containerd will say so
+		}
+		for _, plugin := range conf.Plugins {
+			if plugin.IPAM.Type != "host-local" || plugin.IPAM.DataDir == "" {
+				continue // its own default is shared with others
+			}
+			files, err := filepath.Glob(filepath.Join(plugin.IPAM.DataDir, conf.Name, "*.*.*.*"))
+			if err != nil {
+				return nil, err
+			}
+			for _, file := range files {
+				// Two lines: the container's ID, the interface's name.
+				if words, err := os.ReadFile(file); err == nil && len(strings.Fields(string(words))) == 2 {
+					fields := strings.Fields(string(words))
+					out = append(out, cniNote{ContainerID: fields[0], IfName: fields[1], Config: raw})
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// dropNamespaces unmounts the network namespaces that are no known sandbox's and
+// in which nothing runs.
+func (c census) dropNamespaces(known map[string]bool) error {
+	used := map[string]bool{}
+	for _, note := range c.notes {
+		used[note.Netns] = known[note.ContainerID]
+	}
+	var errs []error
+	for _, path := range c.netns {
+		var mounted unix.Stat_t
+		if used[path] || unix.Stat(path, &mounted) != nil {
+			continue
+		}
+		inhabited, err := inhabited(mounted)
+		if err == nil && !inhabited {
+			err = removeUnmounted(path)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// inhabited tells whether a process runs in a network namespace.
+func inhabited(namespace unix.Stat_t) (bool, error) {
+	all, err := processes()
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(all, func(p process) bool {
+		var its unix.Stat_t
+		return unix.Stat(fmt.Sprintf("/proc/%d/ns/net", p.pid), &its) == nil && its.Ino == namespace.Ino && its.Dev == namespace.Dev
+	}), nil
 }

@@ -190,7 +190,7 @@ func (s *Supervisor) runOnce(ctx context.Context, components *bundle.Bundle) err
 	logFile := &lumberjack.Logger{Filename: s.layout.log(), MaxSize: 16 /* MiB */, MaxBackups: 2}
 	defer logFile.Close()
 	last := newTail(4 << 10)
-	before, err := takeCensus(s.layout)
+	before, err := takeCensus(s.layout, s.config.CNIConfDir)
 	if err != nil {
 		return err
 	}
