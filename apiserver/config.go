@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/utils/ptr"
 
+	barqueadmission "github.com/barque/barque/apiserver/admission"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/storage"
 )
@@ -51,6 +53,9 @@ type Config struct {
 	ServiceCIDR netip.Prefix
 	// NodePorts is the range of node ports; the zero value means 30000-32767.
 	NodePorts PortRange
+	// TolerationSeconds is how long pods that say nothing else stay on a node that is not ready or
+	// unreachable; nil means admission.DefaultTolerationSeconds.
+	TolerationSeconds *int64
 
 	// Audit says what is written to the audit log; the zero value means nothing.
 	Audit Audit
@@ -131,6 +136,9 @@ func (c *Config) complete() error {
 	}
 	if c.NodePorts == (PortRange{}) {
 		c.NodePorts = PortRange{defaultFirstNodePort, defaultLastNodePort}
+	}
+	if c.TolerationSeconds == nil {
+		c.TolerationSeconds = ptr.To[int64](barqueadmission.DefaultTolerationSeconds)
 	}
 	if c.RequestTimeout == 0 {
 		c.RequestTimeout = defaultRequestTimeout

@@ -8,10 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 )
 
 // TestOptions drives a server with all that is optional.
@@ -35,6 +37,7 @@ func TestOptions(t *testing.T) {
 		cfg.Unauthenticated = map[string]http.Handler{"/join": say("join")}
 		cfg.Extra = map[string]http.Handler{"/barque/status": say("status")}
 		cfg.Build = "v0.1.0"
+		cfg.TolerationSeconds = ptr.To[int64](7)
 	})
 	as := func(token string) kubernetes.Interface {
 		return kubernetes.NewForConfigOrDie(&restclient.Config{Host: c.host, BearerToken: token, TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
@@ -61,6 +64,14 @@ func TestOptions(t *testing.T) {
 	v := must(as("opensesame").Discovery().ServerVersion())(t)
 	if v.GitVersion != "v"+kubernetesVersion+"+barque.v0.1.0" {
 		t.Errorf("version %s", v.GitVersion)
+	}
+	must(c.admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))(t)
+	must(c.admin.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))(t)
+	pod := must(c.admin.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: podSpec()}, metav1.CreateOptions{}))(t)
+	for _, toleration := range pod.Spec.Tolerations {
+		if toleration.TolerationSeconds == nil || *toleration.TolerationSeconds != 7 {
+			t.Errorf("toleration %+v, want 7 s", toleration)
+		}
 	}
 	eventually(t, "the audit log", func(context.Context) error {
 		log, err := os.ReadFile(auditLog)

@@ -83,7 +83,7 @@ func (s *Server) newAdmission(sec *security) (admission.Interface, error) {
 		steps = append(steps, barqueadmission.NewPriorities(s.informers.Scheduling().V1().PriorityClasses().Lister(), s.client))
 	}
 	steps = append(steps,
-		barqueadmission.NewTolerations(barqueadmission.DefaultTolerationSeconds),
+		barqueadmission.NewTolerations(*s.cfg.TolerationSeconds),
 		rbac.NewGuard(sec.rbac, sec.authorizer))
 	return admission.NewChainHandler(steps...), nil
 }

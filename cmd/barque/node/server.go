@@ -175,12 +175,13 @@ func (s *server) startAPI(ctx context.Context) error {
 	})
 	s.api, err = apiserver.New(apiserver.Config{
 		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),
-		Certificate:     func() (*tls.Certificate, error) { return s.ids.api.Certificate(), nil },
-		ClientCA:        func() ([]byte, error) { return s.ids.ca.PEM(), nil },
-		KubeletClient:   s.ids.kubeletClientTLS(),
-		ServiceAccounts: apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Key: s.ids.serviceAccounts},
-		ServiceCIDR:     s.settings.ServiceCIDR,
-		Unauthenticated: map[string]http.Handler{join.Prefix: joining},
+		Certificate:       func() (*tls.Certificate, error) { return s.ids.api.Certificate(), nil },
+		ClientCA:          func() ([]byte, error) { return s.ids.ca.PEM(), nil },
+		KubeletClient:     s.ids.kubeletClientTLS(),
+		ServiceAccounts:   apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Key: s.ids.serviceAccounts},
+		ServiceCIDR:       s.settings.ServiceCIDR,
+		TolerationSeconds: &o.Times.UnreachableSeconds,
+		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra: map[string]http.Handler{StatusPath: statusHandler(func(ctx context.Context) *ClusterStatus {
 			return statusOf(ctx, o.Name, s.record.Cluster.ID, s.store, s.pool)
 		})},

@@ -1,0 +1,147 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/controllers/nodelifecycle"
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/raftstore"
+)
+
+// evidence is gossip and store as the test has them.
+type evidence struct {
+	mu      sync.Mutex
+	members map[string]gossip.Member
+	silent  []raftstore.SilentMember
+	inPool  chan struct{}
+	inStore chan struct{}
+}
+
+func newEvidence() *evidence {
+	return &evidence{members: map[string]gossip.Member{}, inPool: make(chan struct{}), inStore: make(chan struct{})}
+}
+
+func (e *evidence) Member(name string) (gossip.Member, bool) { m, ok := e.members[name]; return m, ok }
+
+func (e *evidence) Changed() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.inPool
+}
+
+func (e *evidence) Silent() ([]raftstore.SilentMember, <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.silent, e.inStore
+}
+
+func (e *evidence) change(which *chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(*which)
+	*which = make(chan struct{})
+}
+
+func TestLifeIsGossipAndStoreTogether(t *testing.T) {
+	heard, silent := time.Unix(100, 0), time.Unix(200, 0)
+	for name, c := range map[string]struct {
+		gossip gossip.State // "": never heard of
+		silent bool
+		want   nodelifecycle.Life
+		known  bool
+	}{
+		"both hear of it":            {gossip.Alive, false, nodelifecycle.Life{State: nodelifecycle.Alive, Since: heard}, true},
+		"the store does not":         {gossip.Alive, true, nodelifecycle.Life{State: nodelifecycle.Suspect, Since: silent}, true},
+		"neither does":               {gossip.Dead, true, nodelifecycle.Life{State: nodelifecycle.Dead, Since: heard}, true},
+		"gossip does not":            {gossip.Dead, false, nodelifecycle.Life{State: nodelifecycle.Dead, Since: heard}, true},
+		"it said good-bye":           {gossip.Left, true, nodelifecycle.Life{State: nodelifecycle.Left, Since: heard}, true},
+		"only the store knows it":    {"", true, nodelifecycle.Life{State: nodelifecycle.Suspect, Since: silent}, true},
+		"nobody has ever known it":   {"", false, nodelifecycle.Life{}, false},
+		"another one is silent only": {gossip.Alive, false, nodelifecycle.Life{State: nodelifecycle.Alive, Since: heard}, true},
+	} {
+		e := newEvidence()
+		e.silent = []raftstore.SilentMember{{Name: "other", Since: silent}}
+		if c.gossip != "" {
+			e.members["n"] = gossip.Member{Name: "n", State: c.gossip, Since: heard}
+		}
+		if c.silent {
+			e.silent = append(e.silent, raftstore.SilentMember{Name: "n", Since: silent})
+		}
+		l := &liveness{pool: e, store: e}
+		if life, known := l.Life("n"); life != c.want || known != c.known {
+			t.Errorf("%s: %+v, %v", name, life, known)
+		}
+	}
+}
+
+func TestChangesOfGossipAndStoreArePassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEvidence()
+		l := &liveness{pool: e, store: e}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- l.run(ctx) }()
+		synctest.Wait()
+		for _, source := range []*chan struct{}{&e.inPool, &e.inStore, &e.inPool} {
+			changed := l.Changed()
+			synctest.Wait()
+			select {
+			case <-changed:
+				t.Error("a change was announced, and there was none")
+			default:
+			}
+			e.change(source)
+			<-changed
+			synctest.Wait()
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestConfirmWantsMoreThanAConnection(t *testing.T) {
+	kubelet := httptest.NewTLSServer(http.NotFoundHandler())
+	defer kubelet.Close()
+	stopped, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopped.Close()
+	trusting := kubelet.Client().Transport.(*http.Transport).TLSClientConfig
+	at := func(address net.Addr) *corev1.Node {
+		addr := address.(*net.TCPAddr)
+		return &corev1.Node{Status: corev1.NodeStatus{
+			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n"}, {Type: corev1.NodeInternalIP, Address: addr.IP.String()}},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(addr.Port)}},
+		}}
+	}
+	for name, c := range map[string]struct {
+		node *corev1.Node
+		tls  *tls.Config
+		want bool
+	}{
+		"the kubelet answers":       {at(kubelet.Listener.Addr()), trusting, true},
+		"somebody else answers":     {at(kubelet.Listener.Addr()), &tls.Config{}, false},
+		"a process that is stopped": {at(stopped.Addr()), trusting, false},
+		"it has no address":         {&corev1.Node{}, trusting, false},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		l := &liveness{tls: c.tls}
+		if got := l.Confirm(ctx, c.node); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+		cancel()
+	}
+}
