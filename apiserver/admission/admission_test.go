@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 )
 
@@ -48,6 +52,34 @@ func newPod(change func(*corev1.Pod)) *corev1.Pod {
 		change(p)
 	}
 	return p
+}
+
+// One manifest may bring a namespace and a pod in it.
+func TestDefaultAccountMayComeAMomentLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		accounts := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		s := NewServiceAccounts(listers.NewServiceAccountLister(accounts), fake.NewClientset())
+		admit := func(name string) error {
+			pod := newPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = name })
+			return s.Admit(t.Context(), request{obj: pod}.attributes(), nil)
+		}
+		began := time.Now()
+		if err := admit("other"); !apierrors.IsForbidden(err) || time.Since(began) > 0 {
+			t.Errorf("an account that nobody makes: %v after %v", err, time.Since(began))
+		}
+		if err := admit(""); !apierrors.IsForbidden(err) {
+			t.Errorf("a default account that does not come: %v", err)
+		}
+		go func() {
+			time.Sleep(300 * time.Millisecond)
+			if err := accounts.Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "default"}}); err != nil {
+				t.Error(err)
+			}
+		}()
+		if err := admit(""); err != nil {
+			t.Errorf("a default account that comes a moment later: %v", err)
+		}
+	})
 }
 
 func TestServiceAccounts(t *testing.T) {

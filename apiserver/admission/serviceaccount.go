@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,6 +53,9 @@ func (s *ServiceAccounts) Admit(ctx context.Context, a admission.Attributes, _ a
 	//nolint:staticcheck // the deprecated alias must show the same name for old clients
 	pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
 	account, err := s.account(ctx, a.GetNamespace(), pod.Spec.ServiceAccountName)
+	if pod.Spec.ServiceAccountName == defaultAccount && apierrors.IsNotFound(err) {
+		account, err = s.awaitDefault(ctx, a.GetNamespace())
+	}
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
@@ -98,6 +102,33 @@ func (s *ServiceAccounts) account(ctx context.Context, namespace, name string) (
 		return nil, fmt.Errorf("looking up service account %s/%s: %w", namespace, name, err)
 	}
 	return sa, nil
+}
+
+// A namespace gets its default account from a controller, a moment after it was made. Manifests that
+// bring a namespace and its pods at once must not fail for that moment.
+const (
+	defaultPatience = 2 * time.Second
+	defaultLook     = 10 * time.Millisecond
+)
+
+// awaitDefault waits for the default account of a namespace, for a while.
+func (s *ServiceAccounts) awaitDefault(ctx context.Context, namespace string) (*corev1.ServiceAccount, error) {
+	patience := time.NewTimer(defaultPatience)
+	defer patience.Stop()
+	look := time.NewTicker(defaultLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+			if sa, err := s.accounts.ServiceAccounts(namespace).Get(defaultAccount); err == nil {
+				return sa, nil
+			}
+		case <-patience.C:
+			return s.account(ctx, namespace, defaultAccount)
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 func wantsToken(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
