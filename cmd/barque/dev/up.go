@@ -149,10 +149,7 @@ func (p *Plan) startAll(ctx context.Context, o Options) error {
 		return err
 	}
 	o.Progress("%s serves the API at %s", first.Name, p.apiAddr(first))
-	if err := p.writeKubeconfig(first); err != nil {
-		return err
-	}
-	if err := p.startProxy(); err != nil {
+	if err := p.serveEndpoint(ctx, first, o); err != nil {
 		return err
 	}
 	if len(p.Nodes) > 1 {
@@ -234,7 +231,29 @@ func (p *Plan) nodeArgs(n *Node) []string {
 	return append(args, p.Args...)
 }
 
-// startProxy starts the one endpoint that the kubeconfig names. It follows the living servers.
+// serveEndpoint starts the proxy, the one endpoint that the kubeconfig names, and waits until it leads to
+// the first server. A port that was free when the cluster was planned may be taken by now; unless the user
+// wanted that very one, another is as good.
+func (p *Plan) serveEndpoint(ctx context.Context, first *Node, o Options) error {
+	const attempts = 5
+	for attempt := 1; ; attempt++ {
+		if err := p.writeKubeconfig(first); err != nil {
+			return err
+		}
+		if err := p.startProxy(); err != nil {
+			return err
+		}
+		err := p.waitEndpoint(ctx, o.Timeout)
+		if err == nil || p.Proxy.Alive() || o.APIPort != 0 || attempt == attempts {
+			return err
+		}
+		if p.APIPort, err = freePort(0); err != nil {
+			return err
+		}
+	}
+}
+
+// startProxy starts the proxy unless it runs. It follows the living servers.
 func (p *Plan) startProxy() error {
 	if p.Proxy.Alive() {
 		return nil
@@ -247,8 +266,27 @@ func (p *Plan) startProxy() error {
 	for _, s := range p.servers() {
 		command = append(command, "--server", p.apiAddr(s))
 	}
-	p.Proxy, err = start("", filepath.Join(p.Dir, "proxy.log"), command)
+	p.Proxy, err = start("", p.proxyLog(), command)
 	return errors.Join(err, p.save())
+}
+
+func (p *Plan) proxyLog() string { return filepath.Join(p.Dir, "proxy.log") }
+
+// waitEndpoint waits until the kubeconfig leads to this cluster. Another cluster at the same port does not
+// pass: it has another CA.
+func (p *Plan) waitEndpoint(ctx context.Context, timeout time.Duration) error {
+	config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	config.Timeout = 2 * time.Second
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	return poll(ctx, p.Proxy, "the endpoint's proxy", p.proxyLog(), timeout, "does not lead to the cluster", func(ctx context.Context) error {
+		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
 }
 
 // waitServing waits until the server answers that it is ready, and returns a way to it.
@@ -310,6 +348,10 @@ func (p *Plan) waitNodes(ctx context.Context, o Options) error {
 
 // wait repeats try until it succeeds, the node's process ends, or the time is over.
 func (p *Plan) wait(ctx context.Context, n *Node, timeout time.Duration, what string, try func(context.Context) error) error {
+	return poll(ctx, n.Process, n.Name, p.LogFile(n), timeout, what, try)
+}
+
+func poll(ctx context.Context, process *Process, name, log string, timeout time.Duration, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
@@ -321,12 +363,12 @@ func (p *Plan) wait(ctx context.Context, n *Node, timeout time.Duration, what st
 		} else if ctx.Err() == nil {
 			last = err
 		}
-		if !n.Process.Alive() {
-			return fmt.Errorf("%s has ended; its last words (%s):\n%s", n.Name, p.LogFile(n), tail(p.LogFile(n), 12))
+		if !process.Alive() {
+			return fmt.Errorf("%s has ended; its last words (%s):\n%s", name, log, tail(log, 12))
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s %s: %w; its last words (%s):\n%s", n.Name, what, errors.Join(last, context.Cause(ctx)), p.LogFile(n), tail(p.LogFile(n), 12))
+			return fmt.Errorf("%s %s: %w; its last words (%s):\n%s", name, what, errors.Join(last, context.Cause(ctx)), log, tail(log, 12))
 		case <-ticker.C:
 		}
 	}
