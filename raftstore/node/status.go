@@ -37,6 +37,9 @@ type Status struct {
 	// DiskP50 and DiskP99 are how long the last writes to the log took.
 	DiskP50 time.Duration `json:"diskP50"`
 	DiskP99 time.Duration `json:"diskP99"`
+	// DiskError is why the last write to the log failed, as when the disk is full; empty when it did
+	// not. Such a server votes and is heard from, but does not follow.
+	DiskError string `json:"diskError,omitempty"`
 }
 
 // Status returns how this server sees itself.
@@ -61,6 +64,9 @@ func (n *Node) Status() Status {
 		}
 	}
 	s.DiskP50, s.DiskP99 = n.storage.log.latency()
+	if err := n.storage.log.failed(); err != nil {
+		s.DiskError = err.Error()
+	}
 	return s
 }
 

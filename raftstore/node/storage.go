@@ -72,7 +72,7 @@ type memoryLog struct{ *raft.InmemStore }
 
 func (memoryLog) Close() error { return nil }
 
-// timedLog measures how long the disk takes to store entries.
+// timedLog measures how long the disk takes to store entries, and remembers when it does not.
 type timedLog struct {
 	logStore
 	observe func(time.Duration) // set before use; may be nil
@@ -80,6 +80,7 @@ type timedLog struct {
 	mu      sync.Mutex
 	samples [256]time.Duration
 	n       int
+	failure error // of the last write; nil when it succeeded
 }
 
 func newTimedLog(log logStore) *timedLog { return &timedLog{logStore: log} }
@@ -95,6 +96,7 @@ func (l *timedLog) StoreLogs(entries []*raft.Log) error {
 	l.mu.Lock()
 	l.samples[l.n%len(l.samples)] = took
 	l.n++
+	l.failure = err
 	l.mu.Unlock()
 	if l.observe != nil {
 		l.observe(took)
@@ -112,4 +114,11 @@ func (l *timedLog) latency() (p50, p99 time.Duration) {
 	}
 	slices.Sort(sorted)
 	return sorted[len(sorted)/2], sorted[len(sorted)*99/100]
+}
+
+// failed returns why the last write failed, nil when it did not.
+func (l *timedLog) failed() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failure
 }

@@ -53,6 +53,7 @@ type StoreStatus struct {
 	LastContact string `json:"lastContact"` // since the leader was heard
 	DiskP50     string `json:"diskP50"`     // of writes to the log
 	DiskP99     string `json:"diskP99"`
+	DiskError   string `json:"diskError,omitempty"` // why the last one failed
 }
 
 // statusOf puts what the store and gossip say together. It takes as long as the slowest member,
@@ -80,6 +81,9 @@ func statusOf(ctx context.Context, self, clusterID string, store storeStatus, po
 			continue
 		}
 		m.Store = storeStatusOf(peer.Status)
+		if peer.Status.DiskError != "" {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s cannot write its log and falls behind: %s", name, peer.Status.DiskError))
+		}
 		s.Term, s.Revision = max(s.Term, peer.Status.Term), max(s.Revision, peer.Status.Revision)
 	}
 	for _, m := range byName {
@@ -109,7 +113,7 @@ func storeStatusOf(s *raftstore.Status) *StoreStatus {
 		contact = s.LastContact.Round(time.Millisecond).String()
 	}
 	return &StoreStatus{ID: s.ID, State: s.Role, Term: s.Term, Applied: s.AppliedIndex, Committed: s.CommitIndex, Revision: s.Revision, Keys: s.Keys, Hash: s.StateHash,
-		LastContact: contact, DiskP50: s.DiskP50.Round(10 * time.Microsecond).String(), DiskP99: s.DiskP99.Round(10 * time.Microsecond).String()}
+		LastContact: contact, DiskP50: s.DiskP50.Round(10 * time.Microsecond).String(), DiskP99: s.DiskP99.Round(10 * time.Microsecond).String(), DiskError: s.DiskError}
 }
 
 // statusHandler serves StatusPath.
