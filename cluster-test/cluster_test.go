@@ -101,21 +101,34 @@ func TestUpAgain(t *testing.T) {
 	}
 }
 
-// join tries to join the cluster as an agent of its own on a server's address, on ports of its
-// own, one of which is taken: so it never gets further than joining.
-func (c *Cluster) join(t *testing.T, token, name string, args ...string) Result {
+// join tries to join the cluster as an agent with an address that this node does not have, so it
+// may be admitted, but gets no further.
+func (c *Cluster) join(t *testing.T, token, name string) Result {
 	t.Helper()
 	path, err := Binary()
 	if err != nil {
 		t.Fatal(err)
 	}
+	server := c.address(t, "s1")
+	mine := server[:strings.LastIndexByte(server, '.')] + ".250"
+	return c.OnResult(t.Context(), "s1", "timeout", "30", path, "agent", "--server", "https://"+server+":6443", "--token", token,
+		"--name", name, "--node-ip", mine, "--data-dir", t.TempDir())
+}
+
+// address returns a node's own address.
+func (c *Cluster) address(t *testing.T, node string) string {
+	t.Helper()
 	status, err := c.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := status.Members[0].Address
-	return c.OnResult(t.Context(), "s1", append([]string{"timeout", "30", path, "agent", "--server", "https://" + address + ":6443", "--token", token,
-		"--name", name, "--node-ip", address, "--data-dir", t.TempDir()}, args...)...)
+	for _, m := range status.Members {
+		if m.Name == node {
+			return m.Address
+		}
+	}
+	t.Fatalf("%s is no member", node)
+	return ""
 }
 
 func TestTokens(t *testing.T) {
@@ -147,9 +160,9 @@ func TestTokens(t *testing.T) {
 		}
 		return nil
 	})
-	// This one is admitted; then it finds its gossip port taken.
-	if r := c.join(t, good, "joiner"); r.Error == nil || !contains(r.Err, "7946", "in use") {
-		t.Errorf("an agent whose port is taken: %s", r.Err)
+	// This one is admitted; then it finds that it does not have its address.
+	if r := c.join(t, good, "joiner"); r.Error == nil || !contains(r.Err, "admitted to the cluster", "cannot assign requested address") {
+		t.Errorf("an agent with an address of another machine: %s", r.Err)
 	}
 	if r := c.join(t, good, "other"); r.Error == nil || !strings.Contains(r.Err, "used up") {
 		t.Errorf("a token for one use was used again: %s", r.Err)
@@ -175,11 +188,7 @@ func (c *Cluster) server(t *testing.T, args ...string) Result {
 
 func TestPortTaken(t *testing.T) {
 	c := sharedCluster(t)
-	status, err := c.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := c.server(t, "--name", "second", "--node-ip", status.Members[0].Address, "--data-dir", filepath.Join("/tmp", "bq-"+c.ID+"-second"))
+	r := c.server(t, "--name", "second", "--node-ip", c.address(t, "s1"), "--data-dir", filepath.Join("/tmp", "bq-"+c.ID+"-second"))
 	defer os.RemoveAll(filepath.Join("/tmp", "bq-"+c.ID+"-second"))
 	if r.Error == nil || !contains(r.Err, "6444", "in use", "--peer-port") {
 		t.Errorf("code %d: %s", r.Code, r.Err)
@@ -212,11 +221,7 @@ func TestAgentAndDataDirectories(t *testing.T) {
 	if out := c.Barque(t, "cluster", "members"); !contains(out, "agent", "a1") {
 		t.Errorf("members:\n%s", out)
 	}
-	status, err := c.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := status.Members[0].Address
+	address := c.address(t, "s1")
 	c.Dev(t, "stop", "s1")
 	dir := c.DataDir("s1")
 	if r := c.server(t, "--name", "else", "--node-ip", address, "--data-dir", dir); r.Error == nil || !contains(r.Err, dir, `"s1"`, "--name") {
