@@ -130,6 +130,7 @@ func (n *Node) start() {
 	n.running.Go(func() { n.acceptPeers(n.listener) })
 	n.running.Go(n.electAlone)
 	n.running.Go(n.keepAddress)
+	n.running.Go(n.tellOfNoLeader)
 	n.cfg.Logger.Info("store is open", "server", n.id.ServerID, "cluster", n.id.ClusterID,
 		"revision", n.state.Revision(), "lastIndex", n.raft.LastIndex())
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -13,20 +15,43 @@ import (
 // Raft's own words are one level less important than it thinks.
 func newRaftLogger(logger *slog.Logger) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Debug, Output: io.Discard})
-	l.RegisterSink(raftSink{logger.With("component", "raft")})
+	l.RegisterSink(&raftSink{logger: logger.With("component", "raft"), said: make(map[string]time.Time)})
 	return l
 }
 
-type raftSink struct{ logger *slog.Logger }
+// sayAgain is how often the same message is passed on at its level. While a server is away, Raft says so
+// several times a second.
+const sayAgain = 10 * time.Second
+
+type raftSink struct {
+	logger *slog.Logger
+
+	mu   sync.Mutex
+	said map[string]time.Time // by message, of which Raft has a fixed number
+}
+
+// repeated tells whether the message was passed on a short while ago.
+func (s *raftSink) repeated(msg string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last, ok := s.said[msg]; ok && time.Since(last) < sayAgain {
+		return true
+	}
+	s.said[msg] = time.Now()
+	return false
+}
 
 // Accept implements hclog.SinkAdapter.
-func (s raftSink) Accept(_ string, level hclog.Level, msg string, args ...any) {
+func (s *raftSink) Accept(_ string, level hclog.Level, msg string, args ...any) {
 	to := slog.LevelDebug
 	switch level {
 	case hclog.Warn:
 		to = slog.LevelInfo
 	case hclog.Error:
 		to = slog.LevelWarn
+	}
+	if to > slog.LevelDebug && s.repeated(msg) {
+		to = slog.LevelDebug
 	}
 	if !s.logger.Enabled(context.Background(), to) {
 		return
