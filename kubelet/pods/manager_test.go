@@ -36,6 +36,8 @@ type world struct {
 	told     []string
 	mountErr error
 	unmounts int
+	mounts   int
+	grouped  atomic.Int32
 	dir      string
 }
 
@@ -55,10 +57,10 @@ func (w *world) start() {
 		Changed:   func(uid types.UID) { w.manager.Wake(uid) },
 		Unhealthy: func(*v1.Pod, *v1.Container, string) {}})
 	w.manager = pods.New(pods.Config{
-		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{}, Probes: prober, Status: w, Events: w,
+		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped}, Probes: prober, Status: w, Events: w,
 		Puller:  images.NewPuller(images.Config{Images: w.runtime, Events: w, Logger: slog.New(slog.DiscardHandler)}),
 		HostIPs: []string{"192.0.2.7"}, RuntimeName: "fake", Logger: slog.New(slog.DiscardHandler),
-		Kit: &pods.Kit{Volumes: w, Cgroups: noCgroups{}, LogDir: filepath.Join(w.dir, "logs"), ResolvConf: filepath.Join(w.dir, "resolv.conf"),
+		Kit: &pods.Kit{Volumes: w, Cgroups: noCgroups{&w.grouped}, LogDir: filepath.Join(w.dir, "logs"), ResolvConf: filepath.Join(w.dir, "resolv.conf"),
 			Services:    func(string) []*v1.Service { return nil },
 			Allocatable: func() v1.ResourceList { return nil }},
 	})
@@ -75,10 +77,10 @@ func (w *world) start() {
 	w.manager.Synced()
 }
 
-type noCgroups struct{}
+type noCgroups struct{ ensured *atomic.Int32 }
 
 func (noCgroups) Parent(*v1.Pod) string      { return "/test" }
-func (noCgroups) Ensure(*v1.Pod) error       { return nil }
+func (g noCgroups) Ensure(*v1.Pod) error     { g.ensured.Add(1); return nil }
 func (noCgroups) Remove(types.UID) error     { return nil }
 func (noCgroups) Pods() ([]types.UID, error) { return nil, nil }
 func (w *world) Pods() ([]types.UID, error)  { return nil, nil }
@@ -91,6 +93,7 @@ func (w *world) SubPath(types.UID, string, string, string, int, string) (string,
 func (w *world) Mount(context.Context, *v1.Pod) (map[string]string, time.Time, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.mounts++
 	return map[string]string{}, time.Time{}, w.mountErr
 }
 
@@ -288,10 +291,14 @@ func TestRestartOfTheKubeletTouchesNothing(t *testing.T) {
 		pod = pod.DeepCopy()
 		pod.Status = before
 		orphan := appPod(v1.RestartPolicyAlways)
+		w.grouped.Store(0)
 		w.start()
 		w.manager.Update(pod)
 		if after := w.status(pod); after.ContainerStatuses[0].ContainerID != before.ContainerStatuses[0].ContainerID || !isReady(after) {
 			t.Errorf("before: %+v\nafter: %+v", before, after)
+		}
+		if n := w.grouped.Load(); n != 1 {
+			t.Errorf("the pod was told %d times to count in the weight of its class, want once", n)
 		}
 		// Without the API server's word for it, it is an orphan and is ended.
 		w.stop()
@@ -361,6 +368,30 @@ func TestPodWithoutItsVolumesWaits(t *testing.T) {
 		w.manager.Retry(pod.UID)
 		if s := w.status(pod); s.Phase != v1.PodRunning {
 			t.Errorf("status: %+v", s)
+		}
+	})
+}
+
+// TestVolumesThatCannotBeUpdatedAreTriedAgain, though nothing else happens to the pod.
+func TestVolumesThatCannotBeUpdatedAreTriedAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := appPod(v1.RestartPolicyAlways)
+		w.manager.Update(pod)
+		w.status(pod)
+		w.mu.Lock()
+		w.mountErr = errors.New("no space left")
+		w.mu.Unlock()
+		w.manager.Wake(pod.UID)
+		synctest.Wait()
+		w.mu.Lock()
+		before := w.mounts
+		w.mountErr = nil
+		w.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.mounts == before {
+			t.Error("it was not tried again")
 		}
 	})
 }
