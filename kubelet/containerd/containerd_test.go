@@ -224,6 +224,19 @@ func testHalfMadePodIsRemoved(t *testing.T, early bool) {
 		}
 		return nil
 	})
+	first := sockets(t, l)
+	if err := syscall.Kill(containerdPID(t, l), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "no socket of a dead shim", func() error {
+		if err := s.Healthy(); err != nil {
+			return err
+		}
+		if left := sockets(t, l); len(left) != 0 {
+			return fmt.Errorf("of %v are left: %v", first, left)
+		}
+		return nil
+	})
 	for _, pattern := range []string{
 		filepath.Join(s.CNIConfDir(), "ipam/test/10.42.9.*"), filepath.Join(cniResults, "*"+lost+"*"),
 		filepath.Join(l.state(), "io.containerd.grpc.v1.cri/netns/*"),
@@ -235,6 +248,15 @@ func testHalfMadePodIsRemoved(t *testing.T, early bool) {
 	next, address := startPod(t, dial(t, s.Socket()), cgroup) // the same name is free
 	hello(t, address)
 	running(t, dial(t, s.Socket()), next)
+}
+
+func sockets(t *testing.T, l layout) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(l.shimSockets(), "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
 }
 
 // forget takes from containerd's database all that CRI finds its pods by.

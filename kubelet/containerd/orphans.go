@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,6 +46,9 @@ func takeCensus(l layout, cniConf string) (census, error) {
 			c.shims[p.args[at+1]] = p
 		}
 	}
+	if err := dropDeadSockets(l); err != nil {
+		return c, err
+	}
 	if c.notes, err = cniNotes(l); err != nil {
 		return c, err
 	}
@@ -53,6 +57,32 @@ func takeCensus(l layout, cniConf string) (census, error) {
 	}
 	c.netns, err = filepath.Glob(filepath.Join(l.state(), "io.containerd.grpc.v1.cri/netns/*"))
 	return c, err
+}
+
+// dropDeadSockets removes the sockets of shims that were killed. While no
+// containerd runs no shim is being started, so one that does not listen is dead.
+func dropDeadSockets(l layout) error {
+	entries, err := os.ReadDir(l.shimSockets())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, entry := range entries {
+		path := filepath.Join(l.shimSockets(), entry.Name())
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			conn.Close()
+		}
+		if errors.Is(err, unix.ECONNREFUSED) {
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // reap ends and removes the orphans, and tells how many sandboxes they were of.
