@@ -9,6 +9,11 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 MODULE  := github.com/barque/barque
 
+# What `barque kubectl version` says of its client; the servers' own is internal/version's.
+KUBERNETES := $(shell sed -n 's/^const Kubernetes = "\(.*\)"/\1/p' internal/version/version.go)
+LDFLAGS    := -s -w -X $(MODULE)/internal/version.Version=$(VERSION) \
+              -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+barque.$(VERSION)
+
 # Everything but runc is built without cgo: one build cache for all, static files.
 export CGO_ENABLED := 0
 
@@ -35,7 +40,7 @@ down: ## stop that cluster and remove all that it made
 
 .PHONY: build
 build: bundle ## build bin/barque with its node components inside
-	$(GO) build -ldflags "-s -w -X $(MODULE)/internal/version.Version=$(VERSION)" -o bin/barque ./cmd/barque
+	$(GO) build -ldflags "$(LDFLAGS)" -o bin/barque ./cmd/barque
 
 # ---------------------------------------------------------------------------------------------
 # Node components: built from the modules that go.mod names as tools, so their versions are

@@ -1,21 +1,33 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"strings"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/cli"
 	kubectlcmd "k8s.io/kubectl/pkg/cmd"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 )
 
 // kubectl runs the kubectl that is part of this binary. It exits by itself when kubectl fails.
 func kubectl(args []string) error {
 	if os.Getenv("KUBECONFIG") == "" {
 		// Where none is found, kubectl's own search goes on.
-		if path, err := findKubeconfig(""); err == nil {
-			if err := os.Setenv("KUBECONFIG", path); err != nil {
+		path, err := findKubeconfig("")
+		if err == nil {
+			err = os.Setenv("KUBECONFIG", path)
+			if err != nil {
 				return err
 			}
+		} else if _, statErr := os.Stat(clientcmd.RecommendedHomeFile); statErr != nil {
+			// kubectl would only say that nobody listens on localhost:8080.
+			cmdutil.BehaviorOnFatal(func(message string, code int) {
+				fmt.Fprintf(os.Stderr, "%s\nbarque: %v\n", strings.TrimSuffix(message, "\n"), err)
+				os.Exit(code)
+			})
 		}
 	}
 	cmd := kubectlcmd.NewDefaultKubectlCommandWithArgs(kubectlcmd.KubectlOptions{

@@ -35,6 +35,9 @@ func existing(dir string) (*Plan, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("there is no dev cluster in %s; `barque dev up` makes one", dir)
 	}
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("the dev cluster in %s is root's: run it with sudo (%w)", dir, err)
+	}
 	return p, err
 }
 
