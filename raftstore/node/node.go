@@ -105,14 +105,39 @@ func (n *Node) bootstrap(cfg *raft.Config) error {
 	if err != nil {
 		return fmt.Errorf("read the log in %s: %w", n.cfg.Dir, err)
 	}
-	if has || !n.cfg.Bootstrap {
+	if !n.cfg.Bootstrap {
 		return nil
 	}
 	alone := raft.Configuration{Servers: []raft.Server{{
 		ID: raft.ServerID(n.id.ServerID), Address: raft.ServerAddress(n.cfg.Stream.Addr()), Suffrage: raft.Voter,
 	}}}
+	if has {
+		return n.finishBootstrap(alone)
+	}
 	if err := raft.BootstrapCluster(cfg, n.storage.log, n.storage.log, n.storage.snapshots, n.transport, alone); err != nil {
 		return fmt.Errorf("make a new cluster: %w", err)
+	}
+	return nil
+}
+
+// finishBootstrap writes the first entry of the log, should a crash have hit between Raft's two writes of a
+// bootstrap: the term, and this entry. Raft counts the term as existing state, and without members nobody
+// would ever be elected.
+func (n *Node) finishBootstrap(alone raft.Configuration) error {
+	last, err := n.storage.log.LastIndex()
+	if err != nil {
+		return fmt.Errorf("read the log in %s: %w", n.cfg.Dir, err)
+	}
+	snapshots, err := n.storage.snapshots.List()
+	if err != nil {
+		return fmt.Errorf("list the snapshots in %s: %w", n.cfg.Dir, err)
+	}
+	if last > 0 || len(snapshots) > 0 {
+		return nil
+	}
+	entry := &raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(alone)}
+	if err := n.storage.log.StoreLog(entry); err != nil {
+		return fmt.Errorf("finish making a new cluster: %w", err)
 	}
 	return nil
 }

@@ -1,0 +1,33 @@
+package node
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/transport/memnet"
+)
+
+// TestCrashInTheMiddleOfABootstrap opens a store whose first start ended after Raft had written its term
+// and before it wrote who the members are.
+func TestCrashInTheMiddleOfABootstrap(t *testing.T) {
+	log := memoryLog{raft.NewInmemStore()}
+	if err := log.SetUint64([]byte("CurrentTerm"), 1); err != nil {
+		t.Fatal(err)
+	}
+	n, err := Open(Config{
+		Dir: t.TempDir(), Bootstrap: true, Stream: new(memnet.Network).Host("a"),
+		raftLog: func() (logStore, error) { return log, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, _, err := n.AwaitLeadership(ctx); err != nil {
+		t.Errorf("it never leads: %v", err)
+	}
+}
