@@ -196,6 +196,8 @@ func (b *Balancer) candidates() []*backend {
 
 func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 	defer client.Close()
+	// A server that is chosen while Run comes to its end would be missed by the last cut.
+	defer context.AfterFunc(ctx, func() { client.Close() })()
 	for _, be := range b.candidates() {
 		dialCtx, cancel := context.WithTimeout(ctx, b.config.Timeout)
 		server, err := b.config.Dial(dialCtx, "tcp", be.addr.String())
