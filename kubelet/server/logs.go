@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -65,14 +66,17 @@ func (s *Server) logged(r *http.Request, pod *v1.Pod, previous bool) (*runtimeap
 		return nil, err
 	}
 	if previous {
-		if len(list) < 2 {
+		// While a container waits to be started again, the newest one is the previous one.
+		if len(list) > 0 && waitingReason(pod, name) == "" {
+			list = list[1:]
+		}
+		if len(list) == 0 {
 			return nil, &httpError{http.StatusBadRequest, fmt.Sprintf("previous terminated container %q in pod %q not found", name, pod.Name)}
 		}
-		list = list[1:]
 	}
 	if len(list) == 0 {
-		return nil, &httpError{http.StatusBadRequest,
-			fmt.Sprintf("container %q in pod %q is waiting to start: %s", name, pod.Name, waitingReason(pod, name))}
+		return nil, &httpError{http.StatusBadRequest, fmt.Sprintf("container %q in pod %q is waiting to start: %s",
+			name, pod.Name, cmp.Or(waitingReason(pod, name), "ContainerCreating"))}
 	}
 	return s.Runtime.ContainerStatus(r.Context(), list[0].Id)
 }
@@ -93,6 +97,7 @@ func hasContainer(pod *v1.Pod, name string) bool {
 	return false
 }
 
+// waitingReason is why a container waits, or "" when it does not.
 func waitingReason(pod *v1.Pod, name string) string {
 	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range list {
@@ -100,11 +105,11 @@ func waitingReason(pod *v1.Pod, name string) string {
 				if w.Reason == "ErrImagePull" || w.Reason == "ImagePullBackOff" {
 					return "trying and failing to pull image"
 				}
-				return w.Reason
+				return cmp.Or(w.Reason, "ContainerCreating")
 			}
 		}
 	}
-	return "ContainerCreating"
+	return ""
 }
 
 func logOptions(q url.Values, now time.Time) (opts *logs.LogOptions, previous bool, stream string, err error) {
