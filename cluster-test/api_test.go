@@ -119,6 +119,9 @@ func TestVersionAndBarqueKubectl(t *testing.T) {
 	if out := c.Barque(t, "kubectl", "get", "nodes", "-o", "name"); out != "node/s1\nnode/s2\nnode/s3\n" {
 		t.Errorf("barque kubectl get nodes: %s", out)
 	}
+	if out := c.Barque(t, "kubectl", "version"); !strings.Contains(out, "Client Version: v1.37.") || !strings.Contains(out, "Server Version: v1.37.") {
+		t.Errorf("barque kubectl version: %s", out)
+	}
 	if out := c.Kubectl(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); out != "barque:admin" {
 		t.Errorf("the kubeconfig is of %q", out)
 	}
