@@ -333,7 +333,7 @@ func (p *Plan) waitNodes(ctx context.Context, o Options) error {
 				if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
 					return nil
 				} else if c.Type == corev1.NodeReady {
-					return fmt.Errorf("Ready is %s: %s", c.Status, c.Message)
+					return fmt.Errorf("its Ready condition is %s: %s", c.Status, c.Message)
 				}
 			}
 			return errors.New("it has no Ready condition yet")
