@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
@@ -108,6 +109,7 @@ func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, container *v1.Containe
 			fmt.Errorf("container image %q is not present with pull policy of Never", container.Image))
 	}
 	p.events.Event(pod, container, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", container.Image))
+	began := time.Now()
 	ref, err := p.pull(ctx, pod, image, sandbox)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -115,7 +117,7 @@ func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, container *v1.Containe
 		}
 		return "", p.fail(pod, container, ReasonPull, fmt.Errorf("failed to pull image %q: %s", container.Image, cri.Message(err)))
 	}
-	p.events.Event(pod, container, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q", container.Image))
+	p.events.Event(pod, container, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %s", container.Image, time.Since(began).Round(time.Millisecond)))
 	return ref, nil
 }
 

@@ -151,3 +151,31 @@ func TestCollect(t *testing.T) {
 		t.Errorf("when full: %v, %d images", err, count()) // the fakes have no size: all go, and it is still full
 	}
 }
+
+// told keeps the messages of events.
+type told struct{ messages []string }
+
+func (t *told) Event(_ *v1.Pod, _ *v1.Container, _, reason, message string) {
+	t.messages = append(t.messages, reason+": "+message)
+}
+
+// TestPulledTellsTime: who waits for a pod sees what the pull took.
+func TestPulledTellsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runtime := fake.New()
+		runtime.Fail = func(call, _ string) error {
+			if call == "PullImage" {
+				time.Sleep(1500 * time.Millisecond) // virtual
+			}
+			return nil
+		}
+		events := &told{}
+		p := NewPuller(Config{Images: runtime, Events: events, Logger: slog.New(slog.DiscardHandler)})
+		if _, err := p.Ensure(t.Context(), &v1.Pod{}, &v1.Container{Image: "app:1", ImagePullPolicy: v1.PullAlways}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if want := `Pulled: Successfully pulled image "app:1" in 1.5s`; !slices.Contains(events.messages, want) {
+			t.Errorf("events %q, want %q", events.messages, want)
+		}
+	})
+}
