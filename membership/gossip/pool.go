@@ -53,6 +53,10 @@ type Config struct {
 	Seeds func() []netip.AddrPort
 	// Rejoin is how often that happens; 5 s when zero.
 	Rejoin time.Duration
+	// Goodbye is how long the others are given to hear that this node leaves on purpose, or has a
+	// new credential; 1 s when zero. One that does not hear it takes the node for dead, which costs
+	// nothing but a warning.
+	Goodbye time.Duration
 	// Tune changes memberlist's settings, for tests and for faster detection. It may be nil.
 	Tune   func(*memberlist.Config)
 	Logger *slog.Logger
@@ -78,6 +82,9 @@ func New(c Config) (*Pool, error) {
 	}
 	if c.Rejoin == 0 {
 		c.Rejoin = 5 * time.Second
+	}
+	if c.Goodbye == 0 {
+		c.Goodbye = time.Second
 	}
 	p := &Pool{config: c, members: map[string]Member{}, changed: make(chan struct{})}
 	keyring, err := memberlist.NewKeyring(c.Keys, c.Keys[0])
@@ -143,15 +150,14 @@ func (p *Pool) seek(ctx context.Context) {
 	}
 }
 
-// goodbye is how long the others are given to hear that this node leaves on purpose. One that
-// does not hear it takes the node for dead, which costs nothing but a warning.
-const goodbye = time.Second
-
 func (p *Pool) leave() error {
 	p.mu.Lock()
 	p.leaving = true
 	p.mu.Unlock()
-	return errors.Join(p.list.UpdateNode(goodbye), p.list.Leave(goodbye), p.list.Shutdown())
+	if err := errors.Join(p.list.UpdateNode(p.config.Goodbye), p.list.Leave(p.config.Goodbye)); err != nil {
+		p.config.Logger.Info("the other nodes may take this one for dead, not for gone on purpose", "reason", err)
+	}
+	return p.list.Shutdown()
 }
 
 // showProof sends this node's metadata again when its credential was renewed. memberlist asks for
@@ -164,7 +170,7 @@ func (p *Pool) showProof() {
 	if bytes.Equal(shown, p.config.Proof().Credential) {
 		return
 	}
-	if err := p.list.UpdateNode(goodbye); err != nil {
+	if err := p.list.UpdateNode(p.config.Goodbye); err != nil {
 		p.config.Logger.Warn("the other nodes may not have heard of this node's new gossip credential", "err", err)
 	}
 }
