@@ -330,3 +330,26 @@ func TestDownInTheMiddleOfUp(t *testing.T) {
 		})
 	}
 }
+
+// `barque check` finds all that a node needs on a machine that runs nodes, and says what it is.
+func TestCheck(t *testing.T) {
+	c := sharedCluster(t)
+	var findings []struct {
+		Name string `json:"name"`
+		OK   bool   `json:"ok"`
+	}
+	if err := json.Unmarshal([]byte(c.Barque(t, "check", "-o", "json")), &findings); err != nil {
+		t.Fatal(err)
+	}
+	if len(findings) < 5 {
+		t.Errorf("only %d things were looked at", len(findings))
+	}
+	for _, f := range findings {
+		if !f.OK || f.Name == "" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if out := c.Barque(t, "check"); strings.Contains(out, "MISSING") || !strings.Contains(out, "ok") {
+		t.Errorf("it prints\n%s", out)
+	}
+}
