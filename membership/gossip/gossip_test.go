@@ -85,7 +85,7 @@ func fast(c *memberlist.Config) {
 func startNode(t *testing.T, c Config) *node {
 	t.Helper()
 	c.ClusterID, c.Keys, c.Rejoin, c.Tune = clusterID, [][]byte{key}, 50*time.Millisecond, fast
-	c.Goodbye = 20 * time.Second // a busy machine must not turn a good-bye into a death
+	c.Goodbye = 20 * time.Second             // a busy machine must not turn a good-bye into a death
 	c.Logger = slog.New(slog.DiscardHandler) // not t.Output: memberlist logs after Shutdown
 	p, err := New(c)
 	if err != nil {
