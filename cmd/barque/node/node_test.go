@@ -68,7 +68,7 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 		want   string
 	}{
 		"another name":    {func(o *Options) { o.Name = "s9" }, `belongs to node "s1"`},
-		"another cluster": {func(o *Options) { o.Join, o.Token = "https://10.0.0.9:6443", foreign.String() }, "another cluster"},
+		"another cluster": {func(o *Options) { o.Join, o.Token = "https://10.0.0.9:6443", foreign.String() }, "has never run: if it was begun by mistake, remove the directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := *o
@@ -78,6 +78,14 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 			}
 		})
 	}
+	t.Run("another cluster than the one it runs in", func(t *testing.T) {
+		running := &record{Phase: phaseMember, Name: "s1", Role: roleServer, Cluster: r.Cluster, dir: o.DataDir}
+		changed := *o
+		changed.Join, changed.Token = "https://10.0.0.9:6443", foreign.String()
+		if err := running.sameNode(&changed, roleServer); err == nil || !strings.Contains(err.Error(), "another cluster") || strings.Contains(err.Error(), "mistake") {
+			t.Fatalf("got %v", err)
+		}
+	})
 	t.Run("as an agent", func(t *testing.T) {
 		if _, err := enlistAgent(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "cannot run as agent") {
 			t.Fatalf("got %v", err)

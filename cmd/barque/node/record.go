@@ -130,9 +130,18 @@ func (r *record) sameNode(o *Options, role string) error {
 		return err
 	}
 	if _, err := t.Pinned(r.Cluster.CA); err != nil {
-		return fmt.Errorf("data directory %s belongs to another cluster than the token: %w", r.dir, err)
+		return r.otherCluster()
 	}
 	return nil
+}
+
+// otherCluster says what to do when the token is not of the data directory's cluster. One whose
+// first start failed, as when a port was taken, holds nothing that anyone was told was written.
+func (r *record) otherCluster() error {
+	if r.Phase == phaseBootstrap {
+		return fmt.Errorf("data directory %s belongs to another cluster than the token, to %s, which has never run: if it was begun by mistake, remove the directory", r.dir, r.Cluster.ID)
+	}
+	return fmt.Errorf("data directory %s belongs to another cluster than the token, to %s: give a token of that one, or another --data-dir", r.dir, r.Cluster.ID)
 }
 
 // bootstrapRecord begins a new cluster: its CA and keys are on disk before the record says so.
