@@ -25,10 +25,10 @@ namespace of its own, with its own address, disk directory and containerd.`,
 	dir := cmd.PersistentFlags().String("dir", defaultDevDir, "where the cluster's files are")
 	abs := func() (string, error) { return filepath.Abs(*dir) }
 	cmd.AddCommand(devUpCommand(abs), devDownCommand(abs), devStatusCommand(abs), devExecCommand(abs), devKillCommand(abs),
-		devNodeCommand(abs, "start", "Start a node that was killed or stopped", func(c *cobra.Command, dir, node string) error { return dev.Start(c.Context(), dir, node) }),
-		devNodeCommand(abs, "stop", "Stop a node in order; its pods go on", func(_ *cobra.Command, dir, node string) error { return dev.Stop(dir, node) }),
-		devNodeCommand(abs, "pause", "Stop a node's processes in the middle of what they do (SIGSTOP)", func(_ *cobra.Command, dir, node string) error { return dev.Pause(dir, node) }),
-		devNodeCommand(abs, "resume", "Let a paused node go on", func(_ *cobra.Command, dir, node string) error { return dev.Resume(dir, node) }),
+		devNodeCommand(abs, "start", "Start a node that was killed or stopped", "started", func(c *cobra.Command, dir, node string) error { return dev.Start(c.Context(), dir, node) }),
+		devNodeCommand(abs, "stop", "Stop a node in order; its pods go on", "stopped", func(_ *cobra.Command, dir, node string) error { return dev.Stop(dir, node) }),
+		devNodeCommand(abs, "pause", "Stop a node's processes in the middle of what they do (SIGSTOP)", "paused", func(_ *cobra.Command, dir, node string) error { return dev.Pause(dir, node) }),
+		devNodeCommand(abs, "resume", "Let a paused node go on", "resumed", func(_ *cobra.Command, dir, node string) error { return dev.Resume(dir, node) }),
 		devPartitionCommand(abs), devHealCommand(abs))
 	return cmd
 }
@@ -172,19 +172,24 @@ func devStatusCommand(dir func() (string, error)) *cobra.Command {
 	return cmd
 }
 
-func devNodeCommand(dir func() (string, error), use, short string, run func(c *cobra.Command, dir, node string) error) *cobra.Command {
+// devNodeCommand is a command that does one thing to one node and says in one word that it did.
+func devNodeCommand(dir func() (string, error), use, short, done string, run func(c *cobra.Command, dir, node string) error) *cobra.Command {
 	return &cobra.Command{Use: use + " NODE", Short: short, Args: exactArgs("NODE"), RunE: func(c *cobra.Command, args []string) error {
 		d, err := dir()
 		if err != nil {
 			return err
 		}
-		return run(c, d, args[0])
+		if err := run(c, d, args[0]); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(c.OutOrStdout(), args[0], done)
+		return err
 	}}
 }
 
 func devKillCommand(dir func() (string, error)) *cobra.Command {
 	var machine bool
-	cmd := devNodeCommand(dir, "kill", "kill -9 a node's Barque and containerd", func(c *cobra.Command, dir, node string) error {
+	cmd := devNodeCommand(dir, "kill", "kill -9 a node's Barque and containerd", "killed", func(c *cobra.Command, dir, node string) error {
 		return dev.Kill(c.Context(), dir, node, machine)
 	})
 	cmd.Flags().BoolVar(&machine, "machine", false, "its pods too, as when the machine loses power")
@@ -193,22 +198,30 @@ func devKillCommand(dir func() (string, error)) *cobra.Command {
 
 func devPartitionCommand(dir func() (string, error)) *cobra.Command {
 	return &cobra.Command{Use: "partition NODE[,NODE…]", Short: "Cut nodes off from all others; those named together still reach each other", Args: exactArgs("NODES"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			d, err := dir()
 			if err != nil {
 				return err
 			}
-			return dev.Partition(d, strings.Split(args[0], ","))
+			if err := dev.Partition(d, strings.Split(args[0], ",")); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), args[0], "cut off; `barque dev heal` ends it")
+			return err
 		}}
 }
 
 func devHealCommand(dir func() (string, error)) *cobra.Command {
-	return &cobra.Command{Use: "heal", Short: "End the partition", Args: noArgs, RunE: func(*cobra.Command, []string) error {
+	return &cobra.Command{Use: "heal", Short: "End the partition", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error {
 		d, err := dir()
 		if err != nil {
 			return err
 		}
-		return dev.Heal(d)
+		if err := dev.Heal(d); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(c.OutOrStdout(), "healed")
+		return err
 	}}
 }
 
