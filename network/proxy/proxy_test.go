@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,15 +18,28 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// fakeKernel notes what is asked of it, and fails or forgets on demand.
+// fakeKernel notes what is asked of it, and fails or forgets on demand. Its fields are the test's to
+// look at and to change through do.
 type fakeKernel struct {
+	mu    sync.Mutex
 	calls []string
 	rules Rules
 	fail  error
 	gone  bool
+
+	flows     int   // how often stale flows were to be deleted
+	flowsFail error // what became of that
+}
+
+func (k *fakeKernel) do(f func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f()
 }
 
 func (k *fakeKernel) replace(rules Rules) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.calls = append(k.calls, "replace")
 	if k.fail != nil {
 		return k.fail
@@ -35,11 +49,24 @@ func (k *fakeKernel) replace(rules Rules) error {
 }
 
 func (k *fakeKernel) change(delta Delta) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.calls = append(k.calls, "change")
 	return k.fail
 }
 
-func (k *fakeKernel) present() (bool, error) { return !k.gone, nil }
+func (k *fakeKernel) present() (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.gone, nil
+}
+
+func (k *fakeKernel) deleteFlows(staleFlows) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.flows++
+	return k.flowsFail
+}
 
 // TestSync follows the proxy through failure and loss, in virtual time.
 func TestSync(t *testing.T) {
@@ -54,10 +81,7 @@ func TestSync(t *testing.T) {
 			t.Fatal(err)
 		}
 		kernel := &fakeKernel{}
-		var flowsFailed error
-		flowsCalled := 0
-		p.kernel = kernel
-		p.flows = func(staleFlows) error { flowsCalled++; return flowsFailed }
+		p.kernel, p.flows = kernel, kernel.deleteFlows
 		ctx, cancel := context.WithCancel(t.Context())
 		factory.Start(ctx.Done())
 		ended := make(chan error, 1)
@@ -65,10 +89,10 @@ func TestSync(t *testing.T) {
 		// after waits and returns what was asked of the kernel in that time.
 		after := func(d time.Duration) []string {
 			t.Helper()
-			time.Sleep(d) // virtual
+			<-time.After(d) // virtual
 			synctest.Wait()
-			calls := kernel.calls
-			kernel.calls = nil
+			var calls []string
+			kernel.do(func() { calls, kernel.calls = kernel.calls, nil })
 			return calls
 		}
 		expect := func(what string, got []string, want ...string) {
@@ -95,13 +119,13 @@ func TestSync(t *testing.T) {
 		add("a", "10.43.0.1")
 		expect("a service", after(time.Second), "change")
 
-		kernel.fail = errors.New("no")
+		kernel.do(func() { kernel.fail = errors.New("no") })
 		add("b", "10.43.0.2")
 		calls := after(10 * time.Second)
 		if len(calls) < 3 || calls[0] != "change" || slices.Contains(calls[1:], "change") {
 			t.Errorf("after a failure the whole is to be written: %v", calls)
 		}
-		kernel.fail = nil
+		kernel.do(func() { kernel.fail = nil })
 		if calls := after(time.Minute); len(calls) != 1 || calls[0] != "replace" {
 			t.Errorf("recovery: %v", calls)
 		}
@@ -109,16 +133,17 @@ func TestSync(t *testing.T) {
 			service(func(s *corev1.Service) { s.Name, s.Spec.ClusterIP = "a", "10.43.0.1" }),
 			service(func(s *corev1.Service) { s.Name, s.Spec.ClusterIP = "b", "10.43.0.2" }),
 		}})
-		if !reflect.DeepEqual(kernel.rules, want) {
-			t.Errorf("the kernel has %+v, want %+v", kernel.rules, want)
-		}
+		kernel.do(func() {
+			if !reflect.DeepEqual(kernel.rules, want) {
+				t.Errorf("the kernel has %+v, want %+v", kernel.rules, want)
+			}
+		})
 
-		kernel.gone = true
+		kernel.do(func() { kernel.gone = true })
 		expect("the table was deleted", after(time.Minute), "replace")
 
-		flowsCalled = 0
 		// What is left over is tried again though the rules need no change.
-		flowsFailed = errors.New("no")
+		kernel.do(func() { kernel.flows, kernel.flowsFail = 0, errors.New("no") })
 		udp := service(func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.Ports[0].Protocol = "10.43.0.3", corev1.ProtocolUDP })
 		if _, err := client.CoreV1().Services("default").Create(ctx, udp, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -130,16 +155,20 @@ func TestSync(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect("a failure beside the rules", after(3*time.Second), "change")
-		if flowsCalled < 2 {
-			t.Errorf("left-over work was tried %d times", flowsCalled)
-		}
-		flowsFailed = nil
+		kernel.do(func() {
+			if kernel.flows < 2 {
+				t.Errorf("left-over work was tried %d times", kernel.flows)
+			}
+			kernel.flowsFail = nil
+		})
 		after(time.Minute)
-		flowsCalled = 0
+		kernel.do(func() { kernel.flows = 0 })
 		after(time.Minute)
-		if flowsCalled != 0 {
-			t.Error("work that is done is done again")
-		}
+		kernel.do(func() {
+			if kernel.flows != 0 {
+				t.Error("work that is done is done again")
+			}
+		})
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
