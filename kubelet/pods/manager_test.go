@@ -314,6 +314,7 @@ func TestRestartOfTheKubeletTouchesNothing(t *testing.T) {
 func TestPullFailsAndRecovers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var up atomic.Bool
+		synctest.Wait() // the manager looks at the runtime once when it starts
 		w.runtime.Fail = func(call, name string) error {
 			if call == "PullImage" && !up.Load() {
 				return errors.New("registry is away")
