@@ -137,7 +137,7 @@ func devDownCommand(dir func() (string, error)) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return dev.Down(c.Context(), name, d, func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
+		return dev.Down(c.Context(), name, d, c.Flags().Changed("name"), func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
 	}
 	return cmd
 }

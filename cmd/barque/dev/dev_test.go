@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -176,5 +177,36 @@ func TestClustersWithSimilarNamesAreToldApart(t *testing.T) {
 		if node, ok := nodeOf("a", namespace); ok != (want != "") || ok && node != want {
 			t.Errorf("%s: node %q, %v", namespace, node, ok)
 		}
+	}
+}
+
+// A checkout without a cluster must not remove that of another one.
+func TestDownLeavesAnotherDirectorysClusterAlone(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: needs root, for network namespaces")
+	}
+	p := &Plan{Name: "downtest"}
+	n := &Node{Name: "s1"}
+	if err := newNamespace(p.netns(n)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.removeNamespace(n); err != nil {
+			t.Error(err)
+		}
+	})
+	dir := filepath.Join(t.TempDir(), "c")
+	quiet := func(string, ...any) {}
+	if err := Down(t.Context(), p.Name, dir, false, quiet); err == nil || !strings.Contains(err.Error(), "--dir") {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := os.Stat("/run/netns/" + p.netns(n)); err != nil {
+		t.Fatalf("the other cluster's namespace: %v", err)
+	}
+	if err := Down(t.Context(), p.Name, dir, true, quiet); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat("/run/netns/" + p.netns(n)); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("named on purpose, the namespace is still there: %v", err)
 	}
 }

@@ -15,18 +15,23 @@ import (
 	"github.com/barque/barque/kubelet/containerd"
 )
 
-// Down removes everything that Up made, whatever state it is in. It can be repeated, and works
-// without the plan: then it finds the cluster by its name.
-func Down(ctx context.Context, name, dir string, progress func(string, ...any)) error {
+// Down removes everything that Up made, whatever state it is in. It can be repeated. Without the
+// plan it finds the cluster by its name, if anyway is set: the cluster may be another directory's.
+func Down(ctx context.Context, name, dir string, anyway bool, progress func(string, ...any)) error {
 	if os.Geteuid() != 0 {
 		return errors.New("removing a dev cluster needs root: run it with sudo")
 	}
-	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		if p, err := find(name, dir); err != nil || len(p.Nodes) == 0 {
-			if err == nil {
-				progress("there is no dev cluster %q", name)
-			}
+	if _, err := os.Stat(planPath(dir)); errors.Is(err, os.ErrNotExist) {
+		p, err := find(name, dir)
+		if err != nil {
 			return err
+		}
+		if len(p.Nodes) > 0 && !anyway {
+			return fmt.Errorf("a dev cluster %q is there, but its plan is not in %s: run this where it was started, or with its --dir; if its files are lost, `barque dev down --name %s` removes what can be found", name, dir, name)
+		}
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && len(p.Nodes) == 0 {
+			progress("there is no dev cluster %q", name)
+			return nil
 		}
 	}
 	unlock, err := lock(dir)
