@@ -86,6 +86,37 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// A healthy idle cluster writes nothing, and its servers hold the same state.
+func TestIdleClusterWritesNothing(t *testing.T) {
+	const idle = 15 * time.Second // longer than anything that repeats itself, but for hourly work
+	c := sharedCluster(t)
+	var since time.Time
+	var revision uint64
+	// What the tests before have left to be cleaned up may take a while.
+	err := Poll(t.Context(), 90*time.Second, func(ctx context.Context) error {
+		s, err := c.Status(ctx)
+		if err != nil {
+			return err
+		}
+		for _, m := range s.Members {
+			if m.Store == nil || m.Store.Revision != s.Revision || m.Store.Hash != s.Members[0].Store.Hash {
+				since = time.Time{}
+				return fmt.Errorf("the servers differ: %+v", s.Members)
+			}
+		}
+		if s.Revision != revision || since.IsZero() {
+			revision, since = s.Revision, time.Now()
+		}
+		if quiet := time.Since(since); quiet < idle {
+			return fmt.Errorf("nothing was written for %s only, at revision %d", quiet, revision)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // `dev up` of a cluster that runs says so and changes nothing.
 func TestUpAgain(t *testing.T) {
 	c := sharedCluster(t)
