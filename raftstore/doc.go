@@ -11,7 +11,9 @@
 //   - every transaction that changes something gets the next revision, the same on every server;
 //   - a View is an immutable picture, linearizable unless asked otherwise;
 //   - a Watcher delivers every revision after its start exactly once, in order and whole, or ends
-//     with ErrCompacted.
+//     with ErrCompacted;
+//   - a server whose state is found to differ from that of most servers stops serving, with
+//     ErrQuarantined.
 //
 // Open starts a server of a group, NewInMemory a store of one without disk. Both have the same
 // front, Store, over the same state machine.

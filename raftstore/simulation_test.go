@@ -14,7 +14,10 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-var seed = flag.Uint64("seed", 0, "seed of the simulation; 0 draws one")
+var (
+	seed  = flag.Uint64("seed", 0, "seed of the simulation; 0 draws one")
+	seeds = flag.Uint64("seeds", 2, "how many seeds the simulation of comparisons takes")
+)
 
 // TestSimulation cuts leaders off and makes others lead, while clients read and write through all
 // servers and a watcher follows on each. In the end the history must be linearizable, every watcher
@@ -64,6 +67,11 @@ func TestSimulation(t *testing.T) {
 		for i, f := range seen {
 			if f.err != nil || f.last != final.Revision {
 				t.Errorf("watcher on server %d came to revision %d of %d: %v", i, f.last, final.Revision, f.err)
+			}
+		}
+		for i, s := range c.Servers {
+			if why := s.Status().Quarantined; why != "" {
+				t.Errorf("server %d is in quarantine: %s", i, why)
 			}
 		}
 		if len(terms) < 5 {

@@ -99,9 +99,12 @@ func randomOrigin() uint64 {
 
 // View returns a picture of the store. See ViewOptions for which one, and for what it may wait.
 // It fails with ErrCompacted, ErrFutureRevision, ErrUnavailable, ErrClosed or the context's cause.
+// Like Commit and Watch it fails with ErrQuarantined, which is an ErrUnavailable, when the state of this
+// server was found to differ from that of most servers.
 func (s *Store) View(ctx context.Context, opts ViewOptions) (View, error) {
-	var err error
+	err := s.state.Withdrawn()
 	switch {
+	case err != nil:
 	case opts.Revision != 0:
 		return s.viewAt(ctx, opts)
 	case opts.Stale:
@@ -209,7 +212,7 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 	var deadline time.Time
 	for {
 		err := f()
-		if err == nil || errors.Is(err, kv.ErrOverloaded) ||
+		if err == nil || errors.Is(err, kv.ErrOverloaded) || errors.Is(err, kv.ErrQuarantined) ||
 			!errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrUnknownOutcome) {
 			return err
 		}

@@ -54,6 +54,8 @@ var (
 	ErrUnavailable = kv.ErrUnavailable
 	// ErrOverloaded is the ErrUnavailable of a full queue: slow down before repeating.
 	ErrOverloaded = kv.ErrOverloaded
+	// ErrQuarantined is the ErrUnavailable of a server whose state differs from what most servers have.
+	ErrQuarantined = kv.ErrQuarantined
 	// ErrUnknownOutcome is returned when a transaction was proposed and its answer was lost.
 	ErrUnknownOutcome = kv.ErrUnknownOutcome
 	// ErrTooLarge is returned for a key, value or transaction over the limits.

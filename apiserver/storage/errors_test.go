@@ -71,6 +71,7 @@ func TestWriteErrors(t *testing.T) {
 		retryAfter string
 	}{
 		{"unavailable", fmt.Errorf("%w: no leader", raftstore.ErrUnavailable), 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
+		{"quarantined", fmt.Errorf("%w: why", raftstore.ErrQuarantined), 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
 		{"closed", raftstore.ErrClosed, 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
 		// A client that is told when to come back repeats the write by itself. It must not.
 		{"outcome unknown", raftstore.ErrUnknownOutcome, 504, metav1.StatusReasonTimeout, CauseOutcomeUnknown, ""},
@@ -123,6 +124,7 @@ func TestReadErrors(t *testing.T) {
 		retryAfter string
 	}{
 		{"unavailable", raftstore.ErrUnavailable, 503, "1"},
+		{"quarantined", raftstore.ErrQuarantined, 503, "1"},
 		{"deadline", context.DeadlineExceeded, 504, ""},
 	}
 	for _, tt := range tests {
@@ -154,6 +156,7 @@ func TestWatchEndsWithAnError(t *testing.T) {
 	}{
 		{"compacted", raftstore.ErrCompacted, 410},
 		{"unavailable", raftstore.ErrUnavailable, 503},
+		{"quarantined", raftstore.ErrQuarantined, 503},
 		{"closed", raftstore.ErrClosed, 0},
 	}
 	for _, tt := range tests {

@@ -18,6 +18,9 @@ var (
 	// ErrOverloaded is the ErrUnavailable of a full queue: the store does not repeat the request by
 	// itself, so that the caller can slow down.
 	ErrOverloaded = fmt.Errorf("%w: its queue is full", ErrUnavailable)
+	// ErrQuarantined is the ErrUnavailable of a server whose state differs from what most servers have.
+	// It serves nothing any more and repeating the request there is useless: another server answers.
+	ErrQuarantined = fmt.Errorf("%w: this server is in quarantine", ErrUnavailable)
 	// ErrUnknownOutcome is returned when a transaction was proposed and its answer was lost. It
 	// may or may not take effect: read before repeating it.
 	ErrUnknownOutcome = errors.New("outcome of the write is unknown")

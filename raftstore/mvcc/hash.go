@@ -24,3 +24,26 @@ func hashItem(item *kv.Item) uint64 {
 	d.Write(item.Value)
 	return d.Sum64()
 }
+
+// HashAt returns the hash of the picture at exactly the revision, without making the picture. It fails as
+// At does.
+func (s *Store) HashAt(revision uint64) (uint64, error) {
+	s.log.mu.RLock()
+	from, undo, err := s.log.undo(revision, s.Latest())
+	s.log.mu.RUnlock()
+	if err != nil {
+		return 0, err
+	}
+	hash := from.hash
+	for _, e := range undo {
+		for i := range e.events {
+			if ev := &e.events[i]; ev.Kind != kv.Deleted {
+				hash -= hashItem(&ev.Item)
+			}
+			if prev := e.events[i].Prev; prev != nil {
+				hash += hashItem(prev)
+			}
+		}
+	}
+	return hash, nil
+}

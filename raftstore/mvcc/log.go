@@ -42,6 +42,7 @@ func newEntry(revision uint64, at int64, events []kv.Event) *entry {
 type eventLog struct {
 	limits Limits
 	done   chan struct{} // closed by close
+	cause  error         // why, once done is closed
 	moved  broadcast     // sent after each append
 
 	mu        sync.RWMutex
@@ -240,11 +241,11 @@ func (l *eventLog) countLengths() {
 	}
 }
 
-func (l *eventLog) close() {
+func (l *eventLog) close(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
-		l.closed = true
+		l.closed, l.cause = true, cause
 		close(l.done)
 	}
 }

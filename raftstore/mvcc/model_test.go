@@ -142,6 +142,9 @@ func TestAgainstModel(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkView(t, v, m.at[revision])
+			if hash, err := s.HashAt(uint64(revision)); err != nil || hash != v.Hash() {
+				t.Fatalf("HashAt(%d) = %x, %v; the picture has %x", revision, hash, err, v.Hash())
+			}
 		}
 		for i, prefix := range prefixes {
 			checkWatch(t, watchers[i], m, prefix, 0)

@@ -253,7 +253,7 @@ func (s *Store) await(ctx context.Context, reached func() bool) error {
 		select {
 		case <-changed:
 		case <-s.log.done:
-			return kv.ErrClosed
+			return s.log.cause
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -300,7 +300,22 @@ func (s *Store) Stats() Stats {
 }
 
 // Close ends all watchers and all waiting with ErrClosed. Views stay valid.
-func (s *Store) Close() { s.log.close() }
+func (s *Store) Close() { s.log.close(kv.ErrClosed) }
+
+// Withdraw ends all watchers and all waiting with the cause, which Withdrawn returns from then on. The
+// state still follows the log; it is for its readers to ask whether it may be shown.
+func (s *Store) Withdraw(cause error) { s.log.close(cause) }
+
+// Withdrawn returns why the state may not be shown: the cause of Withdraw or Close, whichever came first,
+// and nil before both.
+func (s *Store) Withdrawn() error {
+	select {
+	case <-s.log.done:
+		return s.log.cause
+	default:
+		return nil
+	}
+}
 
 // pins are pictures of the past: those that history keeps whole, and the few computed last.
 type pins struct {

@@ -27,7 +27,7 @@ func (l *eventLog) subscribe(opts kv.WatchOptions) (kv.Watcher, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return nil, kv.ErrClosed
+		return nil, l.cause
 	}
 	after := opts.After
 	if after == 0 {
@@ -79,7 +79,7 @@ func (w *watcher) stopped(ctx context.Context) error {
 	case <-w.closed:
 		return kv.ErrClosed
 	case <-w.log.done:
-		return kv.ErrClosed
+		return w.log.cause
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	default:
@@ -128,7 +128,7 @@ func (w *watcher) await(ctx context.Context, changed, moved <-chan struct{}) err
 	case <-w.closed:
 		return kv.ErrClosed
 	case <-w.log.done:
-		return kv.ErrClosed
+		return w.log.cause
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

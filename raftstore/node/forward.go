@@ -21,6 +21,8 @@ const (
 	callMembers byte = 4 // a Change in JSON
 	callPing    byte = 5 // nothing; answered at once
 	callTerm    byte = 6 // nothing; answered with the term that the server is in
+	callState   byte = 7 // a stateQuestion in JSON; answered with a stateAnswer
+	callIsolate byte = 8 // a verdict in JSON
 
 	answerOK          byte = 128
 	answerUnavailable byte = 129 // a text
@@ -104,6 +106,9 @@ func (n *Node) leader() (addr string, local bool, err error) {
 
 // Propose brings the request into the log, wherever the leader is.
 func (n *Node) Propose(ctx context.Context, req *command.Request) (command.Outcome, error) {
+	if err := n.quarantine.err(); err != nil {
+		return command.Outcome{}, err
+	}
 	leader, local, err := n.leader()
 	if err != nil {
 		return command.Outcome{}, err
@@ -195,12 +200,16 @@ func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []b
 		return answerOK, data
 	case callMembers:
 		return n.handleMembers(ctx, payload)
+	case callState:
+		return n.handleState(ctx, payload)
+	case callIsolate:
+		return n.handleVerdict(payload)
 	}
 	return answerRefused, fmt.Appendf(nil, "this server does not know requests of kind %d", kind)
 }
 
 func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte) {
-	if _, local, err := n.leader(); err != nil || !local {
+	if _, local, err := n.leader(); err != nil || !local || n.quarantine.err() != nil {
 		return refuse(errNoLeader)
 	}
 	req, err := command.DecodeRequest(payload)
@@ -215,7 +224,7 @@ func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte)
 }
 
 func (n *Node) handleRead(ctx context.Context) (byte, []byte) {
-	if _, local, err := n.leader(); err != nil || !local {
+	if _, local, err := n.leader(); err != nil || !local || n.quarantine.err() != nil {
 		return refuse(errNoLeader)
 	}
 	revision, err := n.reads.revision(ctx, n.ctx)

@@ -154,13 +154,16 @@ func (n *Node) followLeadership() {
 
 // takeOffice brings an empty entry through the log. When it is applied, so is everything that was
 // committed in earlier terms; and the entry tells the term that it was committed in.
+//
+// A server in quarantine does not: it is in office only to hand it on.
 func (n *Node) takeOffice(t *tenure) {
 	n.offices.Go(func() { n.silence.watch(t.ctx, n.others) }) // ends with the tenure
-	for t.ctx.Err() == nil {
+	for t.ctx.Err() == nil && n.quarantine.err() == nil {
 		response, err := n.mark()
 		if err == nil {
 			n.leadership.leading(t, response.Term)
 			n.offices.Go(func() { n.announce(t.ctx, response.Term) }) // ends with the tenure
+			n.offices.Go(func() { n.compareWhileLeading(t.ctx) })     // ends with the tenure
 			n.promoteWhileLeading(t.ctx)
 			return
 		}

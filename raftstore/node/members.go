@@ -307,7 +307,7 @@ func (n *Node) promoteWhileLeading(ctx context.Context) {
 
 func (n *Node) keepsUp(ctx context.Context, m Member) bool {
 	status, err := n.ask(ctx, m.Address)
-	return err == nil && status.ID == m.ID && status.AppliedIndex+caughtUp >= n.raft.LastIndex()
+	return err == nil && status.ID == m.ID && status.Quarantined == "" && status.AppliedIndex+caughtUp >= n.raft.LastIndex()
 }
 
 // addressEvery is how often a server compares the address at which the others know it.

@@ -31,6 +31,8 @@ type Node struct {
 	census     *census
 	peers      *clients
 	stats      *metrics
+	quarantine *quarantine
+	compared   compared
 	notify     chan bool
 	listener   net.Listener
 	changing   sync.Mutex // one change of members at a time
@@ -64,6 +66,10 @@ func Open(cfg Config) (*Node, error) {
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
+	if n.quarantine, err = openQuarantine(&cfg); err != nil {
+		return nil, err
+	}
+	n.withdraw()
 	n.silence = newSilence(cfg.Timeouts.Heartbeat)
 	n.census = &census{members: n.Members, termOf: n.termOf, running: &n.running, waiting: make(map[string][]*ballot)}
 	n.peers = &clients{node: n, byAddr: make(map[string]*client)}
@@ -92,7 +98,7 @@ func (n *Node) startRaft() error {
 		return errors.Join(err, n.transport.Close())
 	}
 	var err error
-	n.raft, err = raft.NewRaft(cfg, n.fsm, n.storage.log, n.storage.log, n.storage.snapshots, &attentive{n.transport, n.silence})
+	n.raft, err = raft.NewRaft(cfg, n.fsm, n.storage.log, n.storage.log, n.storage.snapshots, &attentive{n.transport, n.silence, n.quarantine})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
 	}
@@ -156,6 +162,7 @@ func (n *Node) start() {
 	n.running.Go(n.electAlone)
 	n.running.Go(n.keepAddress)
 	n.running.Go(n.tellOfNoLeader)
+	n.running.Go(n.keepQuarantine)
 	n.cfg.Logger.Info("store is open", "server", n.id.ServerID, "cluster", n.id.ClusterID,
 		"revision", n.state.Revision(), "lastIndex", n.raft.LastIndex())
 }

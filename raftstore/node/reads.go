@@ -110,5 +110,8 @@ func (n *Node) ReadRevision(ctx context.Context) (uint64, error) {
 	if n.ctx.Err() != nil {
 		return 0, kv.ErrClosed
 	}
+	if err := n.quarantine.err(); err != nil {
+		return 0, err
+	}
 	return n.reads.revision(ctx, n.ctx)
 }

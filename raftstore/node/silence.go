@@ -140,10 +140,11 @@ func (s *silence) members() ([]SilentMember, <-chan struct{}) {
 	return slices.Clone(s.silent), s.changed
 }
 
-// attentive is Raft's transport, which notes who answers.
+// attentive is Raft's transport, which notes who answers and spreads no state that is wrong.
 type attentive struct {
 	*raft.NetworkTransport
-	silence *silence
+	silence    *silence
+	quarantine *quarantine
 }
 
 // AppendEntries implements raft.Transport. Any answer is a sign of life. Of failures only those of

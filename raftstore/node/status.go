@@ -31,6 +31,14 @@ type Status struct {
 	StateHash    string `json:"stateHash"` // of the state at Revision; equal on all servers
 	Keys         int    `json:"keys"`
 
+	// Quarantined is why this server serves nothing any more: its state differs from that of most servers.
+	// Empty when it serves.
+	Quarantined string `json:"quarantined,omitempty"`
+	// Compared is the newest revision at which this server, while it led, found that all members have the
+	// same state, and Undecided what it found instead when no majority can tell who is right.
+	Compared  uint64 `json:"compared,omitempty"`
+	Undecided string `json:"undecided,omitempty"`
+
 	// LastContact is how long ago this server heard from the leader; 0 on the leader, negative
 	// when it never has.
 	LastContact time.Duration `json:"lastContact"`
@@ -63,6 +71,7 @@ func (n *Node) Status() Status {
 			s.LastContact = time.Since(last)
 		}
 	}
+	s.Quarantined, s.Compared, s.Undecided = n.quarantine.why(), n.compared.revision.Load(), n.compared.undecided()
 	s.DiskP50, s.DiskP99 = n.storage.log.latency()
 	if err := n.storage.log.failed(); err != nil {
 		s.DiskError = err.Error()

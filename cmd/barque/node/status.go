@@ -53,7 +53,8 @@ type StoreStatus struct {
 	LastContact string `json:"lastContact"` // since the leader was heard
 	DiskP50     string `json:"diskP50"`     // of writes to the log
 	DiskP99     string `json:"diskP99"`
-	DiskError   string `json:"diskError,omitempty"` // why the last one failed
+	DiskError   string `json:"diskError,omitempty"`   // why the last one failed
+	Quarantined string `json:"quarantined,omitempty"` // why it serves nothing: its state differs from that of most servers
 }
 
 // statusOf puts what the store and gossip say together. It takes as long as the slowest member,
@@ -84,6 +85,12 @@ func statusOf(ctx context.Context, self, clusterID string, store storeStatus, po
 		if peer.Status.DiskError != "" {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s cannot write its log and falls behind: %s", name, peer.Status.DiskError))
 		}
+		if peer.Status.Quarantined != "" {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s is in quarantine and serves nothing: %s", name, peer.Status.Quarantined))
+		}
+		if peer.Status.Undecided != "" {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s, which leads: %s", name, peer.Status.Undecided))
+		}
 		s.Term, s.Revision = max(s.Term, peer.Status.Term), max(s.Revision, peer.Status.Revision)
 	}
 	for _, m := range byName {
@@ -113,7 +120,7 @@ func storeStatusOf(s *raftstore.Status) *StoreStatus {
 		contact = s.LastContact.Round(time.Millisecond).String()
 	}
 	return &StoreStatus{ID: s.ID, State: s.Role, Term: s.Term, Applied: s.AppliedIndex, Committed: s.CommitIndex, Revision: s.Revision, Keys: s.Keys, Hash: s.StateHash,
-		LastContact: contact, DiskP50: s.DiskP50.Round(10 * time.Microsecond).String(), DiskP99: s.DiskP99.Round(10 * time.Microsecond).String(), DiskError: s.DiskError}
+		LastContact: contact, DiskP50: s.DiskP50.Round(10 * time.Microsecond).String(), DiskP99: s.DiskP99.Round(10 * time.Microsecond).String(), DiskError: s.DiskError, Quarantined: s.Quarantined}
 }
 
 // statusHandler serves StatusPath.
