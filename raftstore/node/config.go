@@ -25,6 +25,10 @@ type Timeouts struct {
 	Lease time.Duration
 	// Call bounds one exchange with another server, other than a write. Default: 2 s.
 	Call time.Duration
+	// DiskWrite is how long a write to the log may be under way. A server that waits for one for
+	// longer neither leads nor stands for election until it is done: another server, whose disk is
+	// well, leads after that and an election. Default: 2 s.
+	DiskWrite time.Duration
 	// PromoteAfter is how long a new server must have been caught up before it gets a vote.
 	// Default: 1 s.
 	PromoteAfter time.Duration
@@ -40,6 +44,7 @@ func (t Timeouts) withDefaults() Timeouts {
 	set(&t.Election, t.Heartbeat)
 	set(&t.Lease, t.Heartbeat*5/6)
 	set(&t.Call, 2*time.Second)
+	set(&t.DiskWrite, 2*time.Second)
 	set(&t.PromoteAfter, time.Second)
 	return t
 }

@@ -101,7 +101,11 @@ func (n *Node) leader() (addr string, local bool, err error) {
 	if id == "" {
 		return "", false, errNoLeader
 	}
-	return string(address), string(id) == n.id.ServerID, nil
+	local = string(id) == n.id.ServerID
+	if local && n.storage.log.disk.check() != nil {
+		return "", false, errHungLeader
+	}
+	return string(address), local, nil
 }
 
 // Propose brings the request into the log, wherever the leader is.

@@ -47,11 +47,11 @@ func (l *leadership) notify() {
 }
 
 // elected begins a tenure and serves it, in a goroutine of offices that ends with it. Nothing begins
-// after close.
+// after close, nor while a tenure lasts.
 func (l *leadership) elected(parent context.Context, offices *sync.WaitGroup, serve func(*tenure)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.closed || l.current != nil {
 		return
 	}
 	t := &tenure{}
@@ -135,9 +135,10 @@ func during(ctx, tenure context.Context) context.Context {
 	return leading
 }
 
-// followLeadership takes Raft's notifications until Raft has stopped. Raft waits for it to take each,
+// followLeadership takes Raft's notifications, and those of the disk, until Raft has stopped. Raft waits for it to take each,
 // so it does nothing that blocks.
 func (n *Node) followLeadership() {
+	hung := false
 	for {
 		select {
 		case elected := <-n.notify:
@@ -146,6 +147,8 @@ func (n *Node) followLeadership() {
 			} else {
 				n.leadership.deposed(ErrLeadershipEnded)
 			}
+		case <-n.storage.log.disk.changed:
+			hung = n.heedDisk(hung)
 		case <-n.stopped:
 			return
 		}

@@ -50,6 +50,12 @@ func (m *metrics) show(n *Node) error {
 		gauge("watchers", "Open watchers.", func() float64 { return float64(n.state.Stats().Watchers) }),
 		gauge("applied_index", "Newest log entry whose effects are visible.", func() float64 { return float64(n.fsm.Applied().Index) }),
 		gauge("queue_length", "Requests that wait to be proposed.", func() float64 { return float64(len(n.proposer.queue)) }),
+		gauge("log_store_hangs", "Whether a write to the log hangs, so that this server does not lead: 1 or 0.", func() float64 {
+			if n.storage.log.disk.check() != nil {
+				return 1
+			}
+			return 0
+		}),
 		gauge("is_leader", "Whether this server leads: 1 or 0.", func() float64 {
 			if n.raft.State() == raft.Leader {
 				return 1

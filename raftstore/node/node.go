@@ -98,7 +98,8 @@ func (n *Node) startRaft() error {
 		return errors.Join(err, n.transport.Close())
 	}
 	var err error
-	n.raft, err = raft.NewRaft(cfg, n.fsm, n.storage.log, n.storage.log, n.storage.snapshots, &attentive{n.transport, n.silence, n.quarantine})
+	heard := &attentive{n.transport, n.silence, n.quarantine}
+	n.raft, err = raft.NewRaft(cfg, n.fsm, n.storage.log, n.storage.log, n.storage.snapshots, &muzzle{heard, n.storage.log.disk})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
 	}
@@ -152,7 +153,7 @@ func (n *Node) finishBootstrap(alone raft.Configuration) error {
 // with Raft; Close ends all three and waits.
 func (n *Node) start() {
 	apply := func(data []byte) raft.ApplyFuture { return n.raft.Apply(data, 0) }
-	n.proposer = newProposer(apply, n.cfg.QueueLength, n.ctx.Done(), n.stats)
+	n.proposer = newProposer(apply, n.cfg.QueueLength, n.ctx.Done(), n.storage.log.disk, n.stats)
 	n.reads = newReads(n.cfg.Timeouts.Call, n.stats, n.readRound)
 	n.listener = n.cfg.Stream.Listener(ProtoStore)
 	n.following.Go(n.followLeadership)

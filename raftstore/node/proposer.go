@@ -34,6 +34,7 @@ type proposer struct {
 	flights chan flight
 	slots   chan struct{}
 	done    <-chan struct{} // closed when the node stops
+	disk    *watchdog
 	stats   *metrics
 }
 
@@ -57,10 +58,10 @@ type flight struct {
 	start     time.Time
 }
 
-func newProposer(apply func([]byte) raft.ApplyFuture, length int, done <-chan struct{}, stats *metrics) *proposer {
+func newProposer(apply func([]byte) raft.ApplyFuture, length int, done <-chan struct{}, disk *watchdog, stats *metrics) *proposer {
 	return &proposer{
 		apply: apply, queue: make(chan *proposal, length), flights: make(chan flight, maxInFlight),
-		slots: make(chan struct{}, maxInFlight), done: done, stats: stats,
+		slots: make(chan struct{}, maxInFlight), done: done, disk: disk, stats: stats,
 	}
 }
 
@@ -163,6 +164,7 @@ func (each *proposal) fail(err error) { each.answer <- answer{err: err} }
 // propose brings a request into the log of this server, which should be the leader.
 func (p *proposer) propose(ctx context.Context, req *command.Request) (command.Outcome, error) {
 	each := &proposal{req: *req, answer: make(chan answer, 1)}
+	hanging := p.disk.hanging()
 	select {
 	case p.queue <- each:
 	default:
@@ -176,6 +178,11 @@ func (p *proposer) propose(ctx context.Context, req *command.Request) (command.O
 			return command.Outcome{}, fmt.Errorf("%w: %w", kv.ErrUnavailable, context.Cause(ctx))
 		}
 		return command.Outcome{}, fmt.Errorf("%w: %w", kv.ErrUnknownOutcome, context.Cause(ctx))
+	case <-hanging: // the answer would come when the disk does; the caller can ask the next leader
+		if each.taken.CompareAndSwap(false, true) {
+			return command.Outcome{}, errHungLeader
+		}
+		return command.Outcome{}, fmt.Errorf("%w: %w", kv.ErrUnknownOutcome, errDiskHangs)
 	case <-p.done:
 	}
 	if each.taken.CompareAndSwap(false, true) {

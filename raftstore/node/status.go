@@ -45,8 +45,9 @@ type Status struct {
 	// DiskP50 and DiskP99 are how long the last writes to the log took.
 	DiskP50 time.Duration `json:"diskP50"`
 	DiskP99 time.Duration `json:"diskP99"`
-	// DiskError is why the last write to the log failed, as when the disk is full; empty when it did
-	// not. Such a server votes and is heard from, but does not follow.
+	// DiskError is why the last write to the log failed, as when the disk is full, or that one hangs;
+	// empty otherwise. Such a server is heard from, but does not follow; one whose write hangs does
+	// not lead either, whatever its role says.
 	DiskError string `json:"diskError,omitempty"`
 }
 

@@ -35,7 +35,7 @@ type storage struct {
 
 func openStorage(cfg *Config) (*storage, error) {
 	if cfg.InMemory {
-		return &storage{log: newTimedLog(memoryLog{raft.NewInmemStore()}), snapshots: raft.NewInmemSnapshotStore()}, nil
+		return &storage{log: newTimedLog(memoryLog{raft.NewInmemStore()}, cfg.Timeouts.DiskWrite), snapshots: raft.NewInmemSnapshotStore()}, nil
 	}
 	log, err := openLog(cfg)
 	if err != nil {
@@ -46,7 +46,7 @@ func openStorage(cfg *Config) (*storage, error) {
 		log.Close()
 		return nil, fmt.Errorf("open the snapshots in %s: %w", cfg.Dir, err)
 	}
-	return &storage{log: newTimedLog(log), snapshots: snapshots}, nil
+	return &storage{log: newTimedLog(log, cfg.Timeouts.DiskWrite), snapshots: snapshots}, nil
 }
 
 func openLog(cfg *Config) (logStore, error) {
@@ -72,10 +72,12 @@ type memoryLog struct{ *raft.InmemStore }
 
 func (memoryLog) Close() error { return nil }
 
-// timedLog measures how long the disk takes to store entries, and remembers when it does not.
+// timedLog measures how long the disk takes to store entries, and remembers when it does not. Its
+// watchdog looks after all writes for which Raft waits.
 type timedLog struct {
 	logStore
 	observe func(time.Duration) // set before use; may be nil
+	disk    *watchdog
 
 	mu      sync.Mutex
 	samples [256]time.Duration
@@ -83,7 +85,9 @@ type timedLog struct {
 	failure error // of the last write; nil when it succeeded
 }
 
-func newTimedLog(log logStore) *timedLog { return &timedLog{logStore: log} }
+func newTimedLog(log logStore, limit time.Duration) *timedLog {
+	return &timedLog{logStore: log, disk: newWatchdog(limit)}
+}
 
 // StoreLog implements raft.LogStore.
 func (l *timedLog) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }
@@ -91,7 +95,7 @@ func (l *timedLog) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.
 // StoreLogs implements raft.LogStore.
 func (l *timedLog) StoreLogs(entries []*raft.Log) error {
 	start := time.Now()
-	err := l.logStore.StoreLogs(entries)
+	err := l.disk.guard(func() error { return l.logStore.StoreLogs(entries) })
 	took := time.Since(start)
 	l.mu.Lock()
 	l.samples[l.n%len(l.samples)] = took
@@ -102,6 +106,16 @@ func (l *timedLog) StoreLogs(entries []*raft.Log) error {
 		l.observe(took)
 	}
 	return err
+}
+
+// Set implements raft.StableStore.
+func (l *timedLog) Set(key, value []byte) error {
+	return l.disk.guard(func() error { return l.logStore.Set(key, value) })
+}
+
+// SetUint64 implements raft.StableStore.
+func (l *timedLog) SetUint64(key []byte, value uint64) error {
+	return l.disk.guard(func() error { return l.logStore.SetUint64(key, value) })
 }
 
 // latency returns the median and the 99th percentile of the last writes.
@@ -116,8 +130,11 @@ func (l *timedLog) latency() (p50, p99 time.Duration) {
 	return sorted[len(sorted)/2], sorted[len(sorted)*99/100]
 }
 
-// failed returns why the last write failed, nil when it did not.
+// failed returns that a write hangs or else why the last one failed, nil when it did not.
 func (l *timedLog) failed() error {
+	if err := l.disk.check(); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failure

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -25,7 +26,7 @@ func (f *fullDisk) StoreLogs(entries []*raft.Log) error {
 // TestLogFailure: a log that cannot be written is told of until it can be written again.
 func TestLogFailure(t *testing.T) {
 	disk := &fullDisk{memoryLog: memoryLog{raft.NewInmemStore()}}
-	log := newTimedLog(disk)
+	log := newTimedLog(disk, time.Hour)
 	for i, c := range []struct {
 		full bool
 		want error
