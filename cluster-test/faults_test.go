@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -318,6 +320,42 @@ func TestKillAll(t *testing.T) {
 	if now := s.revision(); now < revision {
 		t.Errorf("the revision went from %d back to %d", revision, now)
 	}
+}
+
+// A lost machine is taken out of the store and replaced by an empty one of the same name.
+func TestReplaceServer(t *testing.T) {
+	s := newSpace(t)
+	recoverCluster(t, s.Cluster, "s3")
+	r := s.BarqueResult(t.Context(), "cluster", "remove", "nobody", "--yes")
+	if r.Error == nil || !contains(r.Err, "no member") {
+		t.Errorf("removing nobody: %v %s", r.Error, r.Err)
+	}
+	s.Dev(t, "kill", "--machine", "s3")
+	s.Dev(t, "kill", "s2")
+	// One of two would be left.
+	if r := s.BarqueResult(t.Context(), "cluster", "remove", "s3", "--yes"); r.Error == nil {
+		t.Error("without a quorum a server was removed")
+	}
+	s.Dev(t, "start", "s2")
+	s.Barque(t, "cluster", "remove", "s3", "--yes")
+	// Nobody gets the name of a machine that may live.
+	Eventually(t, deadline, "gossip that calls s3 dead", func(ctx context.Context) error {
+		status, err := s.Status(ctx)
+		if err != nil {
+			return err
+		}
+		for _, m := range status.Members {
+			if m.Name == "s3" && m.Gossip != "dead" {
+				return fmt.Errorf("s3 is %s", m.Gossip)
+			}
+		}
+		return nil
+	})
+	if err := os.RemoveAll(filepath.Join(s.Dir, "s3")); err != nil {
+		t.Fatal(err)
+	}
+	s.Dev(t, "start", "s3")
+	Eventually(t, deadline, "a whole cluster", s.Healthy)
 }
 
 func (s *Space) startOnce(ctx context.Context, node string) error {

@@ -182,9 +182,12 @@ func (s *server) startAPI(ctx context.Context) error {
 		ServiceCIDR:       s.settings.ServiceCIDR,
 		TolerationSeconds: &o.Times.UnreachableSeconds,
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
-		Extra: map[string]http.Handler{StatusPath: statusHandler(func(ctx context.Context) *ClusterStatus {
-			return statusOf(ctx, o.Name, s.record.Cluster.ID, s.store, s.pool)
-		})},
+		Extra: map[string]http.Handler{
+			StatusPath: statusHandler(func(ctx context.Context) *ClusterStatus {
+				return statusOf(ctx, o.Name, s.record.Cluster.ID, s.store, s.pool)
+			}),
+			MembersPath: membersHandler(s.store),
+		},
 		ReadyChecks: []healthz.HealthChecker{healthz.NamedCheck("store", s.storeReady)},
 		Build:       version.Version,
 		Logger:      s.logger.With("part", "api"),
