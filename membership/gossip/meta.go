@@ -70,30 +70,30 @@ var errMeta = errors.New("gossip metadata is malformed or of a newer version")
 
 // decodeMeta checks and reads a member's metadata. An ended credential gives
 // pki.ErrCredentialEnded, with everything else checked and returned.
-func decodeMeta(ca *pki.Authority, clusterID string, node *memberlist.Node, now time.Time) (role string, facts Facts, err error) {
+func decodeMeta(ca *pki.Authority, clusterID string, node *memberlist.Node, now time.Time) (holder pki.Credential, facts Facts, err error) {
 	meta := node.Meta
 	if len(meta) < 3 || meta[0] != metaVersion {
-		return "", Facts{}, errMeta
+		return holder, Facts{}, errMeta
 	}
 	n, rest := int(binary.BigEndian.Uint16(meta[1:])), meta[3:]
 	if len(rest) < n+ed25519.SignatureSize {
-		return "", Facts{}, errMeta
+		return holder, Facts{}, errMeta
 	}
 	credential, signature, text := rest[:n], rest[n:n+ed25519.SignatureSize], rest[n+ed25519.SignatureSize:]
 	holder, credErr := ca.VerifyCredential(credential, now)
 	if credErr != nil && !errors.Is(credErr, pki.ErrCredentialEnded) {
-		return "", Facts{}, credErr
+		return holder, Facts{}, credErr
 	}
 	if holder.Name != node.Name {
-		return "", Facts{}, fmt.Errorf("member %q shows the credential of %q", node.Name, holder.Name)
+		return holder, Facts{}, fmt.Errorf("member %q shows the credential of %q", node.Name, holder.Name)
 	}
 	if !ed25519.Verify(holder.Public, signed(clusterID, node.Name, addrOf(node), credential, text), signature) {
-		return "", Facts{}, fmt.Errorf("metadata of member %q at %s is not signed by its credential's key", node.Name, addrOf(node))
+		return holder, Facts{}, fmt.Errorf("metadata of member %q at %s is not signed by its credential's key", node.Name, addrOf(node))
 	}
 	if err := json.Unmarshal(text, &facts); err != nil {
-		return "", Facts{}, errMeta
+		return holder, Facts{}, errMeta
 	}
-	return holder.Role, facts, credErr
+	return holder, facts, credErr
 }
 
 func addrOf(node *memberlist.Node) netip.AddrPort {

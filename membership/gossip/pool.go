@@ -35,6 +35,8 @@ type Member struct {
 	State State
 	Since time.Time // when this node saw the state begin
 	Facts Facts
+	// ProvenUntil is when the credential ends that the member has shown last.
+	ProvenUntil time.Time
 }
 
 // Config of a Pool.
@@ -246,13 +248,13 @@ func (p *Pool) HealthScore() int { return p.list.GetHealthScore() }
 
 // set records a member's state. Since is kept when only its facts changed.
 func (p *Pool) set(node *memberlist.Node, state State) {
-	role, facts, err := decodeMeta(p.config.Authority, p.config.ClusterID, node, p.config.Now())
+	holder, facts, err := decodeMeta(p.config.Authority, p.config.ClusterID, node, p.config.Now())
 	if err != nil && !errors.Is(err, pki.ErrCredentialEnded) {
 		return // cannot be: NotifyAlive has checked the same bytes
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := Member{Name: node.Name, Role: role, Addr: addrOf(node), State: state, Since: p.config.Now(), Facts: facts}
+	m := Member{Name: node.Name, Role: holder.Role, ProvenUntil: holder.NotAfter, Addr: addrOf(node), State: state, Since: p.config.Now(), Facts: facts}
 	if old, ok := p.members[node.Name]; ok && old.State == state {
 		m.Since = old.Since
 	} else {
