@@ -125,7 +125,8 @@ lint: bundle ## check formatting, go vet, staticcheck
 test-unit: bundle ## run the unit tests, with the race detector where a C compiler allows it
 	@if command -v $${CC:-cc} >/dev/null; then race=-race; cgo=1; \
 	else echo "warning: no C compiler: the unit tests run without the race detector"; race=; cgo=0; fi; \
-	set -x; CGO_ENABLED=$$cgo $(GO) test $$race -timeout 10m $(UNIT_PKGS)
+	echo "go test $$race, all packages but $(E2E_PKG)"; \
+	CGO_ENABLED=$$cgo $(GO) test $$race -timeout 10m $(UNIT_PKGS)
 
 .PHONY: test-e2e
 test-e2e: build ## run the end-to-end tests on a three-server dev cluster (as root)
