@@ -15,7 +15,7 @@ func Write(path string, data []byte, mode os.FileMode) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // CreateTemp makes it 0600
+	f, err := os.CreateTemp(dir, temporary(path)) // CreateTemp makes it 0600
 	if err != nil {
 		return err
 	}
@@ -37,6 +37,19 @@ func Write(path string, data []byte, mode os.FileMode) (err error) {
 		return err
 	}
 	return syncDir(dir)
+}
+
+// temporary is the pattern of the names of files that are not in their place yet.
+func temporary(path string) string { return "." + filepath.Base(path) + ".*" }
+
+// Sweep removes what Writes of the path have left that were killed before they had finished.
+// Nobody may write the path meanwhile.
+func Sweep(path string) error {
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), temporary(path)))
+	for _, file := range left {
+		err = errors.Join(err, os.Remove(file))
+	}
+	return err
 }
 
 // syncDir makes a rename in the directory survive a power loss.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/kubelet/containerd"
 )
 
@@ -145,6 +146,8 @@ func (p *Plan) removeFiles() error {
 	for i := range p.Nodes {
 		err = errors.Join(err, remove(p.LogFile(&p.Nodes[i])), remove(p.tokenFile(&p.Nodes[i])))
 	}
+	// A command that was killed may have been writing the plan.
+	err = errors.Join(err, atomicfile.Sweep(p.path()))
 	for _, name := range []string{"kubeconfig", "proxy.log", "dev.json", "lock"} {
 		err = errors.Join(err, remove(filepath.Join(p.Dir, name)))
 	}

@@ -1,0 +1,61 @@
+package atomicfile_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/barque/barque/internal/atomicfile"
+)
+
+func TestWriteReplaces(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new", "file")
+	for _, text := range []string{"one", "two"} {
+		if err := atomicfile.Write(path, []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != text {
+			t.Fatalf("got %q, %v; want %q", got, err, text)
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o640 {
+		t.Fatalf("mode %v, %v", info.Mode(), err)
+	}
+	only(t, filepath.Dir(path), "file")
+}
+
+func TestSweepRemovesWhatAKilledWriteLeft(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{".file.123", ".file.456", ".other.123", "file"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := atomicfile.Sweep(filepath.Join(dir, "file")); err != nil {
+		t.Fatal(err)
+	}
+	only(t, dir, ".other.123", "file")
+}
+
+// only checks what is in a directory, sorted by name.
+func only(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%s has %v; want %v", dir, got, want)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Fatalf("%s has %v; want %v", dir, got, want)
+		}
+	}
+}
