@@ -146,6 +146,9 @@ func (r *stateReader) retry(ctx context.Context, st *state, err error) (*state, 
 // not an error: it is returned for the caller to go on from what stands there.
 func (s *Store) write(ctx context.Context, verb string, op raftstore.Op, atRevision uint64) (uint64, *raftstore.ConflictError, error) {
 	start := time.Now()
+	if err := s.begin(ctx); err != nil {
+		return 0, nil, WriteError(err)
+	}
 	result, err := s.backend.Commit(ctx, raftstore.Txn{
 		Require: []raftstore.Precondition{{Key: op.Key, ModRevision: atRevision}},
 		Ops:     []raftstore.Op{op},

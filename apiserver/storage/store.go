@@ -68,6 +68,7 @@ type Store struct {
 	nameCorrupt bool
 
 	estimateSize atomic.Bool
+	begun        atomic.Bool // the backend is past its first revision
 
 	mu      sync.Mutex
 	closed  bool                  // no more watches
@@ -210,12 +211,26 @@ func (s *Store) view(ctx context.Context, verb string, opts raftstore.ViewOption
 // firstKey is written when a store is used for the first time.
 const firstKey = "/barque/first"
 
+// begin makes sure that the first revision is nobody's object: a watch from there shows all of them.
+func (s *Store) begin(ctx context.Context) error {
+	if s.begun.Load() {
+		return nil
+	}
+	view, err := s.backend.View(ctx, raftstore.ViewOptions{Stale: true})
+	if err == nil && view.Revision() == 0 {
+		_, err = s.firstRevision(ctx)
+	}
+	s.begun.Store(err == nil)
+	return err
+}
+
 // firstRevision gives a store that was never written to its first revision, since the API has no
 // resourceVersion for "before anything": to a client, 0 means "whatever there is".
 func (s *Store) firstRevision(ctx context.Context) (raftstore.View, error) {
 	_, err := s.backend.Commit(ctx, raftstore.Txn{
 		Require: []raftstore.Precondition{{Key: firstKey}},
 		Ops:     []raftstore.Op{{Kind: raftstore.Put, Key: firstKey, Value: []byte(time.Now().UTC().Format(time.RFC3339))}},
+		Term:    LeaderTerm(ctx),
 	})
 	var written *raftstore.ConflictError // by another server
 	if err != nil && !errors.As(err, &written) {
