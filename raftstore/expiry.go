@@ -36,7 +36,7 @@ func (s *Store) expire(ctx context.Context) {
 
 func (s *Store) expireDue(ctx context.Context, term uint64) {
 	for ctx.Err() == nil {
-		due := s.state.Expired(time.Now().UnixMilli(), expireBatch)
+		due := s.state.Expired(s.now().UnixMilli(), expireBatch)
 		for _, p := range due {
 			_, err := s.consensus.Propose(ctx, &command.Request{Kind: command.KindTxn, Txn: kv.Txn{
 				Require: []kv.Precondition{p},

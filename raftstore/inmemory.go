@@ -26,7 +26,7 @@ type Options struct {
 // store for as long as they run.
 func NewInMemory(opts Options) *Store {
 	state := mvcc.New(opts.Limits.history())
-	return newStore(state, newAlone(state), opts.Limits, 0, opts.Logger)
+	return newStore(state, newAlone(state), opts.Limits, 0, nil, opts.Logger)
 }
 
 // alone is the consensus of one: what is proposed is applied at once. It always leads, in term 1.

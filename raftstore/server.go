@@ -69,6 +69,10 @@ type Config struct {
 	// behind one. Defaults: 16,384 and 8,192.
 	SnapshotEvery, TrailingLogs uint64
 
+	// Now is the wall clock of this server: what it says while it leads decides when keys expire. Default:
+	// time.Now. It is for tests whose clocks drift.
+	Now func() time.Time
+
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
 	// OnFatal is called, once, when this server can never apply another log entry: a newer version
@@ -91,12 +95,12 @@ func Open(cfg Config) (*Server, error) {
 		ClusterID: cfg.ClusterID, Version: cfg.Version, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
 		History: limits.history(), QueueLength: cfg.QueueLength,
 		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
-		Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal,
+		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Server{Store: newStore(n.State(), n, limits, cfg.RetryFor, cfg.Logger), node: n}, nil
+	return &Server{Store: newStore(n.State(), n, limits, cfg.RetryFor, cfg.Now, cfg.Logger), node: n}, nil
 }
 
 // ID returns the server's ID: its name and something random. It does not depend on the address,

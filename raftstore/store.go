@@ -66,6 +66,7 @@ type Store struct {
 	consensus consensus
 	limits    Limits
 	retryFor  time.Duration
+	now       func() time.Time // the wall clock, by which keys expire
 	logger    *slog.Logger
 	requests  *requests
 
@@ -75,16 +76,19 @@ type Store struct {
 	closed  error
 }
 
-func newStore(state *mvcc.Store, c consensus, limits Limits, retryFor time.Duration, logger *slog.Logger) *Store {
+func newStore(state *mvcc.Store, c consensus, limits Limits, retryFor time.Duration, now func() time.Time, logger *slog.Logger) *Store {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
+	}
+	if now == nil {
+		now = time.Now
 	}
 	if retryFor <= 0 {
 		retryFor = 10 * time.Second
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &Store{
-		state: state, consensus: c, limits: limits.withDefaults(), retryFor: retryFor, logger: logger,
+		state: state, consensus: c, limits: limits.withDefaults(), retryFor: retryFor, now: now, logger: logger,
 		requests: newRequests(randomOrigin()), stop: stop,
 	}
 	s.running.Go(func() { s.expire(ctx) }) // ends with ctx; Close waits for it

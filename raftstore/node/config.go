@@ -75,6 +75,10 @@ type Config struct {
 	SnapshotEvery uint64
 	TrailingLogs  uint64
 
+	// Now is the wall clock that rides in the commands which this server proposes, for tests whose clocks
+	// drift. Default: time.Now.
+	Now func() time.Time
+
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // metrics are registered here; nil means nowhere
 	// OnFatal is called, once, when this server can never apply another entry. The process should
@@ -110,6 +114,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.TrailingLogs == 0 {
 		c.TrailingLogs = 8 << 10
+	}
+	if c.Now == nil {
+		c.Now = time.Now
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -153,7 +153,7 @@ func (n *Node) finishBootstrap(alone raft.Configuration) error {
 // with Raft; Close ends all three and waits.
 func (n *Node) start() {
 	apply := func(data []byte) raft.ApplyFuture { return n.raft.Apply(data, 0) }
-	n.proposer = newProposer(apply, n.cfg.QueueLength, n.ctx.Done(), n.storage.log.disk, n.stats)
+	n.proposer = newProposer(apply, n.cfg.Now, n.cfg.QueueLength, n.ctx.Done(), n.storage.log.disk, n.stats)
 	n.reads = newReads(n.cfg.Timeouts.Call, n.stats, n.readRound)
 	n.listener = n.cfg.Stream.Listener(ProtoStore)
 	n.following.Go(n.followLeadership)

@@ -30,6 +30,7 @@ const (
 //	callers ──queue──▶ gather (one goroutine) ──▶ Raft ──flights──▶ settle (one goroutine) ──▶ callers
 type proposer struct {
 	apply   func(data []byte) raft.ApplyFuture
+	now     func() time.Time // the wall clock
 	queue   chan *proposal
 	flights chan flight
 	slots   chan struct{}
@@ -58,9 +59,9 @@ type flight struct {
 	start     time.Time
 }
 
-func newProposer(apply func([]byte) raft.ApplyFuture, length int, done <-chan struct{}, disk *watchdog, stats *metrics) *proposer {
+func newProposer(apply func([]byte) raft.ApplyFuture, now func() time.Time, length int, done <-chan struct{}, disk *watchdog, stats *metrics) *proposer {
 	return &proposer{
-		apply: apply, queue: make(chan *proposal, length), flights: make(chan flight, maxInFlight),
+		apply: apply, now: now, queue: make(chan *proposal, length), flights: make(chan flight, maxInFlight),
 		slots: make(chan struct{}, maxInFlight), done: done, disk: disk, stats: stats,
 	}
 }
@@ -97,7 +98,7 @@ func (p *proposer) gather() {
 			<-p.slots
 			continue
 		}
-		c := command.Command{Now: time.Now().UnixMilli(), Requests: make([]command.Request, len(batch))}
+		c := command.Command{Now: p.now().UnixMilli(), Requests: make([]command.Request, len(batch))}
 		for i, each := range batch {
 			c.Requests[i] = each.req
 		}
@@ -194,7 +195,7 @@ func (p *proposer) propose(ctx context.Context, req *command.Request) (command.O
 
 // mark brings an empty entry through the log, past the queue.
 func (n *Node) mark() (*fsm.Response, error) {
-	future := n.raft.Apply(command.Encode(&command.Command{Now: time.Now().UnixMilli()}), n.cfg.Timeouts.Call)
+	future := n.raft.Apply(command.Encode(&command.Command{Now: n.cfg.Now().UnixMilli()}), n.cfg.Timeouts.Call)
 	if err := future.Error(); err != nil {
 		return nil, proposeError(err)
 	}
