@@ -1,7 +1,8 @@
 // Package controllertest is an in-memory API for the tests of the controllers: client-go's object
-// tracker with what controllers rely on and it lacks: comparable resourceVersions, conflicts, UIDs,
-// generated names, generations, status subresources that do not touch the spec (but may touch
-// labels and annotations) and the other way round, and graceful deletion of pods. Only tests import it.
+// tracker with what controllers rely on and it lacks: comparable resourceVersions, watches that
+// lose nothing, conflicts, UIDs, generated names, generations, status subresources that do not
+// touch the spec (but may touch labels and annotations) and the other way round, and graceful
+// deletion of pods. Only tests import it.
 package controllertest
 
 import (
@@ -21,7 +22,6 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -34,7 +34,7 @@ type Cluster struct {
 	Client    *fake.Clientset
 	Informers informers.SharedInformerFactory
 
-	tracker clienttesting.ObjectTracker
+	tracker *Tracker
 	version atomic.Int64
 	mu      sync.Mutex // makes read-modify-write of the tracker atomic
 	t       testing.TB
@@ -43,18 +43,10 @@ type Cluster struct {
 // New makes a cluster that holds objects. Its informers are started by Start.
 func New(t testing.TB, objects ...kruntime.Object) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, tracker: clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())}
+	c := &Cluster{t: t, tracker: NewTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())}
 	c.version.Store(1000)
 	c.Client = &fake.Clientset{}
-	c.Client.AddReactor("*", "*", clienttesting.ObjectReaction(c.tracker))
-	c.Client.AddWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
-		var opts metav1.ListOptions
-		if w, ok := action.(clienttesting.WatchActionImpl); ok {
-			opts = w.ListOptions
-		}
-		w, err := c.tracker.Watch(action.GetResource(), action.GetNamespace(), opts)
-		return true, w, err
-	})
+	c.tracker.Serve(&c.Client.Fake)
 	c.Client.PrependReactor("create", "*", c.create)
 	c.Client.PrependReactor("update", "*", c.update)
 	c.Client.PrependReactor("patch", "*", c.patch)

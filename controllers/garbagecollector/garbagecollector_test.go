@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
@@ -29,6 +30,7 @@ var (
 // api is a metadata API with the API server's part of deletions: the two finalizers.
 type api struct {
 	*metadatafake.FakeMetadataClient
+	objects *controllertest.Tracker
 	t       *testing.T
 	version atomic.Int64
 }
@@ -42,7 +44,11 @@ func newAPI(t *testing.T) *api {
 		scheme.AddKnownTypeWithName(gvr.GroupVersion().WithKind(kind), &metav1.PartialObjectMetadata{})
 		scheme.AddKnownTypeWithName(gvr.GroupVersion().WithKind(kind+"List"), &metav1.PartialObjectMetadataList{})
 	}
-	a := &api{FakeMetadataClient: metadatafake.NewSimpleMetadataClient(scheme), t: t}
+	a := &api{
+		FakeMetadataClient: metadatafake.NewSimpleMetadataClient(scheme), t: t,
+		objects: controllertest.NewTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDeserializer()),
+	}
+	a.objects.Serve(&a.Fake)
 	a.PrependReactor("delete", "*", a.delete)
 	a.PrependReactor("patch", "*", a.patched)
 	return a
@@ -55,7 +61,7 @@ func (a *api) add(gvr schema.GroupVersionResource, name string, owners ...metav1
 		TypeMeta:   metav1.TypeMeta{APIVersion: gvr.GroupVersion().String(), Kind: kinds[gvr]},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name), OwnerReferences: owners, ResourceVersion: strconv.FormatInt(a.version.Add(1), 10)},
 	}
-	if err := a.Tracker().Create(gvr, o, "d"); err != nil {
+	if err := a.objects.Create(gvr, o, "d"); err != nil {
 		a.t.Fatal(err)
 	}
 	block := true
@@ -96,7 +102,7 @@ func (a *api) delete(action clienttesting.Action) (bool, kruntime.Object, error)
 	if finalizer == "" {
 		return false, nil, nil
 	}
-	obj, err := a.Tracker().Get(d.GetResource(), d.GetNamespace(), d.GetName())
+	obj, err := a.objects.Get(d.GetResource(), d.GetNamespace(), d.GetName())
 	if err != nil {
 		return true, nil, err
 	}
@@ -104,18 +110,18 @@ func (a *api) delete(action clienttesting.Action) (bool, kruntime.Object, error)
 	now := metav1.Now()
 	o.DeletionTimestamp, o.Finalizers = &now, []string{finalizer}
 	o.ResourceVersion = strconv.FormatInt(a.version.Add(1), 10)
-	return true, nil, a.Tracker().Update(d.GetResource(), o, d.GetNamespace())
+	return true, nil, a.objects.Update(d.GetResource(), o, d.GetNamespace())
 }
 
 // patched ends what has lost its last finalizer.
 func (a *api) patched(action clienttesting.Action) (bool, kruntime.Object, error) {
 	p := action.(clienttesting.PatchActionImpl)
-	_, obj, err := clienttesting.ObjectReaction(a.Tracker())(p)
+	_, obj, err := clienttesting.ObjectReaction(a.objects)(p)
 	if err != nil {
 		return true, nil, err
 	}
 	if o := obj.(*metav1.PartialObjectMetadata); o.DeletionTimestamp != nil && len(o.Finalizers) == 0 {
-		return true, obj, a.Tracker().Delete(p.GetResource(), p.GetNamespace(), p.GetName())
+		return true, obj, a.objects.Delete(p.GetResource(), p.GetNamespace(), p.GetName())
 	}
 	return true, obj, nil
 }
