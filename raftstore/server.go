@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/node"
 	"github.com/barque/barque/raftstore/transport"
 )
@@ -29,6 +31,8 @@ type (
 	Status = node.Status
 	// PeerStatus is what is known of one member.
 	PeerStatus = node.PeerStatus
+	// LogStore keeps the log, the term and the vote of a server.
+	LogStore = logstore.Store
 	// SilentMember is a member that does not answer the leader.
 	SilentMember = node.SilentMember
 	// RefusedError is returned for a change of members that the leader will not make.
@@ -73,11 +77,22 @@ type Config struct {
 	// time.Now. It is for tests whose clocks drift.
 	Now func() time.Time
 
+	// LogStore is how the log is kept on disk: "boltdb" (one file, the default) or "wal" (segments that are
+	// appended to: fewer syncs and bytes for each write).
+	LogStore string
+
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
 	// OnFatal is called, once, when this server can never apply another log entry: a newer version
 	// wrote it, or it is damaged. The process should end.
 	OnFatal func(error)
+
+	// WrapLog and WrapSnapshots put something between this server and its disk, and FaultPoint is called
+	// with each name of package faultpoint when that point is reached. They are for tests: disks that
+	// fail, hang or lie, and processes that die at the worst moment. Nil in production.
+	WrapLog       func(LogStore) LogStore
+	WrapSnapshots func(raft.SnapshotStore) raft.SnapshotStore
+	FaultPoint    func(name string)
 }
 
 // Server is a Store that is replicated, and its place in the group of servers.
@@ -96,6 +111,7 @@ func Open(cfg Config) (*Server, error) {
 		History: limits.history(), QueueLength: cfg.QueueLength,
 		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
 		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal,
+		LogStore: cfg.LogStore, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots, FaultPoint: cfg.FaultPoint,
 	})
 	if err != nil {
 		return nil, err

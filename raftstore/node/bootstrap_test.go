@@ -5,21 +5,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/raft"
-
+	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
 // TestCrashInTheMiddleOfABootstrap opens a store whose first start ended after Raft had written its term
 // and before it wrote who the members are.
 func TestCrashInTheMiddleOfABootstrap(t *testing.T) {
-	log := memoryLog{raft.NewInmemStore()}
+	log := logstore.NewInMemory()
 	if err := log.SetUint64([]byte("CurrentTerm"), 1); err != nil {
 		t.Fatal(err)
 	}
 	n, err := Open(Config{
-		Dir: t.TempDir(), Bootstrap: true, Stream: new(memnet.Network).Host("a"),
-		raftLog: func() (logStore, error) { return log, nil },
+		InMemory: true, ClusterID: "test", Bootstrap: true, Stream: new(memnet.Network).Host("a"),
+		WrapLog: func(logstore.Store) logstore.Store { return log },
 	})
 	if err != nil {
 		t.Fatal(err)

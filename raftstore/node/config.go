@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/mvcc"
 	"github.com/barque/barque/raftstore/transport"
 )
@@ -85,7 +86,14 @@ type Config struct {
 	// end; the state that it shows does not advance any more. By default it is only logged.
 	OnFatal func(error)
 
-	raftLog func() (logStore, error) // replaces the log store; for tests of this room
+	// LogStore is how the log is kept on disk: "boltdb", which is the default, or "wal".
+	LogStore string
+
+	// WrapLog and WrapSnapshots put something between this server and what it keeps, FaultPoint is called
+	// at each point of package faultpoint. All three are for tests, and may be nil.
+	WrapLog       func(logstore.Store) logstore.Store
+	WrapSnapshots func(raft.SnapshotStore) raft.SnapshotStore
+	FaultPoint    func(name string)
 }
 
 func (c Config) withDefaults() (Config, error) {

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/barque/barque/raftstore/faultpoint"
 )
 
 // dirFormat is the newest layout of the data directory that this program knows.
@@ -61,7 +63,7 @@ func createIdentity(cfg *Config, path string) (identity, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return identity{}, fmt.Errorf("make the store's directory: %w", err)
 	}
-	if _, err := os.Stat(filepath.Join(cfg.Dir, logFile)); err == nil {
+	if _, err := os.Stat(filepath.Join(cfg.Dir, logDir)); err == nil {
 		return identity{}, fmt.Errorf("%s has a log but no %s: it is not complete; restore the file, or remove "+
 			"this server from the cluster and let it join again with an empty directory", cfg.Dir, identityFile)
 	}
@@ -70,9 +72,11 @@ func createIdentity(cfg *Config, path string) (identity, error) {
 	if err != nil {
 		return identity{}, err
 	}
+	faultpoint.Func(cfg.FaultPoint).At(faultpoint.IdentityBeforeRename)
 	if err := writeFile(path, append(data, '\n')); err != nil {
 		return identity{}, fmt.Errorf("write the identity of the store: %w", err)
 	}
+	faultpoint.Func(cfg.FaultPoint).At(faultpoint.IdentityAfterRename)
 	return id, nil
 }
 

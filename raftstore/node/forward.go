@@ -102,7 +102,7 @@ func (n *Node) leader() (addr string, local bool, err error) {
 		return "", false, errNoLeader
 	}
 	local = string(id) == n.id.ServerID
-	if local && n.storage.log.disk.check() != nil {
+	if local && n.storage.log.Disk().Check() != nil {
 		return "", false, errHungLeader
 	}
 	return string(address), local, nil

@@ -15,12 +15,13 @@ import (
 
 	"github.com/barque/barque/raftstore/command"
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
 // sickDisk is a log that can be made to hang, and to be slow.
 type sickDisk struct {
-	memoryLog
+	logstore.Store
 
 	mu   sync.Mutex
 	well chan struct{} // closed when it does not hang any more; nil when it does not
@@ -64,22 +65,22 @@ func (d *sickDisk) StoreLog(entry *raft.Log) error { return d.StoreLogs([]*raft.
 
 func (d *sickDisk) StoreLogs(entries []*raft.Log) error {
 	d.wait()
-	return d.memoryLog.StoreLogs(entries)
+	return d.Store.StoreLogs(entries)
 }
 
 func (d *sickDisk) Set(key, value []byte) error {
 	d.wait()
-	return d.memoryLog.Set(key, value)
+	return d.Store.Set(key, value)
 }
 
 func (d *sickDisk) SetUint64(key []byte, value uint64) error {
 	d.wait()
-	return d.memoryLog.SetUint64(key, value)
+	return d.Store.SetUint64(key, value)
 }
 
 func (d *sickDisk) DeleteRange(first, last uint64) error {
 	d.wait()
-	return d.memoryLog.DeleteRange(first, last)
+	return d.Store.DeleteRange(first, last)
 }
 
 // sickbay is a group of servers whose disks can hang.
@@ -99,11 +100,14 @@ func newSickbay(t *testing.T, size int) *sickbay {
 	s := &sickbay{t: t, ctx: ctx}
 	network := new(memnet.Network)
 	for i := range size {
-		disk := &sickDisk{memoryLog: memoryLog{raft.NewInmemStore()}}
+		disk := new(sickDisk)
 		n, err := Open(Config{
-			Name: fmt.Sprintf("s%d", i), Dir: t.TempDir(), Bootstrap: i == 0, ClusterID: "test",
+			Name: fmt.Sprintf("s%d", i), InMemory: true, Bootstrap: i == 0, ClusterID: "test",
 			Stream: network.Host(fmt.Sprintf("s%d:1", i)), Timeouts: Timeouts{PromoteAfter: time.Millisecond},
-			raftLog: func() (logStore, error) { return disk, nil },
+			WrapLog: func(s logstore.Store) logstore.Store {
+				disk.Store = s
+				return disk
+			},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -230,9 +234,9 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
-				case errors.Is(err, kv.ErrUnavailable) && errors.Is(err, errDiskHangs):
+				case errors.Is(err, kv.ErrUnavailable) && errors.Is(err, logstore.ErrHangs):
 					unavailable++
-				case errors.Is(err, kv.ErrUnknownOutcome) && errors.Is(err, errDiskHangs):
+				case errors.Is(err, kv.ErrUnknownOutcome) && errors.Is(err, logstore.ErrHangs):
 					unknown++
 				default:
 					t.Errorf("a write on the sick leader: %v", err)
@@ -245,7 +249,7 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 			t.Errorf("writes went on after %v", took)
 		}
 		next := s.leader(sick)
-		if !errors.Is(context.Cause(leading), errDiskHangs) {
+		if !errors.Is(context.Cause(leading), logstore.ErrHangs) {
 			t.Errorf("leadership ended with %v", context.Cause(leading))
 		}
 		if unknown+unavailable != 20 || unavailable == 0 {

@@ -147,7 +147,7 @@ func (n *Node) followLeadership() {
 			} else {
 				n.leadership.deposed(ErrLeadershipEnded)
 			}
-		case <-n.storage.log.disk.changed:
+		case <-n.storage.log.Disk().Changed():
 			hung = n.heedDisk(hung)
 		case <-n.stopped:
 			return

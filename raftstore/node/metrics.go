@@ -2,9 +2,12 @@ package node
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/barque/barque/raftstore/logstore"
 )
 
 // metrics of a node. Without a registerer they are kept and not shown.
@@ -15,7 +18,7 @@ type metrics struct {
 	batch     prometheus.Histogram
 	commit    prometheus.Histogram
 	readIndex prometheus.Histogram
-	logStore  prometheus.Histogram
+	logStore  *prometheus.HistogramVec // by operation
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
@@ -31,8 +34,16 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			prometheus.ExponentialBuckets(1, 2, 11)),
 		commit:    histogram("commit_seconds", "Time from proposing a log entry until it is applied, on the leader.", seconds),
 		readIndex: histogram("read_index_seconds", "Time to confirm up to where a linearizable read must see.", seconds),
-		logStore:  histogram("log_store_seconds", "Time to bring log entries to disk.", seconds),
+		logStore: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "barque", Subsystem: "store", Name: "log_store_seconds", Buckets: seconds,
+			Help: "Time of a write to the log's disk: operation is append of entries, truncate, or vote (a term or a vote).",
+		}, []string{"operation"}),
 	}
+}
+
+// observeLog takes the time of a write to the log.
+func (m *metrics) observeLog(op logstore.Operation, took time.Duration) {
+	m.logStore.WithLabelValues(string(op)).Observe(took.Seconds())
 }
 
 // show registers everything, once the node runs.
@@ -51,7 +62,7 @@ func (m *metrics) show(n *Node) error {
 		gauge("applied_index", "Newest log entry whose effects are visible.", func() float64 { return float64(n.fsm.Applied().Index) }),
 		gauge("queue_length", "Requests that wait to be proposed.", func() float64 { return float64(len(n.proposer.queue)) }),
 		gauge("log_store_hangs", "Whether a write to the log hangs, so that this server does not lead: 1 or 0.", func() float64 {
-			if n.storage.log.disk.check() != nil {
+			if n.storage.log.Disk().Check() != nil {
 				return 1
 			}
 			return 0

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -73,11 +72,10 @@ func Open(cfg Config) (*Node, error) {
 	n.silence = newSilence(cfg.Timeouts.Heartbeat)
 	n.census = &census{members: n.Members, termOf: n.termOf, running: &n.running, waiting: make(map[string][]*ballot)}
 	n.peers = &clients{node: n, byAddr: make(map[string]*client)}
-	if n.storage, err = openStorage(&cfg); err != nil {
+	n.stats = newMetrics(cfg.Registerer)
+	if n.storage, err = openStorage(&cfg, n.stats); err != nil {
 		return nil, err
 	}
-	n.stats = newMetrics(cfg.Registerer)
-	n.storage.log.observe = func(d time.Duration) { n.stats.logStore.Observe(d.Seconds()) }
 	if err := n.startRaft(); err != nil {
 		return nil, errors.Join(err, n.storage.log.Close())
 	}
@@ -99,7 +97,7 @@ func (n *Node) startRaft() error {
 	}
 	var err error
 	heard := &attentive{n.transport, n.silence, n.quarantine}
-	n.raft, err = raft.NewRaft(cfg, n.fsm, n.storage.log, n.storage.log, n.storage.snapshots, &muzzle{heard, n.storage.log.disk})
+	n.raft, err = raft.NewRaft(cfg, n.fsm, n.storage.log, n.storage.log, n.storage.snapshots, &muzzle{heard, n.storage.log.Disk()})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
 	}
@@ -153,7 +151,7 @@ func (n *Node) finishBootstrap(alone raft.Configuration) error {
 // with Raft; Close ends all three and waits.
 func (n *Node) start() {
 	apply := func(data []byte) raft.ApplyFuture { return n.raft.Apply(data, 0) }
-	n.proposer = newProposer(apply, n.cfg.Now, n.cfg.QueueLength, n.ctx.Done(), n.storage.log.disk, n.stats)
+	n.proposer = newProposer(apply, n.cfg.Now, n.cfg.QueueLength, n.ctx.Done(), n.storage.log.Disk(), n.stats)
 	n.reads = newReads(n.cfg.Timeouts.Call, n.stats, n.readRound)
 	n.listener = n.cfg.Stream.Listener(ProtoStore)
 	n.following.Go(n.followLeadership)

@@ -13,6 +13,7 @@ import (
 	"github.com/barque/barque/raftstore/command"
 	"github.com/barque/barque/raftstore/fsm"
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/logstore"
 )
 
 const (
@@ -35,7 +36,7 @@ type proposer struct {
 	flights chan flight
 	slots   chan struct{}
 	done    <-chan struct{} // closed when the node stops
-	disk    *watchdog
+	disk    *logstore.Watchdog
 	stats   *metrics
 }
 
@@ -59,7 +60,7 @@ type flight struct {
 	start     time.Time
 }
 
-func newProposer(apply func([]byte) raft.ApplyFuture, now func() time.Time, length int, done <-chan struct{}, disk *watchdog, stats *metrics) *proposer {
+func newProposer(apply func([]byte) raft.ApplyFuture, now func() time.Time, length int, done <-chan struct{}, disk *logstore.Watchdog, stats *metrics) *proposer {
 	return &proposer{
 		apply: apply, now: now, queue: make(chan *proposal, length), flights: make(chan flight, maxInFlight),
 		slots: make(chan struct{}, maxInFlight), done: done, disk: disk, stats: stats,
@@ -165,7 +166,7 @@ func (each *proposal) fail(err error) { each.answer <- answer{err: err} }
 // propose brings a request into the log of this server, which should be the leader.
 func (p *proposer) propose(ctx context.Context, req *command.Request) (command.Outcome, error) {
 	each := &proposal{req: *req, answer: make(chan answer, 1)}
-	hanging := p.disk.hanging()
+	hanging := p.disk.Hanging()
 	select {
 	case p.queue <- each:
 	default:
@@ -183,7 +184,7 @@ func (p *proposer) propose(ctx context.Context, req *command.Request) (command.O
 		if each.taken.CompareAndSwap(false, true) {
 			return command.Outcome{}, errHungLeader
 		}
-		return command.Outcome{}, fmt.Errorf("%w: %w", kv.ErrUnknownOutcome, errDiskHangs)
+		return command.Outcome{}, fmt.Errorf("%w: %w", kv.ErrUnknownOutcome, logstore.ErrHangs)
 	case <-p.done:
 	}
 	if each.taken.CompareAndSwap(false, true) {

@@ -73,8 +73,8 @@ func (n *Node) Status() Status {
 		}
 	}
 	s.Quarantined, s.Compared, s.Undecided = n.quarantine.why(), n.compared.revision.Load(), n.compared.undecided()
-	s.DiskP50, s.DiskP99 = n.storage.log.latency()
-	if err := n.storage.log.failed(); err != nil {
+	s.DiskP50, s.DiskP99 = n.storage.log.Latency()
+	if err := n.storage.log.Err(); err != nil {
 		s.DiskError = err.Error()
 	}
 	return s

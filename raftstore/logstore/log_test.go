@@ -1,4 +1,4 @@
-package node
+package logstore
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 
 // fullDisk refuses entries while it is full.
 type fullDisk struct {
-	memoryLog
+	Store
 	full bool
 }
 
@@ -20,13 +20,19 @@ func (f *fullDisk) StoreLogs(entries []*raft.Log) error {
 	if f.full {
 		return errFull
 	}
-	return f.memoryLog.StoreLogs(entries)
+	return f.Store.StoreLogs(entries)
 }
 
 // TestLogFailure: a log that cannot be written is told of until it can be written again.
 func TestLogFailure(t *testing.T) {
-	disk := &fullDisk{memoryLog: memoryLog{raft.NewInmemStore()}}
-	log := newTimedLog(disk, time.Hour)
+	disk := new(fullDisk)
+	log, err := Open(Options{Timeout: time.Hour, Wrap: func(s Store) Store {
+		disk.Store = s
+		return disk
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i, c := range []struct {
 		full bool
 		want error
@@ -35,7 +41,7 @@ func TestLogFailure(t *testing.T) {
 		if err := log.StoreLog(&raft.Log{Index: uint64(i + 1)}); !errors.Is(err, c.want) {
 			t.Errorf("write %d: %v", i, err)
 		}
-		if err := log.failed(); !errors.Is(err, c.want) {
+		if err := log.Err(); !errors.Is(err, c.want) {
 			t.Errorf("after write %d: %v", i, err)
 		}
 	}

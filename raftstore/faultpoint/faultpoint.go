@@ -1,0 +1,68 @@
+// Package faultpoint names the moments at which a crash would hurt most: the edges of what makes data
+// durable. A test has itself called there, and kills the process or the disk.
+//
+// What holds: a point is reached on the goroutine that does the work, before or after the step that its
+// name tells, every time. Names are part of the tests' interface: chaos runs give them on a command line.
+//
+// It is not for injecting errors: WrapLog and WrapSnapshots of raftstore.Config do that.
+package faultpoint
+
+// The log: entries of Raft. In the stores that come as libraries the call that syncs is the edge.
+const (
+	// LogBeforeSync is before entries are handed to the log store: none of them is on disk.
+	LogBeforeSync = "log.before-sync"
+	// LogAfterSync is when the log store has synced them, and nobody was told yet.
+	LogAfterSync = "log.after-sync"
+	// LogBeforeTruncate and LogAfterTruncate are around the deletion of entries, which are in a snapshot,
+	// or which another leader has overruled.
+	LogBeforeTruncate = "log.before-truncate"
+	LogAfterTruncate  = "log.after-truncate"
+)
+
+// The stable store: Raft's term and vote.
+const (
+	// TermBeforeSync and TermAfterSync are around writing the current term.
+	TermBeforeSync = "term.before-sync"
+	TermAfterSync  = "term.after-sync"
+	// VoteBeforeSync and VoteAfterSync are around each of the two writes of a vote: its term, and then for
+	// whom it is.
+	VoteBeforeSync = "vote.before-sync"
+	VoteAfterSync  = "vote.after-sync"
+)
+
+// Snapshots, those that this server takes and those that a leader sends.
+const (
+	// SnapshotBeforeSync is when all is written and nothing is synced.
+	SnapshotBeforeSync = "snapshot.before-sync"
+	// SnapshotBeforeRename is when all is synced, under a name that does not count.
+	SnapshotBeforeRename = "snapshot.before-rename"
+	// SnapshotAfterRename is when it counts, before the log is cut and the oldest snapshot goes.
+	SnapshotAfterRename = "snapshot.after-rename"
+)
+
+// Small files: who this directory belongs to, and what kind of log is in it.
+const (
+	// IdentityBeforeRename and IdentityAfterRename are around putting the server's identity in place.
+	IdentityBeforeRename = "identity.before-rename"
+	IdentityAfterRename  = "identity.after-rename"
+)
+
+// All returns every point, in the order of this file.
+func All() []string {
+	return []string{
+		LogBeforeSync, LogAfterSync, LogBeforeTruncate, LogAfterTruncate,
+		TermBeforeSync, TermAfterSync, VoteBeforeSync, VoteAfterSync,
+		SnapshotBeforeSync, SnapshotBeforeRename, SnapshotAfterRename,
+		IdentityBeforeRename, IdentityAfterRename,
+	}
+}
+
+// Func is called with the name of each point that is reached. Nil is one that does nothing.
+type Func func(name string)
+
+// At tells that the point is reached.
+func (f Func) At(name string) {
+	if f != nil {
+		f(name)
+	}
+}

@@ -1,0 +1,91 @@
+package logstore
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ErrHangs is returned by Watchdog.Check.
+var ErrHangs = errors.New("the disk of this server does not finish a write to the log")
+
+// Watchdog knows when writes to the log hang. Its methods may be called from any goroutine.
+//
+//	well ──a write takes longer than the limit──▶ hung ──every such write has returned──▶ well
+//
+// A leader whose disk hangs would stay one: Raft's heartbeats come from goroutines that need no disk,
+// while the one that could step down waits for it. So a server whose disk is hung says nothing that
+// makes a leader (see package node), and the others elect one of them.
+//
+// DeleteRange is not watched. It may be long, and whoever waits behind it is.
+type Watchdog struct {
+	limit   time.Duration
+	changed chan struct{} // holds a token when the disk begins or ceases to hang
+
+	mu    sync.Mutex
+	late  int           // writes under way for longer than limit
+	since time.Time     // when the first of them began
+	hung  chan struct{} // closed while the disk hangs
+}
+
+func NewWatchdog(limit time.Duration) *Watchdog {
+	return &Watchdog{limit: limit, changed: make(chan struct{}, 1), hung: make(chan struct{})}
+}
+
+// guard makes a write.
+func (w *Watchdog) guard(write func() error) error {
+	began := time.Now()
+	late, done := false, false // guarded by mu
+	timer := time.AfterFunc(w.limit, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if done {
+			return
+		}
+		late = true
+		if w.late++; w.late == 1 {
+			w.since = began
+			close(w.hung)
+			w.tell()
+		}
+	})
+	err := write()
+	timer.Stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if done = true; late {
+		if w.late--; w.late == 0 {
+			w.hung = make(chan struct{})
+			w.tell()
+		}
+	}
+	return err
+}
+
+func (w *Watchdog) tell() {
+	select {
+	case w.changed <- struct{}{}:
+	default: // a token is there
+	}
+}
+
+// Hanging returns a channel that is closed while the disk hangs. It is of no use after that.
+func (w *Watchdog) Hanging() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hung
+}
+
+// Check returns an error that wraps ErrHangs while the disk hangs.
+func (w *Watchdog) Check() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.late == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w, for %s now", ErrHangs, time.Since(w.since).Round(time.Second))
+}
+
+// Changed returns a channel that holds a token after the disk began or ceased to hang.
+func (w *Watchdog) Changed() <-chan struct{} { return w.changed }
