@@ -28,6 +28,7 @@ func (s *Store) expire(ctx context.Context) {
 			case <-leading.Done():
 			case <-ticker.C:
 				s.expireDue(leading, term)
+				s.dropAbandoned(leading, term)
 			}
 		}
 		ticker.Stop()

@@ -47,6 +47,7 @@ type Kind uint8
 const (
 	KindTxn     Kind = 1
 	KindCompact Kind = 2
+	KindRestore Kind = 8
 )
 
 // Request is what one caller wants.
@@ -58,6 +59,7 @@ type Request struct {
 	Txn  kv.Txn // of KindTxn
 	// Revision up to which history goes, of KindCompact.
 	Revision uint64
+	Restore  Restore // of KindRestore
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -90,7 +92,7 @@ func SizeOf(r *Request) int {
 	for i := range r.Txn.Ops {
 		size += 24 + len(r.Txn.Ops[i].Key) + len(r.Txn.Ops[i].Value)
 	}
-	return size
+	return size + len(r.Restore.Data)
 }
 
 // AppendRequest appends the request's bytes.
@@ -99,8 +101,11 @@ func AppendRequest(b []byte, r *Request) []byte {
 	b = binary.AppendUvarint(b, r.ID.Origin)
 	b = binary.AppendUvarint(b, r.ID.Seq)
 	b = binary.AppendUvarint(b, r.Done)
-	if r.Kind == KindCompact {
+	switch r.Kind {
+	case KindCompact:
 		return binary.AppendUvarint(b, r.Revision)
+	case KindRestore:
+		return appendRestore(b, &r.Restore)
 	}
 	b = binary.AppendUvarint(b, r.Txn.Term)
 	b = binary.AppendUvarint(b, uint64(len(r.Txn.Require)))
@@ -234,6 +239,8 @@ func (r *reader) request() Request {
 		req.Txn = r.txn()
 	case KindCompact:
 		req.Revision = r.uvarint()
+	case KindRestore:
+		req.Restore = r.restore()
 	default:
 		if r.err == nil {
 			r.err = fmt.Errorf("%w: request of kind %d", ErrVersion, req.Kind)

@@ -23,6 +23,9 @@ func sample() *Command {
 		}},
 		{Kind: KindCompact, Revision: 1 << 40},
 		{Kind: KindTxn},
+		{ID: ID{Origin: 7, Seq: 4}, Kind: KindRestore, Restore: Restore{
+			Step: RestoreChunk, ID: 1 << 63, Term: 5, Seq: 2, Items: 3, Sum: 4, AtLeast: 1 << 50, Data: []byte("items"),
+		}},
 	}}
 }
 
@@ -68,6 +71,9 @@ func TestUnknownAndDamaged(t *testing.T) {
 	}
 	if _, err := Decode(Encode(&Command{Requests: []Request{{Kind: 77}}})); !errors.Is(err, ErrVersion) {
 		t.Errorf("an unknown kind: %v", err)
+	}
+	if _, err := Decode(Encode(&Command{Requests: []Request{{Kind: KindRestore, Restore: Restore{Step: 9}}}})); !errors.Is(err, ErrVersion) {
+		t.Errorf("an unknown step: %v", err)
 	}
 	good := Encode(sample())
 	for i := range good {

@@ -20,6 +20,8 @@ const (
 	// Spent: a request with this ID was refused before, and the reason is forgotten. It did not
 	// and will not take effect; it may be repeated with a new ID.
 	Spent Code = 4
+	// Refused: the step of a restore does not fit to what came before; Outcome.Key says why.
+	Refused Code = 5
 )
 
 // Outcome is the answer of the state machine to one request.
@@ -40,6 +42,8 @@ func (o *Outcome) Result() (kv.Result, error) {
 		return kv.Result{}, &kv.ConflictError{Key: o.Key, Current: o.Current, Revision: o.Revision}
 	case Fenced:
 		return kv.Result{}, kv.ErrFenced
+	case Refused:
+		return kv.Result{}, fmt.Errorf("%w: %s", kv.ErrInvalid, o.Key)
 	}
 	return kv.Result{}, fmt.Errorf("%w: the store gave the answer %d", kv.ErrUnknownOutcome, o.Code)
 }

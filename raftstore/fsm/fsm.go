@@ -112,8 +112,11 @@ func (f *FSM) request(req *command.Request, now int64, log *raft.Log) command.Ou
 }
 
 func (f *FSM) execute(req *command.Request, now int64, term uint64) command.Outcome {
-	if req.Kind == command.KindCompact {
+	switch req.Kind {
+	case command.KindCompact:
 		return command.Outcome{Code: command.Applied, Revision: f.state.Compact(req.Revision)}
+	case command.KindRestore:
+		return f.restore(&req.Restore, now, term)
 	}
 	if req.Txn.Term != 0 && req.Txn.Term != term {
 		return command.Outcome{Code: command.Fenced, Revision: f.state.Applied()}

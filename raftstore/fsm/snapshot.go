@@ -19,7 +19,7 @@ func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 		return nil, fmt.Errorf("no snapshot of a machine that has halted: %w", f.halted)
 	}
 	view := f.state.Latest()
-	return &picture{view: view, sessions: f.sessions.save(), meta: snapshot.Meta{
+	return &picture{view: view, sessions: f.sessions.save(), staging: f.state.Staged(), meta: snapshot.Meta{
 		Index: f.index, Term: f.term, Revision: view.Revision(), Now: f.state.Now(),
 		Hash: view.Hash(), Items: uint64(view.Len()),
 	}}, nil
@@ -30,6 +30,7 @@ type picture struct {
 	view     *mvcc.View
 	meta     snapshot.Meta
 	sessions []snapshot.Session
+	staging  *mvcc.Staging // nil when no restore is under way
 }
 
 func (p *picture) write(w io.Writer) error {
@@ -37,6 +38,7 @@ func (p *picture) write(w io.Writer) error {
 		Meta:     p.meta,
 		Items:    func(yield func(kv.Item) bool) { p.view.Ascend("", "", yield) },
 		Sessions: p.sessions,
+		Staging:  saveStaging(p.staging),
 	})
 }
 
@@ -62,17 +64,21 @@ func (f *FSM) Restore(rc io.ReadCloser) error {
 	}
 	defer r.Close()
 	meta := r.Meta()
-	var sessions []snapshot.Session
+	var (
+		sessions []snapshot.Session
+		staging  *snapshot.Staging
+	)
 	err = f.state.Load(mvcc.Origin{Revision: meta.Revision, Now: meta.Now, Hash: meta.Hash},
 		func(yield func(*kv.Item)) (err error) {
 			if err = r.Items(yield); err == nil {
-				sessions, err = r.Sessions()
+				sessions, staging, err = r.Rest()
 			}
 			return err
 		})
 	if err != nil {
 		return err
 	}
+	f.state.SetStaging(restoreStaging(staging))
 	f.sessions = restoreSessions(sessions)
 	f.index, f.term = meta.Index, meta.Term
 	f.latest.Store(&Position{Index: f.index, Term: f.term})

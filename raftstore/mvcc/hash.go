@@ -25,6 +25,18 @@ func hashItem(item *kv.Item) uint64 {
 	return d.Sum64()
 }
 
+// Hash returns the item's share of the state hash, for those who compute it over a snapshot without
+// making a state of it.
+func Hash(item *kv.Item) uint64 { return hashItem(item) }
+
+// ContentHash returns the item's share of the sum over the contents of a restore: it knows no revisions,
+// which a restored item does not have yet.
+func ContentHash(item *kv.Item) uint64 {
+	content := *item
+	content.CreateRevision, content.ModRevision = 0, 0
+	return hashItem(&content)
+}
+
 // HashAt returns the hash of the picture at exactly the revision, without making the picture. It fails as
 // At does.
 func (s *Store) HashAt(revision uint64) (uint64, error) {

@@ -51,8 +51,11 @@ type Store struct {
 	now       int64 // newest time that came with a command
 	pending   []*entry
 	compactTo uint64
+	replaced  uint64 // revision of a restore that is not published yet; 0 when there is none
+	staging   *Staging
 
 	published atomic.Pointer[published]
+	staged    atomic.Pointer[Staging] // the same as staging, for readers
 	log       *eventLog
 	advance   broadcast
 	pins      pins
@@ -160,14 +163,21 @@ func (s *Store) Applied() uint64 { return s.revision }
 
 // Publish makes everything applied so far visible. It is for the one writer.
 func (s *Store) Publish() {
-	if len(s.pending) == 0 && s.compactTo == 0 {
+	if len(s.pending) == 0 && s.compactTo == 0 && s.replaced == 0 {
 		return
 	}
 	entries := s.pending
 	s.pending = nil
 	s.log.mu.Lock()
-	if len(entries) > 0 {
+	if len(entries) > 0 || s.replaced != 0 {
 		s.publishRoot()
+	}
+	if s.replaced != 0 {
+		s.log.reset(s.replaced)
+		s.pins.reset(s.replaced)
+		s.replaced = 0
+	}
+	if len(entries) > 0 {
 		s.pin(entries[len(entries)-1])
 		s.log.append(entries)
 	}
@@ -205,7 +215,8 @@ func (s *Store) Load(origin Origin, items func(yield func(*kv.Item)) error) erro
 		s.work, s.deadlines, s.hash = work, deadlines, hash
 		return err
 	}
-	s.revision, s.now, s.pending, s.compactTo = origin.Revision, origin.Now, nil, 0
+	s.revision, s.now, s.pending, s.compactTo, s.replaced = origin.Revision, origin.Now, nil, 0, 0
+	s.setStaging(nil)
 	s.log.mu.Lock()
 	s.publishRoot()
 	s.log.reset(origin.Revision)

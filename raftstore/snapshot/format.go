@@ -7,8 +7,9 @@
 // All numbers are little-endian uint32 but the kind, a byte. The payload is compressed with zstd;
 // the checksum is CRC-32C over the head of the block and the payload as stored. The blocks come in
 // this order: one meta, any number with items in ascending order of keys, any number with sessions,
-// one end. The end repeats how many items there are and the hash of the state, so that a file that
-// was cut or put together wrongly is found out.
+// one that describes a restore and any number with its items if one was under way, one end. The end
+// repeats how many items there are and the hash of the state, and has a checksum of all checksums, so
+// that a file that was cut or put together wrongly is found out.
 //
 // What holds: a reader hands out nothing that fails its checksum, takes no more memory than a few
 // blocks whatever the file says, and knows a complete file from one that was cut. A released version is
@@ -25,7 +26,7 @@ import (
 )
 
 // Version of the format that this program writes.
-const Version = 1
+const Version = 2
 
 var (
 	// ErrVersion is returned for a snapshot that a newer program wrote.
@@ -51,6 +52,29 @@ type Session struct {
 	Answers      []Answer // in ascending order of Seq
 }
 
+// Staging is a restore in its middle: what has come of it.
+type Staging struct {
+	ID, Seq, Sum, Bytes uint64
+	Touched             int64
+	Items               []*kv.Item
+}
+
+func appendStaging(b []byte, s *Staging) []byte {
+	for _, v := range []uint64{s.ID, s.Seq, s.Sum, s.Bytes, uint64(s.Touched), uint64(len(s.Items))} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
+// decodeStaging also returns how many items follow.
+func decodeStaging(b []byte) (*Staging, uint64, error) {
+	if len(b) != 6*8 {
+		return nil, 0, fmt.Errorf("%w: restore block of %d bytes", ErrCorrupt, len(b))
+	}
+	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
+	return &Staging{ID: at(0), Seq: at(1), Sum: at(2), Bytes: at(3), Touched: int64(at(4))}, at(5), nil
+}
+
 // Answer is the remembered answer to one request.
 type Answer struct{ Seq, Revision uint64 }
 
@@ -66,9 +90,14 @@ const (
 	kindItems    byte = 2
 	kindSessions byte = 3
 	kindEnd      byte = 4
+	kindStaging  byte = 5
+	kindStaged   byte = 6
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// endLen is how long the end block is: the meta and the checksum of checksums.
+const endLen = 6*8 + 4
 
 func checksum(head, payload []byte) uint32 {
 	return crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, payload)
@@ -135,4 +164,5 @@ type Source struct {
 	Meta     Meta
 	Items    func(yield func(kv.Item) bool)
 	Sessions []Session
+	Staging  *Staging // nil when no restore is under way
 }

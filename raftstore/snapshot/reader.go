@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 
 	"github.com/klauspost/compress/zstd"
@@ -14,7 +15,7 @@ import (
 )
 
 // Reader reads a snapshot from front to end and verifies it on the way. What it hands out is
-// trustworthy as a whole only when Items and then Sessions have returned nil.
+// trustworthy as a whole only when Items and then Rest have returned no error.
 type Reader struct {
 	r      io.Reader
 	dec    *zstd.Decoder
@@ -23,6 +24,8 @@ type Reader struct {
 	raw    []byte // rest of the current block
 	buf    []byte
 	blocks int
+	whole  uint32 // checksum of the checksums of all blocks
+	before uint32 // the same without the current block
 }
 
 // NewReader reads the head of a snapshot. Close must be called.
@@ -72,16 +75,12 @@ func (s *Reader) Items(yield func(*kv.Item)) error {
 			break
 		}
 		for len(s.raw) > 0 {
-			item, rest, err := command.DecodeItem(s.raw)
+			item, err := s.item(last)
 			if err != nil {
-				return s.corrupt("%w", err)
+				return err
 			}
-			if item.Key <= last {
-				return s.corrupt("key %q follows key %q", item.Key, last)
-			}
-			s.raw, last = rest, item.Key
-			item.Value = bytes.Clone(item.Value)
-			yield(&item)
+			last = item.Key
+			yield(item)
 			n++
 		}
 	}
@@ -91,9 +90,34 @@ func (s *Reader) Items(yield func(*kv.Item)) error {
 	return nil
 }
 
-// Sessions returns the sessions, and verifies that the snapshot is complete. It is called after
-// Items.
-func (s *Reader) Sessions() ([]Session, error) {
+// Rest returns what follows the items: the sessions, and the restore that was under way, nil when none
+// was. It verifies that the snapshot is complete. It is called after Items.
+func (s *Reader) Rest() ([]Session, *Staging, error) {
+	sessions, err := s.sessions()
+	if err != nil {
+		return nil, nil, err
+	}
+	staging, err := s.staging()
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.kind != kindEnd {
+		return nil, nil, s.corrupt("a block of kind %d stands where the end should be", s.kind)
+	}
+	if len(s.raw) != endLen {
+		return nil, nil, s.corrupt("its end has %d bytes", len(s.raw))
+	}
+	end, err := decodeMeta(s.raw[:endLen-4])
+	if err != nil {
+		return nil, nil, err
+	}
+	if end != s.meta || binary.LittleEndian.Uint32(s.raw[endLen-4:]) != s.before {
+		return nil, nil, s.corrupt("its end does not belong to what comes before it")
+	}
+	return sessions, staging, nil
+}
+
+func (s *Reader) sessions() ([]Session, error) {
 	var sessions []Session
 	for s.kind == kindSessions {
 		for len(s.raw) > 0 {
@@ -108,17 +132,52 @@ func (s *Reader) Sessions() ([]Session, error) {
 			return nil, err
 		}
 	}
-	if s.kind != kindEnd {
-		return nil, s.corrupt("a block of kind %d stands where the end should be", s.kind)
+	return sessions, nil
+}
+
+func (s *Reader) staging() (*Staging, error) {
+	if s.kind != kindStaging {
+		return nil, nil
 	}
-	end, err := decodeMeta(s.raw)
+	staging, items, err := decodeStaging(s.raw)
 	if err != nil {
 		return nil, err
 	}
-	if end != s.meta {
-		return nil, s.corrupt("its end does not belong to its beginning")
+	if err := s.next(); err != nil {
+		return nil, err
 	}
-	return sessions, nil
+	last := ""
+	for s.kind == kindStaged {
+		for len(s.raw) > 0 {
+			item, err := s.item(last)
+			if err != nil {
+				return nil, err
+			}
+			last = item.Key
+			staging.Items = append(staging.Items, item)
+		}
+		if err := s.next(); err != nil {
+			return nil, err
+		}
+	}
+	if n := uint64(len(staging.Items)); n != items {
+		return nil, s.corrupt("its restore has %d items and should have %d", n, items)
+	}
+	return staging, nil
+}
+
+// item takes one item off the block; its key must come after last.
+func (s *Reader) item(last string) (*kv.Item, error) {
+	item, rest, err := command.DecodeItem(s.raw)
+	if err != nil {
+		return nil, s.corrupt("%w", err)
+	}
+	if item.Key <= last {
+		return nil, s.corrupt("key %q follows key %q", item.Key, last)
+	}
+	s.raw = rest
+	item.Value = bytes.Clone(item.Value)
+	return &item, nil
 }
 
 func (s *Reader) corrupt(format string, args ...any) error {
@@ -142,6 +201,7 @@ func (s *Reader) next() error {
 	if _, err := io.CopyN(&stored, s.r, int64(storedLen)); err != nil {
 		return s.cut(err)
 	}
+	s.before, s.whole = s.whole, crc32.Update(s.whole, castagnoli, head[9:])
 	if checksum(head[:9], stored.Bytes()) != binary.LittleEndian.Uint32(head[9:]) {
 		return s.corrupt("its checksum differs")
 	}

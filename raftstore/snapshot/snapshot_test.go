@@ -37,15 +37,50 @@ func encode(t testing.TB, src Source) []byte {
 }
 
 func read(data []byte) (meta Meta, items []kv.Item, sessions []Session, err error) {
+	meta, items, sessions, _, err = readAll(data)
+	return meta, items, sessions, err
+}
+
+func readAll(data []byte) (meta Meta, items []kv.Item, sessions []Session, staging *Staging, err error) {
 	r, err := NewReader(bytes.NewReader(data))
 	if err != nil {
-		return meta, nil, nil, err
+		return meta, nil, nil, nil, err
 	}
 	defer r.Close()
 	if err = r.Items(func(item *kv.Item) { items = append(items, *item) }); err == nil {
-		sessions, err = r.Sessions()
+		sessions, staging, err = r.Rest()
 	}
-	return r.Meta(), items, sessions, err
+	return r.Meta(), items, sessions, staging, err
+}
+
+// TestRestoreInItsMiddle writes what a restore has put aside, too.
+func TestRestoreInItsMiddle(t *testing.T) {
+	for _, n := range []int{0, 2, 2000} {
+		src := sample(3)
+		src.Staging = &Staging{ID: 1 << 60, Seq: 3, Sum: 9, Bytes: 10, Touched: -1}
+		for i := range n {
+			src.Staging.Items = append(src.Staging.Items, &kv.Item{Key: fmt.Sprintf("%05d", i), Value: bytes.Repeat([]byte{byte(i)}, i)})
+		}
+		data := encode(t, src)
+		_, items, _, staging, err := readAll(data)
+		if err != nil || len(items) != 3 || !reflect.DeepEqual(staging, src.Staging) {
+			t.Errorf("%d items aside: %+v, %v", n, staging, err)
+		}
+		if n == 2 {
+			for i := range data {
+				bad := bytes.Clone(data)
+				bad[i] ^= 1
+				if _, _, _, _, err := readAll(bad); err == nil {
+					t.Errorf("a flipped bit in byte %d was not found", i)
+				}
+			}
+		}
+	}
+	src := sample(3)
+	src.Staging = &Staging{Items: []*kv.Item{{Key: "b"}, {Key: "a"}}}
+	if _, _, _, _, err := readAll(encode(t, src)); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("keys that do not ascend: %v", err)
+	}
 }
 
 func TestRoundTrip(t *testing.T) {

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"io"
 
 	"github.com/klauspost/compress/zstd"
@@ -33,7 +34,16 @@ func Write(w io.Writer, src Source) error {
 		b.closeIfFull(kindSessions)
 	}
 	b.close(kindSessions)
-	b.raw = appendMeta(b.raw, &src.Meta)
+	if src.Staging != nil {
+		b.raw = appendStaging(b.raw, src.Staging)
+		b.close(kindStaging)
+		for _, item := range src.Staging.Items {
+			b.raw = command.AppendItem(b.raw, item)
+			b.closeIfFull(kindStaged)
+		}
+		b.close(kindStaged)
+	}
+	b.raw = binary.LittleEndian.AppendUint32(appendMeta(b.raw, &src.Meta), b.whole)
 	b.close(kindEnd)
 	if b.err != nil {
 		return fmt.Errorf("write snapshot: %w", b.err)
@@ -49,7 +59,9 @@ type blocks struct {
 	raw  []byte
 	out  []byte
 	head [blockHead]byte
-	err  error
+	// whole is the checksum of all blocks' checksums.
+	whole uint32
+	err   error
 }
 
 func (b *blocks) put(p []byte) {
@@ -73,6 +85,7 @@ func (b *blocks) close(kind byte) {
 	binary.LittleEndian.PutUint32(b.head[1:], uint32(len(b.raw)))
 	binary.LittleEndian.PutUint32(b.head[5:], uint32(len(b.out)))
 	binary.LittleEndian.PutUint32(b.head[9:], checksum(b.head[:9], b.out))
+	b.whole = crc32.Update(b.whole, castagnoli, b.head[9:])
 	b.put(b.head[:])
 	b.put(b.out)
 	b.raw = b.raw[:0]

@@ -29,6 +29,7 @@ type input struct {
 	key     string
 	write   bool
 	require uint64 // of a write: the key's mod revision, 0 when it must be absent
+	always  bool   // a write that requires nothing
 }
 
 type output struct {
@@ -57,6 +58,13 @@ var register = porcupine.NondeterministicModel{
 		switch {
 		case !i.write:
 			if !s.lost && o.revision == s.revision || s.lost && o.revision > s.revision {
+				return []any{mark{revision: o.revision}}
+			}
+			return nil
+		case i.always && o.unknown:
+			return []any{s, mark{revision: s.revision, lost: true}}
+		case i.always:
+			if o.revision > s.revision {
 				return []any{mark{revision: o.revision}}
 			}
 			return nil
@@ -176,4 +184,22 @@ func (h *History) Len() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.ops)
+}
+
+// Restore restores the items, which have all of the keys with a value that none had before, and records it as a
+// write of each of them. It reports whether it took effect.
+func (h *History) Restore(ctx context.Context, s *raftstore.Server, items func(yield func(*raftstore.Item) error) error, keys []string) bool {
+	h.mu.Lock()
+	id := h.nextID
+	h.nextID++
+	h.mu.Unlock()
+	call := h.now()
+	r, err := s.Restore(ctx, items, raftstore.RestoreOptions{})
+	if err != nil && !errors.Is(err, raftstore.ErrUnknownOutcome) {
+		return false
+	}
+	for _, key := range keys {
+		h.record(id, input{key: key, write: true, always: true}, call, output{revision: r.Revision, unknown: err != nil})
+	}
+	return err == nil
 }

@@ -1,0 +1,150 @@
+package mvcc
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/barque/barque/raftstore/kv"
+)
+
+// Staging holds the items of a restore until the last of them is there. There is one restore at a time.
+//
+//	none ──Begin──▶ staging ──Stage…──▶ staging ──Commit──▶ none, the state is replaced
+//	                   └──────────Abort────────────────────▶ none, the state is as it was
+//
+// It is part of the state, and so of its snapshots: a server that comes in the middle can go on.
+type Staging struct {
+	ID      uint64 // names the restore
+	Seq     uint64 // how many chunks have come
+	Sum     uint64 // of ContentHash over the items
+	Bytes   uint64 // of keys and values
+	Touched int64  // when the newest step came, by its command; Unix milliseconds
+	Items   []*kv.Item
+}
+
+// StepError is returned when a step of a restore does not fit to what came before.
+type StepError struct{ Reason string }
+
+func (e *StepError) Error() string { return e.Reason }
+
+func misfit(format string, args ...any) error { return &StepError{fmt.Sprintf(format, args...)} }
+
+// BeginRestore makes room for the items of a restore. It is for the one writer, like all steps; they fail
+// with a *StepError, and then change nothing. Each may come twice.
+func (s *Store) BeginRestore(id uint64, now int64) error {
+	s.now = max(s.now, now)
+	switch {
+	case id == 0:
+		return misfit("a restore needs an ID")
+	case s.staging == nil:
+		s.setStaging(&Staging{ID: id, Touched: s.now})
+	case s.staging.ID != id:
+		return misfit("another restore is under way, begun or continued at %d (Unix milliseconds): wait until it ends", s.staging.Touched)
+	}
+	return nil
+}
+
+// StageItems puts the items of one chunk aside. Chunks count from 1; the keys ascend over all of them.
+func (s *Store) StageItems(id, seq uint64, items []kv.Item, now int64) error {
+	s.now = max(s.now, now)
+	st := s.staging
+	switch {
+	case st == nil || st.ID != id:
+		return misfit("this restore is not under way any more: it was given up")
+	case seq <= st.Seq: // a repetition
+		return nil
+	case seq != st.Seq+1:
+		return misfit("chunk %d of the restore comes after chunk %d", seq, st.Seq)
+	}
+	last := ""
+	if n := len(st.Items); n > 0 {
+		last = st.Items[n-1].Key
+	}
+	for i := range items {
+		if items[i].Key <= last {
+			return misfit("key %q of the restore comes after key %q", items[i].Key, last)
+		}
+		last = items[i].Key
+	}
+	next := *st
+	next.Seq, next.Touched = seq, s.now
+	for i := range items {
+		item := items[i]
+		item.Value = bytes.Clone(item.Value)
+		next.Sum += ContentHash(&item)
+		next.Bytes += uint64(len(item.Key) + len(item.Value))
+		next.Items = append(next.Items, &item)
+	}
+	s.setStaging(&next)
+	return nil
+}
+
+// RestoreTotals is what a restore must have put aside when it is committed.
+type RestoreTotals struct{ Seq, Items, Sum uint64 }
+
+// CommitRestore replaces the state by the items that were put aside, at one revision that is above all
+// before, and at least atLeast. It returns that revision. An item that is what it was keeps its
+// revisions; all others are of the new one. History goes: watchers of older revisions are told that these
+// are compacted.
+func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now int64) (uint64, error) {
+	s.now = max(s.now, now)
+	st := s.staging
+	if st == nil || st.ID != id {
+		return 0, misfit("this restore is not under way any more: it was given up")
+	}
+	if got := (RestoreTotals{st.Seq, uint64(len(st.Items)), st.Sum}); got != want {
+		return 0, misfit("the restore has %d items in %d chunks with the sum %016x, and should have %d in %d with %016x",
+			got.Items, got.Seq, got.Sum, want.Items, want.Seq, want.Sum)
+	}
+	before := s.work
+	s.revision = max(s.revision+1, atLeast)
+	s.work, s.deadlines, s.hash = newTree(), newDeadlines(), 0
+	for _, staged := range st.Items {
+		s.keep(restored(staged, before.get(staged.Key), s.revision))
+	}
+	s.pending, s.compactTo = nil, 0 // what the entries before have changed is history, too
+	s.replaced = s.revision
+	s.setStaging(nil)
+	return s.revision, nil
+}
+
+// restored returns the item that comes to stand where prev does.
+func restored(staged, prev *kv.Item, revision uint64) *kv.Item {
+	if prev != nil && prev.Expires == staged.Expires && bytes.Equal(prev.Value, staged.Value) {
+		return prev
+	}
+	item := *staged // a snapshot may be reading the original
+	item.CreateRevision, item.ModRevision = revision, revision
+	if prev != nil {
+		item.Key, item.CreateRevision = prev.Key, prev.CreateRevision
+	}
+	return &item
+}
+
+// AbortRestore forgets the items that were put aside. With a seq other than 0 only if no more chunks have
+// come; without it is no error when there are none.
+func (s *Store) AbortRestore(id, seq uint64, now int64) error {
+	s.now = max(s.now, now)
+	st := s.staging
+	if st == nil || st.ID != id {
+		return nil
+	}
+	if seq != 0 && st.Seq+1 != seq {
+		return misfit("the restore goes on")
+	}
+	s.setStaging(nil)
+	return nil
+}
+
+// Staged returns the restore that is under way, nil when none is. Any goroutine may call it; what it returns
+// never changes.
+func (s *Store) Staged() *Staging { return s.staged.Load() }
+
+// SetStaging replaces the restore that is under way by that of a snapshot. It is for the one writer, after
+// Load.
+func (s *Store) SetStaging(st *Staging) { s.setStaging(st) }
+
+func (s *Store) setStaging(st *Staging) {
+	s.staging = st
+	s.staged.Store(st)
+}

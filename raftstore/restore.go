@@ -1,0 +1,142 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/mvcc"
+)
+
+const (
+	// restoreChunk is how many bytes of items go into one log entry of a restore. An entry delays the
+	// writes behind it by the time that it takes to the disks of a quorum.
+	restoreChunk = 512 << 10
+	// restorePatience bounds how long one step of a restore is repeated while there is no leader.
+	restorePatience = time.Minute
+	// restoreAbandoned is how long a restore may rest before the leader takes it for abandoned.
+	restoreAbandoned = 5 * time.Minute
+)
+
+// RestoreOptions say how the state is replaced.
+type RestoreOptions struct {
+	// AtLeast is the lowest revision that the new state may have: one that is above all that was
+	// ever handed out, when these are not all known to this store. The revision never goes back
+	// in any case.
+	AtLeast uint64
+}
+
+// Restore replaces all items of the store by others, at one revision, while it goes on serving. items
+// calls yield with each, in ascending order of keys; their keys, values and times of expiry count. An item
+// that is equal to what stands there keeps its revisions.
+//
+// For readers and writers it is one big write: it comes before or after each of theirs. Watchers end
+// with ErrCompacted, and so do views of older revisions, since nothing leads from the state before to the
+// one after.
+//
+// The items go through the log in parts and are put aside on all servers until they are complete, so
+// a change of leader in the middle does no harm. When items fails, when ctx ends, or when a step fails,
+// nothing has changed; what was put aside is dropped, at once or, when this server dies, by the leader after
+// some minutes. One restore can be under way at a time: another fails with ErrInvalid. ErrUnknownOutcome says, as
+// with Commit, that the last step may have taken effect.
+func (s *Store) Restore(ctx context.Context, items func(yield func(*Item) error) error, opts RestoreOptions) (Result, error) {
+	r := &restore{store: s, id: randomOrigin()}
+	if err := r.step(ctx, command.Restore{Step: command.RestoreBegin}); err != nil {
+		return Result{}, fmt.Errorf("begin a restore: %w", err)
+	}
+	result, err := r.run(ctx, items, opts)
+	if err != nil && !errors.Is(err, kv.ErrUnknownOutcome) {
+		r.abort()
+	}
+	return result, err
+}
+
+// restore is one restore under way, seen from the server that makes it.
+type restore struct {
+	store *Store
+	id    uint64
+
+	chunk           []byte
+	seq, items, sum uint64
+}
+
+func (r *restore) run(ctx context.Context, items func(yield func(*Item) error) error, opts RestoreOptions) (Result, error) {
+	err := items(func(item *Item) error {
+		r.chunk = command.AppendItem(r.chunk, item)
+		r.items++
+		r.sum += mvcc.ContentHash(item)
+		if len(r.chunk) < restoreChunk {
+			return nil
+		}
+		return r.flush(ctx)
+	})
+	if err == nil && len(r.chunk) > 0 {
+		err = r.flush(ctx)
+	}
+	if err != nil {
+		return Result{}, fmt.Errorf("restore: %w; nothing was changed", err)
+	}
+	commit := command.Restore{Step: command.RestoreCommit, ID: r.id, Seq: r.seq, Items: r.items, Sum: r.sum, AtLeast: opts.AtLeast}
+	result, err := r.store.do(ctx, &command.Request{Kind: command.KindRestore, Restore: commit})
+	if err != nil {
+		return Result{}, fmt.Errorf("the last step of a restore: %w", err)
+	}
+	r.store.logger.Info("the state was replaced by a restore", "revision", result.Revision, "items", r.items)
+	return result, nil
+}
+
+func (r *restore) flush(ctx context.Context) error {
+	r.seq++
+	err := r.step(ctx, command.Restore{Step: command.RestoreChunk, Seq: r.seq, Data: r.chunk})
+	r.chunk = nil // the log may still hold the bytes
+	return err
+}
+
+// step brings one step into the log. It may come there twice, which does no harm.
+func (r *restore) step(ctx context.Context, step command.Restore) error {
+	step.ID = r.id
+	end := time.Now().Add(restorePatience)
+	for {
+		_, err := r.store.do(ctx, &command.Request{Kind: command.KindRestore, Restore: step})
+		passing := errors.Is(err, kv.ErrUnavailable) || errors.Is(err, kv.ErrUnknownOutcome)
+		if !passing || errors.Is(err, kv.ErrQuarantined) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(10 * retryPause):
+		case <-ctx.Done():
+			return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+		}
+	}
+}
+
+// abort drops what was put aside. When it fails, the leader does it later.
+func (r *restore) abort() {
+	ctx, cancel := context.WithTimeout(context.Background(), r.store.retryFor)
+	defer cancel()
+	abort := command.Restore{Step: command.RestoreAbort, ID: r.id}
+	if _, err := r.store.do(ctx, &command.Request{Kind: command.KindRestore, Restore: abort}); err != nil {
+		r.store.logger.Warn("what a failed restore has put aside is dropped later, by the leader", "err", err)
+	}
+}
+
+// dropAbandoned ends a restore whose server is gone. It is for the leader.
+func (s *Store) dropAbandoned(ctx context.Context, term uint64) {
+	st := s.state.Staged()
+	if st == nil {
+		return
+	}
+	rests := time.Duration(s.now().UnixMilli()-st.Touched) * time.Millisecond
+	if rests < restoreAbandoned {
+		return
+	}
+	outcome, err := s.consensus.Propose(ctx, &command.Request{Kind: command.KindRestore, Restore: command.Restore{
+		Step: command.RestoreAbort, ID: st.ID, Seq: st.Seq + 1, Term: term,
+	}})
+	if err == nil && outcome.Code == command.Applied {
+		s.logger.Warn("a restore was abandoned; nothing was changed", "restedFor", rests.Round(time.Second), "items", len(st.Items))
+	}
+}

@@ -1,0 +1,355 @@
+package raftstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/storetest"
+)
+
+// items gives a restore the items with these keys and values.
+func items(keys []string, value string) func(yield func(*raftstore.Item) error) error {
+	return func(yield func(*raftstore.Item) error) error {
+		for _, key := range slices.Sorted(slices.Values(keys)) {
+			if err := yield(&raftstore.Item{Key: key, Value: []byte(value)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// contents are all keys and values of a server, newest first asked for.
+func contents(t *testing.T, s *raftstore.Store) map[string]string {
+	t.Helper()
+	v, err := s.View(limited(t), raftstore.ViewOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	v.Ascend("", "", func(item raftstore.Item) bool { all[item.Key] = string(item.Value); return true })
+	return all
+}
+
+func TestRestoreIsOneWrite(t *testing.T) {
+	s := raftstore.NewInMemory(raftstore.Options{})
+	defer s.Close()
+	ctx := limited(t)
+	for _, key := range []string{"/kept", "/changed", "/gone"} {
+		if _, err := s.Commit(ctx, put(key, key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := s.Watch(raftstore.WatchOptions{Prefix: "/", After: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	list := func(yield func(*raftstore.Item) error) error {
+		for _, item := range []raftstore.Item{
+			{Key: "/changed", Value: []byte("old"), ModRevision: 77}, {Key: "/kept", Value: []byte("/kept")}, {Key: "/new", Value: []byte("new")},
+		} {
+			if err := yield(&item); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	result, err := s.Restore(ctx, list, raftstore.RestoreOptions{})
+	if err != nil || result.Revision != 4 {
+		t.Fatalf("%+v, %v; want revision 4", result, err)
+	}
+	v, err := s.View(ctx, raftstore.ViewOptions{})
+	if err != nil || v.Revision() != 4 || v.Count("", "") != 3 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	for key, want := range map[string][3]any{ // value, created, changed
+		"/kept": {"/kept", uint64(1), uint64(1)}, "/changed": {"old", uint64(2), uint64(4)}, "/new": {"new", uint64(4), uint64(4)},
+	} {
+		item, _ := v.Get(key)
+		if got := [3]any{string(item.Value), item.CreateRevision, item.ModRevision}; got != want {
+			t.Errorf("%s is %v, want %v", key, got, want)
+		}
+	}
+	if _, err := w.Next(ctx); !errors.Is(err, raftstore.ErrCompacted) {
+		t.Errorf("a watcher from before: %v", err)
+	}
+	if _, err := s.Watch(raftstore.WatchOptions{Prefix: "/", After: 3}); !errors.Is(err, raftstore.ErrCompacted) {
+		t.Errorf("a watch from before: %v", err)
+	}
+	if _, err := s.View(ctx, raftstore.ViewOptions{Revision: 3}); !errors.Is(err, raftstore.ErrCompacted) {
+		t.Errorf("a view of before: %v", err)
+	}
+	// A write that was computed from what is gone conflicts; one from what was kept does not.
+	stale := put("/changed", "stale")
+	stale.Require = []raftstore.Precondition{{Key: "/changed", ModRevision: 2}}
+	var conflict *raftstore.ConflictError
+	if _, err := s.Commit(ctx, stale); !errors.As(err, &conflict) {
+		t.Errorf("a write from a revision before the restore: %v", err)
+	}
+	good := put("/kept", "more")
+	good.Require = []raftstore.Precondition{{Key: "/kept", ModRevision: 1}}
+	if r, err := s.Commit(ctx, good); err != nil || r.Revision != 5 {
+		t.Errorf("a write from what was kept: %+v, %v", r, err)
+	}
+	if r, err := s.Restore(ctx, list, raftstore.RestoreOptions{AtLeast: 1_000_000}); err != nil || r.Revision != 1_000_000 {
+		t.Errorf("with a lowest revision: %+v, %v", r, err)
+	}
+	if r, err := s.Restore(ctx, list, raftstore.RestoreOptions{AtLeast: 7}); err != nil || r.Revision != 1_000_001 {
+		t.Errorf("the revision goes on with %+v, %v", r, err)
+	}
+}
+
+func TestFailedRestoreChangesNothing(t *testing.T) {
+	s := raftstore.NewInMemory(raftstore.Options{})
+	defer s.Close()
+	ctx := limited(t)
+	if _, err := s.Commit(ctx, put("/a", "1")); err != nil {
+		t.Fatal(err)
+	}
+	w, err := s.Watch(raftstore.WatchOptions{Prefix: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	broken := errors.New("the file is damaged")
+	big := strings.Repeat("x", 300<<10)
+	for name, list := range map[string]func(yield func(*raftstore.Item) error) error{
+		"the source fails": func(yield func(*raftstore.Item) error) error {
+			for _, key := range []string{"/b", "/c", "/d"} { // more than one chunk
+				if err := yield(&raftstore.Item{Key: key, Value: []byte(big)}); err != nil {
+					return err
+				}
+			}
+			return broken
+		},
+		"the keys do not ascend": func(yield func(*raftstore.Item) error) error {
+			for _, key := range []string{"/b", "/a"} {
+				if err := yield(&raftstore.Item{Key: key}); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	} {
+		_, err := s.Restore(ctx, list, raftstore.RestoreOptions{})
+		if !errors.Is(err, broken) && !errors.Is(err, raftstore.ErrInvalid) || !strings.Contains(err.Error(), "nothing was changed") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := contents(t, s); len(got) != 1 || got["/a"] != "1" || s.Revision() != 1 {
+			t.Errorf("%s: the store has %d keys at revision %d", name, len(got), s.Revision())
+		}
+	}
+	if _, err := s.Commit(ctx, put("/b", "2")); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := w.Next(ctx); err != nil || b.Revision != 2 {
+		t.Errorf("a watcher: %+v, %v", b, err)
+	}
+	if _, err := s.Restore(ctx, items([]string{"/a"}, "again"), raftstore.RestoreOptions{}); err != nil {
+		t.Errorf("a restore after failed ones: %v", err)
+	}
+}
+
+// TestRestoreWhileLeadersChange restores several times while clients read and write through all servers
+// and leaders are cut off. A restore writes every key of the clients, so for each key it is a
+// write of its revision; the history must be linearizable, revisions must never go back, and the
+// states must be equal.
+func TestRestoreWhileLeadersChange(t *testing.T) {
+	seed := *seed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("repeat with -seed %d", seed)
+	history := new(storetest.History)
+	restores := 0
+	synctest.Test(t, func(t *testing.T) {
+		history = storetest.NewHistory()
+		c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
+			cfg.RetryFor = time.Second
+			cfg.SnapshotEvery, cfg.TrailingLogs = 60, 20 // snapshots in the middle of a restore
+		})
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		ctx, stop := context.WithCancel(context.Background())
+		var clients sync.WaitGroup
+		for i := range 5 {
+			clients.Go(func() { history.Client(ctx, seed, 3, func() *raftstore.Server { return c.Servers[i%3] }) })
+		}
+		for _, s := range c.Servers {
+			clients.Go(func() { watchRevisions(t, ctx, s) })
+		}
+		clients.Go(func() { restores = restoreOften(t, ctx, seed, c, history) })
+		for range 12 {
+			leader, _ := c.Leader()
+			<-time.After(time.Duration(rnd.IntN(int(500 * time.Millisecond))))
+			if rnd.IntN(3) == 0 {
+				c.Servers[leader].TransferLeadership(context.Background(), "")
+				continue
+			}
+			c.Net.Isolate(storetest.Addr(leader))
+			<-time.After(time.Duration(rnd.IntN(int(time.Second))))
+			c.Net.Heal()
+		}
+		stop()
+		clients.Wait()
+		if _, err := c.Servers[0].Commit(limited(t), put("/end", "")); err != nil {
+			t.Fatal(err)
+		}
+		c.Await("equal states", func() bool { return sameState(c) })
+		<-time.After(2 * onePeriod)
+		for i, s := range c.Servers {
+			if why := s.Status().Quarantined; why != "" {
+				t.Errorf("server %d is in quarantine: %s", i, why)
+			}
+		}
+	})
+	t.Logf("%d operations, %d restores", history.Len(), restores)
+	if restores < 3 {
+		t.Errorf("only %d restores", restores)
+	}
+	history.Check(t)
+}
+
+// restoreOften restores the clients' keys and a few large ones, which make it several chunks, by one server
+// after the other, and returns how often.
+func restoreOften(t *testing.T, ctx context.Context, seed uint64, c *storetest.Cluster, history *storetest.History) (restores int) {
+	rnd := rand.New(rand.NewPCG(seed, 4))
+	keys := []string{"/key0", "/key1", "/key2"}
+	for n := 0; ctx.Err() == nil; n++ {
+		large := strings.Repeat(fmt.Sprint(n%10), 400<<10)
+		list := func(yield func(*raftstore.Item) error) error {
+			for _, key := range slices.Concat([]string{"/big0", "/big1", "/big2"}, keys) {
+				item := raftstore.Item{Key: key, Value: fmt.Append(nil, n)}
+				if strings.HasPrefix(key, "/big") {
+					item.Value = []byte(large)
+				}
+				if err := yield(&item); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		if history.Restore(ctx, c.Servers[n%3], list, keys) {
+			restores++
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(rnd.IntN(int(400 * time.Millisecond)))):
+		}
+	}
+	return restores
+}
+
+// watchRevisions follows a server over restores: each time it is told that history is gone it begins again
+// from a view, as an informer does. No revision may come that is not above the one before.
+func watchRevisions(t *testing.T, ctx context.Context, s *raftstore.Server) {
+	last := uint64(0)
+	for ctx.Err() == nil {
+		v, err := s.View(ctx, raftstore.ViewOptions{Stale: true})
+		if err != nil {
+			continue
+		}
+		if v.Revision() < last {
+			t.Errorf("a view of revision %d comes after revision %d", v.Revision(), last)
+		}
+		last = v.Revision()
+		w, err := s.Watch(raftstore.WatchOptions{Prefix: "/", After: last})
+		if err != nil {
+			continue // a restore came in between
+		}
+		for err == nil {
+			var b raftstore.Batch
+			if b, err = w.Next(ctx); err != nil {
+				break
+			}
+			if b.Revision <= last {
+				t.Errorf("revision %d comes after revision %d", b.Revision, last)
+			}
+			last = b.Revision
+		}
+		if ctx.Err() == nil && !errors.Is(err, raftstore.ErrCompacted) {
+			t.Errorf("a watcher: %v", err)
+		}
+		w.Close()
+	}
+}
+
+func TestAbandonedRestoreIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := storetest.NewCluster(t, 3, nil)
+		leader, _ := c.Leader()
+		maker := (leader + 1) % 3
+		staged, dies := make(chan struct{}), make(chan struct{})
+		var making sync.WaitGroup
+		making.Go(func() {
+			large := strings.Repeat("x", 600<<10)
+			_, err := c.Servers[maker].Restore(context.Background(), func(yield func(*raftstore.Item) error) error {
+				if err := yield(&raftstore.Item{Key: "/a", Value: []byte(large)}); err != nil {
+					return err
+				}
+				close(staged)
+				<-dies
+				return yield(&raftstore.Item{Key: "/b", Value: []byte(large)})
+			}, raftstore.RestoreOptions{})
+			if err == nil {
+				t.Error("an abandoned restore succeeded")
+			}
+		})
+		<-staged
+		other := c.Servers[(leader+2)%3]
+		if _, err := other.Restore(limited(t), items([]string{"/x"}, "1"), raftstore.RestoreOptions{}); !errors.Is(err, raftstore.ErrInvalid) {
+			t.Errorf("a second restore: %v", err)
+		}
+		<-time.After(6 * time.Minute)
+		if _, err := other.Restore(limited(t), items([]string{"/x"}, "1"), raftstore.RestoreOptions{}); err != nil {
+			t.Errorf("after the first one was abandoned: %v", err)
+		}
+		close(dies)
+		making.Wait()
+		if got := contents(t, other.Store); len(got) != 1 || got["/x"] != "1" {
+			t.Errorf("the store has %v", got)
+		}
+	})
+}
+
+// TestRestoreOutlivesRestart stops servers while items are put aside: some come back from a snapshot
+// taken in the middle, with what was put aside.
+func TestRestoreOutlivesRestart(t *testing.T) {
+	c := storetest.NewCluster(t, 3, onDisk(t))
+	ctx := limited(t)
+	leader, _ := c.Leader()
+	maker := leader
+	large := strings.Repeat("x", 600<<10)
+	_, err := c.Servers[maker].Restore(ctx, func(yield func(*raftstore.Item) error) error {
+		for i := range 4 {
+			if err := yield(&raftstore.Item{Key: fmt.Sprintf("/k%d", i), Value: []byte(large)}); err != nil {
+				return err
+			}
+			other := (maker + 1 + i%2) % 3
+			if err := c.Servers[other].Snapshot(); err != nil {
+				return err
+			}
+			c.Stop(other)
+			c.Start(other)
+		}
+		return nil
+	}, raftstore.RestoreOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Await("equal states", func() bool { return sameState(c) })
+	for i := range c.Servers {
+		if got := contents(t, c.Servers[i].Store); len(got) != 4 || got["/k3"] != large {
+			t.Errorf("server %d has %d keys", i, len(got))
+		}
+	}
+}
