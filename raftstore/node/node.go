@@ -11,6 +11,7 @@ import (
 
 	"github.com/barque/barque/raftstore/fsm"
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/mvcc"
 )
 
@@ -50,6 +51,10 @@ type Node struct {
 
 // raftPool is how many idle connections Raft keeps to each server.
 const raftPool = 3
+
+// logCacheBytes is twice what may be under way to a quorum, so that followers that keep up are served from
+// memory.
+const logCacheBytes = 2 * maxInFlight * maxEntryBytes
 
 // Open starts a server with what it finds in its directory. It does not wait for a leader.
 func Open(cfg Config) (*Node, error) {
@@ -97,7 +102,7 @@ func (n *Node) startRaft() error {
 	}
 	var err error
 	heard := &attentive{n.transport, n.silence, n.quarantine}
-	n.raft, err = raft.NewRaft(cfg, n.fsm, n.storage.log, n.storage.log, n.storage.snapshots, &muzzle{heard, n.storage.log.Disk()})
+	n.raft, err = raft.NewRaft(cfg, n.fsm, logstore.NewCache(n.storage.log, logCacheBytes), n.storage.log, n.storage.snapshots, &muzzle{heard, n.storage.log.Disk()})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
 	}

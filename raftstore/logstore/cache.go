@@ -1,0 +1,115 @@
+package logstore
+
+import (
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// Cache keeps the newest entries of the log in memory. Raft reads each entry again: the leader for every
+// follower, to send it and once more to tell the term of the one before, and a follower to apply it. From
+// disk each of these would decode the whole entry.
+//
+// It holds a range without holes that ends with the newest entry, and nothing that is not on disk.
+type Cache struct {
+	raft.LogStore
+	limit int
+
+	mu      sync.RWMutex
+	first   uint64 // index of entries[0]
+	entries []raft.Log
+	bytes   int
+}
+
+// NewCache returns a cache over the log that holds the data of so many bytes.
+func NewCache(log raft.LogStore, limit int) *Cache { return &Cache{LogStore: log, limit: limit} }
+
+// IsMonotonic implements raft.MonotonicLogStore, as the log below does.
+func (c *Cache) IsMonotonic() bool {
+	m, ok := c.LogStore.(raft.MonotonicLogStore)
+	return ok && m.IsMonotonic()
+}
+
+// StoreLog implements raft.LogStore.
+func (c *Cache) StoreLog(entry *raft.Log) error { return c.StoreLogs([]*raft.Log{entry}) }
+
+// StoreLogs implements raft.LogStore.
+func (c *Cache) StoreLogs(entries []*raft.Log) error {
+	if err := c.LogStore.StoreLogs(entries); err != nil {
+		c.reset() // nobody knows what is on disk now
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range entries {
+		if e.Index != c.first+uint64(len(c.entries)) {
+			c.clear()
+			c.first = e.Index
+		}
+		c.entries = append(c.entries, *e)
+		c.bytes += len(e.Data)
+	}
+	c.shrink()
+	return nil
+}
+
+// shrink drops the oldest entries while there are too many. The caller holds the lock.
+func (c *Cache) shrink() {
+	n := 0
+	for ; c.bytes > c.limit || len(c.entries)-n > cacheEntries; n++ {
+		c.bytes -= len(c.entries[n].Data)
+		c.entries[n] = raft.Log{} // lets go of its data
+	}
+	c.first += uint64(n)
+	c.entries = c.entries[n:]
+}
+
+// cacheEntries bounds the number of entries, of which each costs something beside its data.
+const cacheEntries = 1024
+
+// GetLog implements raft.LogStore. The data is shared: nobody changes that of an entry.
+func (c *Cache) GetLog(index uint64, log *raft.Log) error {
+	c.mu.RLock()
+	if i := index - c.first; index >= c.first && i < uint64(len(c.entries)) {
+		*log = c.entries[i]
+		c.mu.RUnlock()
+		return nil
+	}
+	c.mu.RUnlock()
+	return c.LogStore.GetLog(index, log)
+}
+
+// DeleteRange implements raft.LogStore.
+func (c *Cache) DeleteRange(from, to uint64) error {
+	c.drop(from, to)
+	return c.LogStore.DeleteRange(from, to)
+}
+
+// drop forgets the range: its front when the range ends within the cache, everything from the range on
+// otherwise, as after a change of mind about the end of the log.
+func (c *Cache) drop(from, to uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	end := c.first + uint64(len(c.entries))
+	switch {
+	case to < c.first || from >= end:
+	case from <= c.first && to < end-1:
+		for c.first <= to {
+			c.bytes -= len(c.entries[0].Data)
+			c.entries[0] = raft.Log{}
+			c.entries = c.entries[1:]
+			c.first++
+		}
+	default:
+		c.clear()
+	}
+}
+
+func (c *Cache) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clear()
+}
+
+// clear is called with the lock held.
+func (c *Cache) clear() { c.first, c.entries, c.bytes = 0, nil, 0 }
