@@ -31,6 +31,7 @@ type Member struct {
 	id     string
 	opened time.Duration
 	offset time.Duration
+	trap   member.TrapArgs
 }
 
 // Data is the directory of the member's store. Where the member has a disk of its own it can only be
@@ -83,6 +84,7 @@ func (m *Member) Start(ctx context.Context) error {
 		return fmt.Errorf("member %s runs", m.Name)
 	}
 	g := m.group
+	defer func() { m.trap = member.TrapArgs{} }()
 	var p *process
 	err := g.keeper.do(func() (err error) {
 		p, err = startProcess(m.Name, m.LogFile(), func() {
@@ -97,7 +99,7 @@ func (m *Member) Start(ctx context.Context) error {
 	}
 	args := member.OpenArgs{
 		Name: m.Name, Dir: m.Data(), Address: m.Address, Certificate: m.certificate, Key: m.key, CA: m.ca,
-		Bootstrap: m.Index == 0 && m.ID() == "", ClusterID: clusterID, Options: g.cfg.Options,
+		Bootstrap: m.Index == 0 && m.ID() == "", ClusterID: clusterID, Options: g.cfg.Options, Trap: m.trap,
 	}
 	if g.links != nil {
 		args.Relay = relayOctet(m.Index)
@@ -195,6 +197,17 @@ func (m *Member) onDisk(f func(*disk) error) error {
 func (m *Member) SetClock(ctx context.Context, offset time.Duration) error {
 	m.offset = offset
 	return m.call(ctx, "Clock", &member.ClockArgs{Offset: offset}, &struct{}{})
+}
+
+// Trap makes the process kill itself when it comes to the point, one of package raftstore/faultpoint, for
+// the hit-th time. A member that does not run does so after its next Start, or in the middle of it.
+func (m *Member) Trap(ctx context.Context, point string, hit int) error {
+	args := member.TrapArgs{Point: point, Hit: hit}
+	if !m.Running() {
+		m.trap = args
+		return nil
+	}
+	return m.call(ctx, "Trap", &args, &struct{}{})
 }
 
 func (m *Member) call(ctx context.Context, method string, args, reply any) error {

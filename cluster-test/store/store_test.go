@@ -12,10 +12,12 @@ import (
 
 	"github.com/barque/barque/cluster-test/store/member"
 	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/faultpoint"
 )
 
 func TestMain(m *testing.M) {
 	member.ServeIfMember()
+	driveIfAsked()
 	os.Exit(m.Run())
 }
 
@@ -136,6 +138,46 @@ func TestLoads(t *testing.T) {
 	}
 	if _, err := m.Load(ctx, member.Load{Kind: member.Puts}); err == nil {
 		t.Error("a load without end was not refused")
+	}
+}
+
+// TestTrap kills a member in a write, and in its start.
+func TestTrap(t *testing.T) {
+	for _, logStore := range []string{"boltdb", "wal"} {
+		t.Run(logStore, func(t *testing.T) {
+			g, ctx := newTestGroup(t, Config{Size: 1, Options: member.Options{LogStore: logStore}})
+			m := g.Members()[0]
+			_, err := m.Commit(ctx, put("/0", "v")) // the election has written its entries
+			must(t, err)
+			must(t, m.Trap(ctx, faultpoint.LogAfterSync, 3))
+			acknowledged := 1
+			for ; acknowledged < 10; acknowledged++ {
+				if _, err := m.Commit(ctx, put(fmt.Sprintf("/%d", acknowledged), "v")); err != nil {
+					if !errors.Is(err, ErrGone) {
+						t.Fatal(err)
+					}
+					break
+				}
+			}
+			state, err := m.Exited(ctx)
+			must(t, err)
+			if status := state.Sys().(syscall.WaitStatus); !status.Signaled() || acknowledged != 3 {
+				t.Errorf("%v after %d writes", state, acknowledged)
+			}
+			must(t, m.Trap(ctx, faultpoint.LogBeforeSync, 1))
+			err = m.Start(ctx)
+			for deadline := time.Now().Add(patience); err == nil && m.Running() && time.Now().Before(deadline); {
+				<-time.After(pollEvery)
+			}
+			if err != nil && !errors.Is(err, ErrGone) || m.Running() {
+				t.Errorf("the trap in the start: %v, runs: %v", err, m.Running())
+			}
+			must(t, m.Start(ctx))
+			items, _, err := m.List(ctx, member.ListArgs{Prefix: "/"})
+			if err != nil || len(items) < acknowledged {
+				t.Errorf("%d keys, %v", len(items), err)
+			}
+		})
 	}
 }
 
@@ -270,7 +312,7 @@ func TestKeep(t *testing.T) {
 	kept, err := g.Keep()
 	must(t, err)
 	must(t, g.Close())
-	if _, err := os.Stat(filepath.Join(kept, "s0", "data", "raft.db")); err != nil {
+	if _, err := os.Stat(filepath.Join(kept, "s0", "data", "server.json")); err != nil {
 		t.Error(err)
 	}
 	must(t, os.RemoveAll(kept))

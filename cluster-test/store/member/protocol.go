@@ -12,6 +12,7 @@ import (
 // Options are what a member's store is opened with, apart from its place in the group. Zero values
 // mean the store's defaults.
 type Options struct {
+	LogStore                    string // "boltdb" or "wal"
 	Timeouts                    raftstore.Timeouts
 	Limits                      raftstore.Limits
 	SnapshotEvery, TrailingLogs uint64
@@ -27,6 +28,7 @@ type OpenArgs struct {
 	Bootstrap            bool
 	ClusterID            string
 	Options              Options
+	Trap                 TrapArgs // set before the store is opened
 }
 
 // OpenReply is the answer to Member.Open.
@@ -183,6 +185,13 @@ type ChangeArgs struct {
 
 // ClockArgs are those of Member.Clock.
 type ClockArgs struct{ Offset time.Duration }
+
+// TrapArgs are those of Member.Trap: the process kills itself when it comes to the point for the Hit-th time,
+// from 1. An empty Point takes the trap away.
+type TrapArgs struct {
+	Point string
+	Hit   int
+}
 
 // FailureReply is the answer to what has no result.
 type FailureReply struct{ Failed Failure }

@@ -55,6 +55,7 @@ type Member struct {
 	log    *slog.Logger
 	server *raftstore.Server
 	clock  atomic.Int64 // how far the store's wall clock is off, in nanoseconds
+	trap   trap
 
 	mu       sync.Mutex
 	watchers map[uint64]raftstore.Watcher
@@ -94,10 +95,12 @@ func (m *Member) open(args *OpenArgs) error {
 		return err
 	}
 	o := args.Options
+	m.trap.set(args.Trap)
 	m.server, err = raftstore.Open(raftstore.Config{
 		Name: args.Name, Dir: args.Dir, Bootstrap: args.Bootstrap, ClusterID: args.ClusterID, Version: "test",
 		Stream: relayed{mux, args.Relay}, Timeouts: o.Timeouts, Limits: o.Limits, QueueLength: o.QueueLength,
 		RetryFor: o.RetryFor, SnapshotEvery: o.SnapshotEvery, TrailingLogs: o.TrailingLogs, Logger: log, Now: m.now,
+		LogStore: o.LogStore, FaultPoint: m.trap.at,
 		OnFatal: func(err error) {
 			log.Error("the member ends", "err", err)
 			os.Exit(ExitFatal)
@@ -274,6 +277,12 @@ func (m *Member) Change(args *ChangeArgs, reply *FailureReply) error {
 // Clock sets how far the store's wall clock is off.
 func (m *Member) Clock(args *ClockArgs, _ *struct{}) error {
 	m.clock.Store(int64(args.Offset))
+	return nil
+}
+
+// Trap makes the process kill itself at a point of package raftstore/faultpoint.
+func (m *Member) Trap(args *TrapArgs, _ *struct{}) error {
+	m.trap.set(*args)
 	return nil
 }
 
