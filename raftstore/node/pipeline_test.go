@@ -18,7 +18,7 @@ func TestPipelineSendsWhileNobodyTakesAnswers(t *testing.T) {
 		network := new(memnet.Network)
 		transport := func(addr string) *raft.NetworkTransport {
 			trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-				Stream: newRaftStream(network.Host(addr), "test"), MaxPool: 1, Timeout: time.Second,
+				Stream: newRaftStream(network.Host(addr), identity{ClusterID: "test", ServerID: addr}), MaxPool: 1, Timeout: time.Second,
 				Logger: newRaftLogger(slog.New(slog.DiscardHandler)), MsgpackUseNewTimeFormat: true,
 			})
 			t.Cleanup(func() { trans.Close() })

@@ -260,7 +260,7 @@ func (m *Member) Change(args *ChangeArgs, reply *FailureReply) error {
 	case Join:
 		err = m.server.Join(ctx, c.Addresses)
 	case Remove:
-		err = m.server.Remove(ctx, c.ID)
+		err = m.server.Remove(ctx, c.ID, "a test removed it")
 	case Transfer:
 		err = m.server.TransferLeadership(ctx, c.ID)
 	case Snapshot:
