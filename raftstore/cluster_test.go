@@ -91,39 +91,114 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 	c.Await("equal states", func() bool { return sameState(c) })
 }
 
+// TestLateServerCatchesUpBySnapshot keeps a server away until it needs a snapshot. The snapshot carries
+// history, so that whoever watches at that server misses nothing, or is told so when history is too short.
 func TestLateServerCatchesUpBySnapshot(t *testing.T) {
+	for what, historyBytes := range map[string]int{"history reaches back": 0, "history is too short": 10_000} {
+		t.Run(what, func(t *testing.T) {
+			short := historyBytes != 0
+			disk := onDisk(t)
+			c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
+				disk(i, cfg)
+				cfg.Limits.HistoryBytes = historyBytes
+			})
+			ctx := limited(t)
+			leader, _ := c.Leader()
+			late := (leader + 1) % 3
+			first, err := c.Servers[leader].Commit(ctx, put("/first", ""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Servers[late].View(ctx, raftstore.ViewOptions{MinRevision: first.Revision}); err != nil {
+				t.Fatal(err)
+			}
+			c.Stop(late)
+			for i := range 200 {
+				if _, err := c.Servers[leader].Commit(ctx, put(fmt.Sprintf("/k%d", i), "v")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.Servers[leader].Snapshot(); err != nil {
+				t.Fatal(err)
+			}
+			c.Start(late)
+			w, err := c.Servers[late].Watch(raftstore.WatchOptions{Prefix: "/", After: first.Revision})
+			if err != nil && !short {
+				t.Fatal(err)
+			}
+			v, viewErr := c.Servers[late].View(ctx, raftstore.ViewOptions{})
+			if viewErr != nil || v.Count("/k", "") != 200 {
+				t.Fatalf("late server: %v, %v", v, viewErr)
+			}
+			if err == nil {
+				defer w.Close()
+				err = watchesAll(ctx, w, first.Revision, v.Revision())
+			}
+			if short && !errors.Is(err, raftstore.ErrCompacted) || !short && err != nil {
+				t.Errorf("a watcher over which a snapshot went: %v", err)
+			}
+			c.Await("equal states", func() bool { return sameState(c) })
+		})
+	}
+}
+
+// watchesAll reads one event for each revision after the first and up to the last.
+func watchesAll(ctx context.Context, w raftstore.Watcher, first, last uint64) error {
+	for revision := first + 1; revision <= last; revision++ {
+		b, err := w.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if b.Revision != revision || len(b.Events) != 1 {
+			return fmt.Errorf("%d events of revision %d instead of one of %d", len(b.Events), b.Revision, revision)
+		}
+	}
+	return nil
+}
+
+// TestHistorySurvivesRestartOfAll stops all servers after a snapshot: clients that come back go on where
+// they were, and lists that were being paged go on, too.
+func TestHistorySurvivesRestartOfAll(t *testing.T) {
 	c := storetest.NewCluster(t, 3, onDisk(t))
 	ctx := limited(t)
-	leader, _ := c.Leader()
-	late := (leader + 1) % 3
-	old, err := c.Servers[late].Watch(raftstore.WatchOptions{Prefix: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer old.Close()
-	c.Stop(late)
-	for i := range 200 {
-		if _, err := c.Servers[leader].Commit(ctx, put(fmt.Sprintf("/k%d", i), "v")); err != nil {
+	for i := range 100 {
+		if _, err := c.Servers[i%3].Commit(ctx, put(fmt.Sprintf("/k%d", i%10), fmt.Sprint(i))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Servers[leader].Snapshot(); err != nil {
-		t.Fatal(err)
+	last := c.Servers[0].Revision()
+	for i := range c.Servers {
+		if _, err := c.Servers[i].View(ctx, raftstore.ViewOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Servers[i].Snapshot(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	c.Start(late)
-	w, err := c.Servers[late].Watch(raftstore.WatchOptions{Prefix: "/"})
-	if err != nil {
-		t.Fatal(err)
+	for i := range c.Servers {
+		last = max(last, c.Servers[i].Revision())
+		c.Stop(i)
 	}
-	defer w.Close()
-	v, err := c.Servers[late].View(ctx, raftstore.ViewOptions{})
-	if err != nil || v.Count("/", "") != 200 {
-		t.Fatalf("late server: %v, %v", v, err)
+	for i := range c.Servers {
+		c.Start(i)
 	}
-	if _, err := w.Next(ctx); !errors.Is(err, raftstore.ErrCompacted) {
-		t.Errorf("a watcher over which a snapshot went: %v, want ErrCompacted", err)
+	for i, s := range c.Servers {
+		w, err := s.Watch(raftstore.WatchOptions{Prefix: "/", After: last - 50})
+		if err != nil {
+			t.Fatalf("server %d: %v", i, err)
+		}
+		defer w.Close()
+		if err := watchesAll(ctx, w, last-50, last); err != nil {
+			t.Errorf("server %d: %v", i, err)
+		}
+		v, err := s.View(ctx, raftstore.ViewOptions{Revision: last - 50})
+		if err != nil {
+			t.Fatalf("server %d: %v", i, err)
+		}
+		if item, ok := v.Get("/k9"); !ok || string(item.Value) != "49" {
+			t.Errorf("server %d: /k9 was %q at revision %d, want 49", i, item.Value, v.Revision())
+		}
 	}
-	c.Await("equal states", func() bool { return sameState(c) })
 }
 
 func TestTermFencesDeposedLeader(t *testing.T) {
@@ -213,14 +288,14 @@ func TestMembers(t *testing.T) {
 		// One of three is gone: to remove another one that lives would leave one of two.
 		gone := third.ID()
 		c.Stop((leader + 2) % 3)
-		if err := follower.Remove(ctx, follower.ID(), "test"); !errors.As(err, &refused) || !strings.Contains(err.Error(), "they need 2") {
+		if err := follower.Remove(ctx, follower.ID()); !errors.As(err, &refused) || !strings.Contains(err.Error(), "they need 2") {
 			t.Errorf("a removal that breaks the quorum: %v", err)
 		}
-		if err := follower.Remove(ctx, gone, "test"); err != nil {
+		if err := follower.Remove(ctx, gone); err != nil {
 			t.Fatalf("removal of the dead: %v", err)
 		}
 		// The leader removes itself: the other one takes over first.
-		if err := c.Servers[leader].Remove(ctx, c.Servers[leader].ID(), "test"); err != nil {
+		if err := c.Servers[leader].Remove(ctx, c.Servers[leader].ID()); err != nil {
 			t.Fatalf("removal of the leader: %v", err)
 		}
 		if _, err := follower.Commit(ctx, put("/a", "1")); err != nil {
@@ -229,7 +304,7 @@ func TestMembers(t *testing.T) {
 		if m := follower.Members(); len(m) != 1 || m[0].ID != follower.ID() {
 			t.Errorf("members at the end: %+v", m)
 		}
-		if err := follower.Remove(ctx, follower.ID(), "test"); !errors.As(err, &refused) {
+		if err := follower.Remove(ctx, follower.ID()); !errors.As(err, &refused) {
 			t.Errorf("removal of the last server: %v", err)
 		}
 	})

@@ -5,17 +5,19 @@ import (
 	"time"
 
 	"github.com/barque/barque/raftstore/command"
-	"github.com/barque/barque/raftstore/kv"
 )
 
 const (
 	expireEvery = time.Second // how late an item may be deleted
-	expireBatch = 256         // items deleted without a look at the clock
+	// expireBatch items at most are deleted by one entry of the log, at one revision, and expireMost before
+	// the next look at the clock: what expires all at once does not keep the writes of others waiting.
+	expireBatch = 512
+	expireMost  = 64 * expireBatch
 )
 
-// expire deletes what is due, whenever this server leads. It decides by its own clock and commits
-// the deletes like any other write: each names the revision that it saw, so that a key which was
-// written meanwhile stays, and the term, so that nobody decides who does not lead any more.
+// expire has what is due deleted, whenever this server leads. It decides by its own clock which deadlines
+// are over; the state machine then finds the items, so that a key which was written meanwhile stays. The term
+// sees to it that nobody decides who does not lead any more.
 func (s *Store) expire(ctx context.Context) {
 	for ctx.Err() == nil {
 		leading, term, err := s.consensus.AwaitLeadership(ctx)
@@ -36,20 +38,16 @@ func (s *Store) expire(ctx context.Context) {
 }
 
 func (s *Store) expireDue(ctx context.Context, term uint64) {
-	for ctx.Err() == nil {
-		due := s.state.Expired(s.now().UnixMilli(), expireBatch)
-		for _, p := range due {
-			_, err := s.consensus.Propose(ctx, &command.Request{Kind: command.KindTxn, Txn: kv.Txn{
-				Require: []kv.Precondition{p},
-				Ops:     []kv.Op{{Kind: kv.Delete, Key: p.Key}},
-				Term:    term,
-			}})
-			if err != nil {
-				s.logger.Debug("expiry waits for its next turn", "key", p.Key, "err", err)
-				return
-			}
+	now := s.now().UnixMilli()
+	for range expireMost / expireBatch {
+		if first := s.state.NextDeadline(); first == 0 || first > now {
+			return
 		}
-		if len(due) < expireBatch {
+		outcome, err := s.consensus.Propose(ctx, &command.Request{
+			Kind: command.KindExpire, Expire: command.Expire{Term: term, Due: now, Most: expireBatch},
+		})
+		if err != nil || outcome.Code != command.Applied {
+			s.logger.Debug("expiry waits for its next turn", "outcome", outcome.Code, "err", err)
 			return
 		}
 	}

@@ -25,13 +25,15 @@ type Options struct {
 // machine and state as a replicated one, without Raft. It is for tests, and for tools that want a
 // store for as long as they run.
 func NewInMemory(opts Options) *Store {
-	state := mvcc.New(opts.Limits.history())
-	return newStore(state, newAlone(state), opts.Limits, 0, nil, opts.Logger)
+	limits := opts.Limits.withDefaults()
+	state := mvcc.New(limits.history())
+	return newStore(state, newAlone(state, limits.StateBytes), limits, 0, nil, opts.Logger)
 }
 
 // alone is the consensus of one: what is proposed is applied at once. It always leads, in term 1.
 type alone struct {
 	state *mvcc.Store
+	limit int64
 	done  context.Context
 	stop  context.CancelCauseFunc
 
@@ -41,8 +43,8 @@ type alone struct {
 	err   error // why the state machine has halted
 }
 
-func newAlone(state *mvcc.Store) *alone {
-	a := &alone{state: state}
+func newAlone(state *mvcc.Store, limit int64) *alone {
+	a := &alone{state: state, limit: limit}
 	a.done, a.stop = context.WithCancelCause(context.Background())
 	a.fsm = fsm.New(state, func(err error) { a.err = err })
 	return a
@@ -53,7 +55,7 @@ func (a *alone) Propose(ctx context.Context, req *command.Request) (command.Outc
 	if ctx.Err() != nil {
 		return command.Outcome{}, fmt.Errorf("%w: %w", kv.ErrUnavailable, context.Cause(ctx))
 	}
-	data := command.Encode(&command.Command{Now: time.Now().UnixMilli(), Requests: []command.Request{*req}})
+	data := command.Encode(&command.Command{Now: time.Now().UnixMilli(), StateBytes: a.limit, Requests: []command.Request{*req}})
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.done.Err() != nil {

@@ -30,14 +30,14 @@ func corrupt(t *testing.T, s *raftstore.Server, marker string) {
 	view, wrong := s.State().Latest(), mvcc.New(mvcc.Limits{})
 	for wrong.Applied() < view.Revision() {
 		txn := put("/wrong", marker)
-		wrong.Apply(&txn, 0)
+		wrong.Apply(&txn, 0, 0)
 	}
 	wrong.Publish()
 	origin := mvcc.Origin{Revision: view.Revision(), Now: s.State().Now(), Hash: wrong.Latest().Hash()}
 	err := s.State().Load(origin, func(yield func(*kv.Item)) error {
 		wrong.Latest().Ascend("", "", func(item kv.Item) bool { yield(&item); return true })
 		return nil
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

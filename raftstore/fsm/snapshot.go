@@ -13,13 +13,17 @@ import (
 	"github.com/barque/barque/raftstore/snapshot"
 )
 
+// historyBytes bounds the history that goes into a snapshot, in memory: what clients need that come back
+// after a restart, or whose server was sent a snapshot, without making each snapshot much larger.
+const historyBytes = 16 << 20
+
 // Snapshot takes a picture of the state. It costs a pointer; writing goes on meanwhile.
 func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	if f.halted != nil {
 		return nil, fmt.Errorf("no snapshot of a machine that has halted: %w", f.halted)
 	}
 	view := f.state.Latest()
-	return &picture{view: view, sessions: f.sessions.save(), staging: f.state.Staged(), meta: snapshot.Meta{
+	return &picture{view: view, history: f.state.History(historyBytes), sessions: f.sessions.save(), staging: f.state.Staged(), meta: snapshot.Meta{
 		Index: f.index, Term: f.term, Revision: view.Revision(), Now: f.state.Now(),
 		Hash: view.Hash(), Items: uint64(view.Len()),
 	}}, nil
@@ -29,6 +33,7 @@ func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 type picture struct {
 	view     *mvcc.View
 	meta     snapshot.Meta
+	history  func(yield func(kv.Undo) bool)
 	sessions []snapshot.Session
 	staging  *mvcc.Staging // nil when no restore is under way
 }
@@ -37,6 +42,7 @@ func (p *picture) write(w io.Writer) error {
 	return snapshot.Write(w, snapshot.Source{
 		Meta:     p.meta,
 		Items:    func(yield func(kv.Item) bool) { p.view.Ascend("", "", yield) },
+		History:  p.history,
 		Sessions: p.sessions,
 		Staging:  saveStaging(p.staging),
 	})
@@ -68,10 +74,10 @@ func (f *FSM) Restore(rc io.ReadCloser) error {
 		sessions []snapshot.Session
 		staging  *snapshot.Staging
 	)
-	err = f.state.Load(mvcc.Origin{Revision: meta.Revision, Now: meta.Now, Hash: meta.Hash},
-		func(yield func(*kv.Item)) (err error) {
-			if err = r.Items(yield); err == nil {
-				sessions, staging, err = r.Rest()
+	err = f.state.Load(mvcc.Origin{Revision: meta.Revision, Now: meta.Now, Hash: meta.Hash}, r.Items,
+		func(yield func(kv.Undo) error) (err error) {
+			if err = r.History(yield); err == nil {
+				sessions, staging, err = r.Rest() // until here nothing in the file can be trusted
 			}
 			return err
 		})

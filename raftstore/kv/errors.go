@@ -26,12 +26,31 @@ var (
 	ErrUnknownOutcome = errors.New("outcome of the write is unknown")
 	// ErrTooLarge is returned for a key, value or transaction over the limits.
 	ErrTooLarge = errors.New("too large for the store")
+	// ErrNoSpace is returned for a transaction that would grow a store that is full. It was not executed.
+	// Deletes, and changes that do not make anything larger, are never refused for this, and as soon as
+	// they have made room the store grows again. The error is a *NoSpaceError.
+	ErrNoSpace = errors.New("the store is full")
 	// ErrInvalid is returned for a transaction that makes no sense: an empty key, an unknown
 	// operation, two operations on one key.
 	ErrInvalid = errors.New("transaction is not valid")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("store is closed")
 )
+
+// NoSpaceError is the ErrNoSpace of one transaction.
+type NoSpaceError struct {
+	Size   int64 // what the items of the store counted, as View.Size does, in bytes
+	Needed int64 // by how much the transaction would have made it grow
+	Limit  int64 // of the server that led
+}
+
+func (e *NoSpaceError) Error() string {
+	return fmt.Sprintf("%v: it holds %d bytes, the limit is %d, and the transaction needs %d more; delete something, or raise the limit",
+		ErrNoSpace, e.Size, e.Limit, e.Needed)
+}
+
+// Unwrap makes it an ErrNoSpace.
+func (e *NoSpaceError) Unwrap() error { return ErrNoSpace }
 
 // ConflictError is returned when a precondition did not hold. Nothing was changed.
 type ConflictError struct {

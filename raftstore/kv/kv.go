@@ -18,6 +18,19 @@ type Item struct {
 	Expires        int64  // Unix milliseconds after which the leader deletes it; 0 means never
 }
 
+// ItemOverhead is what each item counts, beside the bytes of its key and value, for the limit of the
+// store: what it costs in memory, rounded up.
+const ItemOverhead = 64
+
+// Undo is the step from one revision back to the one before.
+type Undo struct {
+	Revision uint64
+	At       int64 // time of the revision's command, in Unix milliseconds
+	// Before has an item for each key that the revision changed, as it was before. Where the key was
+	// absent, all but Key is zero.
+	Before []Item
+}
+
 // ViewOptions say which picture of the store a reader wants. The zero value asks for the newest
 // state that is linearizable: it reflects every write acknowledged before View was called, on
 // whichever server.
@@ -62,10 +75,6 @@ type Precondition struct {
 	// ModRevision is the revision of the key's newest change; 0 demands that the key is absent.
 	ModRevision uint64
 }
-
-// ReservedPrefix is that of the keys which the store keeps for itself. They take part in everything, views and
-// watches of everything included, but only the store writes them.
-const ReservedPrefix = "\x00raftstore/"
 
 // OpKind tells operations apart.
 type OpKind uint8

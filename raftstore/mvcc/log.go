@@ -7,38 +7,72 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
+// change is what one transaction did to one key: the record before it and the one after, empty where
+// there was or is none.
+type change struct{ before, after record }
+
+func (c *change) key() string {
+	if c.after != "" {
+		return c.after.key()
+	}
+	return c.before.key()
+}
+
+// event returns the change as watchers see it.
+func (c *change) event(revision uint64) kv.Event {
+	if c.before == "" {
+		return kv.Event{Kind: kv.Created, Item: c.after.item()}
+	}
+	prev := c.before.item()
+	if c.after != "" {
+		return kv.Event{Kind: kv.Modified, Item: c.after.item(), Prev: &prev}
+	}
+	gone := prev
+	gone.ModRevision = revision
+	return kv.Event{Kind: kv.Deleted, Item: gone, Prev: &prev}
+}
+
 // entry is one revision in history.
 type entry struct {
 	revision uint64
 	at       int64
-	events   []kv.Event
-	bytes    int
-	root     *View // the whole tree as of this revision, in some entries
+	changes  []change
+	one      [1]change // where the changes are when there is one
+	root     *View     // the whole tree as of this revision, in some entries
+	pinned   int       // bytes of nodes that root keeps in memory
 }
 
-// Rough costs in memory, beside keys and values.
+// Memory that an entry takes beside its records: itself and its places in the log and in a route, and
+// each of several changes.
 const (
-	entryOverhead = 256 // the entry, its place in the log, and the tree nodes that it keeps alive
-	eventOverhead = 256 // the event and the item before it
+	entryBytes  = 128 + 2*8
+	changeBytes = 32
 )
 
-func newEntry(revision uint64, at int64, events []kv.Event) *entry {
-	e := &entry{revision: revision, at: at, events: events, bytes: entryOverhead}
-	for i := range events {
-		e.bytes += eventOverhead + len(events[i].Item.Key) + len(events[i].Item.Value)
-		if prev := events[i].Prev; prev != nil && events[i].Kind == kv.Modified {
-			e.bytes += len(prev.Value)
-		}
+func newEntry(revision uint64, at int64, changes []change) *entry {
+	e := &entry{revision: revision, at: at, changes: changes}
+	if len(changes) == 1 {
+		e.one[0] = changes[0]
+		e.changes = e.one[:]
 	}
 	return e
 }
 
+// bytes returns the memory that the entry keeps: itself, and the records that it replaced. What it put in
+// their place is in the tree, or was replaced by a later entry, which counts it.
+func (e *entry) bytes() int {
+	n := entryBytes + e.pinned
+	if len(e.changes) > 1 {
+		n += changeBytes * len(e.changes)
+	}
+	for i := range e.changes {
+		n += len(e.changes[i].before)
+	}
+	return n
+}
+
 // eventLog is history: one entry for each revision in (compacted, head], and an index of it for
 // each prefix that somebody watches.
-//
-// Watchers of one prefix share a route. A write looks up the routes that its keys belong to, adds
-// one batch to each and wakes the watchers there; nobody else notices it. The log never holds a
-// queue for a watcher: a watcher is a position in its route.
 type eventLog struct {
 	limits Limits
 	done   chan struct{} // closed by close
@@ -56,78 +90,34 @@ type eventLog struct {
 	lengths   []int // the distinct lengths of the prefixes in routes, ascending
 }
 
-// route is the part of the log that watchers of one prefix want. Guarded by the log's lock.
-type route struct {
-	prefix  string
-	users   int
-	base    uint64 // how many batches have left at the front
-	batches []kv.Batch
-	lost    bool // the log was replaced: what was missed is not known
-	changed broadcast
-}
-
 func newEventLog(limits Limits) *eventLog {
 	return &eventLog{limits: limits, done: make(chan struct{}), routes: make(map[string]*route)}
 }
 
-// append adds entries at the head. The caller holds the lock.
-func (l *eventLog) append(entries []*entry) {
+// append adds entries at the head. The caller holds the lock, and wakes the watchers of the routes that are
+// returned when it has given it back.
+func (l *eventLog) append(entries []*entry) (concerned []*route) {
 	for _, e := range entries {
 		l.entries = append(l.entries, e)
 		l.head = e.revision
-		l.bytes += e.bytes
-		l.route(e)
+		l.bytes += e.bytes()
+		for r := range l.concerned(e) {
+			r.add(e)
+			if !slices.Contains(concerned, r) {
+				concerned = append(concerned, r)
+			}
+		}
 	}
-	l.moved.send()
+	return concerned
 }
 
-// route adds the entry's events to the routes that they belong to and wakes their watchers.
-func (l *eventLog) route(e *entry) {
-	for r := range l.concerned(e) {
-		r.batches = append(r.batches, r.filter(e))
+// wake tells the watchers of the routes, and those who wait for any revision. The caller does not hold the
+// lock: thousands of watchers take a while to wake, and the first thing they do is to read.
+func (l *eventLog) wake(concerned []*route) {
+	for _, r := range concerned {
 		r.changed.send()
 	}
-}
-
-// concerned returns the routes that want something of the entry.
-func (l *eventLog) concerned(e *entry) map[*route]struct{} {
-	var found map[*route]struct{}
-	for i := range e.events {
-		key := e.events[i].Item.Key
-		for _, n := range l.lengths {
-			if n > len(key) {
-				break
-			}
-			if r, ok := l.routes[key[:n]]; ok {
-				if found == nil {
-					found = make(map[*route]struct{})
-				}
-				found[r] = struct{}{}
-			}
-		}
-	}
-	return found
-}
-
-// filter returns the entry's events with the route's prefix.
-func (r *route) filter(e *entry) kv.Batch {
-	wanted := func(ev *kv.Event) bool {
-		return len(ev.Item.Key) >= len(r.prefix) && ev.Item.Key[:len(r.prefix)] == r.prefix
-	}
-	all := true
-	for i := range e.events {
-		all = all && wanted(&e.events[i])
-	}
-	if all {
-		return kv.Batch{Revision: e.revision, Events: e.events}
-	}
-	b := kv.Batch{Revision: e.revision}
-	for i := range e.events {
-		if wanted(&e.events[i]) {
-			b.Events = append(b.Events, e.events[i])
-		}
-	}
-	return b
+	l.moved.send()
 }
 
 // compact drops the entries up to the revision, and those that are too old or too many. The
@@ -139,7 +129,7 @@ func (l *eventLog) compact(revision uint64, now int64) {
 		if e.revision > revision && l.bytes <= l.limits.HistoryBytes && now-e.at <= l.limits.HistoryAge {
 			break
 		}
-		l.bytes -= e.bytes
+		l.bytes -= e.bytes()
 		l.compacted = e.revision
 		for r := range l.concerned(e) {
 			r.drop(e.revision)
@@ -149,31 +139,35 @@ func (l *eventLog) compact(revision uint64, now int64) {
 	l.entries = dropFront(l.entries, n)
 }
 
-func (r *route) drop(revision uint64) {
-	n := 0
-	for n < len(r.batches) && r.batches[n].Revision <= revision {
-		n++
-	}
-	r.base += uint64(n)
-	r.batches = dropFront(r.batches, n)
-}
-
 // dropFront removes the first n elements and lets the collector have them at once.
 func dropFront[T any](s []T, n int) []T {
 	clear(s[:n])
 	return s[n:]
 }
 
-// reset forgets all history. The caller holds the lock.
-func (l *eventLog) reset(revision uint64) {
-	l.entries, l.bytes = nil, 0
-	l.compacted, l.head = revision, revision
+// replace takes other entries for all of history. The caller holds the lock. Watchers find out by
+// themselves whether they can go on.
+func (l *eventLog) replace(entries []*entry, compacted, head uint64) (abandoned []*route) {
 	for _, r := range l.routes {
-		r.lost = true
-		r.changed.send()
+		r.abandon(l.head)
+		abandoned = append(abandoned, r)
 	}
 	clear(l.routes)
 	l.lengths = nil
+	l.entries, l.compacted, l.head, l.bytes = entries, compacted, head, 0
+	for _, e := range entries {
+		l.bytes += e.bytes()
+	}
+	return abandoned
+}
+
+// after returns the entries after the revision, which must not be below compacted. The caller holds
+// the lock.
+func (l *eventLog) after(revision uint64) []*entry {
+	if revision >= l.head {
+		return nil
+	}
+	return l.entries[revision-l.compacted:]
 }
 
 // undo returns the nearest whole picture at or after the revision, and the entries that lie
@@ -185,60 +179,21 @@ func (l *eventLog) undo(revision uint64, latest *View) (*View, []*entry, error) 
 	if revision < l.compacted {
 		return nil, nil, kv.ErrCompacted
 	}
-	first := l.compacted + 1 // revision of entries[0]
-	from, top := latest, latest.revision
-	if revision >= first {
-		if root := l.entries[revision-first].root; root != nil {
+	if revision > l.compacted {
+		if root := l.entries[revision-l.compacted-1].root; root != nil {
 			return root, nil, nil
 		}
 	}
-	for r := revision + 1; r < top; r++ {
-		if root := l.entries[r-first].root; root != nil {
-			from, top = root, r
+	from, between := latest, l.after(revision)
+	for i, e := range between {
+		if e.root != nil {
+			from, between = e.root, between[:i+1]
 			break
 		}
 	}
-	undo := slices.Clone(l.entries[revision+1-first : top+1-first])
-	slices.Reverse(undo)
-	return from, undo, nil
-}
-
-// join returns the route for the prefix, built from the log when it is new. The caller holds the
-// lock.
-func (l *eventLog) join(prefix string) *route {
-	r, ok := l.routes[prefix]
-	if !ok {
-		r = &route{prefix: prefix}
-		for _, e := range l.entries {
-			if b := r.filter(e); len(b.Events) > 0 {
-				r.batches = append(r.batches, b)
-			}
-		}
-		l.routes[prefix] = r
-		l.countLengths()
-	}
-	r.users++
-	l.watchers++
-	return r
-}
-
-// leave gives the route back. The caller holds the lock.
-func (l *eventLog) leave(r *route) {
-	l.watchers--
-	r.users--
-	if r.users == 0 && l.routes[r.prefix] == r {
-		delete(l.routes, r.prefix)
-		l.countLengths()
-	}
-}
-
-func (l *eventLog) countLengths() {
-	l.lengths = l.lengths[:0]
-	for prefix := range l.routes {
-		if i, ok := slices.BinarySearch(l.lengths, len(prefix)); !ok {
-			l.lengths = slices.Insert(l.lengths, i, len(prefix))
-		}
-	}
+	between = slices.Clone(between)
+	slices.Reverse(between)
+	return from, between, nil
 }
 
 func (l *eventLog) close(cause error) {

@@ -1,12 +1,16 @@
 package mvcc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/barque/barque/raftstore/kv"
 )
@@ -19,12 +23,38 @@ type model struct {
 
 func newModel() *model { return &model{at: []map[string]kv.Item{{}}, log: [][]kv.Event{nil}} }
 
-func (m *model) apply(txn *kv.Txn, now int64) (uint64, bool) {
+// size is what the items count for the limit.
+func (m *model) size(items map[string]kv.Item) (bytes int64) {
+	for _, item := range items {
+		bytes += int64(len(item.Key) + len(item.Value) + 64)
+	}
+	return bytes
+}
+
+type verdict string
+
+const (
+	applied  verdict = "applied"
+	conflict verdict = "conflict"
+	full     verdict = "full"
+)
+
+func verdictOf(o Outcome) verdict {
+	switch {
+	case o.Conflict != nil:
+		return conflict
+	case o.Full != nil:
+		return full
+	}
+	return applied
+}
+
+func (m *model) apply(txn *kv.Txn, now, limit int64) (uint64, verdict) {
 	current := m.at[len(m.at)-1]
 	revision := uint64(len(m.at))
 	for _, p := range txn.Require {
 		if current[p.Key].ModRevision != p.ModRevision {
-			return revision - 1, false
+			return revision - 1, conflict
 		}
 	}
 	next, events := maps.Clone(current), []kv.Event(nil)
@@ -53,11 +83,37 @@ func (m *model) apply(txn *kv.Txn, now int64) (uint64, bool) {
 			events = append(events, kv.Event{Kind: kind, Item: item, Prev: prev})
 		}
 	}
+	before, after := m.size(current), m.size(next)
+	creates := slices.ContainsFunc(events, func(e kv.Event) bool { return e.Kind == kv.Created })
+	small := !creates && after-before <= 16<<10 && after <= limit+limit/16
+	if limit > 0 && after > before && after > limit && !small {
+		return revision - 1, full
+	}
 	if events == nil {
-		return revision - 1, true
+		return revision - 1, applied
 	}
 	m.at, m.log = append(m.at, next), append(m.log, events)
-	return revision, true
+	return revision, applied
+}
+
+// expire deletes what is due, the oldest deadlines first.
+func (m *model) expire(due int64, limit int) uint64 {
+	current := m.at[len(m.at)-1]
+	var keys []string
+	for key, item := range current {
+		if item.Expires != 0 && item.Expires <= due {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b string) int {
+		return cmp.Or(cmp.Compare(current[a].Expires, current[b].Expires), cmp.Compare(a, b))
+	})
+	txn := &kv.Txn{}
+	for _, key := range keys[:min(limit, len(keys))] {
+		txn.Ops = append(txn.Ops, kv.Op{Kind: kv.Delete, Key: key})
+	}
+	revision, _ := m.apply(txn, due, 0)
+	return revision
 }
 
 func randomTxn(rnd *rand.Rand, m *model) *kv.Txn {
@@ -79,7 +135,11 @@ func randomTxn(rnd *rand.Rand, m *model) *kv.Txn {
 		}
 		used[op.Key] = true
 		if op.Kind == kv.Put {
-			op.Value = fmt.Append(nil, rnd.Int())
+			op.Value = make([]byte, rnd.IntN(60))
+			for i := range op.Value {
+				op.Value[i] = byte(rnd.Int())
+			}
+			op.TTL = time.Duration(rnd.IntN(3)*rnd.IntN(100)) * time.Millisecond
 		}
 		txn.Ops = append(txn.Ops, op)
 	}
@@ -102,9 +162,25 @@ func checkView(t *testing.T, v *View, want map[string]kv.Item) {
 			t.Fatalf("revision %d: %+v, want %+v", v.Revision(), item, want[item.Key])
 		}
 		n, last = n+1, item.Key
-		hash += hashItem(&item)
+		hash += pack(&item).hash()
 		return true
 	})
+	if err := v.tree.check(); err != nil {
+		t.Fatalf("revision %d: %v", v.Revision(), err)
+	}
+	for _, prefix := range []string{"", "/0", "/0/1", "/1/", "/2/19", "/3", "0"} {
+		for _, from := range []string{"", "/0/5", "/1/10x", "/9"} {
+			items, bytes := 0, int64(0)
+			for key, item := range want {
+				if strings.HasPrefix(key, prefix) && key >= from {
+					items, bytes = items+1, bytes+int64(len(key)+len(item.Value)+64)
+				}
+			}
+			if n, b := v.Size(prefix, from); n != items || b != bytes || v.Count(prefix, from) != items {
+				t.Fatalf("revision %d: Size(%q, %q) = %d, %d; want %d, %d", v.Revision(), prefix, from, n, b, items, bytes)
+			}
+		}
+	}
 	if n != len(want) || v.Len() != n {
 		t.Fatalf("revision %d: %d keys, Len %d, want %d", v.Revision(), n, v.Len(), len(want))
 	}
@@ -114,38 +190,39 @@ func checkView(t *testing.T, v *View, want map[string]kv.Item) {
 }
 
 // TestAgainstModel applies random transactions to the store and to plain maps, and compares every
-// revision in history, and what watchers of several prefixes see.
+// revision in history, and what watchers of several prefixes see. In half of the rounds the store is full
+// most of the time. At the end, all of it goes into another store, as with a snapshot, and is compared again.
 func TestAgainstModel(t *testing.T) {
+	seen := map[verdict]int{}
 	for round := range 20 {
 		rnd := rand.New(rand.NewPCG(7, uint64(round)))
 		s, m := New(Limits{PinEvery: uint64(1 + rnd.IntN(20))}), newModel()
+		limit := int64(round%2) * 3000
 		prefixes := []string{"", "/0/", "/1/1", "/2/7"}
 		watchers := make([]kv.Watcher, len(prefixes))
 		for i, prefix := range prefixes {
 			watchers[i], _ = s.Watch(kv.WatchOptions{Prefix: prefix})
 		}
-		for range 300 {
-			txn := randomTxn(rnd, m)
-			want, ok := m.apply(txn, 5)
-			got, conflict := s.Apply(txn, 5)
-			if got != want || (conflict == nil) != ok {
-				t.Fatalf("Apply(%+v) = %d, %v; want %d, %t", txn, got, conflict, want, ok)
+		for now := range int64(400) {
+			if rnd.IntN(20) == 0 {
+				due, most := now-int64(rnd.IntN(50)), rnd.IntN(5)
+				if got, want := s.Expire(due, most, now), m.expire(due, most); got != want {
+					t.Fatalf("Expire(%d, %d) = %d, want %d", due, most, got, want)
+				}
 			}
+			txn := randomTxn(rnd, m)
+			revision, want := m.apply(txn, now, limit)
+			got := s.Apply(txn, now, limit)
+			if got.Revision != revision || verdictOf(got) != want {
+				t.Fatalf("Apply(%+v) = %+v; want %d, %s", txn, got, revision, want)
+			}
+			seen[want]++
 			if rnd.IntN(3) == 0 {
 				s.Publish()
 			}
 		}
 		s.Publish()
-		for _, revision := range rnd.Perm(len(m.at)) {
-			v, err := s.At(uint64(revision))
-			if err != nil {
-				t.Fatal(err)
-			}
-			checkView(t, v, m.at[revision])
-			if hash, err := s.HashAt(uint64(revision)); err != nil || hash != v.Hash() {
-				t.Fatalf("HashAt(%d) = %x, %v; the picture has %x", revision, hash, err, v.Hash())
-			}
-		}
+		checkHistory(t, rnd, s, m, 0)
 		for i, prefix := range prefixes {
 			checkWatch(t, watchers[i], m, prefix, 0)
 			after := uint64(1 + rnd.IntN(len(m.at)-1))
@@ -158,7 +235,59 @@ func TestAgainstModel(t *testing.T) {
 		if n := s.Stats().Watchers; n != 0 || len(s.log.routes) != 0 {
 			t.Fatalf("%d watchers and %d routes are left", n, len(s.log.routes))
 		}
+		copied := New(Limits{PinEvery: uint64(1 + rnd.IntN(20))})
+		if err := transfer(s, copied, rnd.IntN(s.Stats().HistoryBytes)); err != nil {
+			t.Fatal(err)
+		}
+		checkHistory(t, rnd, copied, m, copied.Compacted())
+		for _, prefix := range prefixes {
+			after := max(copied.Compacted(), 1)
+			w, err := copied.Watch(kv.WatchOptions{Prefix: prefix, After: after})
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkWatch(t, w, m, prefix, after)
+		}
 	}
+	for _, v := range []verdict{applied, conflict, full} {
+		if seen[v] < 20 {
+			t.Errorf("only %d transactions were %s", seen[v], v)
+		}
+	}
+}
+
+func checkHistory(t *testing.T, rnd *rand.Rand, s *Store, m *model, from uint64) {
+	t.Helper()
+	for _, revision := range rnd.Perm(len(m.at)) {
+		if uint64(revision) < from {
+			if _, err := s.At(uint64(revision)); !errors.Is(err, kv.ErrCompacted) {
+				t.Fatalf("At(%d): %v, history begins after %d", revision, err, from)
+			}
+			continue
+		}
+		v, err := s.At(uint64(revision))
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkView(t, v, m.at[revision])
+		if hash, err := s.HashAt(uint64(revision)); err != nil || hash != v.Hash() {
+			t.Fatalf("HashAt(%d) = %x, %v; the picture has %x", revision, hash, err, v.Hash())
+		}
+	}
+}
+
+// transfer loads what one store has into another.
+func transfer(from, to *Store, historyBytes int) error {
+	v, history := from.Latest(), from.History(historyBytes)
+	return to.Load(Origin{Revision: v.Revision(), Now: from.Now(), Hash: v.Hash()},
+		func(yield func(*kv.Item)) error {
+			v.Ascend("", "", func(item kv.Item) bool { yield(&item); return true })
+			return nil
+		},
+		func(yield func(kv.Undo) error) (err error) {
+			history(func(u kv.Undo) bool { err = yield(u); return err == nil })
+			return err
+		})
 }
 
 func checkWatch(t *testing.T, w kv.Watcher, m *model, prefix string, after uint64) {
@@ -193,9 +322,9 @@ func checkWatch(t *testing.T, w kv.Watcher, m *model, prefix string, after uint6
 }
 
 func put(s *Store, key string, now int64) uint64 {
-	revision, _ := s.Apply(&kv.Txn{Ops: []kv.Op{{Kind: kv.Put, Key: key, Value: make([]byte, 100)}}}, now)
+	o := s.Apply(&kv.Txn{Ops: []kv.Op{{Kind: kv.Put, Key: key, Value: make([]byte, 100)}}}, now, 0)
 	s.Publish()
-	return revision
+	return o.Revision
 }
 
 func TestHistoryIsBounded(t *testing.T) {
@@ -238,13 +367,13 @@ func TestLoadChecksTheHash(t *testing.T) {
 	before := s.Latest()
 	item := &kv.Item{Key: "/b", CreateRevision: 4, ModRevision: 9}
 	items := func(yield func(*kv.Item)) error { yield(item); return nil }
-	if err := s.Load(Origin{Revision: 9, Hash: 1}, items); err == nil {
+	if err := s.Load(Origin{Revision: 9, Hash: 1}, items, nil); err == nil {
 		t.Error("a wrong hash was taken")
 	}
 	if s.Latest() != before || s.Applied() != 1 {
 		t.Error("a refused snapshot changed the state")
 	}
-	if err := s.Load(Origin{Revision: 9, Hash: hashItem(item)}, items); err != nil {
+	if err := s.Load(Origin{Revision: 9, Hash: pack(item).hash()}, items, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got, ok := s.Latest().Get("/b"); !ok || s.Revision() != 9 || !equal(got, *item) {

@@ -3,7 +3,6 @@ package mvcc
 import (
 	"bytes"
 	"fmt"
-	"strings"
 
 	"github.com/barque/barque/raftstore/kv"
 )
@@ -100,12 +99,7 @@ func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now
 	before := s.work
 	s.revision = max(s.revision+1, atLeast)
 	s.work, s.deadlines, s.hash = newTree(), newDeadlines(), 0
-	// What the store keeps for itself, such as who was taken out of the group, is not the backup's to say.
-	before.ascend(kv.ReservedPrefix, "", func(item *kv.Item) bool { s.keep(item); return true })
 	for _, staged := range st.Items {
-		if strings.HasPrefix(staged.Key, kv.ReservedPrefix) {
-			continue
-		}
 		s.keep(restored(staged, before.get(staged.Key), s.revision))
 	}
 	s.pending, s.compactTo = nil, 0 // what the entries before have changed is history, too
@@ -114,17 +108,18 @@ func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now
 	return s.revision, nil
 }
 
-// restored returns the item that comes to stand where prev does.
-func restored(staged, prev *kv.Item, revision uint64) *kv.Item {
-	if prev != nil && prev.Expires == staged.Expires && bytes.Equal(prev.Value, staged.Value) {
-		return prev
-	}
+// restored returns the record that comes to stand where prev does.
+func restored(staged *kv.Item, prev record, revision uint64) record {
 	item := *staged // a snapshot may be reading the original
 	item.CreateRevision, item.ModRevision = revision, revision
-	if prev != nil {
-		item.Key, item.CreateRevision = prev.Key, prev.CreateRevision
+	if prev != "" {
+		old := prev.item()
+		if old.Expires == item.Expires && bytes.Equal(old.Value, item.Value) {
+			return prev
+		}
+		item.CreateRevision = old.CreateRevision
 	}
-	return &item
+	return pack(&item)
 }
 
 // AbortRestore forgets the items that were put aside. With a seq other than 0 only if no more chunks have

@@ -1,10 +1,7 @@
 package mvcc
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -19,7 +16,7 @@ type Limits struct {
 	// HistoryAge is how long the events of a revision are kept, in milliseconds, measured on the
 	// times that the commands carry. Default: 10 minutes.
 	HistoryAge int64
-	// HistoryBytes bounds the memory that history holds, roughly. Default: 64 MiB.
+	// HistoryBytes bounds the memory that history keeps beside the newest items. Default: 64 MiB.
 	HistoryBytes int
 	// PinEvery is how many revisions lie between two trees that history keeps whole. Views of
 	// the revisions between are computed from the next pin. Default: 1024.
@@ -75,81 +72,6 @@ func New(limits Limits) *Store {
 	return s
 }
 
-// Apply runs a transaction against the state that is not published yet. It returns the revision
-// of the transaction, or the store's revision when it changed nothing. now is in Unix
-// milliseconds. It is for the one writer.
-func (s *Store) Apply(txn *kv.Txn, now int64) (uint64, *kv.ConflictError) {
-	s.now = max(s.now, now)
-	for _, p := range txn.Require {
-		current := s.work.get(p.Key)
-		if (current == nil && p.ModRevision == 0) || (current != nil && current.ModRevision == p.ModRevision) {
-			continue
-		}
-		return s.revision, &kv.ConflictError{Key: p.Key, Current: current, Revision: s.revision}
-	}
-	next := s.revision + 1
-	var events []kv.Event
-	for i := range txn.Ops {
-		op := &txn.Ops[i]
-		prev := s.work.get(op.Key)
-		switch op.Kind {
-		case kv.Put:
-			events = append(events, s.put(op, prev, next, now))
-		case kv.Delete:
-			if prev != nil {
-				events = append(events, s.remove(prev, next))
-			}
-		}
-	}
-	if len(events) == 0 {
-		return s.revision, nil
-	}
-	s.revision = next
-	s.pending = append(s.pending, newEntry(next, s.now, events))
-	return next, nil
-}
-
-func (s *Store) put(op *kv.Op, prev *kv.Item, revision uint64, now int64) kv.Event {
-	item := &kv.Item{Key: op.Key, Value: bytes.Clone(op.Value), CreateRevision: revision, ModRevision: revision}
-	kind := kv.Created
-	if prev != nil {
-		kind = kv.Modified
-		item.Key = prev.Key // one copy of the key for all its revisions
-		item.CreateRevision = prev.CreateRevision
-		s.forget(prev)
-	}
-	if op.TTL > 0 {
-		item.Expires = now + max(op.TTL.Milliseconds(), 1)
-	}
-	s.keep(item)
-	return kv.Event{Kind: kind, Item: *item, Prev: prev}
-}
-
-func (s *Store) remove(prev *kv.Item, revision uint64) kv.Event {
-	s.work.delete(prev.Key)
-	s.forget(prev)
-	gone := *prev
-	gone.ModRevision = revision
-	return kv.Event{Kind: kv.Deleted, Item: gone, Prev: prev}
-}
-
-// keep puts the item into the tree, the hash and the order of expiry; forget takes it out of the
-// latter two.
-func (s *Store) keep(item *kv.Item) {
-	s.work.set(item)
-	s.hash += hashItem(item)
-	if item.Expires != 0 {
-		s.deadlines.Set(deadline{item.Expires, item.Key})
-	}
-}
-
-func (s *Store) forget(item *kv.Item) {
-	s.hash -= hashItem(item)
-	if item.Expires != 0 {
-		s.deadlines.Delete(deadline{item.Expires, item.Key})
-	}
-}
-
 // Compact drops the history up to and including the revision, or the newest one, at the next
 // Publish. It returns which of the two. It is for the one writer.
 func (s *Store) Compact(revision uint64) uint64 {
@@ -168,62 +90,31 @@ func (s *Store) Publish() {
 	}
 	entries := s.pending
 	s.pending = nil
+	var concerned []*route
 	s.log.mu.Lock()
 	if len(entries) > 0 || s.replaced != 0 {
 		s.publishRoot()
 	}
 	if s.replaced != 0 {
-		s.log.reset(s.replaced)
+		concerned = s.log.replace(nil, s.replaced, s.replaced)
 		s.pins.reset(s.replaced)
 		s.replaced = 0
 	}
 	if len(entries) > 0 {
 		s.pin(entries[len(entries)-1])
-		s.log.append(entries)
+		concerned = append(concerned, s.log.append(entries)...)
 	}
 	s.log.compact(s.compactTo, s.now)
 	s.compactTo = 0
 	s.log.mu.Unlock()
 	s.advance.send()
+	s.log.wake(concerned)
 }
 
 func (s *Store) publishRoot() {
-	p := &published{View: View{tree: s.work.copy(), revision: s.revision, hash: s.hash}}
+	p := &published{View: View{tree: s.work.freeze(), revision: s.revision, hash: s.hash}}
 	p.deadlines = s.deadlines.IsoCopy()
 	s.published.Store(p)
-}
-
-// Origin is the state that a snapshot claims to hold.
-type Origin struct {
-	Revision uint64
-	Now      int64
-	Hash     uint64
-}
-
-// Load replaces everything by the items, which are those of a snapshot. Views that readers hold stay
-// as they are; watchers are told that their revisions are compacted. Nothing changes when items fails,
-// or when the items do not give the hash. It is for the one writer.
-func (s *Store) Load(origin Origin, items func(yield func(*kv.Item)) error) error {
-	work, deadlines, hash := s.work, s.deadlines, s.hash
-	s.work, s.deadlines, s.hash = newTree(), newDeadlines(), 0
-	err := items(s.keep)
-	if err == nil && s.hash != origin.Hash {
-		err = fmt.Errorf("the items of revision %d have the hash %016x, and should have %016x",
-			origin.Revision, s.hash, origin.Hash)
-	}
-	if err != nil {
-		s.work, s.deadlines, s.hash = work, deadlines, hash
-		return err
-	}
-	s.revision, s.now, s.pending, s.compactTo, s.replaced = origin.Revision, origin.Now, nil, 0, 0
-	s.setStaging(nil)
-	s.log.mu.Lock()
-	s.publishRoot()
-	s.log.reset(origin.Revision)
-	s.pins.reset(origin.Revision)
-	s.log.mu.Unlock()
-	s.advance.send()
-	return nil
 }
 
 // Now returns the newest time that came with a command. It is for the one writer.
@@ -271,21 +162,6 @@ func (s *Store) await(ctx context.Context, reached func() bool) error {
 	}
 }
 
-// Expired returns the keys that are due at the time, oldest deadline first, each as the
-// precondition that a delete of it must carry.
-func (s *Store) Expired(now int64, limit int) []kv.Precondition {
-	p := s.published.Load()
-	var due []kv.Precondition
-	p.deadlines.Scan(func(d deadline) bool {
-		if d.at > now || len(due) == limit {
-			return false
-		}
-		due = append(due, kv.Precondition{Key: d.key, ModRevision: p.tree.get(d.key).ModRevision})
-		return true
-	})
-	return due
-}
-
 // NextDeadline returns the time of the earliest expiry, 0 when nothing expires.
 func (s *Store) NextDeadline() int64 {
 	d, _ := s.published.Load().deadlines.Min()
@@ -326,80 +202,6 @@ func (s *Store) Withdrawn() error {
 	default:
 		return nil
 	}
-}
-
-// pins are pictures of the past: those that history keeps whole, and the few computed last.
-type pins struct {
-	mu     sync.Mutex
-	last   uint64 // revision of the newest pin; the writer's
-	recent []*View
-}
-
-const recentViews = 8
-
-func (p *pins) reset(revision uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.last, p.recent = revision, nil
-}
-
-// pin keeps the newest tree with its history entry, every now and then.
-func (s *Store) pin(e *entry) {
-	if e.revision-s.pins.last >= s.limits.PinEvery {
-		e.root = s.Latest()
-		s.pins.last = e.revision
-	}
-}
-
-// At returns the picture at exactly the revision.
-func (s *Store) At(revision uint64) (*View, error) {
-	if latest := s.Latest(); revision == latest.revision {
-		return latest, nil
-	}
-	s.log.mu.RLock()
-	from, undo, err := s.log.undo(revision, s.Latest())
-	compacted := s.log.compacted
-	s.log.mu.RUnlock()
-	if err != nil {
-		return nil, err
-	}
-	// The copies of one tree are made one after the other: making one marks the original.
-	s.pins.mu.Lock()
-	defer s.pins.mu.Unlock()
-	s.pins.recent = slices.DeleteFunc(s.pins.recent, func(v *View) bool { return v.revision < compacted })
-	for _, v := range s.pins.recent {
-		if v.revision == revision {
-			return v, nil
-		}
-	}
-	v := from
-	if len(undo) > 0 {
-		v = from.rewind(revision, undo)
-	}
-	s.pins.recent = append(s.pins.recent, v)
-	if len(s.pins.recent) > recentViews {
-		s.pins.recent = slices.Delete(s.pins.recent, 0, 1)
-	}
-	return v, nil
-}
-
-// rewind takes the entries, newest first, back out of a copy of the picture.
-func (v *View) rewind(revision uint64, undo []*entry) *View {
-	past := &View{tree: v.tree.copy(), revision: revision, hash: v.hash}
-	for _, e := range undo {
-		for i := len(e.events) - 1; i >= 0; i-- {
-			ev := &e.events[i]
-			if ev.Kind != kv.Deleted {
-				past.hash -= hashItem(&ev.Item)
-				past.tree.delete(ev.Item.Key)
-			}
-			if ev.Prev != nil {
-				past.hash += hashItem(ev.Prev)
-				past.tree.set(ev.Prev)
-			}
-		}
-	}
-	return past
 }
 
 // broadcast wakes everybody who waits, and costs the sender nothing when nobody does.

@@ -2,6 +2,8 @@ package mvcc
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sort"
 	"sync"
 	"time"
@@ -13,7 +15,7 @@ import (
 type watcher struct {
 	log      *eventLog
 	route    *route
-	pos      uint64 // number of the route's next batch
+	pos      int64  // number of the route's next entry
 	after    uint64 // everything up to this revision is delivered, or not wanted
 	progress time.Duration
 	last     time.Time     // when Next returned last
@@ -21,6 +23,7 @@ type watcher struct {
 	asked    chan struct{} // holds a token when progress was requested
 	closed   chan struct{}
 	once     sync.Once
+	left     bool // closed, and out of its route; guarded by the log's lock
 }
 
 func (l *eventLog) subscribe(opts kv.WatchOptions) (kv.Watcher, error) {
@@ -34,15 +37,47 @@ func (l *eventLog) subscribe(opts kv.WatchOptions) (kv.Watcher, error) {
 		after = l.head
 	}
 	if after < l.compacted {
-		return nil, kv.ErrCompacted
+		return nil, compactedError(after, l.compacted)
 	}
 	w := &watcher{
-		log: l, route: l.join(opts.Prefix), after: after, progress: opts.Progress, last: time.Now(),
+		log: l, after: after, progress: opts.Progress, last: time.Now(),
 		asked: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
-	skip := sort.Search(len(w.route.batches), func(i int) bool { return w.route.batches[i].Revision > after })
-	w.pos = w.route.base + uint64(skip)
+	w.enter(opts.Prefix)
 	return w, nil
+}
+
+// compactedError says that what follows the revision is not known any more.
+func compactedError(after, compacted uint64) error {
+	return fmt.Errorf("%w: the watch has come to revision %d, and history begins after %d", kv.ErrCompacted, after, compacted)
+}
+
+// enter takes the watcher's place in the route of the prefix. The caller holds the lock of the log.
+func (w *watcher) enter(prefix string) {
+	w.route = w.log.join(prefix, w.after)
+	skip := sort.Search(len(w.route.entries), func(i int) bool { return w.route.entries[i].revision > w.after })
+	w.pos = w.route.first + int64(skip)
+}
+
+// reenter goes on in the log that took the place of the one that the watcher was reading, if it has what
+// the watcher has not seen.
+func (w *watcher) reenter() error {
+	l := w.log
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := w.route
+	if !old.abandoned || w.left {
+		return nil
+	}
+	if w.pos == old.end() {
+		w.after = max(w.after, old.seen)
+	}
+	if w.after < l.compacted {
+		return compactedError(w.after, l.compacted)
+	}
+	l.leave(old)
+	w.enter(old.prefix)
+	return nil
 }
 
 func (w *watcher) Next(ctx context.Context) (kv.Batch, error) {
@@ -55,6 +90,11 @@ func (w *watcher) Next(ctx context.Context) (kv.Batch, error) {
 			moved = w.log.moved.wait()
 		}
 		batch, head, changed, err := w.read()
+		if err == errAbandoned {
+			if err = w.reenter(); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return kv.Batch{}, err
 		}
@@ -90,30 +130,32 @@ func (w *watcher) stopped(ctx context.Context) error {
 // read takes the next batch. Without one it returns the head of the log, up to which the watcher
 // has now seen everything, and what to wait for.
 func (w *watcher) read() (batch kv.Batch, head uint64, changed <-chan struct{}, err error) {
-	w.log.mu.RLock()
-	defer w.log.mu.RUnlock()
+	l := w.log
+	l.mu.RLock()
+	defer l.mu.RUnlock()
 	r := w.route
-	for {
-		if r.lost || w.pos < r.base {
-			return kv.Batch{}, 0, nil, kv.ErrCompacted
-		}
-		i := w.pos - r.base
-		if i == uint64(len(r.batches)) {
-			return kv.Batch{}, w.log.head, r.changed.wait(), nil
-		}
-		w.pos++
-		if b := r.batches[i]; b.Revision > w.after {
-			w.after = b.Revision
-			return b, 0, nil, nil
+	if r.abandoned {
+		return kv.Batch{}, 0, nil, errAbandoned
+	}
+	if w.pos < r.first {
+		return kv.Batch{}, 0, nil, compactedError(w.after, l.compacted)
+	}
+	for ; w.pos < r.end(); w.pos++ {
+		if e := r.entries[w.pos-r.first]; e.revision > w.after { // else it starts in the future
+			w.pos, w.after = w.pos+1, e.revision
+			return r.batch(e), 0, nil, nil
 		}
 	}
+	return kv.Batch{}, l.head, r.changed.wait(), nil
 }
+
+// errAbandoned is returned by read, and by nothing else, for a watcher whose route has ended.
+var errAbandoned = errors.New("the log was replaced")
 
 // await waits until there may be something to read, or until progress is due, which it notes.
 func (w *watcher) await(ctx context.Context, changed, moved <-chan struct{}) error {
 	var tick <-chan time.Time
 	if w.progress > 0 && !w.owed { // owed already: the log has not come to the watcher's start yet
-
 		timer := time.NewTimer(time.Until(w.last.Add(w.progress)))
 		defer timer.Stop()
 		tick = timer.C
@@ -147,6 +189,7 @@ func (w *watcher) Close() {
 		close(w.closed)
 		w.log.mu.Lock()
 		defer w.log.mu.Unlock()
+		w.left = true
 		w.log.leave(w.route)
 	})
 }

@@ -38,6 +38,8 @@ type proposer struct {
 	done    <-chan struct{} // closed when the node stops
 	disk    *logstore.Watchdog
 	stats   *metrics
+
+	stateBytes int64 // goes into each entry
 }
 
 // proposal is one caller's request. Its state decides who may give up: the caller only while it is
@@ -99,7 +101,7 @@ func (p *proposer) gather() {
 			<-p.slots
 			continue
 		}
-		c := command.Command{Now: p.now().UnixMilli(), Requests: make([]command.Request, len(batch))}
+		c := command.Command{Now: p.now().UnixMilli(), StateBytes: p.stateBytes, Requests: make([]command.Request, len(batch))}
 		for i, each := range batch {
 			c.Requests[i] = each.req
 		}
@@ -196,7 +198,7 @@ func (p *proposer) propose(ctx context.Context, req *command.Request) (command.O
 
 // mark brings an empty entry through the log, past the queue.
 func (n *Node) mark() (*fsm.Response, error) {
-	future := n.raft.Apply(command.Encode(&command.Command{Now: n.cfg.Now().UnixMilli()}), n.cfg.Timeouts.Call)
+	future := n.raft.Apply(command.Encode(&command.Command{Now: n.cfg.Now().UnixMilli(), StateBytes: n.cfg.StateBytes}), n.cfg.Timeouts.Call)
 	if err := future.Error(); err != nil {
 		return nil, proposeError(err)
 	}

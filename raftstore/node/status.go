@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-
-	"github.com/barque/barque/raftstore/steward"
 )
 
 // Status is how one server sees itself.
@@ -32,6 +30,11 @@ type Status struct {
 	Compacted    uint64 `json:"compacted"` // oldest revision that can be read
 	StateHash    string `json:"stateHash"` // of the state at Revision; equal on all servers
 	Keys         int    `json:"keys"`
+	// StateBytes is what all items count, StateLimit how much they may (0: any), and Space how near that is:
+	// "low" warns, "full" says that new keys are refused. They are the same on all servers that are up to date.
+	StateBytes int64  `json:"stateBytes"`
+	StateLimit int64  `json:"stateLimit"`
+	Space      string `json:"space,omitempty"`
 
 	// Quarantined is why this server serves nothing any more: its state differs from that of most servers.
 	// Empty when it serves.
@@ -41,8 +44,6 @@ type Status struct {
 	Compared  uint64 `json:"compared,omitempty"`
 	Undecided string `json:"undecided,omitempty"`
 
-	// Health is how the members do, as this server sees it while it leads.
-	Health []steward.Health `json:"health,omitempty"`
 	// LastContact is how long ago this server heard from the leader; 0 on the leader, negative
 	// when it never has.
 	LastContact time.Duration `json:"lastContact"`
@@ -65,8 +66,10 @@ func (n *Node) Status() Status {
 		Role: strings.ToLower(n.raft.State().String()), Term: n.raft.CurrentTerm(), LeaderID: string(leader),
 		LastIndex: n.raft.LastIndex(), CommitIndex: n.raft.CommitIndex(), AppliedIndex: n.fsm.Applied().Index,
 		Revision: view.Revision(), Compacted: n.state.Compacted(), StateHash: fmt.Sprintf("%016x", view.Hash()),
-		Keys: view.Len(),
+		Keys: view.Len(), StateBytes: view.Bytes(),
 	}
+	space, _, limit := n.measureSpace()
+	s.StateLimit, s.Space = limit, space.String()
 	if m, ok := n.member(s.ID); s.Role == "follower" && (!ok || !m.Voter) {
 		s.Role = "nonvoter"
 	}
@@ -77,9 +80,6 @@ func (n *Node) Status() Status {
 		}
 	}
 	s.Quarantined, s.Compared, s.Undecided = n.quarantine.why(), n.compared.revision.Load(), n.compared.undecided()
-	if health := n.health.Load(); health != nil {
-		s.Health = *health
-	}
 	s.DiskP50, s.DiskP99 = n.storage.log.Latency()
 	if err := n.storage.log.Err(); err != nil {
 		s.DiskError = err.Error()
@@ -102,7 +102,7 @@ func (n *Node) PeerStatus(ctx context.Context) []PeerStatus {
 	for i, m := range members {
 		asking.Go(func() {
 			statuses[i].Member = m
-			status, err := n.ask(ctx, m)
+			status, err := n.ask(ctx, m.Address)
 			if err == nil && status.ID != m.ID {
 				err = fmt.Errorf("server %q answers at the address %s", status.ID, m.Address)
 			}
@@ -117,15 +117,15 @@ func (n *Node) PeerStatus(ctx context.Context) []PeerStatus {
 	return statuses
 }
 
-// ask returns the status of a member.
-func (n *Node) ask(ctx context.Context, m Member) (*Status, error) {
-	if m.Self {
+// ask returns the status of the server at an address.
+func (n *Node) ask(ctx context.Context, addr string) (*Status, error) {
+	if addr == n.cfg.Stream.Addr() {
 		status := n.Status()
 		return &status, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
 	defer cancel()
-	f, err := n.peers.to(n.dial(m)).call(ctx, callStatus, nil)
+	f, err := n.peers.to(addr).call(ctx, callStatus, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (n *Node) ask(ctx context.Context, m Member) (*Status, error) {
 	}
 	status := new(Status)
 	if err := json.Unmarshal(f.payload, status); err != nil {
-		return nil, fmt.Errorf("status of server %q: %w", m.ID, err)
+		return nil, fmt.Errorf("status of the server at %s: %w", addr, err)
 	}
 	return status, nil
 }

@@ -6,7 +6,8 @@
 //
 // All numbers are little-endian uint32 but the kind, a byte. The payload is compressed with zstd;
 // the checksum is CRC-32C over the head of the block and the payload as stored. The blocks come in
-// this order: one meta, any number with items in ascending order of keys, any number with sessions,
+// this order: one meta, any number with items in ascending order of keys, any number with history,
+// which is the steps back from the revision of the items, newest first, any number with sessions,
 // one that describes a restore and any number with its items if one was under way, one end. The end
 // repeats how many items there are and the hash of the state, and has a checksum of all checksums, so
 // that a file that was cut or put together wrongly is found out.
@@ -22,11 +23,12 @@ import (
 	"fmt"
 	"hash/crc32"
 
+	"github.com/barque/barque/raftstore/command"
 	"github.com/barque/barque/raftstore/kv"
 )
 
 // Version of the format that this program writes.
-const Version = 2
+const Version = 3
 
 var (
 	// ErrVersion is returned for a snapshot that a newer program wrote.
@@ -92,6 +94,7 @@ const (
 	kindEnd      byte = 4
 	kindStaging  byte = 5
 	kindStaged   byte = 6
+	kindHistory  byte = 7
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -130,6 +133,34 @@ func appendSession(b []byte, s *Session) []byte {
 	return b
 }
 
+func appendUndo(b []byte, u *kv.Undo) []byte {
+	b = binary.AppendUvarint(b, u.Revision)
+	b = binary.AppendVarint(b, u.At)
+	b = binary.AppendUvarint(b, uint64(len(u.Before)))
+	for i := range u.Before {
+		b = command.AppendItem(b, &u.Before[i])
+	}
+	return b
+}
+
+func decodeUndo(b []byte) (u kv.Undo, rest []byte, err error) {
+	c := cursor{rest: b}
+	u.Revision, u.At = c.uvarint(), c.varint()
+	n := c.uvarint()
+	if c.bad || n > uint64(len(c.rest)) { // an item takes more than a byte
+		return kv.Undo{}, nil, fmt.Errorf("%w: history ends early", ErrCorrupt)
+	}
+	rest = c.rest
+	for range n {
+		var item kv.Item
+		if item, rest, err = command.DecodeItem(rest); err != nil {
+			return kv.Undo{}, nil, fmt.Errorf("%w: history: %w", ErrCorrupt, err)
+		}
+		u.Before = append(u.Before, item)
+	}
+	return u, rest, nil
+}
+
 // cursor reads varints; bad is set when the bytes end early.
 type cursor struct {
 	rest []byte
@@ -138,6 +169,16 @@ type cursor struct {
 
 func (c *cursor) uvarint() uint64 {
 	v, n := binary.Uvarint(c.rest)
+	if n <= 0 {
+		c.bad, c.rest = true, nil
+		return 0
+	}
+	c.rest = c.rest[n:]
+	return v
+}
+
+func (c *cursor) varint() int64 {
+	v, n := binary.Varint(c.rest)
 	if n <= 0 {
 		c.bad, c.rest = true, nil
 		return 0
@@ -159,10 +200,13 @@ func decodeSession(b []byte) (Session, []byte, error) {
 	return s, c.rest, nil
 }
 
-// Source is a state to write. Both functions call yield with each element until it returns false.
+// Source is a state to write. The functions call yield with each element until it returns false.
 type Source struct {
-	Meta     Meta
-	Items    func(yield func(kv.Item) bool)
+	Meta  Meta
+	Items func(yield func(kv.Item) bool)
+	// History may be nil: a backup has none, since nothing leads from what a cluster was to what it
+	// becomes by a restore.
+	History  func(yield func(kv.Undo) bool)
 	Sessions []Session
 	Staging  *Staging // nil when no restore is under way
 }

@@ -90,9 +90,35 @@ func (s *Reader) Items(yield func(*kv.Item)) error {
 	return nil
 }
 
-// Rest returns what follows the items: the sessions, and the restore that was under way, nil when none
+// History calls yield with each step back from the revision of the items, newest first, until yield fails.
+// What it hands out shares memory with the reader, and is good until yield returns. It is called after
+// Items, if at all: Rest skips it.
+func (s *Reader) History(yield func(kv.Undo) error) error {
+	for s.kind == kindHistory {
+		for len(s.raw) > 0 {
+			u, rest, err := decodeUndo(s.raw)
+			if err != nil {
+				return s.corrupt("%w", err)
+			}
+			s.raw = rest
+			if err := yield(u); err != nil {
+				return s.corrupt("%w", err)
+			}
+		}
+		if err := s.next(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Rest returns what follows the items and history: the sessions, and the restore that was under way, nil when none
 // was. It verifies that the snapshot is complete. It is called after Items.
 func (s *Reader) Rest() ([]Session, *Staging, error) {
+	err := s.History(func(kv.Undo) error { return nil })
+	if err != nil {
+		return nil, nil, err
+	}
 	sessions, err := s.sessions()
 	if err != nil {
 		return nil, nil, err

@@ -24,6 +24,17 @@ func sample(n int) Source {
 				}
 			}
 		},
+		History: func(yield func(kv.Undo) bool) {
+			for i := range n {
+				u := kv.Undo{Revision: uint64(n - i), At: int64(-i), Before: []kv.Item{{Key: "/absent", Value: []byte{}}}}
+				for k := range i % 3 {
+					u.Before = append(u.Before, kv.Item{Key: fmt.Sprint(k), Value: make([]byte, i%50), CreateRevision: 1, ModRevision: 2})
+				}
+				if !yield(u) {
+					return
+				}
+			}
+		},
 		Sessions: []Session{{Origin: 1, Done: 4, Seen: 8, Answers: []Answer{{4, 1}, {6, 2}}}, {Origin: 2}},
 	}
 }
@@ -98,6 +109,45 @@ func TestRoundTrip(t *testing.T) {
 			i++
 			return true
 		})
+	}
+}
+
+func TestHistoryRoundTrip(t *testing.T) {
+	src := sample(2000)
+	var want, got []kv.Undo
+	src.History(func(u kv.Undo) bool { want = append(want, u); return true })
+	r, err := NewReader(bytes.NewReader(encode(t, src)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := r.Items(func(*kv.Item) {}); err != nil {
+		t.Fatal(err)
+	}
+	err = r.History(func(u kv.Undo) error {
+		for i := range u.Before {
+			u.Before[i].Value = bytes.Clone(u.Before[i].Value)
+		}
+		got = append(got, u)
+		return nil
+	})
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%d steps, %v; want %d", len(got), err, len(want))
+	}
+	if _, _, err := r.Rest(); err != nil {
+		t.Error(err)
+	}
+	refused := errors.New("refused")
+	r, err = NewReader(bytes.NewReader(encode(t, src)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := r.Items(func(*kv.Item) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.History(func(kv.Undo) error { return refused }); !errors.Is(err, refused) || !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a step that does not fit: %v", err)
 	}
 }
 

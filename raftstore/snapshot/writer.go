@@ -29,6 +29,14 @@ func Write(w io.Writer, src Source) error {
 		return b.err == nil
 	})
 	b.close(kindItems)
+	if src.History != nil {
+		src.History(func(u kv.Undo) bool {
+			b.raw = appendUndo(b.raw, &u)
+			b.closeIfFull(kindHistory)
+			return b.err == nil
+		})
+		b.close(kindHistory)
+	}
 	for i := range src.Sessions {
 		b.raw = appendSession(b.raw, &src.Sessions[i])
 		b.closeIfFull(kindSessions)

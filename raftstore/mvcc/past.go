@@ -1,0 +1,111 @@
+package mvcc
+
+import (
+	"slices"
+	"sync"
+)
+
+// pins are pictures of the past: those that history keeps whole, and the few computed last.
+type pins struct {
+	mu     sync.Mutex
+	last   uint64 // revision of the newest pin; the writer's
+	recent []*View
+}
+
+const recentViews = 8
+
+func (p *pins) reset(revision uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last, p.recent = revision, nil
+}
+
+// pin keeps the newest tree with its history entry, every now and then.
+func (s *Store) pin(e *entry) {
+	if e.revision-s.pins.last >= s.limits.PinEvery {
+		e.root = s.Latest()
+		e.pinned = s.work.copied
+		s.work.copied = 0
+		s.pins.last = e.revision
+	}
+}
+
+// At returns the picture at exactly the revision.
+func (s *Store) At(revision uint64) (*View, error) {
+	if latest := s.Latest(); revision == latest.revision {
+		return latest, nil
+	}
+	s.log.mu.RLock()
+	from, undo, err := s.log.undo(revision, s.Latest())
+	compacted := s.log.compacted
+	s.log.mu.RUnlock()
+	if err != nil {
+		return nil, err
+	}
+	if len(undo) == 0 {
+		return from, nil
+	}
+	s.pins.mu.Lock() // readers of one page each find the picture that the first one makes
+	defer s.pins.mu.Unlock()
+	s.pins.recent = slices.DeleteFunc(s.pins.recent, func(v *View) bool { return v.revision < compacted })
+	for _, v := range s.pins.recent {
+		if v.revision == revision {
+			return v, nil
+		}
+	}
+	v := from.rewind(revision, undo)
+	s.pins.recent = append(s.pins.recent, v)
+	if len(s.pins.recent) > recentViews {
+		s.pins.recent = slices.Delete(s.pins.recent, 0, 1)
+	}
+	return v, nil
+}
+
+// rewind takes the entries, newest first, back out of the picture.
+func (v *View) rewind(revision uint64, undo []*entry) *View {
+	past := past{tree: v.tree.thaw(), hash: v.hash}
+	for _, e := range undo {
+		for i := len(e.changes) - 1; i >= 0; i-- {
+			past.undo(e.changes[i])
+		}
+	}
+	return past.view(revision)
+}
+
+// past is a picture on its way back.
+type past struct {
+	tree tree
+	hash uint64
+}
+
+func (p *past) undo(c change) {
+	p.hash += c.before.hash() - c.after.hash()
+	if c.before != "" {
+		p.tree.set(c.before)
+	} else {
+		p.tree.delete(c.after.key())
+	}
+}
+
+// view returns the picture as it is now.
+func (p *past) view(revision uint64) *View {
+	return &View{tree: p.tree.freeze(), revision: revision, hash: p.hash}
+}
+
+// HashAt returns the hash of the picture at exactly the revision, without making the picture. It fails as
+// At does.
+func (s *Store) HashAt(revision uint64) (uint64, error) {
+	s.log.mu.RLock()
+	from, undo, err := s.log.undo(revision, s.Latest())
+	s.log.mu.RUnlock()
+	if err != nil {
+		return 0, err
+	}
+	hash := from.hash
+	for _, e := range undo {
+		for i := range e.changes {
+			hash += e.changes[i].before.hash() - e.changes[i].after.hash()
+		}
+	}
+	return hash, nil
+}
