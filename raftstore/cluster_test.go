@@ -288,14 +288,14 @@ func TestMembers(t *testing.T) {
 		// One of three is gone: to remove another one that lives would leave one of two.
 		gone := third.ID()
 		c.Stop((leader + 2) % 3)
-		if err := follower.Remove(ctx, follower.ID()); !errors.As(err, &refused) || !strings.Contains(err.Error(), "they need 2") {
+		if err := follower.Remove(ctx, follower.ID(), "test"); !errors.As(err, &refused) || !strings.Contains(err.Error(), "they need 2") {
 			t.Errorf("a removal that breaks the quorum: %v", err)
 		}
-		if err := follower.Remove(ctx, gone); err != nil {
+		if err := follower.Remove(ctx, gone, "test"); err != nil {
 			t.Fatalf("removal of the dead: %v", err)
 		}
 		// The leader removes itself: the other one takes over first.
-		if err := c.Servers[leader].Remove(ctx, c.Servers[leader].ID()); err != nil {
+		if err := c.Servers[leader].Remove(ctx, c.Servers[leader].ID(), "test"); err != nil {
 			t.Fatalf("removal of the leader: %v", err)
 		}
 		if _, err := follower.Commit(ctx, put("/a", "1")); err != nil {
@@ -304,7 +304,7 @@ func TestMembers(t *testing.T) {
 		if m := follower.Members(); len(m) != 1 || m[0].ID != follower.ID() {
 			t.Errorf("members at the end: %+v", m)
 		}
-		if err := follower.Remove(ctx, follower.ID()); !errors.As(err, &refused) {
+		if err := follower.Remove(ctx, follower.ID(), "test"); !errors.As(err, &refused) {
 			t.Errorf("removal of the last server: %v", err)
 		}
 	})

@@ -25,7 +25,9 @@
 //	command    log entries, and the answers to them
 //	fsm        the one path by which log entries become state
 //	snapshot   the whole state as a file
+//	backup     a snapshot with all that it takes to rebuild the cluster from nothing
 //	transport  connections between servers: one TLS port, several protocols
+//	steward    what to do next about the members of the group, decided purely
 //	node       Raft, and what it takes to make it answer: proposing, reading, forwarding, members
 //	storetest  the conformance suite, clusters in memory, histories; for tests only
 //

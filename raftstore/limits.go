@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/barque/barque/raftstore/kv"
 )
@@ -46,6 +47,8 @@ func (l Limits) checkOp(op *Op) error {
 		return err
 	}
 	switch {
+	case strings.HasPrefix(op.Key, kv.ReservedPrefix):
+		return fmt.Errorf("%w: the keys below %q are the store's own", ErrInvalid, kv.ReservedPrefix)
 	case op.Kind != kv.Put && op.Kind != kv.Delete:
 		return fmt.Errorf("%w: operation of kind %d on key %q", ErrInvalid, op.Kind, op.Key)
 	case op.TTL < 0:

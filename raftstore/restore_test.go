@@ -182,7 +182,7 @@ func TestRestoreWhileLeadersChange(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		var clients sync.WaitGroup
 		for i := range 5 {
-			clients.Go(func() { history.Client(ctx, seed, 3, func() *raftstore.Server { return c.Servers[i%3] }) })
+			clients.Go(func() { history.Client(ctx, seed, 3, func() storetest.Server { return c.Servers[i%3] }) })
 		}
 		for _, s := range c.Servers {
 			clients.Go(func() { watchRevisions(t, ctx, s) })

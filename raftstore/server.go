@@ -12,6 +12,7 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/node"
+	"github.com/barque/barque/raftstore/steward"
 	"github.com/barque/barque/raftstore/transport"
 )
 
@@ -35,6 +36,14 @@ type (
 	LogStore = logstore.Store
 	// SilentMember is a member that does not answer the leader.
 	SilentMember = node.SilentMember
+	// MemberHealth is how a member does, as the leader sees it.
+	MemberHealth = steward.Health
+	// Removal tells when and why a server was taken out of the group.
+	Removal = node.Removal
+	// RemovedError is returned by Open for the directory of such a server.
+	RemovedError = node.RemovedError
+	// StrangerError is returned when the server at an address is not the one that was looked for.
+	StrangerError = node.StrangerError
 	// RefusedError is returned for a change of members that the leader will not make.
 	RefusedError = node.RefusedError
 )
@@ -59,6 +68,19 @@ type Config struct {
 	// ClusterID names the cluster; data and peers of another one are refused. A first server
 	// draws one when it is empty; a server that joins must be told.
 	ClusterID string
+	// Peers returns addresses at which other servers may be, beside those that the group has for them. It
+	// is asked while this server is out of touch, as after a change of all addresses. It may be nil.
+	Peers func() []string
+	// CleanAfter is how long a member must not answer the leader before it is taken out as dead, if
+	// MinVoters voters, and a quorum of them, stay without it. 0, the default, means never. With three
+	// voters and the default MinVoters nobody is taken out before a fourth has its vote.
+	CleanAfter time.Duration
+	// MinVoters is how many voters must stay. Default: 3.
+	MinVoters int
+	// OnRemoved is called, once, when this server has learned that it was taken out of the group for good:
+	// it serves nothing any more, and Open refuses its directory with a *RemovedError. The program should
+	// close it. It must not block.
+	OnRemoved func(Removal)
 	// Version of the program, for status.
 	Version string
 	// Stream connects the servers. It stays the caller's, who closes it after the server.
@@ -107,7 +129,8 @@ func Open(cfg Config) (*Server, error) {
 	limits := cfg.Limits.withDefaults()
 	n, err := node.Open(node.Config{
 		Name: cfg.Name, Dir: cfg.Dir, InMemory: cfg.InMemory, Bootstrap: cfg.Bootstrap,
-		ClusterID: cfg.ClusterID, Version: cfg.Version, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
+		ClusterID: cfg.ClusterID, Version: cfg.Version, Peers: cfg.Peers,
+		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
 		History: limits.history(), StateBytes: limits.StateBytes, QueueLength: cfg.QueueLength,
 		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
 		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal,
@@ -177,19 +200,32 @@ func (s *Server) AddNonvoter(ctx context.Context, id, address string) error {
 	return s.change(ctx, node.Change{Kind: node.AddMember, ID: id, Address: address})
 }
 
-// Promote gives a member its vote now.
+// Promote gives a member its vote now, and takes back a demotion. It is refused for a server that is ill, behind,
+// or cut off from a voter.
 func (s *Server) Promote(ctx context.Context, id string) error {
 	return s.change(ctx, node.Change{Kind: node.PromoteMember, ID: id})
 }
 
-// Remove takes a server out of the cluster. It is refused when the voters that stay and answer
-// would be no quorum.
-func (s *Server) Remove(ctx context.Context, id string) error {
-	return s.change(ctx, node.Change{Kind: node.RemoveMember, ID: id})
+// Demote takes a member's vote away, until it is promoted, and returns when that is done; a leader hands over
+// first. It is refused when the voters that stay and are able would be no quorum.
+func (s *Server) Demote(ctx context.Context, id string) error {
+	return s.change(ctx, node.Change{Kind: node.DemoteMember, ID: id})
 }
 
+// Remove takes a server out of the cluster for good, and returns when that is done; a leader hands over first.
+// It is refused when the voters that stay and are able would be no quorum. why is written down, for people.
+//
+// What was begun goes on whoever dies meanwhile, and is given up when it cannot be finished for half a minute.
+// The server, when it lives, learns that it is out: see Config.OnRemoved.
+func (s *Server) Remove(ctx context.Context, id, why string) error {
+	return s.change(ctx, node.Change{Kind: node.RemoveMember, ID: id, Why: why})
+}
+
+// Removed returns a channel that is closed when this server has learned that it was taken out of the cluster.
+func (s *Server) Removed() <-chan struct{} { return s.node.Removed() }
+
 // TransferLeadership makes a voter the leader: the one with the ID, or the most suitable one when
-// it is empty.
+// it is empty. It is refused for a server that is ill or behind.
 func (s *Server) TransferLeadership(ctx context.Context, id string) error {
 	return s.change(ctx, node.Change{Kind: node.TransferLeadership, ID: id})
 }

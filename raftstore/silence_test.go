@@ -94,7 +94,7 @@ func TestNewLeaderKnowsThatTheOldOneIsSilent(t *testing.T) {
 
 func TestLeaderKnowsAtOnceWhoRefusesConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := storetest.NewCluster(t, 3, nil)
+		c := storetest.NewCluster(t, 3, onDisk(t))
 		leader, _ := c.Leader()
 		gone := (leader + 1) % 3
 		c.Stop(gone)

@@ -36,7 +36,7 @@ func TestSimulation(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		var clients, watchers sync.WaitGroup
 		for i := range 5 {
-			clients.Go(func() { history.Client(ctx, seed, 3, func() *raftstore.Server { return c.Servers[i%3] }) })
+			clients.Go(func() { history.Client(ctx, seed, 3, func() storetest.Server { return c.Servers[i%3] }) })
 		}
 		seen := make([]*follower, 3)
 		for i, s := range c.Servers {

@@ -76,6 +76,10 @@ type Precondition struct {
 	ModRevision uint64
 }
 
+// ReservedPrefix is that of the keys which the store keeps for itself. They take part in everything, views and
+// watches of everything included, but only the store writes them.
+const ReservedPrefix = "\x00raftstore/"
+
 // OpKind tells operations apart.
 type OpKind uint8
 

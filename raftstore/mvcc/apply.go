@@ -1,6 +1,9 @@
 package mvcc
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/barque/barque/raftstore/kv"
 )
 
@@ -63,6 +66,9 @@ func (s *Store) checkSpace(txn *kv.Txn, limit int64) *kv.NoSpaceError {
 	}
 	if limit <= 0 || most <= limit {
 		return nil
+	}
+	if !slices.ContainsFunc(txn.Ops, func(op kv.Op) bool { return !strings.HasPrefix(op.Key, kv.ReservedPrefix) }) {
+		return nil // the store's own: who is a member must not depend on what users keep
 	}
 	after, creates := most, false
 	for i := range txn.Ops {

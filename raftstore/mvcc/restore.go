@@ -3,6 +3,7 @@ package mvcc
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/barque/barque/raftstore/kv"
 )
@@ -99,7 +100,12 @@ func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now
 	before := s.work
 	s.revision = max(s.revision+1, atLeast)
 	s.work, s.deadlines, s.hash = newTree(), newDeadlines(), 0
+	// What the store keeps for itself, such as who was taken out of the group, is not the backup's to say.
+	before.ascend(kv.ReservedPrefix, "", func(r record) bool { s.keep(r); return true })
 	for _, staged := range st.Items {
+		if strings.HasPrefix(staged.Key, kv.ReservedPrefix) {
+			continue
+		}
 		s.keep(restored(staged, before.get(staged.Key), s.revision))
 	}
 	s.pending, s.compactTo = nil, 0 // what the entries before have changed is history, too

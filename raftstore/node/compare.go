@@ -133,13 +133,17 @@ func (n *Node) askState(ctx context.Context, m Member, q stateQuestion) (stateAn
 
 // tell sends something in JSON to a member and returns the answer.
 func (n *Node) tell(ctx context.Context, m Member, kind byte, what any) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
+	defer cancel()
+	return n.tellTo(ctx, n.peers.to(n.dial(m)), kind, what)
+}
+
+func (n *Node) tellTo(ctx context.Context, c *client, kind byte, what any) ([]byte, error) {
 	payload, err := json.Marshal(what)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
-	defer cancel()
-	f, err := n.peers.to(m.Address).call(ctx, kind, payload)
+	f, err := c.call(ctx, kind, payload)
 	if err != nil {
 		return nil, err
 	}

@@ -63,6 +63,17 @@ type Config struct {
 	Bootstrap bool
 	// ClusterID names the cluster. A directory or a peer of another cluster is refused.
 	ClusterID string
+	// Peers returns addresses at which other servers may be, beside those that the group has for them. It
+	// is asked while this server is out of touch. It may be nil.
+	Peers func() []string
+	// CleanAfter is how long a member must not answer the leader before it is taken out as dead, if
+	// MinVoters voters, and a quorum of them, stay without it. 0 means never.
+	CleanAfter time.Duration
+	// MinVoters is how many voters must stay. Default: 3.
+	MinVoters int
+	// OnRemoved is called, once, when this server has learned that it was taken out of the group. It does
+	// not serve any more, and should be closed. It must not block.
+	OnRemoved func(Removal)
 	// Version of the program, for status.
 	Version string
 	Stream  transport.Stream
@@ -116,6 +127,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.Timeouts = c.Timeouts.withDefaults()
 	if c.Timeouts.Lease > c.Timeouts.Heartbeat {
 		return c, errors.New("raftstore: Timeouts.Lease must not be longer than Timeouts.Heartbeat")
+	}
+	if c.MinVoters <= 0 {
+		c.MinVoters = 3
 	}
 	if c.QueueLength <= 0 {
 		c.QueueLength = 16 << 10

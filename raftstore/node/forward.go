@@ -15,14 +15,16 @@ import (
 
 // Kinds of requests and answers between servers. A number is never used for something else again.
 const (
-	callPropose byte = 1 // a request, as command writes it
-	callRead    byte = 2 // nothing
-	callStatus  byte = 3 // nothing
-	callMembers byte = 4 // a Change in JSON
-	callPing    byte = 5 // nothing; answered at once
-	callTerm    byte = 6 // nothing; answered with the term that the server is in
-	callState   byte = 7 // a stateQuestion in JSON; answered with a stateAnswer
-	callIsolate byte = 8 // a verdict in JSON
+	callPropose byte = 1  // a request, as command writes it
+	callRead    byte = 2  // nothing
+	callStatus  byte = 3  // nothing
+	callMembers byte = 4  // a Change in JSON
+	callPing    byte = 5  // nothing; answered at once
+	callTerm    byte = 6  // nothing; answered with the term that the server is in
+	callState   byte = 7  // a stateQuestion in JSON; answered with a stateAnswer
+	callIsolate byte = 8  // a verdict in JSON
+	callHello   byte = 9  // a hello in JSON; answered with one
+	callReach   byte = 10 // a reach in JSON
 
 	answerOK          byte = 128
 	answerUnavailable byte = 129 // a text
@@ -43,10 +45,13 @@ type clients struct {
 	node *Node
 
 	mu     sync.Mutex
-	byAddr map[string]*client
+	byAddr map[string]*client // by destination
 	closed bool
 }
 
+func newClients(n *Node) *clients { return &clients{node: n, byAddr: make(map[string]*client)} }
+
+// to returns the link to a destination.
 func (c *clients) to(addr string) *client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +64,7 @@ func (c *clients) to(addr string) *client {
 			dial: func(ctx context.Context) (net.Conn, error) {
 				ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
 				defer cancel()
-				return greet(ctx, n.cfg.Stream, addr, ProtoStore, n.id.ClusterID)
+				return greet(ctx, n.cfg.Stream, addr, ProtoStore, n.id)
 			},
 		}
 		c.byAddr[addr] = found
@@ -67,7 +72,7 @@ func (c *clients) to(addr string) *client {
 	return found
 }
 
-// keep closes the links to servers that are not members any more.
+// keep closes the links to all but these, which are as dialed returns them.
 func (c *clients) keep(members []Member) {
 	addrs := make(map[string]bool, len(members))
 	for _, m := range members {
@@ -92,7 +97,7 @@ func (c *clients) close() {
 	}
 }
 
-// leader returns the leader's address, and whether it is this server.
+// leader returns how to dial the leader, and whether it is this server.
 func (n *Node) leader() (addr string, local bool, err error) {
 	if n.ctx.Err() != nil {
 		return "", false, kv.ErrClosed
@@ -208,6 +213,10 @@ func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []b
 		return n.handleState(ctx, payload)
 	case callIsolate:
 		return n.handleVerdict(payload)
+	case callReach:
+		return n.handleReach(ctx, payload)
+	case callHello:
+		return n.handleHello(payload)
 	}
 	return answerRefused, fmt.Appendf(nil, "this server does not know requests of kind %d", kind)
 }
@@ -248,7 +257,7 @@ func (n *Node) acceptPeers(l net.Listener) {
 			return
 		}
 		serving.Go(func() { // ends with the connection, or with the node
-			serve(n.ctx, &checked{Conn: conn, cluster: n.id.ClusterID}, n.handle)
+			serve(n.ctx, &checked{Conn: conn, self: n.id}, n.handle)
 		})
 	}
 }

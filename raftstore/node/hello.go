@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,40 +17,122 @@ import (
 
 // Protocols on the peer port.
 const (
-	ProtoRaft  = "barque-raft/1"
-	ProtoStore = "barque-store/1"
+	ProtoRaft  = "barque-raft/2"
+	ProtoStore = "barque-store/2"
 )
 
 // helloTimeout bounds how long a peer may take to say to which cluster it belongs.
 const helloTimeout = 5 * time.Second
 
-// greet opens a connection and says first of all to which cluster this server belongs. A server of
-// another cluster must not be listened to even when the same CA signed its certificate.
-func greet(ctx context.Context, s transport.Stream, addr, proto, cluster string) (net.Conn, error) {
+// A connection begins with
+//
+//	cluster: length(2) text    server: length(2) text, empty for whoever is there
+//
+// from the one who opens it, and one byte from the other: welcome, or why not, and after that which cluster
+// or server it is, length(2) text. A server of another cluster must not be listened to even when the same CA
+// signed its certificate, nor must a server be taken for the one that had its address before.
+const (
+	welcome      byte = 0
+	otherCluster byte = 1
+	otherServer  byte = 2
+)
+
+// StrangerError is returned when the server at an address is not the one that was looked for.
+type StrangerError struct {
+	Address string
+	// Cluster is the cluster that it belongs to, when that is another one; else Server is its ID.
+	Cluster, Server string
+}
+
+func (e *StrangerError) Error() string {
+	if e.Cluster != "" {
+		return fmt.Sprintf("the server at %s belongs to another cluster, %q", e.Address, e.Cluster)
+	}
+	return fmt.Sprintf("the server at %s is another one, %q", e.Address, e.Server)
+}
+
+// greet opens a connection to a destination and waits until the server there lets this one in.
+func greet(ctx context.Context, s transport.Stream, dest, proto string, self identity) (net.Conn, error) {
+	id, addr := splitDestination(dest)
 	conn, err := s.Dial(ctx, addr, proto)
 	if err != nil {
 		return nil, err
 	}
-	conn.SetWriteDeadline(time.Now().Add(helloTimeout))
-	if _, err := conn.Write(append([]byte{byte(len(cluster))}, cluster...)); err != nil {
+	end := time.Now().Add(helloTimeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(end) {
+		end = d
+	}
+	conn.SetDeadline(end)
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	err = beWelcome(conn, addr, self.ClusterID, id)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("connect to server %s: %w", addr, err)
 	}
-	conn.SetWriteDeadline(time.Time{})
+	conn.SetDeadline(time.Time{})
 	return conn, nil
+}
+
+func beWelcome(conn net.Conn, addr, cluster, id string) error {
+	if _, err := conn.Write(appendText(appendText(nil, cluster), id)); err != nil {
+		return err
+	}
+	var answer [1]byte
+	if _, err := io.ReadFull(conn, answer[:]); err != nil {
+		return err
+	}
+	if answer[0] == welcome {
+		return nil
+	}
+	who, err := readText(conn)
+	switch {
+	case err != nil:
+		return err
+	case answer[0] == otherCluster:
+		return &StrangerError{Address: addr, Cluster: who}
+	}
+	return &StrangerError{Address: addr, Server: who}
+}
+
+// maxText is longer than any ID: a name of up to 253 bytes and something random.
+const maxText = 512
+
+func appendText(b []byte, text string) []byte {
+	return append(binary.BigEndian.AppendUint16(b, uint16(len(text))), text...)
+}
+
+func readText(r io.Reader) (string, error) {
+	var n [2]byte
+	if _, err := io.ReadFull(r, n[:]); err != nil {
+		return "", err
+	}
+	length := binary.BigEndian.Uint16(n[:])
+	if length > maxText {
+		return "", fmt.Errorf("a greeting with a name of %d bytes, the limit is %d", length, maxText)
+	}
+	text := make([]byte, length)
+	_, err := io.ReadFull(r, text)
+	return string(text), err
 }
 
 // checked is an accepted connection. Its first Read reads the greeting, and fails when it is
 // wrong, so that accepting does not wait for it.
 type checked struct {
 	net.Conn
-	cluster string
-	once    sync.Once
-	err     error
+	self identity
+	once sync.Once
+	err  error
 }
 
 func (c *checked) Read(p []byte) (int, error) {
-	c.once.Do(func() { c.err = c.check() })
+	c.once.Do(func() {
+		if c.err = c.check(); c.err != nil {
+			c.Conn.Close()
+		}
+	})
 	if c.err != nil {
 		return 0, c.err
 	}
@@ -56,37 +140,47 @@ func (c *checked) Read(p []byte) (int, error) {
 }
 
 func (c *checked) check() error {
-	c.Conn.SetReadDeadline(time.Now().Add(helloTimeout))
-	defer c.Conn.SetReadDeadline(time.Time{})
-	var n [1]byte
-	if _, err := io.ReadFull(c.Conn, n[:]); err != nil {
+	c.Conn.SetDeadline(time.Now().Add(helloTimeout))
+	defer c.Conn.SetDeadline(time.Time{})
+	cluster, err := readText(c.Conn)
+	if err != nil {
 		return err
 	}
-	cluster := make([]byte, n[0])
-	if _, err := io.ReadFull(c.Conn, cluster); err != nil {
+	id, err := readText(c.Conn)
+	if err != nil {
 		return err
 	}
-	if string(cluster) != c.cluster {
-		c.Conn.Close()
-		return fmt.Errorf("server %s belongs to cluster %q, this one to %q", c.RemoteAddr(), cluster, c.cluster)
+	switch {
+	case cluster != c.self.ClusterID:
+		err = fmt.Errorf("server %s belongs to cluster %q, this one to %q", c.RemoteAddr(), cluster, c.self.ClusterID)
+		return errors.Join(err, c.turnAway(otherCluster, c.self.ClusterID))
+	case id != "" && id != c.self.ServerID:
+		err = fmt.Errorf("server %s looks for server %q, this one is %q", c.RemoteAddr(), id, c.self.ServerID)
+		return errors.Join(err, c.turnAway(otherServer, c.self.ServerID))
 	}
-	return nil
+	_, err = c.Conn.Write([]byte{welcome})
+	return err
+}
+
+func (c *checked) turnAway(why byte, who string) error {
+	_, err := c.Conn.Write(appendText([]byte{why}, who))
+	return err
 }
 
 // raftStream is a transport.Stream as Raft wants it. It keeps track of the connections, because Raft
 // leaves the accepted ones open when it stops.
 type raftStream struct {
 	net.Listener
-	stream  transport.Stream
-	cluster string
+	stream transport.Stream
+	self   identity
 
 	mu     sync.Mutex
 	open   map[net.Conn]struct{}
 	closed bool
 }
 
-func newRaftStream(s transport.Stream, cluster string) *raftStream {
-	return &raftStream{Listener: s.Listener(ProtoRaft), stream: s, cluster: cluster, open: make(map[net.Conn]struct{})}
+func newRaftStream(s transport.Stream, self identity) *raftStream {
+	return &raftStream{Listener: s.Listener(ProtoRaft), stream: s, self: self, open: make(map[net.Conn]struct{})}
 }
 
 func (s *raftStream) Accept() (net.Conn, error) {
@@ -94,13 +188,13 @@ func (s *raftStream) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.track(&checked{Conn: conn, cluster: s.cluster})
+	return s.track(&checked{Conn: conn, self: s.self})
 }
 
 func (s *raftStream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	conn, err := greet(ctx, s.stream, string(addr), ProtoRaft, s.cluster)
+	conn, err := greet(ctx, s.stream, string(addr), ProtoRaft, s.self)
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func (n *Node) explainNoLeader(since time.Duration) {
 			voters, alive = voters+1, alive+1
 		default:
 			voters++
-			missing = append(missing, fmt.Sprintf("%s (%s)", p.Member.Name, p.Member.Address))
+			missing = append(missing, fmt.Sprintf("%s (%s): %s", p.Member.Name, p.Member.Address, p.Error))
 		}
 	}
 	log.Warn(fmt.Sprintf("the store has no leader, so nothing can be read or written: %d of %d servers answer and %d are needed; start the others",

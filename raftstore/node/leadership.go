@@ -167,7 +167,7 @@ func (n *Node) takeOffice(t *tenure) {
 			n.leadership.leading(t, response.Term)
 			n.offices.Go(func() { n.announce(t.ctx, response.Term) }) // ends with the tenure
 			n.offices.Go(func() { n.compareWhileLeading(t.ctx) })     // ends with the tenure
-			n.promoteWhileLeading(t.ctx)
+			n.manageWhileLeading(t.ctx)
 			return
 		}
 		n.cfg.Logger.Debug("cannot take office yet", "err", err)

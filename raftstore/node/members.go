@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/steward"
 )
 
 // Member is one server of the group.
@@ -65,6 +67,8 @@ type Change struct {
 	Kind    ChangeKind `json:"kind"`
 	ID      string     `json:"id"`
 	Address string     `json:"address,omitempty"`
+	// Why is written down with a removal, for people.
+	Why string `json:"why,omitempty"`
 	// Forwarded marks a joiner's wish that was passed on once; it is not passed on again.
 	Forwarded bool `json:"forwarded,omitempty"`
 }
@@ -75,17 +79,33 @@ type ChangeKind string
 const (
 	// AddMember makes a server a member without a vote, or gives a member a new address.
 	AddMember ChangeKind = "add"
-	// PromoteMember gives a member a vote.
+	// MoveMember gives a member a new address.
+	MoveMember ChangeKind = "move"
+	// PromoteMember gives a member a vote, now if it may have one.
 	PromoteMember ChangeKind = "promote"
-	// RemoveMember takes a server out of the group.
+	// DemoteMember takes a member's vote away until it is promoted.
+	DemoteMember ChangeKind = "demote"
+	// RemoveMember takes a server out of the group for good.
 	RemoveMember ChangeKind = "remove"
-	// TransferLeadership makes a member the leader; any voter when ID is empty.
+	// TransferLeadership makes a member the leader; the most suitable voter when ID is empty.
 	TransferLeadership ChangeKind = "transfer"
 )
 
-// Apply makes the change, wherever the leader is. It fails with a *RefusedError that says why,
-// with ErrUnavailable, or with ErrUnknownOutcome.
+// Apply makes the change, wherever the leader is, and waits until it is done. It fails with a *RefusedError
+// that says why, with ErrUnavailable, or with ErrUnknownOutcome. A removal or demotion that was begun goes on
+// whatever becomes of the caller, of this server or of the leader.
 func (n *Node) Apply(ctx context.Context, c Change) error {
+	if err := n.submit(ctx, c); err != nil {
+		return err
+	}
+	if c.Kind == RemoveMember || c.Kind == DemoteMember {
+		return n.awaitDeparture(ctx, c)
+	}
+	return nil
+}
+
+// submit has the leader accept the change.
+func (n *Node) submit(ctx context.Context, c Change) error {
 	leader, local, err := n.leader()
 	if err != nil {
 		return err
@@ -97,19 +117,71 @@ func (n *Node) Apply(ctx context.Context, c Change) error {
 	return n.applyAt(ctx, leader, c)
 }
 
-func (n *Node) applyAt(ctx context.Context, addr string, c Change) error {
-	payload, err := json.Marshal(c)
-	if err != nil {
+func (n *Node) applyAt(ctx context.Context, dest string, c Change) error {
+	_, err := n.tellTo(ctx, n.peers.to(dest), callMembers, c)
+	return n.changeError(err)
+}
+
+// changeError says what the failure of a call means for the change that was asked for.
+func (n *Node) changeError(err error) error {
+	var refused *RefusedError
+	if err == nil || errors.As(err, &refused) || errors.Is(err, kv.ErrUnavailable) || errors.Is(err, kv.ErrUnknownOutcome) {
 		return err
 	}
-	f, err := n.peers.to(addr).call(ctx, callMembers, payload)
+	return n.callError(err, kv.ErrUnknownOutcome)
+}
+
+const (
+	departureLook = 25 * time.Millisecond
+	// departureRead bounds one of these looks: the leader may be about to forget this server.
+	departureRead = 500 * time.Millisecond
+)
+
+// awaitDeparture waits until a server has lost its place or its vote.
+func (n *Node) awaitDeparture(ctx context.Context, c Change) error {
+	ticker := time.NewTicker(departureLook)
+	defer ticker.Stop()
+	for {
+		if done, err := n.departed(ctx, c); done || err != nil {
+			return err
+		}
+		out := n.out
+		if c.ID != n.id.ServerID {
+			out = nil
+		}
+		select {
+		case <-out:
+			return nil
+		case <-n.ctx.Done():
+			return fmt.Errorf("%w: the departure of server %q was begun and goes on: this server stops", kv.ErrUnknownOutcome, c.ID)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: the departure of server %q was begun and goes on: %w", kv.ErrUnknownOutcome, c.ID, context.Cause(ctx))
+		case <-ticker.C:
+		}
+	}
+}
+
+func (n *Node) departed(ctx context.Context, c Change) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, departureRead)
+	defer cancel()
+	revision, err := n.ReadRevision(ctx)
+	if err == nil {
+		err = n.state.Wait(ctx, revision)
+	}
 	if err != nil {
-		return n.callError(err, kv.ErrUnknownOutcome)
+		return false, nil // it is looked at again
 	}
-	if f.kind != answerOK {
-		return answerError(f)
+	m, member := n.member(c.ID)
+	decided := n.standing(c.ID).State
+	switch {
+	case c.Kind == DemoteMember && member && decided == steward.Standby:
+		return !m.Voter, nil
+	case c.Kind == RemoveMember && (decided == Removed || !member && decided == steward.Regular):
+		return true, nil
+	case decided == steward.Regular:
+		return false, refused("the departure of server %q was given up, because too few of the other voters were able to take part: it stays a member", c.ID)
 	}
-	return nil
+	return false, nil
 }
 
 // Join asks the servers at the addresses, one after the other, to make this server a member. It
@@ -122,8 +194,9 @@ func (n *Node) Join(ctx context.Context, addrs []string) error {
 	err := fmt.Errorf("%w: no server to join is given", kv.ErrUnavailable)
 	for _, addr := range addrs {
 		limited, cancel := context.WithTimeout(ctx, 5*n.cfg.Timeouts.Call)
-		err = n.applyAt(limited, addr, Change{Kind: AddMember, ID: n.id.ServerID, Address: n.cfg.Stream.Addr()})
+		_, err = n.tellTo(limited, n.strangers.to(addr), callMembers, Change{Kind: AddMember, ID: n.id.ServerID, Address: n.cfg.Stream.Addr()})
 		cancel()
+		err = n.changeError(err)
 		var refused *RefusedError
 		if err == nil || errors.As(err, &refused) || ctx.Err() != nil {
 			return err
@@ -143,19 +216,21 @@ func (n *Node) handleMembers(ctx context.Context, payload []byte) (byte, []byte)
 	if _, local, err := n.leader(); err != nil || c.Forwarded && !local {
 		return refuse(errNoLeader)
 	}
-	if err := n.Apply(ctx, c); err != nil {
+	if err := n.submit(ctx, c); err != nil {
 		return refuse(err)
 	}
 	return answerOK, nil
 }
 
-// change makes the change on the leader.
+// change makes the change on the leader. A removal and a demotion are only decided here; the steward carries
+// them out.
 func (n *Node) change(ctx context.Context, c Change) error {
 	n.changing.Lock()
 	defer n.changing.Unlock()
 	if n.leadership.term() == 0 {
 		return errNoLeader
 	}
+	defer n.nudge()
 	m, known := n.member(c.ID)
 	if !known && c.Kind != AddMember && !(c.Kind == TransferLeadership && c.ID == "") {
 		if c.Kind == RemoveMember {
@@ -163,174 +238,202 @@ func (n *Node) change(ctx context.Context, c Change) error {
 		}
 		return refused("there is no server %q in this cluster", c.ID)
 	}
-	n.cfg.Logger.Info("members change", "change", c.Kind, "server", c.ID, "address", c.Address)
-	var future interface{ Error() error }
+	n.cfg.Logger.Info("members change", "change", c.Kind, "server", c.ID, "address", c.Address, "why", c.Why)
 	switch c.Kind {
-	case AddMember:
-		if err := n.checkAddress(c); err != nil {
-			return err
-		}
-		if known && m.Address == c.Address {
-			return nil
-		}
-		future = n.setMember(c.ID, c.Address, known && m.Voter)
+	case AddMember, MoveMember:
+		return n.place(c, m, known)
 	case PromoteMember:
-		if m.Voter {
-			return nil
-		}
-		future = n.setMember(c.ID, m.Address, true)
-	case RemoveMember:
-		if err := n.checkRemoval(ctx, m); err != nil {
-			return err
-		}
-		if m.Self {
-			// Another leader removes this server better than it does itself.
-			if err := n.raft.LeadershipTransfer().Error(); err != nil {
-				return fmt.Errorf("%w: hand leadership over before this server leaves: %w", kv.ErrUnavailable, err)
-			}
-			return errNoLeader
-		}
-		future = n.raft.RemoveServer(raft.ServerID(c.ID), 0, n.cfg.Timeouts.Call)
+		return n.promote(ctx, m)
+	case DemoteMember, RemoveMember:
+		return n.retire(ctx, c, m)
 	case TransferLeadership:
-		return n.transfer(m)
-	default:
-		return refused("this server does not know the change %q", c.Kind)
+		return n.handOver(ctx, c.ID, m)
 	}
-	if err := future.Error(); err != nil {
-		return proposeError(err)
-	}
-	return nil
+	return refused("this server does not know the change %q", c.Kind)
 }
 
 func refused(format string, args ...any) error {
 	return &RefusedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-func (n *Node) setMember(id, addr string, voter bool) raft.IndexFuture {
-	if voter {
-		return n.raft.AddVoter(raft.ServerID(id), raft.ServerAddress(addr), 0, n.cfg.Timeouts.Call)
-	}
-	return n.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(addr), 0, n.cfg.Timeouts.Call)
-}
-
-func (n *Node) checkAddress(c Change) error {
+// place gives a server its address, and makes it a member when it is none.
+func (n *Node) place(c Change, m Member, known bool) error {
 	if c.ID == "" || c.Address == "" {
 		return refused("a new member needs an ID and an address")
 	}
-	for _, m := range n.Members() {
-		if m.Address == c.Address && m.ID != c.ID {
-			return refused("the address %s belongs to server %q: remove that one first if it is gone for good", m.Address, m.ID)
+	switch s := n.standing(c.ID); {
+	case s.State == Removed:
+		return refused("server %q was taken out of this cluster at %s (%s): it can join as a new one, with an empty directory", c.ID, s.since().Format(time.RFC3339), s.Why)
+	case s.State == steward.Leaving && !known:
+		return refused("server %q is on its way out of this cluster (%s)", c.ID, s.Why)
+	case known && m.Address == c.Address:
+		return nil
+	}
+	for _, other := range n.Members() {
+		if other.Address == c.Address && other.ID != c.ID {
+			if err := n.makeWay(other); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	if known && m.Voter {
+		return configured(n.raft.AddVoter(raft.ServerID(c.ID), raft.ServerAddress(c.Address), 0, n.cfg.Timeouts.Call))
+	}
+	return configured(n.raft.AddNonvoter(raft.ServerID(c.ID), raft.ServerAddress(c.Address), 0, n.cfg.Timeouts.Call))
 }
 
-// checkRemoval refuses to remove a voter when those that stay and answer are no quorum.
-func (n *Node) checkRemoval(ctx context.Context, m Member) error {
+// makeWay gives a member that is known to be elsewhere its own new address, so that another one can have the
+// old one; for a moment none, when the new one is also still another's.
+func (n *Node) makeWay(m Member) error {
+	addr := n.book.of(m.ID, m.Address)
+	if addr == m.Address {
+		return refused("the address %s belongs to server %q: remove that one first if it is gone for good", m.Address, m.ID)
+	}
+	for _, other := range n.Members() {
+		if other.Address == addr {
+			addr = nowhere(m.ID)
+		}
+	}
+	set := n.raft.AddNonvoter
+	if m.Voter {
+		set = n.raft.AddVoter
+	}
+	return configured(set(raft.ServerID(m.ID), raft.ServerAddress(addr), 0, n.cfg.Timeouts.Call))
+}
+
+// promote gives a member its vote, if the steward would give it one but for the time.
+func (n *Node) promote(ctx context.Context, m Member) error {
+	s := n.standing(m.ID)
+	if s.State == steward.Leaving || s.State == Removed {
+		return refused("server %q is on its way out of this cluster (%s)", m.ID, s.Why)
+	}
 	if !m.Voter {
-		return nil
-	}
-	voters, alive := 0, 0
-	for _, p := range n.PeerStatus(ctx) {
-		if p.Member.Voter && p.Member.ID != m.ID {
-			voters++
-			if p.Status != nil {
-				alive++
-			}
+		servers, err := n.surveyed(ctx)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(servers, func(s steward.Server) bool { return s.ID == m.ID })
+		if i < 0 {
+			return refused("server %q is no member any more", m.ID)
+		}
+		servers[i].Standing = steward.Regular // which it is to be
+		(&observer{node: n}).apart(ctx, servers)
+		if why := steward.Fit(servers[i], n.policy()); why != "" {
+			return refused("server %q cannot have a vote now: %s", m.ID, why)
 		}
 	}
-	switch {
-	case voters == 0:
-		return refused("server %q is the only voter: the cluster would be gone. Stop it instead", m.ID)
-	case alive < voters/2+1:
-		return refused("only %d of the %d voters that would stay answer, and they need %d to agree on anything: "+
-			"bring servers back, or let new ones join, before you remove %q", alive, voters, voters/2+1, m.ID)
+	if s.State != steward.Regular {
+		if err := n.decide(ctx, m.ID, s, standing{}); err != nil {
+			return err
+		}
 	}
-	return nil
+	if m.Voter {
+		return nil
+	}
+	return configured(n.raft.AddVoter(raft.ServerID(m.ID), raft.ServerAddress(m.Address), 0, n.cfg.Timeouts.Call))
 }
 
-func (n *Node) transfer(m Member) error {
-	var err error
-	switch {
-	case m.ID == "":
-		err = n.raft.LeadershipTransfer().Error()
-	case m.Self:
-		return nil
-	case !m.Voter:
-		return refused("server %q has no vote, so it cannot lead", m.ID)
-	default:
-		err = n.raft.LeadershipTransferToServer(raft.ServerID(m.ID), raft.ServerAddress(m.Address)).Error()
+// retire decides that a server is to lose its vote, or to leave.
+func (n *Node) retire(ctx context.Context, c Change, m Member) error {
+	to := standing{State: steward.Leaving, Name: m.Name, Why: c.Why}
+	if c.Kind == DemoteMember {
+		to.State = steward.Standby
 	}
+	old := n.standing(m.ID)
+	switch {
+	case old.State == to.State:
+		return nil
+	case old.State == steward.Leaving || old.State == Removed:
+		return refused("server %q is on its way out of this cluster (%s)", m.ID, old.Why)
+	}
+	if err := n.guard(ctx, m.ID); err != nil {
+		return err
+	}
+	return n.decide(ctx, m.ID, old, to)
+}
+
+// guard refuses to take the vote of a member away when the voters that stay and are able would be no quorum.
+func (n *Node) guard(ctx context.Context, id string) error {
+	servers, err := n.surveyed(ctx)
 	if err != nil {
-		return fmt.Errorf("%w: transfer leadership: %w", kv.ErrUnavailable, err)
+		return err
+	}
+	if err := steward.Guard(servers, id); err != nil {
+		return refused("%v", err)
 	}
 	return nil
 }
 
-const (
-	promoteEvery = 200 * time.Millisecond
-	// caughtUp is how many entries a server may lag behind and count as caught up.
-	caughtUp = 64
-)
+// surveyed is survey for somebody who waits. A question that was given up says nothing about the members.
+func (n *Node) surveyed(ctx context.Context) ([]steward.Server, error) {
+	servers := n.survey(ctx)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: %w", kv.ErrUnavailable, context.Cause(ctx))
+	}
+	return servers, nil
+}
 
-// promoteWhileLeading gives votes to the members that have none, once they have kept up for a
-// while, and closes the links to servers that are members no more. It ends with the tenure.
-func (n *Node) promoteWhileLeading(ctx context.Context) {
-	since := make(map[string]time.Time)
-	ticker := time.NewTicker(promoteEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
+// handOver makes a member the leader, or the voter that is the least behind.
+func (n *Node) handOver(ctx context.Context, id string, m Member) error {
+	if m.Self {
+		return nil
+	}
+	servers, err := n.surveyed(ctx)
+	if err != nil {
+		return err
+	}
+	if id == "" {
+		heir, ok := steward.Heir(servers, n.id.ServerID)
+		if !ok {
+			return refused("no other voter is able to lead")
 		}
-		members := n.Members()
-		n.peers.keep(members)
-		for _, m := range members {
-			if m.Voter || !n.keepsUp(ctx, m) {
-				delete(since, m.ID)
-				continue
-			}
-			if _, ok := since[m.ID]; !ok {
-				since[m.ID] = time.Now()
-			}
-			if time.Since(since[m.ID]) < n.cfg.Timeouts.PromoteAfter {
-				continue
-			}
-			if err := n.change(ctx, Change{Kind: PromoteMember, ID: m.ID}); err != nil {
-				n.cfg.Logger.Warn("could not give a server its vote", "server", m.ID, "err", err)
-			}
+		m, _ = n.member(heir.ID)
+		return n.transfer(m)
+	}
+	if !m.Voter {
+		return refused("server %q has no vote, so it cannot lead", m.ID)
+	}
+	for _, s := range servers {
+		if s.ID != id {
+			continue
+		}
+		if why := steward.Fit(s, n.policy()); why != "" {
+			return refused("server %q cannot lead now: %s", m.ID, why)
+		}
+		if s.Standing == steward.Leaving {
+			return refused("server %q is on its way out of this cluster", m.ID)
 		}
 	}
+	return n.transfer(m)
 }
 
-func (n *Node) keepsUp(ctx context.Context, m Member) bool {
-	status, err := n.ask(ctx, m.Address)
-	return err == nil && status.ID == m.ID && status.Quarantined == "" && status.AppliedIndex+caughtUp >= n.raft.LastIndex()
+// bequeath makes another voter the leader before this server stops: one that lives, which Raft would not know.
+func (n *Node) bequeath() error {
+	ctx, cancel := context.WithTimeout(n.ctx, 2*n.cfg.Timeouts.Heartbeat)
+	defer cancel()
+	heir, ok := steward.Heir(n.survey(ctx), n.id.ServerID)
+	if !ok { // in so short a time; Raft tries the one that has the most of the log
+		return n.raft.LeadershipTransfer().Error()
+	}
+	m, _ := n.member(heir.ID)
+	return n.transfer(m)
 }
 
-// addressEvery is how often a server compares the address at which the others know it.
-const addressEvery = 2 * time.Second
+// transfer waits until the other server was told to stand for election.
+func (n *Node) transfer(m Member) error {
+	if err := n.raft.LeadershipTransferToServer(raft.ServerID(m.ID), raft.ServerAddress(m.Address)).Error(); err != nil {
+		return fmt.Errorf("%w: transfer leadership to server %q: %w", kv.ErrUnavailable, m.ID, err)
+	}
+	return nil
+}
 
-// keepAddress sees to it that the others know this server's address when it has changed. It ends
-// with the node.
-func (n *Node) keepAddress() {
-	ticker := time.NewTicker(addressEvery)
-	defer ticker.Stop()
-	for {
-		if m, ok := n.member(n.id.ServerID); ok && m.Address != n.cfg.Stream.Addr() {
-			ctx, cancel := context.WithTimeout(n.ctx, n.cfg.Timeouts.Call)
-			if err := n.Apply(ctx, Change{Kind: AddMember, ID: m.ID, Address: n.cfg.Stream.Addr()}); err != nil {
-				n.cfg.Logger.Warn("the other servers do not know this server's new address yet",
-					"old", m.Address, "new", n.cfg.Stream.Addr(), "err", err)
-			}
-			cancel()
-		}
-		select {
-		case <-n.ctx.Done():
-			return
-		case <-ticker.C:
-		}
+// Removed returns a channel that is closed when this server has learned that it was taken out of the group.
+func (n *Node) Removed() <-chan struct{} { return n.out }
+
+// nudge has the leader look after its members now.
+func (n *Node) nudge() {
+	select {
+	case n.nudged <- struct{}{}:
+	default: // it is about to
 	}
 }

@@ -34,11 +34,11 @@ func (m *muzzle) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddre
 	if err := m.disk.Check(); err != nil {
 		return nil, err
 	}
-	pipeline, err := m.attentive.AppendEntriesPipeline(id, target)
+	inner, err := m.attentive.AppendEntriesPipeline(id, target)
 	if err != nil {
 		return nil, err
 	}
-	return &muzzledPipeline{pipeline, m.disk}, nil
+	return &muzzledPipeline{newPipeline(inner), m.disk}, nil
 }
 
 // InstallSnapshot implements raft.Transport.

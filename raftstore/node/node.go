@@ -14,6 +14,7 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/mvcc"
+	"github.com/barque/barque/raftstore/steward"
 )
 
 // Node is one server of the group.
@@ -23,7 +24,8 @@ type Node struct {
 	state      *mvcc.Store
 	fsm        *fsm.FSM
 	storage    *storage
-	transport  *raft.NetworkTransport
+	transport  *named
+	book       *book
 	raft       *raft.Raft
 	leadership *leadership
 	silence    *silence
@@ -31,6 +33,7 @@ type Node struct {
 	reads      *reads
 	census     *census
 	peers      *clients
+	strangers  *clients // of whom only the address is known
 	stats      *metrics
 	quarantine *quarantine
 	compared   compared
@@ -38,6 +41,10 @@ type Node struct {
 	notify     chan bool
 	listener   net.Listener
 	changing   sync.Mutex // one change of members at a time
+	nudged     chan struct{}
+	health     atomic.Pointer[[]steward.Health] // while this server leads
+	removal    sync.Once
+	out        chan struct{} // closed when this server has learned that it was removed
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelCauseFunc
@@ -64,11 +71,14 @@ func Open(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkNotRemoved(&cfg); err != nil {
+		return nil, err
+	}
 	id, err := openIdentity(&cfg)
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, notify: make(chan bool, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
+	n := &Node{cfg: cfg, id: id, nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
@@ -76,9 +86,10 @@ func Open(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.withdraw()
+	n.book = newBook()
 	n.silence = newSilence(cfg.Timeouts.Heartbeat)
-	n.census = &census{members: n.Members, termOf: n.termOf, running: &n.running, waiting: make(map[string][]*ballot)}
-	n.peers = &clients{node: n, byAddr: make(map[string]*client)}
+	n.census = &census{members: n.dialed, termOf: n.termOf, running: &n.running, waiting: make(map[string][]*ballot)}
+	n.peers, n.strangers = newClients(n), newClients(n)
 	n.stats = newMetrics(cfg.Registerer)
 	if n.storage, err = openStorage(&cfg, n.stats); err != nil {
 		return nil, err
@@ -95,10 +106,11 @@ func Open(cfg Config) (*Node, error) {
 
 func (n *Node) startRaft() error {
 	cfg := n.cfg.raft(n.id.ServerID, n.notify)
-	n.transport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: newRaftStream(n.cfg.Stream, n.id.ClusterID), MaxPool: raftPool, Timeout: n.cfg.Timeouts.Call,
+	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: newRaftStream(n.cfg.Stream, n.id), MaxPool: raftPool, Timeout: n.cfg.Timeouts.Call,
 		Logger: newRaftLogger(n.cfg.Logger), MsgpackUseNewTimeFormat: true,
 	})
+	n.transport = &named{transport, n.book}
 	if err := n.bootstrap(cfg); err != nil {
 		return errors.Join(err, n.transport.Close())
 	}
@@ -167,7 +179,7 @@ func (n *Node) start() {
 	n.running.Go(func() { n.reads.run(n.ctx) })
 	n.running.Go(func() { n.acceptPeers(n.listener) })
 	n.running.Go(n.electAlone)
-	n.running.Go(n.keepAddress)
+	n.running.Go(n.keepContact)
 	n.running.Go(n.tellOfNoLeader)
 	n.running.Go(n.watchSpace)
 	n.running.Go(n.keepQuarantine)
@@ -192,7 +204,8 @@ func (n *Node) electAlone() {
 
 func (n *Node) rpcHeader() raft.RPCHeader {
 	return raft.RPCHeader{
-		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(n.id.ServerID), Addr: []byte(n.cfg.Stream.Addr()),
+		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(n.id.ServerID),
+		Addr: n.transport.EncodePeer(raft.ServerID(n.id.ServerID), raft.ServerAddress(n.cfg.Stream.Addr())),
 	}
 }
 
@@ -229,7 +242,7 @@ func (n *Node) Close() error {
 // end, and then Raft does.
 func (n *Node) close() error {
 	if n.leadership.term() != 0 && n.voters() > 1 {
-		if err := n.raft.LeadershipTransfer().Error(); err != nil {
+		if err := n.bequeath(); err != nil {
 			n.cfg.Logger.Warn("could not hand leadership over before stopping", "err", err)
 		}
 	}
@@ -237,6 +250,7 @@ func (n *Node) close() error {
 	n.leadership.close()
 	n.listener.Close()
 	n.peers.close()
+	n.strangers.close()
 	n.running.Wait()
 	n.links.Wait()
 	n.offices.Wait()

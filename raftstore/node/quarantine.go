@@ -150,5 +150,5 @@ func (a *attentive) InstallSnapshot(id raft.ServerID, target raft.ServerAddress,
 	if err := a.quarantine.err(); err != nil {
 		return err
 	}
-	return a.NetworkTransport.InstallSnapshot(id, target, args, resp, data)
+	return a.named.InstallSnapshot(id, target, args, resp, data)
 }

@@ -142,7 +142,7 @@ func (s *silence) members() ([]SilentMember, <-chan struct{}) {
 
 // attentive is Raft's transport, which notes who answers and spreads no state that is wrong.
 type attentive struct {
-	*raft.NetworkTransport
+	*named
 	silence    *silence
 	quarantine *quarantine
 }
@@ -150,7 +150,7 @@ type attentive struct {
 // AppendEntries implements raft.Transport. Any answer is a sign of life. Of failures only those of
 // heartbeats count: another message may be too large for its time while heartbeats pass beside it.
 func (a *attentive) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	err := a.NetworkTransport.AppendEntries(id, target, args, resp)
+	err := a.named.AppendEntries(id, target, args, resp)
 	if err == nil || isHeartbeat(args) {
 		a.silence.note(id, err == nil)
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/steward"
 )
 
 // Status is how one server sees itself.
@@ -44,6 +46,8 @@ type Status struct {
 	Compared  uint64 `json:"compared,omitempty"`
 	Undecided string `json:"undecided,omitempty"`
 
+	// Health is how the members do, as this server sees it while it leads.
+	Health []steward.Health `json:"health,omitempty"`
 	// LastContact is how long ago this server heard from the leader; 0 on the leader, negative
 	// when it never has.
 	LastContact time.Duration `json:"lastContact"`
@@ -80,6 +84,9 @@ func (n *Node) Status() Status {
 		}
 	}
 	s.Quarantined, s.Compared, s.Undecided = n.quarantine.why(), n.compared.revision.Load(), n.compared.undecided()
+	if health := n.health.Load(); health != nil {
+		s.Health = *health
+	}
 	s.DiskP50, s.DiskP99 = n.storage.log.Latency()
 	if err := n.storage.log.Err(); err != nil {
 		s.DiskError = err.Error()
@@ -102,7 +109,7 @@ func (n *Node) PeerStatus(ctx context.Context) []PeerStatus {
 	for i, m := range members {
 		asking.Go(func() {
 			statuses[i].Member = m
-			status, err := n.ask(ctx, m.Address)
+			status, err := n.ask(ctx, m)
 			if err == nil && status.ID != m.ID {
 				err = fmt.Errorf("server %q answers at the address %s", status.ID, m.Address)
 			}
@@ -117,15 +124,15 @@ func (n *Node) PeerStatus(ctx context.Context) []PeerStatus {
 	return statuses
 }
 
-// ask returns the status of the server at an address.
-func (n *Node) ask(ctx context.Context, addr string) (*Status, error) {
-	if addr == n.cfg.Stream.Addr() {
+// ask returns the status of a member.
+func (n *Node) ask(ctx context.Context, m Member) (*Status, error) {
+	if m.Self {
 		status := n.Status()
 		return &status, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
 	defer cancel()
-	f, err := n.peers.to(addr).call(ctx, callStatus, nil)
+	f, err := n.peers.to(n.dial(m)).call(ctx, callStatus, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +141,7 @@ func (n *Node) ask(ctx context.Context, addr string) (*Status, error) {
 	}
 	status := new(Status)
 	if err := json.Unmarshal(f.payload, status); err != nil {
-		return nil, fmt.Errorf("status of the server at %s: %w", addr, err)
+		return nil, fmt.Errorf("status of server %q: %w", m.ID, err)
 	}
 	return status, nil
 }

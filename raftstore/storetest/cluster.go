@@ -69,7 +69,33 @@ func Addr(i int) string { return fmt.Sprintf("s%d:6444", i) }
 // Start starts a server that is stopped, with what it left on disk.
 func (c *Cluster) Start(i int) {
 	c.t.Helper()
-	c.Hosts[i] = c.Net.Host(Addr(i))
+	c.StartAt(i, Addr(i))
+}
+
+// Add makes room for one more server like the first one, which is to join, and returns its number.
+func (c *Cluster) Add(edit func(i int, cfg *raftstore.Config)) int {
+	i := len(c.Configs)
+	cfg := c.Configs[0]
+	cfg.Name, cfg.Bootstrap = fmt.Sprintf("s%d", i), false
+	if edit != nil {
+		edit(i, &cfg)
+	}
+	c.Configs, c.Servers, c.Hosts = append(c.Configs, cfg), append(c.Servers, nil), append(c.Hosts, nil)
+	return i
+}
+
+// Crash stops a server without giving it the time to tell anybody.
+func (c *Cluster) Crash(i int) {
+	if c.Servers[i] != nil {
+		c.Hosts[i].Close()
+		c.Stop(i)
+	}
+}
+
+// StartAt starts a server at another address than it had.
+func (c *Cluster) StartAt(i int, addr string) {
+	c.t.Helper()
+	c.Hosts[i] = c.Net.Host(addr)
 	cfg := c.Configs[i]
 	cfg.Stream = c.Hosts[i]
 	s, err := raftstore.Open(cfg)

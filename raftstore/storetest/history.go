@@ -14,8 +14,18 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
+// Server is what a History's clients need of one; *raftstore.Server is one. A View needs to know the keys
+// of the History only.
+type Server interface {
+	View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error)
+	Commit(ctx context.Context, txn raftstore.Txn) (raftstore.Result, error)
+}
+
 // History records what clients did to single keys and what they were told.
 type History struct {
+	// Prefix of its keys, which must not exist when it begins. Default: "/key".
+	Prefix string
+
 	mu     sync.Mutex
 	start  time.Time
 	nextID int
@@ -23,7 +33,7 @@ type History struct {
 }
 
 // NewHistory returns an empty history that begins now.
-func NewHistory() *History { return &History{start: time.Now()} }
+func NewHistory() *History { return &History{Prefix: "/key", start: time.Now()} }
 
 type input struct {
 	key     string
@@ -109,7 +119,7 @@ func (h *History) record(client int, in input, call int64, out output) {
 }
 
 // Client reads and writes random keys through the server that pick returns, until ctx ends.
-func (h *History) Client(ctx context.Context, seed uint64, keys int, pick func() *raftstore.Server) {
+func (h *History) Client(ctx context.Context, seed uint64, keys int, pick func() Server) {
 	h.mu.Lock()
 	id := h.nextID
 	h.nextID++
@@ -117,7 +127,7 @@ func (h *History) Client(ctx context.Context, seed uint64, keys int, pick func()
 	rnd := rand.New(rand.NewPCG(seed, uint64(id)))
 	known := make(map[string]uint64)
 	for ctx.Err() == nil {
-		key := fmt.Sprintf("/key%d", rnd.IntN(keys))
+		key := fmt.Sprintf("%s%d", h.Prefix, rnd.IntN(keys))
 		limited, cancel := context.WithTimeout(ctx, 2*time.Second)
 		if rnd.IntN(2) == 0 {
 			h.read(limited, id, key, known, pick())
@@ -132,7 +142,7 @@ func (h *History) Client(ctx context.Context, seed uint64, keys int, pick func()
 	}
 }
 
-func (h *History) read(ctx context.Context, id int, key string, known map[string]uint64, s *raftstore.Server) {
+func (h *History) read(ctx context.Context, id int, key string, known map[string]uint64, s Server) {
 	call := h.now()
 	v, err := s.View(ctx, raftstore.ViewOptions{})
 	if err != nil {
@@ -143,7 +153,7 @@ func (h *History) read(ctx context.Context, id int, key string, known map[string
 	h.record(id, input{key: key}, call, output{revision: item.ModRevision})
 }
 
-func (h *History) write(ctx context.Context, id int, key string, known map[string]uint64, s *raftstore.Server) {
+func (h *History) write(ctx context.Context, id int, key string, known map[string]uint64, s Server) {
 	in := input{key: key, write: true, require: known[key]}
 	call := h.now()
 	r, err := s.Commit(ctx, raftstore.Txn{
@@ -169,14 +179,23 @@ func (h *History) write(ctx context.Context, id int, key string, known map[strin
 // Check fails the test when no order of the operations explains what the clients were told.
 func (h *History) Check(t testing.TB) {
 	t.Helper()
+	if err := h.Verify(time.Minute); err != nil {
+		t.Error(err)
+	}
+}
+
+// Verify returns an error when no order of the operations explains what the clients were told, or when
+// that is not known after the time.
+func (h *History) Verify(timeout time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.ops) == 0 {
-		t.Fatal("the history is empty")
+		return errors.New("the history is empty")
 	}
-	if result := porcupine.CheckOperationsTimeout(register.ToModel(), h.ops, time.Minute); result != porcupine.Ok {
-		t.Errorf("a history of %d operations is not linearizable: %s", len(h.ops), result)
+	if result := porcupine.CheckOperationsTimeout(register.ToModel(), h.ops, timeout); result != porcupine.Ok {
+		return fmt.Errorf("a history of %d operations is not linearizable: %s", len(h.ops), result)
 	}
+	return nil
 }
 
 // Len returns how many operations the history has.

@@ -26,7 +26,7 @@ type Removal struct {
 // voters that answer without a quorum.
 type memberStore interface {
 	Members() []raftstore.Member
-	Remove(ctx context.Context, id string) error
+	Remove(ctx context.Context, id, why string) error
 }
 
 var errNoMember = errors.New("is no member of the store; `barque cluster members` lists them")
@@ -39,7 +39,7 @@ func removeMember(ctx context.Context, store memberStore, name string) error {
 	defer cancel()
 	for _, m := range store.Members() {
 		if m.Name == name {
-			return store.Remove(ctx, m.ID)
+			return store.Remove(ctx, m.ID, "an operator removed it")
 		}
 	}
 	return fmt.Errorf("%q %w", name, errNoMember)

@@ -22,7 +22,7 @@ func (m *members) Members() []raftstore.Member {
 	return []raftstore.Member{{ID: "s1.x", Name: "s1"}, {ID: "s2.y", Name: "s2"}}
 }
 
-func (m *members) Remove(_ context.Context, id string) error {
+func (m *members) Remove(_ context.Context, id, _ string) error {
 	m.removed = append(m.removed, id)
 	return m.err
 }

@@ -1,0 +1,345 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/cluster-test/store/member"
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/faultpoint"
+)
+
+func TestMain(m *testing.M) {
+	member.ServeIfMember()
+	driveIfAsked()
+	os.Exit(m.Run())
+}
+
+// patience is what anything may take on a machine that is busy with other things.
+const patience = 60 * time.Second
+
+func newTestGroup(t *testing.T, cfg Config) (*Group, context.Context) {
+	t.Helper()
+	if cfg.DiskMegabytes > 0 && os.Geteuid() != 0 {
+		t.Skip("a file system of its own for each member takes root")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	cfg.Dir = t.TempDir()
+	cfg.Options.Timeouts.PromoteAfter = time.Millisecond
+	g, err := NewGroup(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g, ctx
+}
+
+func put(key, value string) raftstore.Txn {
+	return raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: key, Value: []byte(value)}}}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOperations(t *testing.T) {
+	g, ctx := newTestGroup(t, Config{Size: 3})
+	a, b, c := g.Members()[0], g.Members()[1], g.Members()[2]
+	w, err := c.Watch(ctx, raftstore.WatchOptions{Prefix: "/"})
+	must(t, err)
+	defer w.Close()
+	r, err := b.Commit(ctx, put("/k", "v"))
+	must(t, err)
+	item, found, revision, err := c.Get(ctx, "/k", raftstore.ViewOptions{})
+	if err != nil || !found || string(item.Value) != "v" || item.ModRevision != r.Revision || revision < r.Revision {
+		t.Fatalf("get: %v, %v, %d, %v", item, found, revision, err)
+	}
+	items, _, err := a.List(ctx, member.ListArgs{Prefix: "/", Limit: 1})
+	if err != nil || len(items) != 1 || items[0].Key != "/k" {
+		t.Fatalf("list: %v, %v", items, err)
+	}
+	var batches []raftstore.Batch
+	for len(batches) == 0 {
+		batches, err = w.Next(ctx, time.Second)
+		must(t, err)
+	}
+	if len(batches) != 1 || batches[0].Revision != r.Revision || batches[0].Events[0].Item.Key != "/k" {
+		t.Fatalf("watch: %v", batches)
+	}
+	_, err = a.Commit(ctx, raftstore.Txn{Require: []raftstore.Precondition{{Key: "/k"}}})
+	var conflict *raftstore.ConflictError
+	if !errors.As(err, &conflict) || conflict.Current == nil || conflict.Current.ModRevision != r.Revision {
+		t.Fatalf("a conflict: %v", err)
+	}
+	if _, err := a.Commit(ctx, put("", "v")); !errors.Is(err, raftstore.ErrInvalid) {
+		t.Fatalf("an empty key: %v", err)
+	}
+	_, _, _, err = b.Get(ctx, "/k", raftstore.ViewOptions{Revision: 1 << 40})
+	if !errors.Is(err, raftstore.ErrFutureRevision) {
+		t.Fatalf("the future: %v", err)
+	}
+	must(t, a.Change(ctx, member.Change{Kind: member.Snapshot}))
+	must(t, a.Change(ctx, member.Change{Kind: member.Transfer, ID: b.ID()}))
+	if leader, err := g.AwaitLeader(ctx); err != nil || leader != b {
+		t.Fatalf("%v leads, %v", leader, err)
+	}
+}
+
+func TestLoads(t *testing.T) {
+	g, ctx := newTestGroup(t, Config{Size: 1})
+	m := g.Members()[0]
+	watched := make(chan member.LoadResult)
+	go func() {
+		r, err := m.Load(ctx, member.Load{Kind: member.Watches, Clients: 3, Prefix: "/load/", For: patience / 2, Ops: 300})
+		if err != nil {
+			t.Error(err)
+		}
+		watched <- r
+	}()
+	// The watchers are there when they see events; 100 of them must come after that.
+	var watch member.LoadResult
+	for seen := false; !seen; {
+		for _, kind := range []member.LoadKind{member.Puts, member.Reads, member.StaleReads, member.Lists} {
+			r, err := m.Load(ctx, member.Load{Kind: kind, Clients: 4, ValueBytes: 100, Prefix: "/load/", Keys: 50, Ops: 100})
+			must(t, err)
+			if r.Ops != 100 || r.Errors != 0 || r.Latency.Total != 100 || r.Latency.Quantile(0.5) > r.Latency.Max ||
+				r.Elapsed <= 0 || r.LongestGap <= 0 || r.Usage.RSS < 1<<20 {
+				t.Fatalf("%s: %+v", kind, r)
+			}
+		}
+		select {
+		case watch = <-watched:
+			seen = true
+		default:
+		}
+	}
+	if watch.Ops < 300 || watch.Latency.Max <= 0 || watch.Latency.Max > patience {
+		t.Errorf("watch: %+v", watch)
+	}
+	if u, err := m.Usage(ctx); err != nil || u.Heap <= 0 || u.CPU <= 0 {
+		t.Errorf("usage: %+v, %v", u, err)
+	}
+	if _, err := m.Load(ctx, member.Load{Kind: "x", Ops: 1}); err != nil {
+		t.Errorf("an error of each operation is counted, and not returned: %v", err)
+	}
+	if _, err := m.Load(ctx, member.Load{Kind: member.Puts}); err == nil {
+		t.Error("a load without end was not refused")
+	}
+}
+
+// TestTrap kills a member in a write, and in its start.
+func TestTrap(t *testing.T) {
+	for _, logStore := range []string{"boltdb", "wal"} {
+		t.Run(logStore, func(t *testing.T) {
+			g, ctx := newTestGroup(t, Config{Size: 1, Options: member.Options{LogStore: logStore}})
+			m := g.Members()[0]
+			_, err := m.Commit(ctx, put("/0", "v")) // the election has written its entries
+			must(t, err)
+			must(t, m.Trap(ctx, faultpoint.LogAfterSync, 3))
+			acknowledged := 1
+			for ; acknowledged < 10; acknowledged++ {
+				if _, err := m.Commit(ctx, put(fmt.Sprintf("/%d", acknowledged), "v")); err != nil {
+					if !errors.Is(err, ErrGone) {
+						t.Fatal(err)
+					}
+					break
+				}
+			}
+			state, err := m.Exited(ctx)
+			must(t, err)
+			if status := state.Sys().(syscall.WaitStatus); !status.Signaled() || acknowledged != 3 {
+				t.Errorf("%v after %d writes", state, acknowledged)
+			}
+			must(t, m.Trap(ctx, faultpoint.LogBeforeSync, 1))
+			err = m.Start(ctx)
+			for deadline := time.Now().Add(patience); err == nil && m.Running() && time.Now().Before(deadline); {
+				<-time.After(pollEvery)
+			}
+			if err != nil && !errors.Is(err, ErrGone) || m.Running() {
+				t.Errorf("the trap in the start: %v, runs: %v", err, m.Running())
+			}
+			must(t, m.Start(ctx))
+			items, _, err := m.List(ctx, member.ListArgs{Prefix: "/"})
+			if err != nil || len(items) < acknowledged {
+				t.Errorf("%d keys, %v", len(items), err)
+			}
+		})
+	}
+}
+
+func TestKillAndStart(t *testing.T) {
+	g, ctx := newTestGroup(t, Config{Size: 3})
+	leader, err := g.AwaitLeader(ctx)
+	must(t, err)
+	must(t, leader.Kill())
+	if _, err := leader.Commit(ctx, put("/k", "v")); !errors.Is(err, ErrDown) {
+		t.Fatalf("a commit on a dead member: %v", err)
+	}
+	next, err := g.AwaitLeader(ctx)
+	must(t, err)
+	if next == leader {
+		t.Fatal("the dead member leads")
+	}
+	r, err := next.Commit(ctx, put("/k", "v"))
+	must(t, err)
+	id := leader.ID()
+	must(t, leader.Start(ctx))
+	if _, _, revision, err := leader.Get(ctx, "/k", raftstore.ViewOptions{}); err != nil || revision < r.Revision || leader.ID() != id {
+		t.Fatalf("revision %d, ID %s, %v", revision, leader.ID(), err)
+	}
+	must(t, leader.Stop(ctx))
+	must(t, next.Change(ctx, member.Change{Kind: member.Remove, ID: id}))
+	must(t, leader.Wipe())
+	must(t, leader.Start(ctx))
+	must(t, leader.Join(ctx))
+	must(t, g.AwaitVoters(ctx, g.Members()...))
+	if leader.ID() == id {
+		t.Error("a server with an empty directory has the ID of the old one")
+	}
+}
+
+// TestLinks shuts the leader's links, one way and both.
+func TestLinks(t *testing.T) {
+	g, ctx := newTestGroup(t, Config{Size: 3, Links: true})
+	for _, both := range []bool{true, false} {
+		leader, err := g.AwaitLeader(ctx)
+		must(t, err)
+		for _, m := range g.Members() {
+			if m != leader {
+				g.Shut(leader, m)
+				if both {
+					g.Shut(m, leader)
+				}
+			}
+		}
+		must(t, poll(ctx, "another member leads", func(ctx context.Context) (bool, error) {
+			next, err := g.AwaitLeader(ctx)
+			return next != leader, err
+		}))
+		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		if _, err := leader.Commit(short, put("/k", "v")); err == nil {
+			t.Error("the member that is cut off commits")
+		}
+		cancel()
+		g.Heal()
+		_, err = leader.Commit(ctx, put("/k", "v"))
+		must(t, err)
+	}
+	for _, m := range g.Members() {
+		for _, other := range g.Members() {
+			if m != other {
+				g.Delay(m, other, 20*time.Millisecond)
+			}
+		}
+	}
+	_, err := g.Members()[0].Commit(ctx, put("/k", "first"))
+	must(t, err)
+	start := time.Now()
+	_, err = g.Members()[0].Commit(ctx, put("/k", "late"))
+	must(t, err)
+	if took := time.Since(start); took < 40*time.Millisecond {
+		t.Errorf("a write took %v over links of 20 ms each way", took)
+	}
+}
+
+// TestPower cuts the power of a group. What it acknowledged is there, what was written to the disk and not
+// synced is not.
+func TestPower(t *testing.T) {
+	g, ctx := newTestGroup(t, Config{Size: 1, DiskMegabytes: 64})
+	m := g.Members()[0]
+	for i := range 20 {
+		_, err := m.Commit(ctx, put(fmt.Sprintf("/%d", i), "v"))
+		must(t, err)
+	}
+	must(t, m.Files(func(dir string) error { return os.WriteFile(filepath.Join(dir, "unsynced"), []byte("x"), 0o600) }))
+	must(t, m.CutPower())
+	must(t, m.Files(func(dir string) error {
+		if _, err := os.Stat(filepath.Join(dir, "unsynced")); !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("a file that was not synced: %v", err)
+		}
+		return nil
+	}))
+	must(t, m.Start(ctx))
+	items, _, err := m.List(ctx, member.ListArgs{Prefix: "/"})
+	if err != nil || len(items) != 20 {
+		t.Fatalf("%d of 20 keys, %v", len(items), err)
+	}
+	must(t, m.Fill())
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	if _, err := m.Commit(short, put("/big", string(make([]byte, 1<<20)))); err == nil {
+		t.Error("a write fits on a full disk")
+	}
+	must(t, m.Free())
+	_, err = m.Commit(ctx, put("/after", "v"))
+	must(t, err)
+}
+
+// TestPause stops a member for longer than an election takes.
+func TestPause(t *testing.T) {
+	g, ctx := newTestGroup(t, Config{Size: 3})
+	leader, err := g.AwaitLeader(ctx)
+	must(t, err)
+	must(t, leader.Pause())
+	rest := g.Members()[(leader.Index+1)%3]
+	r, err := rest.Commit(ctx, put("/k", "v"))
+	must(t, err)
+	must(t, leader.Continue())
+	if _, _, revision, err := leader.Get(ctx, "/k", raftstore.ViewOptions{}); err != nil || revision < r.Revision {
+		t.Fatalf("the one that was paused reads at revision %d, %v", revision, err)
+	}
+}
+
+// TestKeep is what a failed run does.
+func TestKeep(t *testing.T) {
+	g, ctx := newTestGroup(t, Config{Size: 1})
+	_, err := g.Members()[0].Commit(ctx, put("/k", "v"))
+	must(t, err)
+	kept, err := g.Keep()
+	must(t, err)
+	must(t, g.Close())
+	if _, err := os.Stat(filepath.Join(kept, "s0", "data", "server.json")); err != nil {
+		t.Error(err)
+	}
+	must(t, os.RemoveAll(kept))
+}
+
+// TestKilledDriver kills a driver, and looks for its members, its mounts and its files.
+func TestKilledDriver(t *testing.T) {
+	parent := t.TempDir()
+	pids := runDriver(t, parent)
+	if len(pids) != 2 {
+		t.Fatalf("the driver had the members %v", pids)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, pid := range pids {
+		must(t, poll(ctx, fmt.Sprintf("member %d is gone", pid), func(context.Context) (bool, error) {
+			return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH), nil
+		}))
+	}
+	left, err := filepath.Glob(filepath.Join(parent, dirPattern+"*"))
+	if err != nil || len(left) != 1 {
+		t.Fatalf("directories of the driver: %v, %v", left, err)
+	}
+	old := time.Now().Add(-2 * young)
+	must(t, os.Chtimes(left[0], old, old))
+	must(t, sweep(parent))
+	if left, _ := filepath.Glob(filepath.Join(parent, "*")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}

@@ -1,0 +1,156 @@
+package backup
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	prefix    = "barque-"
+	extension = ".backup"
+	unready   = ".unfinished"
+)
+
+// FileName is how a backup is called in a directory of backups: names sort by time.
+func FileName(about About) string {
+	return fmt.Sprintf("%s%s-r%d%s", prefix, about.Created.UTC().Format("20060102T150405Z"), about.Revision, extension)
+}
+
+// Save lets write fill a file next to the path, brings it to disk, reads it back and verifies it, and
+// only then puts it in place. Without a key that opens it, verifying is Check. What was there before stays when
+// something fails. It returns the size.
+func Save(path string, key *Key, write func(io.Writer) error) (int64, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return 0, err
+	}
+	tmp := path + unready
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	size, err := fill(f, key, write)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return 0, errors.Join(err, os.Remove(tmp))
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return 0, err
+	}
+	return size, errors.Join(dir.Sync(), dir.Close())
+}
+
+func fill(f *os.File, key *Key, write func(io.Writer) error) (int64, error) {
+	buffered := bufio.NewWriterSize(f, blockSize)
+	err := write(buffered)
+	if err == nil {
+		err = buffered.Flush()
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return 0, err
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return 0, err
+	}
+	if _, err := Verify(f, key); err != nil {
+		return 0, fmt.Errorf("what was written does not read back: %w", err)
+	}
+	return size, nil
+}
+
+// File is a backup in a directory.
+type File struct {
+	Name  string `json:"name"`
+	Path  string `json:"path"`
+	Size  int64  `json:"size"`
+	About About  `json:"about"`
+	// Problem is why it is no good; empty when all its checksums are right.
+	Problem string `json:"problem,omitempty"`
+}
+
+// List returns the backups in a directory, oldest first, each checked for damage. A directory that does not
+// exist has none.
+func List(dir string) ([]File, error) {
+	names, err := names(dir)
+	if err != nil {
+		return nil, err
+	}
+	var files []File
+	for _, name := range names {
+		file := File{Name: name, Path: filepath.Join(dir, name)}
+		if err := file.check(); err != nil {
+			file.Problem = err.Error()
+		}
+		files = append(files, file)
+	}
+	return files, nil
+}
+
+func names(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the backups: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) && strings.HasSuffix(e.Name(), extension) && e.Type().IsRegular() {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (file *File) check() error {
+	f, err := os.Open(file.Path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	file.Size = info.Size()
+	file.About, err = Check(bufio.NewReaderSize(f, blockSize))
+	return err
+}
+
+// Prune removes all but the newest backups of a directory, and what a Save has left that was killed. It is
+// called after a new one was saved: then the newest one is good. keep is at least 1.
+func Prune(dir string, keep int) error {
+	left, err := filepath.Glob(filepath.Join(dir, prefix+"*"+unready))
+	if err != nil {
+		return err
+	}
+	names, err := names(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names[:max(0, len(names)-max(keep, 1))] {
+		left = append(left, filepath.Join(dir, name))
+	}
+	for _, path := range left {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}

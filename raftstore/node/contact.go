@@ -1,0 +1,183 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// hello is what two servers tell each other when one of them looks for the others.
+type hello struct {
+	ID      string `json:"id"`
+	Address string `json:"address"`
+	// Known is where the sender takes the members to be, by ID.
+	Known map[string]string `json:"known,omitempty"`
+	// Removed, in an answer, tells that the server that asks was taken out of the group for good.
+	Removed *Removal `json:"removed,omitempty"`
+}
+
+// contactEvery is how often a server that is out of touch looks for the others.
+const contactEvery = 2 * time.Second
+
+// keepContact looks for the other servers while this one finds no leader, or while they know it at an
+// address that is not its own any more. It ends with the node.
+//
+// After a change of addresses the old ones of the others are tried, and those that Config.Peers gives. Who
+// is found tells of more. That is enough for an election, and the leader that comes out of it corrects the
+// configuration of the group.
+func (n *Node) keepContact() {
+	ticker := time.NewTicker(contactEvery)
+	defer ticker.Stop()
+	lost := n.moved()
+	for {
+		if lost {
+			n.seek()
+			n.move()
+		} else {
+			n.strangers.keep(nil)
+		}
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		_, leader := n.raft.LeaderWithID()
+		lost = leader == "" || n.moved()
+	}
+}
+
+// moved tells whether the group has another address of this server.
+func (n *Node) moved() bool {
+	m, ok := n.member(n.id.ServerID)
+	return ok && m.Address != n.cfg.Stream.Addr()
+}
+
+// move tells the leader, if there is one, that this server has another address.
+func (n *Node) move() {
+	m, ok := n.member(n.id.ServerID)
+	if _, leader := n.raft.LeaderWithID(); leader == "" || !ok || m.Address == n.cfg.Stream.Addr() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.Timeouts.Call)
+	defer cancel()
+	if err := n.Apply(ctx, Change{Kind: MoveMember, ID: m.ID, Address: n.cfg.Stream.Addr()}); err != nil {
+		n.cfg.Logger.Warn("the group does not have this server's new address yet", "old", m.Address, "new", n.cfg.Stream.Addr(), "err", err)
+	}
+}
+
+// seek says hello at all addresses at which a member may be, and at those of which it hears by that.
+func (n *Node) seek() {
+	asked := map[string]bool{n.cfg.Stream.Addr(): true}
+	next := n.candidates()
+	for range 2 {
+		var mu sync.Mutex
+		var asking sync.WaitGroup
+		heard := make(map[string]bool)
+		for _, addr := range next {
+			if asked[addr] {
+				continue
+			}
+			asked[addr] = true
+			asking.Go(func() {
+				answer, err := n.sayHello(addr)
+				if err != nil {
+					n.noteUnfriendly(addr, err)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for _, addr := range answer.Known {
+					heard[addr] = true
+				}
+			})
+		}
+		asking.Wait()
+		next = slices.Sorted(maps.Keys(heard))
+	}
+}
+
+func (n *Node) candidates() []string {
+	var addrs []string
+	for _, m := range n.others() {
+		addrs = append(addrs, m.Address, n.book.of(m.ID, m.Address))
+	}
+	if n.cfg.Peers != nil {
+		addrs = append(addrs, n.cfg.Peers()...)
+	}
+	return addrs
+}
+
+// noteUnfriendly tells the operator of a server of another cluster where one of this was expected.
+func (n *Node) noteUnfriendly(addr string, err error) {
+	var stranger *StrangerError
+	if errors.As(err, &stranger) && stranger.Cluster != "" {
+		n.cfg.Logger.Warn("a server of this cluster was expected there; if the cluster was recovered from lost quorum without this server, "+
+			"it must join again with an empty directory", "address", addr, "err", err)
+		return
+	}
+	n.cfg.Logger.Debug("nobody of this cluster was found", "address", addr, "err", err)
+}
+
+// sayHello asks whoever is at the address who it is.
+func (n *Node) sayHello(addr string) (hello, error) {
+	var answer hello
+	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.Timeouts.Call)
+	defer cancel()
+	data, err := n.tellTo(ctx, n.strangers.to(addr), callHello, hello{ID: n.id.ServerID, Address: n.cfg.Stream.Addr(), Known: n.known()})
+	if err == nil {
+		err = json.Unmarshal(data, &answer)
+	}
+	if err != nil {
+		return answer, err
+	}
+	if answer.ID == n.id.ServerID {
+		n.cfg.Logger.Error("another process runs with a copy of this server's directory: stop one of them at once and remove its copy", "here", n.cfg.Stream.Addr(), "there", addr)
+		return answer, nil
+	}
+	if answer.Removed != nil {
+		n.expelled(*answer.Removed)
+	}
+	n.learn(answer.ID, addr) // where it was reached, whatever it thinks
+	return answer, nil
+}
+
+// handleHello answers a server that looks for others.
+func (n *Node) handleHello(payload []byte) (byte, []byte) {
+	var h hello
+	if err := json.Unmarshal(payload, &h); err != nil {
+		return answerRefused, []byte(err.Error())
+	}
+	if h.Address != "" && h.ID != n.id.ServerID {
+		n.learn(h.ID, h.Address)
+	}
+	answer := hello{ID: n.id.ServerID, Address: n.cfg.Stream.Addr(), Known: n.known()}
+	if s := n.standing(h.ID); s.State == Removed {
+		answer.Removed = &Removal{Name: s.Name, At: s.since(), Why: s.Why}
+	}
+	data, err := json.Marshal(answer)
+	if err != nil {
+		return refuse(err)
+	}
+	return answerOK, data
+}
+
+// learn takes note of where a member is.
+func (n *Node) learn(id, addr string) {
+	if m, ok := n.member(id); ok && n.book.learn(id, addr, m.Address) && addr != m.Address {
+		n.cfg.Logger.Info("a server has another address than the group has for it", "server", id, "is", addr, "was", m.Address)
+	}
+}
+
+// known is where the members are, as far as this server knows.
+func (n *Node) known() map[string]string {
+	known := make(map[string]string)
+	for _, m := range n.Members() {
+		known[m.ID] = n.book.of(m.ID, m.Address)
+	}
+	known[n.id.ServerID] = n.cfg.Stream.Addr()
+	return known
+}

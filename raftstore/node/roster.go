@@ -1,0 +1,161 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/steward"
+)
+
+// The roster is what was decided about servers, beside Raft's own configuration of the group: who is to
+// leave, who is to stay without a vote, who was taken out. It is replicated like all data, under keys of the
+// store's own, so that whoever leads next goes on with what was begun.
+//
+//	         Remove                        it is not in the configuration any more
+//	regular ───────▶ leaving ──────────────────────────────────────────────▶ removed, for ever
+//	   ▲                │  its departure would break the quorum, for long
+//	   ├────────────────┘
+//	   │   Demote ▶ standby;  Promote ▶ regular
+//
+// Who is removed stays so: the ID is never let in again, and whoever bears it is told that it is out.
+
+// rosterPrefix is that of the roster's keys. A server's ID follows.
+const rosterPrefix = kv.ReservedPrefix + "members/"
+
+// Removed is the standing of a server that was taken out of the group.
+const Removed steward.Standing = "removed"
+
+// standing is one entry of the roster.
+type standing struct {
+	State steward.Standing `json:"state"`
+	Name  string           `json:"name"`
+	Why   string           `json:"why,omitempty"`
+	Since int64            `json:"since"` // Unix milliseconds
+
+	revision uint64 // at which it was written; 0 when there is none
+}
+
+func (s standing) since() time.Time { return time.UnixMilli(s.Since).UTC() }
+
+// standing returns what this server knows to be decided about another one, or about itself.
+func (n *Node) standing(id string) standing {
+	item, ok := n.state.Latest().Get(rosterPrefix + id)
+	if !ok {
+		return standing{}
+	}
+	return readStanding(item)
+}
+
+func readStanding(item kv.Item) standing {
+	var s standing
+	if err := json.Unmarshal(item.Value, &s); err != nil {
+		// A newer version may write what this one cannot read. It is not for this one to act on it.
+		s = standing{State: steward.Standby}
+	}
+	s.revision = item.ModRevision
+	return s
+}
+
+// roster returns all that is decided, by ID.
+func (n *Node) roster() map[string]standing {
+	all := make(map[string]standing)
+	n.state.Latest().Ascend(rosterPrefix, "", func(item kv.Item) bool {
+		all[strings.TrimPrefix(item.Key, rosterPrefix)] = readStanding(item)
+		return true
+	})
+	return all
+}
+
+// decide writes to the roster, unless it was changed since old was read. The zero standing deletes.
+func (n *Node) decide(ctx context.Context, id string, old, new standing) error {
+	op := kv.Op{Kind: kv.Delete, Key: rosterPrefix + id}
+	if new.State != steward.Regular {
+		new.Since = n.cfg.Now().UnixMilli()
+		value, err := json.Marshal(new)
+		if err != nil {
+			return err
+		}
+		op.Kind, op.Value = kv.Put, value
+	}
+	outcome, err := n.Propose(ctx, &command.Request{Kind: command.KindTxn, Txn: kv.Txn{
+		Require: []kv.Precondition{{Key: op.Key, ModRevision: old.revision}}, Ops: []kv.Op{op},
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = outcome.Result()
+	var conflict *kv.ConflictError
+	if errors.As(err, &conflict) {
+		return fmt.Errorf("%w: somebody else decided about server %q at the same time", kv.ErrUnavailable, id)
+	}
+	return err
+}
+
+// Removal tells that, when and why a server was taken out of the group.
+type Removal struct {
+	Name string    `json:"name"`
+	At   time.Time `json:"at"`
+	Why  string    `json:"why"`
+}
+
+// RemovedError is returned by Open for the directory of a server that was taken out of its group.
+type RemovedError struct {
+	Dir     string
+	Removal Removal
+}
+
+func (e *RemovedError) Error() string {
+	return fmt.Sprintf("this server, %s, was taken out of its cluster at %s (%s): it can join again, as a new one, with an empty directory in place of %s",
+		e.Removal.Name, e.Removal.At.Format(time.RFC3339), e.Removal.Why, e.Dir)
+}
+
+// removedFile marks the directory of a server that has learned that it was taken out.
+const removedFile = "removed.json"
+
+// checkNotRemoved refuses a directory that is marked.
+func checkNotRemoved(cfg *Config) error {
+	if cfg.InMemory {
+		return nil
+	}
+	data, err := os.ReadFile(filepath.Join(cfg.Dir, removedFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read whether this server was removed: %w", err)
+	}
+	e := &RemovedError{Dir: cfg.Dir}
+	if err := json.Unmarshal(data, &e.Removal); err != nil {
+		e.Removal = Removal{Name: cfg.Name, Why: "the mark cannot be read: " + err.Error()}
+	}
+	return e
+}
+
+// expelled takes note that this server is a member no more.
+func (n *Node) expelled(r Removal) {
+	n.removal.Do(func() {
+		n.cfg.Logger.Error("this server was taken out of the cluster", "server", n.id.ServerID, "at", r.At, "why", r.Why)
+		if !n.cfg.InMemory {
+			data, err := json.MarshalIndent(r, "", "  ")
+			if err == nil {
+				err = writeFile(filepath.Join(n.cfg.Dir, removedFile), append(data, '\n'))
+			}
+			if err != nil { // the others will tell it again at the next start
+				n.cfg.Logger.Warn("cannot mark the directory of a server that was removed", "err", err)
+			}
+		}
+		close(n.out)
+		if n.cfg.OnRemoved != nil {
+			n.cfg.OnRemoved(r)
+		}
+	})
+}

@@ -1,0 +1,310 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/steward"
+)
+
+const (
+	// stewardEvery is how often the leader looks after the members while there is something to do, and
+	// idleEvery while there is not.
+	stewardEvery = 200 * time.Millisecond
+	idleEvery    = time.Second
+	// caughtUp is how many entries a server may lag behind and count as caught up.
+	caughtUp = 64
+	// undoAfter is for how long a departure may be blocked before it is given up.
+	undoAfter = 30 * time.Second
+)
+
+// observer is what the leader remembers of the members from one look to the next. It lasts for a tenure:
+// a new leader has seen nobody be stable, or silent, before.
+type observer struct {
+	node     *Node
+	answered map[string]time.Time // by ID: when it did last
+	stable   map[string]time.Time // since when
+	blocked  map[string]time.Time // since when its departure is
+}
+
+// manageWhileLeading carries out what the steward decides, and closes the links to servers that are members
+// no more. It ends with the tenure.
+func (n *Node) manageWhileLeading(ctx context.Context) {
+	o := &observer{node: n, answered: make(map[string]time.Time), stable: make(map[string]time.Time), blocked: make(map[string]time.Time)}
+	defer n.health.Store(nil)
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.nudged:
+		case <-wait.C:
+		}
+		n.peers.keep(n.dialed())
+		if o.look(ctx) {
+			wait.Reset(stewardEvery)
+		} else {
+			wait.Reset(idleEvery)
+		}
+	}
+}
+
+// look observes the members once and takes a step if one is due. It tells whether there is more to do.
+func (o *observer) look(ctx context.Context) (busy bool) {
+	n := o.node
+	servers := o.observe(ctx)
+	if ctx.Err() != nil {
+		return false
+	}
+	policy := n.policy()
+	step, due, blocked := steward.Decide(servers, policy)
+	health := make([]steward.Health, len(servers))
+	for i, s := range servers {
+		health[i] = steward.HealthOf(s, policy, blocked[s.ID])
+		busy = busy || s.Standing == steward.Leaving || s.Standing == steward.Regular && !s.Voter || s.Standing == steward.Standby && s.Voter
+	}
+	n.health.Store(&health)
+	if due {
+		if err := n.take(ctx, step); err != nil && ctx.Err() == nil {
+			n.cfg.Logger.Warn("a change of the members failed; it is tried again", "step", step.Kind, "server", step.Server.ID, "err", err)
+		}
+	}
+	o.undo(ctx, servers, blocked)
+	o.bury(ctx)
+	return busy
+}
+
+func (n *Node) policy() steward.Policy {
+	return steward.Policy{
+		PromoteAfter: n.cfg.Timeouts.PromoteAfter, MaxLag: caughtUp, CleanAfter: n.cfg.CleanAfter, MinVoters: n.cfg.MinVoters,
+	}
+}
+
+// observe asks all members how they do, for a short time only: one that is dead must not hold up the others.
+func (o *observer) observe(ctx context.Context) []steward.Server {
+	n, now := o.node, time.Now()
+	asking, cancel := context.WithTimeout(ctx, max(2*n.cfg.Timeouts.Heartbeat, 500*time.Millisecond))
+	defer cancel()
+	servers := n.survey(asking)
+	o.apart(asking, servers)
+	known := make(map[string]bool)
+	for i := range servers {
+		s := &servers[i]
+		known[s.ID] = true
+		if _, ok := o.answered[s.ID]; !ok || s.Answers {
+			o.answered[s.ID] = now
+		}
+		s.Silent = now.Sub(o.answered[s.ID])
+		if steward.Fit(*s, n.policy()) != "" {
+			delete(o.stable, s.ID)
+			continue
+		}
+		if _, ok := o.stable[s.ID]; !ok {
+			o.stable[s.ID] = now
+		}
+		s.Stable = now.Sub(o.stable[s.ID])
+	}
+	for _, seen := range []map[string]time.Time{o.answered, o.stable, o.blocked} {
+		for id := range seen {
+			if !known[id] {
+				delete(seen, id)
+			}
+		}
+	}
+	return servers
+}
+
+// survey returns the members, and what they say of themselves.
+func (n *Node) survey(ctx context.Context) []steward.Server {
+	last, roster := n.raft.LastIndex(), n.roster()
+	peers := n.PeerStatus(ctx)
+	servers := make([]steward.Server, len(peers))
+	for i, p := range peers {
+		decided := roster[p.Member.ID]
+		s := steward.Server{
+			ID: p.Member.ID, Name: p.Member.Name, Voter: p.Member.Voter, Leader: p.Member.Self,
+			Standing: decided.State, Decided: decided.since(), Answers: p.Status != nil,
+		}
+		if s.Standing == Removed { // it is in the configuration all the same: it was let in while it was removed
+			s.Standing = steward.Leaving
+		}
+		if p.Status != nil {
+			s.Ill = illness(p.Status)
+			s.Lag = last - min(last, p.Status.AppliedIndex)
+		}
+		servers[i] = s
+	}
+	return servers
+}
+
+func illness(s *Status) string {
+	switch {
+	case s.Quarantined != "":
+		return "it is in quarantine: " + s.Quarantined
+	case s.DiskError != "":
+		return "it cannot write its log: " + s.DiskError
+	}
+	return ""
+}
+
+// apart finds out, for those that are to get a vote, whether all voters that answer and they reach each other.
+func (o *observer) apart(ctx context.Context, servers []steward.Server) {
+	n := o.node
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	for i := range servers {
+		s := &servers[i]
+		if s.Voter || s.Standing != steward.Regular || steward.Fit(*s, n.policy()) != "" {
+			continue
+		}
+		for _, v := range servers {
+			if !v.Voter || !v.Answers {
+				continue
+			}
+			for _, way := range [][2]steward.Server{{*s, v}, {v, *s}} {
+				from, to := way[0], way[1]
+				asking.Go(func() {
+					if err := n.reaches(ctx, from.ID, to.ID); err != nil {
+						mu.Lock()
+						defer mu.Unlock()
+						s.Apart = append(s.Apart, fmt.Sprintf("%s does not reach %s: %v", from.Name, to.Name, err))
+					}
+				})
+			}
+		}
+	}
+	asking.Wait()
+}
+
+// reach is the question whether a server reaches a member.
+type reach struct {
+	ID string `json:"id"`
+}
+
+// reaches asks one member whether it can talk to another one.
+func (n *Node) reaches(ctx context.Context, from, to string) error {
+	if from == n.id.ServerID {
+		return n.ping(ctx, to)
+	}
+	m, ok := n.member(from)
+	if !ok {
+		return fmt.Errorf("%q is no member", from)
+	}
+	_, err := n.tell(ctx, m, callReach, reach{ID: to})
+	return err
+}
+
+// ping exchanges a word with a member, over a connection that this server has opened.
+func (n *Node) ping(ctx context.Context, id string) error {
+	m, ok := n.member(id)
+	if !ok {
+		return fmt.Errorf("%s does not know of it yet", n.cfg.Name)
+	}
+	_, err := n.peers.to(n.dial(m)).call(ctx, callPing, nil)
+	return err
+}
+
+func (n *Node) handleReach(ctx context.Context, payload []byte) (byte, []byte) {
+	var q reach
+	if err := json.Unmarshal(payload, &q); err != nil {
+		return answerRefused, []byte(err.Error())
+	}
+	if q.ID == n.id.ServerID {
+		return answerOK, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
+	defer cancel()
+	if err := n.ping(ctx, q.ID); err != nil {
+		return answerUnavailable, []byte(err.Error())
+	}
+	return answerOK, nil
+}
+
+// take carries out one step.
+func (n *Node) take(ctx context.Context, step steward.Step) error {
+	n.changing.Lock()
+	defer n.changing.Unlock()
+	if n.leadership.term() == 0 {
+		return errNoLeader
+	}
+	n.cfg.Logger.Info("members change", "step", step.Kind, "server", step.Server.ID, "why", step.Why)
+	m, ok := n.member(step.Server.ID)
+	if !ok {
+		return nil
+	}
+	id, call := raft.ServerID(m.ID), n.cfg.Timeouts.Call
+	switch step.Kind {
+	case steward.Promote:
+		return configured(n.raft.AddVoter(id, raft.ServerAddress(m.Address), 0, call))
+	case steward.Demote:
+		return configured(n.raft.DemoteVoter(id, 0, call))
+	case steward.Remove:
+		return configured(n.raft.RemoveServer(id, 0, call))
+	case steward.HandOver:
+		return n.transfer(m)
+	case steward.Expire:
+		old := n.standing(m.ID)
+		return n.decide(ctx, m.ID, old, standing{State: steward.Leaving, Name: m.Name, Why: "it was dead: " + step.Why})
+	}
+	return fmt.Errorf("the step %q is not known", step.Kind)
+}
+
+func configured(f raft.Future) error {
+	if err := f.Error(); err != nil {
+		return proposeError(err)
+	}
+	return nil
+}
+
+// undo gives up departures that have been blocked for long, so that none comes as a surprise when servers
+// return much later.
+func (o *observer) undo(ctx context.Context, servers []steward.Server, blocked map[string]string) {
+	n := o.node
+	for _, s := range servers {
+		reason, is := blocked[s.ID]
+		if !is || n.standing(s.ID).State != steward.Leaving {
+			delete(o.blocked, s.ID)
+			continue
+		}
+		if _, was := o.blocked[s.ID]; !was {
+			o.blocked[s.ID] = time.Now()
+			n.cfg.Logger.Warn("a server is to leave and cannot yet", "server", s.ID, "why", reason, "givesUpAfter", undoAfter)
+		}
+		if time.Since(o.blocked[s.ID]) < undoAfter {
+			continue
+		}
+		if err := n.decide(ctx, s.ID, n.standing(s.ID), standing{}); err != nil {
+			n.cfg.Logger.Debug("cannot give up a departure yet", "server", s.ID, "err", err)
+			continue
+		}
+		n.cfg.Logger.Warn("the departure of a server was given up; it stays a member", "server", s.ID, "why", reason)
+	}
+}
+
+// bury writes down who has left: is decided to leave, and not in the configuration any more.
+func (o *observer) bury(ctx context.Context) {
+	n := o.node
+	for id, s := range n.roster() {
+		if s.State == Removed {
+			continue
+		}
+		if _, ok := n.member(id); ok {
+			continue
+		}
+		why := s.Why
+		if s.State != steward.Leaving {
+			why = "it is no member any more"
+		}
+		if err := n.decide(ctx, id, s, standing{State: Removed, Name: s.Name, Why: why}); err != nil {
+			n.cfg.Logger.Debug("cannot write down yet that a server has left", "server", id, "err", err)
+			continue
+		}
+		n.cfg.Logger.Info("a server has left the cluster", "server", id, "why", why)
+	}
+}

@@ -1,0 +1,262 @@
+package steward
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Standing is what was decided about a server, beside its place in the configuration of the group.
+type Standing string
+
+const (
+	// Regular is a server about which nothing was decided. It gets a vote when it can have one.
+	Regular Standing = ""
+	// Standby is a server that is to stay without a vote.
+	Standby Standing = "standby"
+	// Leaving is a server that is on its way out.
+	Leaving Standing = "leaving"
+)
+
+// Server is what the leader knows of one member.
+type Server struct {
+	ID, Name string
+	Voter    bool
+	Leader   bool
+	Standing Standing
+	// Decided orders those that leave: who was decided about first goes first.
+	Decided time.Time
+
+	// Answers tells whether it answered the leader just now, and Silent for how long it has not.
+	Answers bool
+	Silent  time.Duration
+	// Ill is why it may neither have a vote nor lead, as when it is in quarantine or its disk hangs. Empty
+	// when it may.
+	Ill string
+	// Lag is how many log entries it is behind.
+	Lag uint64
+	// Apart names what does not reach it or what it does not reach, among the leader and the voters that
+	// answer. It is looked at for servers without a vote.
+	Apart []string
+	// Stable is for how long, without a break, it has answered, was well, not far behind and not apart.
+	Stable time.Duration
+}
+
+// able tells whether a voter can take part in a decision of the group.
+func (s *Server) able() bool { return s.Answers && s.Ill == "" }
+
+// Policy is what the operator wants.
+type Policy struct {
+	// PromoteAfter is how long a server must be stable before it gets a vote.
+	PromoteAfter time.Duration
+	// MaxLag is how far it may be behind, in log entries, and count as caught up.
+	MaxLag uint64
+	// CleanAfter is how long a server must be silent before it is taken out as dead. 0 means never.
+	CleanAfter time.Duration
+	// MinVoters is how many voters must stay when a dead one is taken out.
+	MinVoters int
+}
+
+// Kind of a step.
+type Kind string
+
+const (
+	// Promote gives the server a vote.
+	Promote Kind = "promote"
+	// Demote takes its vote away.
+	Demote Kind = "demote"
+	// HandOver makes the server the leader, because the one that leads is to lose its vote.
+	HandOver Kind = "hand-over"
+	// Remove takes it out of the configuration.
+	Remove Kind = "remove"
+	// Expire decides that a dead server has to leave. Remove follows.
+	Expire Kind = "expire"
+)
+
+// Step is one change of the members.
+type Step struct {
+	Kind   Kind
+	Server Server
+	Why    string // for the log
+}
+
+// Health is how a member does, as the leader sees it.
+type Health struct {
+	ID       string   `json:"id"`
+	Name     string   `json:"name"`
+	Healthy  bool     `json:"healthy"`
+	Reason   string   `json:"reason,omitempty"` // why not, or why it has no vote
+	Standing Standing `json:"standing,omitempty"`
+	// Stable is for how long it has been well; Silent for how long it has not answered.
+	Stable time.Duration `json:"stable"`
+	Silent time.Duration `json:"silent,omitempty"`
+}
+
+// Decide returns what to do next, and false when there is nothing to do. blocked has, by ID, why a server
+// that is to lose its vote or to leave cannot do so now.
+func Decide(servers []Server, p Policy) (step Step, due bool, blocked map[string]string) {
+	servers = slices.Clone(servers)
+	slices.SortFunc(servers, func(a, b Server) int { return cmp.Or(a.Decided.Compare(b.Decided), cmp.Compare(a.ID, b.ID)) })
+	blocked = make(map[string]string)
+	for _, want := range []Standing{Leaving, Standby} {
+		for _, s := range servers {
+			if s.Standing != want || want == Standby && !s.Voter {
+				continue
+			}
+			if step, reason := retire(servers, s); reason == "" {
+				return step, true, blocked
+			} else {
+				blocked[s.ID] = reason
+			}
+		}
+	}
+	for _, s := range servers {
+		if s.Standing == Regular && !s.Voter && Fit(s, p) == "" && s.Stable >= p.PromoteAfter {
+			return Step{Promote, s, fmt.Sprintf("it has kept up for %s and reaches all voters", s.Stable.Round(time.Millisecond))}, true, blocked
+		}
+	}
+	if len(blocked) > 0 {
+		return Step{}, false, blocked // who lacks a quorum for one departure does not begin another
+	}
+	for _, s := range servers {
+		if s.Standing != Leaving && dead(servers, s, p) {
+			return Step{Expire, s, fmt.Sprintf("it has not answered for %s", s.Silent.Round(time.Second))}, true, blocked
+		}
+	}
+	return Step{}, false, blocked
+}
+
+// retire returns the next step of a server that is to leave, or to be without a vote.
+func retire(servers []Server, s Server) (Step, string) {
+	if s.Voter {
+		if err := Guard(servers, s.ID); err != nil {
+			return Step{}, err.Error()
+		}
+	}
+	why := "it is to be without a vote"
+	if s.Standing == Leaving {
+		why = "it leaves"
+	}
+	switch {
+	case s.Leader:
+		heir, ok := Heir(servers, s.ID)
+		if !ok {
+			return Step{}, "no other voter is able to lead"
+		}
+		return Step{HandOver, heir, s.Name + " leads, and " + why}, ""
+	case s.Voter && (s.Standing == Standby || s.Answers):
+		return Step{Demote, s, why}, ""
+	}
+	return Step{Remove, s, why}, ""
+}
+
+// Heir returns the voter that should lead instead of the server with the ID: able, to stay, and the least
+// behind.
+func Heir(servers []Server, id string) (Server, bool) {
+	var heirs []Server
+	for _, s := range servers {
+		if s.ID != id && s.Voter && s.able() && s.Standing == Regular {
+			heirs = append(heirs, s)
+		}
+	}
+	if len(heirs) == 0 {
+		return Server{}, false
+	}
+	return slices.MinFunc(heirs, func(a, b Server) int { return cmp.Or(cmp.Compare(a.Lag, b.Lag), cmp.Compare(a.ID, b.ID)) }), true
+}
+
+// dead tells whether a member may be taken out for its silence. The leader must be sure of itself: it sees
+// a quorum of all who vote now, and after the removal as many voters as are wanted, and a quorum of them.
+func dead(servers []Server, s Server, p Policy) bool {
+	if p.CleanAfter <= 0 || s.Leader || s.Answers || s.Silent < p.CleanAfter {
+		return false
+	}
+	voters, able := tally(servers, "")
+	if able < voters/2+1 {
+		return false
+	}
+	if !s.Voter {
+		return true
+	}
+	stay, _ := tally(servers, s.ID)
+	return stay >= p.MinVoters && Guard(servers, s.ID) == nil
+}
+
+// tally counts the voters but one, and how many of them are able. Who is to leave does not count as one
+// that stays.
+func tally(servers []Server, but string) (voters, able int) {
+	for i := range servers {
+		s := &servers[i]
+		if !s.Voter || s.ID == but {
+			continue
+		}
+		voters++
+		if s.able() {
+			able++
+		}
+	}
+	return voters, able
+}
+
+// GuardError tells why a server must keep its vote.
+type GuardError struct {
+	Name         string
+	Voters, Able int // of those that would stay
+}
+
+func (e *GuardError) Error() string {
+	if e.Voters == 0 {
+		return fmt.Sprintf("server %q is the only voter: the cluster would be gone. Stop it instead", e.Name)
+	}
+	return fmt.Sprintf("only %d of the %d voters that would stay are able to take part, and they need %d to agree on anything: "+
+		"bring servers back, or let new ones join, before %q goes", e.Able, e.Voters, e.Voters/2+1, e.Name)
+}
+
+// Guard returns a *GuardError when the group would have no quorum without the vote of the server.
+func Guard(servers []Server, id string) error {
+	i := slices.IndexFunc(servers, func(s Server) bool { return s.ID == id })
+	if i < 0 || !servers[i].Voter {
+		return nil
+	}
+	if voters, able := tally(servers, id); able < voters/2+1 {
+		return &GuardError{servers[i].Name, voters, able}
+	}
+	return nil
+}
+
+// Tolerance is how many more voters may fail, with n of them.
+func Tolerance(n int) int { return max(0, (n-1)/2) }
+
+// Fit returns why a server cannot have a vote now; empty when it can.
+func Fit(s Server, p Policy) string {
+	switch {
+	case !s.Answers:
+		return "it does not answer the leader"
+	case s.Ill != "":
+		return s.Ill
+	case s.Lag > p.MaxLag:
+		return fmt.Sprintf("it is %d log entries behind", s.Lag)
+	case len(s.Apart) > 0:
+		return strings.Join(s.Apart, "; ")
+	}
+	return ""
+}
+
+// HealthOf says how a member does.
+func HealthOf(s Server, p Policy, blocked string) Health {
+	h := Health{ID: s.ID, Name: s.Name, Standing: s.Standing, Stable: s.Stable, Silent: s.Silent, Reason: Fit(s, p)}
+	h.Healthy = h.Reason == ""
+	switch {
+	case blocked != "":
+		h.Reason = blocked
+	case h.Healthy && s.Standing == Leaving:
+		h.Reason = "it is on its way out"
+	case h.Healthy && s.Standing == Standby && !s.Voter:
+		h.Reason = "it was told to stay without a vote"
+	case h.Healthy && !s.Voter:
+		h.Reason = fmt.Sprintf("it gets its vote when it has been well for %s", p.PromoteAfter)
+	}
+	return h
+}
