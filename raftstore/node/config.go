@@ -17,12 +17,15 @@ import (
 // should have the same.
 type Timeouts struct {
 	// Heartbeat is how long a follower goes without a word from the leader before it calls an
-	// election: between once and twice this. Default: 300 ms.
+	// election: between once and twice this. It is for machines that lose power and networks that
+	// are cut: when the leader's process dies, followers know it by their broken connections, at
+	// once. So it leaves room for a leader that is short of CPU. Default: 1 s.
 	Heartbeat time.Duration
-	// Election is how long a candidate waits for votes before it tries again. Default: 300 ms.
+	// Election is how long a candidate waits for votes before it tries again: between once and twice
+	// this, and no less than Heartbeat. Default: Heartbeat.
 	Election time.Duration
 	// Lease is how long a leader stays one without a word from a quorum. It must not be longer
-	// than Heartbeat. Default: 250 ms.
+	// than Heartbeat. Default: five sixths of Heartbeat.
 	Lease time.Duration
 	// Call bounds one exchange with another server, other than a write. Default: 2 s.
 	Call time.Duration
@@ -41,7 +44,7 @@ func (t Timeouts) withDefaults() Timeouts {
 			*v = d
 		}
 	}
-	set(&t.Heartbeat, 300*time.Millisecond)
+	set(&t.Heartbeat, time.Second)
 	set(&t.Election, t.Heartbeat)
 	set(&t.Lease, t.Heartbeat*5/6)
 	set(&t.Call, 2*time.Second)

@@ -25,6 +25,7 @@ const (
 	callIsolate byte = 8  // a verdict in JSON
 	callHello   byte = 9  // a hello in JSON; answered with one
 	callReach   byte = 10 // a reach in JSON
+	callLost    byte = 11 // a lostQuestion in JSON; answered with a lostAnswer
 
 	answerOK          byte = 128
 	answerUnavailable byte = 129 // a text
@@ -217,6 +218,8 @@ func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []b
 		return n.handleReach(ctx, payload)
 	case callHello:
 		return n.handleHello(payload)
+	case callLost:
+		return n.handleLost(ctx, payload)
 	}
 	return answerRefused, fmt.Appendf(nil, "this server does not know requests of kind %d", kind)
 }

@@ -39,6 +39,7 @@ type Node struct {
 	compared   compared
 	space      atomic.Int32 // a level
 	notify     chan bool
+	hung       chan struct{} // holds a token when the disk of this server, which led, has begun to hang
 	listener   net.Listener
 	changing   sync.Mutex // one change of members at a time
 	nudged     chan struct{}
@@ -78,7 +79,7 @@ func Open(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
+	n := &Node{cfg: cfg, id: id, nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), hung: make(chan struct{}, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
@@ -180,6 +181,7 @@ func (n *Node) start() {
 	n.running.Go(func() { n.acceptPeers(n.listener) })
 	n.running.Go(n.electAlone)
 	n.running.Go(n.keepContact)
+	n.running.Go(n.heedLeaders)
 	n.running.Go(n.tellOfNoLeader)
 	n.running.Go(n.watchSpace)
 	n.running.Go(n.keepQuarantine)
@@ -193,11 +195,7 @@ func (n *Node) electAlone() {
 	if len(servers) != 1 || string(servers[0].ID) != n.id.ServerID || servers[0].Suffrage != raft.Voter {
 		return
 	}
-	// To itself: the other way to begin an election is to let the time pass.
-	err := n.transport.TimeoutNow(servers[0].ID, raft.ServerAddress(n.cfg.Stream.Addr()), &raft.TimeoutNowRequest{
-		RPCHeader: n.rpcHeader(),
-	}, &raft.TimeoutNowResponse{})
-	if err != nil {
+	if err := n.stand(); err != nil {
 		n.cfg.Logger.Debug("the election begins a little later", "err", err)
 	}
 }

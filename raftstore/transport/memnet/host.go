@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/barque/barque/raftstore/transport"
@@ -56,8 +57,8 @@ func (h *Host) Dial(ctx context.Context, to, proto string) (net.Conn, error) {
 		return nil, fmt.Errorf("connect to %s: %w", to, context.Cause(ctx))
 	}
 	l := h.net.listener(to, proto)
-	if l == nil {
-		return nil, fmt.Errorf("connect to %s: nobody is there", to)
+	if l == nil || h.net.refuses(to) {
+		return nil, fmt.Errorf("connect to %s: %w", to, syscall.ECONNREFUSED)
 	}
 	near, far, err := h.connect(to)
 	if err != nil {
@@ -71,7 +72,7 @@ func (h *Host) Dial(ctx context.Context, to, proto string) (net.Conn, error) {
 	}
 	near.Close()
 	far.Close()
-	return nil, fmt.Errorf("connect to %s: refused", to)
+	return nil, fmt.Errorf("connect to %s: %w", to, syscall.ECONNREFUSED)
 }
 
 func pause(ctx context.Context, d time.Duration) error {

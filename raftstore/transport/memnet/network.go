@@ -17,7 +17,8 @@ type Network struct {
 	hosts   map[string]*Host
 	cut     map[[2]string]bool // by the two addresses, in order
 	blocked map[[2]string]bool // by from and to
-	opened  chan struct{}      // closed and replaced when a block is taken back
+	refused map[string]bool
+	opened  chan struct{} // closed and replaced when a block is taken back
 	delay   func(from, to string, bytes int) time.Duration
 	conns   map[*conn]struct{}
 }
@@ -30,6 +31,7 @@ func (n *Network) Host(addr string) *Host {
 		n.hosts = make(map[string]*Host)
 		n.cut = make(map[[2]string]bool)
 		n.blocked = make(map[[2]string]bool)
+		n.refused = make(map[string]bool)
 		n.opened = make(chan struct{})
 		n.conns = make(map[*conn]struct{})
 	}
@@ -112,10 +114,24 @@ func (n *Network) Mute(addr string) {
 	}
 }
 
-// Heal takes back all cuts and blocks. Delays stay.
+// Refuse makes a host refuse new connections, as one whose port is closed. Those that are open stay.
+func (n *Network) Refuse(addr string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refused[addr] = true
+}
+
+func (n *Network) refuses(addr string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.refused[addr]
+}
+
+// Heal takes back all cuts, blocks and refusals. Delays stay.
 func (n *Network) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	clear(n.refused)
 	clear(n.cut)
 	clear(n.blocked)
 	n.open()

@@ -1,0 +1,151 @@
+package raftstore_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/storetest"
+)
+
+// patient is how long the servers of these tests wait for a leader from whom they hear nothing.
+const patient = 10 * time.Second
+
+func newPatientCluster(t *testing.T, size int) *storetest.Cluster {
+	return storetest.NewCluster(t, size, func(_ int, cfg *raftstore.Config) {
+		cfg.Timeouts = raftstore.Timeouts{Heartbeat: patient, PromoteAfter: time.Millisecond}
+	})
+}
+
+// crash takes a server away as the end of its process does: connections break, and new ones are refused. The
+// server itself goes on to run, without a network.
+func crash(t *testing.T, c *storetest.Cluster, i int) {
+	t.Helper()
+	c.Hosts[i].Close()
+	dead := c.Servers[i]
+	c.Servers[i] = nil
+	t.Cleanup(func() { dead.Close() })
+}
+
+func TestLeaderWhoseProcessDiesIsReplacedAtOnce(t *testing.T) {
+	for _, size := range []int{3, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newPatientCluster(t, size)
+			for i := range 20 {
+				if _, err := c.Servers[i%size].Commit(limited(t), put("/k", "v")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			old, _ := c.Leader()
+			began := time.Now()
+			crash(t, c, old)
+			if _, err := c.Servers[(old+1)%size].Commit(limited(t), put("/after", "v")); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > 500*time.Millisecond {
+				t.Errorf("the first write after the death of the leader took %v", took)
+			}
+		})
+	}
+}
+
+// TestTheServerWithTheLongestLogStands lets one server lag, which would lose the election.
+func TestTheServerWithTheLongestLogStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 5 {
+			c := newPatientCluster(t, 3)
+			old, term := c.Leader()
+			ahead, behind := (old+1)%3, (old+2)%3
+			c.Net.Block(storetest.Addr(old), storetest.Addr(behind))
+			for range 5 {
+				if _, err := c.Servers[old].Commit(limited(t), put("/k", "v")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			crash(t, c, old)
+			c.Net.Heal() // the other one is behind, and learns now that the leader is gone
+			if leader, now := c.Leader(); leader != ahead || now != term+1 {
+				t.Errorf("server %d leads in term %d, and not %d, which has the longer log, in term %d", leader, now, ahead, term+1)
+			}
+			c.Close()
+		}
+	})
+}
+
+// keepsItsLeader looks for a while whether the leader stays the one it was, in its term.
+func keepsItsLeader(t *testing.T, c *storetest.Cluster, leader int, term uint64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patient/2)
+	defer cancel()
+	leading, now, err := c.Servers[leader].AwaitLeadership(ctx)
+	if err != nil {
+		t.Fatalf("the leader is deposed: %v", err)
+	}
+	<-leading.Done()
+	if now != term || ctx.Err() == nil {
+		t.Errorf("the leader of term %d leads in term %d until %v", term, now, context.Cause(leading))
+	}
+}
+
+func TestALivingLeaderIsNotDeposed(t *testing.T) {
+	faults := map[string]func(c *storetest.Cluster, leader int){
+		"it refuses new connections": func(c *storetest.Cluster, leader int) {
+			c.Net.Refuse(storetest.Addr(leader))
+		},
+		"its connections break": func(c *storetest.Cluster, leader int) {
+			for range 10 {
+				for i := range c.Servers {
+					c.Net.Reset(storetest.Addr(leader), storetest.Addr(i))
+				}
+				<-time.After(50 * time.Millisecond)
+			}
+		},
+		"one server loses it": func(c *storetest.Cluster, leader int) {
+			c.Net.Refuse(storetest.Addr(leader))
+			c.Net.Reset(storetest.Addr(leader), storetest.Addr((leader+1)%3))
+		},
+		"one server is cut off": func(c *storetest.Cluster, leader int) {
+			c.Net.Cut(storetest.Addr(leader), storetest.Addr((leader+1)%3))
+		},
+		"its packets are dropped for a while": func(c *storetest.Cluster, leader int) {
+			c.Net.Mute(storetest.Addr(leader))
+			<-time.After(patient / 4)
+			c.Net.Heal()
+		},
+		"a follower dies": func(c *storetest.Cluster, leader int) {
+			c.Hosts[(leader+1)%3].Close()
+		},
+	}
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newPatientCluster(t, 3)
+				leader, term := c.Leader()
+				<-time.After(time.Second)
+				fault(c, leader)
+				keepsItsLeader(t, c, leader, term)
+				c.Net.Heal()
+			})
+		})
+	}
+}
+
+// TestALeaderThatIsShutOutIsDeposedOnce closes the port of a leader that lives and breaks its connections to
+// a quorum. It may lose its office by that, but what follows is no row of elections.
+func TestALeaderThatIsShutOutIsDeposedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newPatientCluster(t, 3)
+		old, term := c.Leader()
+		<-time.After(time.Second)
+		c.Net.Refuse(storetest.Addr(old))
+		c.Net.Reset(storetest.Addr(old), storetest.Addr((old+1)%3))
+		c.Net.Reset(storetest.Addr(old), storetest.Addr((old+2)%3))
+		<-time.After(time.Minute)
+		if _, now := c.Leader(); now > term+2 {
+			t.Errorf("term %d became term %d", term, now)
+		}
+		c.Net.Heal()
+	})
+}

@@ -1,0 +1,227 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// A follower stays connected with its leader. When the leader's process dies, the kernel breaks the connection
+// and refuses new ones, long before the heartbeats have been missing for so long that Raft gives the leader
+// up. So heartbeats may be missing for long, as they are on a machine that is short of CPU, and a death is
+// acted on at once:
+//
+//	connected ──the connection breaks──▶ in doubt ──the address refuses, and a quorum finds the same──▶ lost
+//	    ▲                                   │
+//	    └────────a connection comes about───┘
+//
+// When it is lost, the one of those who found so whose log goes furthest stands for election. The others
+// would lose, or split the votes. They vote for it although they have heard of the leader just now: the
+// request says, as after a transfer of leadership, that it knows of the leader.
+//
+// No mistake here does harm to the data: in Raft anybody may stand for election at any time. It costs a
+// change of leaders. A leader that lives is deposed only if its port is closed and its connections are broken
+// to so many servers, itself not counted, that they are a quorum; and then only once, because nobody gives
+// up a leader with whom he has not been connected.
+
+const (
+	// doubtPause lies between two attempts to find out what became of a leader.
+	doubtPause = 10 * time.Millisecond
+	// doubtRounds is how often another server may go first before this one stands for election, too.
+	doubtRounds = 10
+	// doubtSettled is the pause when nothing came of many attempts.
+	doubtSettled = time.Second
+	// doubtTimeout bounds one attempt to reach a server.
+	doubtTimeout = 200 * time.Millisecond
+)
+
+// lostQuestion asks whether the server finds that the leader is lost.
+type lostQuestion struct {
+	Leader raft.ServerID `json:"leader"`
+}
+
+// lostAnswer says so, and what the log of the server that answers ends with.
+type lostAnswer struct {
+	Lost bool `json:"lost"`
+	// Stands is whether the server would stand for election.
+	Stands bool          `json:"stands"`
+	ID     raft.ServerID `json:"id"`
+	Index  uint64        `json:"index"`
+	Term   uint64        `json:"term"`
+}
+
+// before orders servers by how far their logs go. No two are equal.
+func (a lostAnswer) before(b lostAnswer) bool {
+	return cmp.Or(cmp.Compare(a.Term, b.Term), cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID)) < 0
+}
+
+// heedLeaders attends one leader after the other, until the node stops. While this server leads, it looks for a
+// successor when the disk hangs.
+func (n *Node) heedLeaders() {
+	changed := make(chan raft.Observation, 1) // holds one while the leader may be another than that attended
+	observer := raft.NewObserver(changed, false, func(o *raft.Observation) bool {
+		_, ok := o.Data.(raft.LeaderObservation)
+		return ok
+	})
+	n.raft.RegisterObserver(observer)
+	defer n.raft.DeregisterObserver(observer)
+	for n.ctx.Err() == nil {
+		ctx, cancel := context.WithCancel(n.ctx)
+		var attending sync.WaitGroup
+		if addr, id := n.raft.LeaderWithID(); id != "" && string(id) != n.id.ServerID {
+			attending.Go(func() { n.attend(ctx, string(addr), id) }) // ends with ctx
+		}
+		select {
+		case <-changed:
+		case <-n.hung:
+			n.nominate()
+		case <-n.ctx.Done():
+		}
+		cancel()
+		attending.Wait()
+	}
+}
+
+// attend stays connected with the leader, and finds out what has become of it when the connection breaks. It
+// ends with ctx, which does when another leader is known, or none.
+func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
+	connected := false
+	for round := 0; ctx.Err() == nil; round++ {
+		link, err := n.peers.to(addr).connect(ctx)
+		switch {
+		case err == nil:
+			connected, round = true, 0
+			select {
+			case <-link.done:
+			case <-ctx.Done():
+			}
+			continue
+		case connected && errors.Is(err, syscall.ECONNREFUSED):
+			n.succeed(ctx, leader, round >= doubtRounds)
+		}
+		pause := doubtPause
+		if round > 10*doubtRounds { // it lives, as others hear, and does not want to be connected with
+			pause = doubtSettled
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// succeed makes this server stand for election if a quorum finds that the leader is lost, and if no other
+// one should. impatient is whether it does not matter any more who should.
+func (n *Node) succeed(ctx context.Context, leader raft.ServerID, impatient bool) {
+	own := n.candidacy()
+	if !own.Stands {
+		return
+	}
+	agree, quorum, best := 1, n.voters()/2+1, own
+	for _, answer := range n.askForLost(ctx, leader) {
+		if !answer.Lost {
+			continue
+		}
+		if agree++; answer.Stands && best.before(answer) {
+			best = answer
+		}
+	}
+	if agree < quorum || best != own && !impatient {
+		return
+	}
+	if _, id := n.raft.LeaderWithID(); id != leader || n.raft.State() != raft.Follower {
+		return
+	}
+	n.cfg.Logger.Info("the leader is gone: its connections broke and its address refuses new ones; this server stands for election",
+		"leader", leader, "agree", agree, "voters", n.voters())
+	if err := n.stand(); err != nil {
+		n.cfg.Logger.Debug("the election begins later", "err", err)
+	}
+}
+
+// candidacy is what this server says of itself. It is Lost to begin with.
+func (n *Node) candidacy() lostAnswer {
+	a := lostAnswer{Lost: true, ID: raft.ServerID(n.id.ServerID), Index: n.raft.LastIndex()}
+	var last raft.Log
+	if n.storage.log.GetLog(a.Index, &last) == nil { // else there is only a snapshot
+		a.Term = last.Term
+	}
+	self, ok := n.member(n.id.ServerID)
+	a.Stands = ok && self.Voter && n.quarantine.err() == nil && n.storage.log.Disk().Check() == nil
+	return a
+}
+
+// askForLost returns the answers of the voters that answer in time, but for the leader.
+func (n *Node) askForLost(ctx context.Context, leader raft.ServerID) []lostAnswer {
+	question, err := json.Marshal(lostQuestion{Leader: leader})
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, doubtTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var answers []lostAnswer
+	var asking sync.WaitGroup
+	for _, m := range n.Members() {
+		if m.Self || !m.Voter || raft.ServerID(m.ID) == leader {
+			continue
+		}
+		asking.Go(func() {
+			f, err := n.peers.to(n.dial(m)).call(ctx, callLost, question)
+			var answer lostAnswer
+			if err != nil || f.kind != answerOK || json.Unmarshal(f.payload, &answer) != nil || string(answer.ID) != m.ID {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			answers = append(answers, answer)
+		})
+	}
+	asking.Wait()
+	return answers
+}
+
+// handleLost answers whether the leader is lost as this server sees it.
+func (n *Node) handleLost(ctx context.Context, payload []byte) (byte, []byte) {
+	var q lostQuestion
+	if err := json.Unmarshal(payload, &q); err != nil {
+		return answerRefused, fmt.Appendf(nil, "question for the leader: %v", err)
+	}
+	a := n.candidacy()
+	a.Lost = n.findsLost(ctx, q.Leader)
+	data, err := json.Marshal(a)
+	if err != nil {
+		return refuse(err)
+	}
+	return answerOK, data
+}
+
+// findsLost tells whether this server cannot reach the leader, because its address refuses connections. One
+// who is a leader, or knows of another, has lost none.
+func (n *Node) findsLost(ctx context.Context, leader raft.ServerID) bool {
+	if _, id := n.raft.LeaderWithID(); id != "" && id != leader {
+		return false
+	}
+	m, ok := n.member(string(leader))
+	if !ok {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, doubtTimeout)
+	defer cancel()
+	_, err := n.peers.to(n.dial(m)).connect(ctx) // one that is open, or else a new one
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// stand makes Raft begin an election now, in which those vote who know of a leader, too.
+func (n *Node) stand() error {
+	// To itself: the other way to begin an election is to let the time pass.
+	id, addr := raft.ServerID(n.id.ServerID), raft.ServerAddress(n.cfg.Stream.Addr())
+	return n.transport.TimeoutNow(id, addr, &raft.TimeoutNowRequest{RPCHeader: n.rpcHeader()}, &raft.TimeoutNowResponse{})
+}
