@@ -221,6 +221,14 @@ func (s *Server) Remove(ctx context.Context, id, why string) error {
 	return s.change(ctx, node.Change{Kind: node.RemoveMember, ID: id, Why: why})
 }
 
+// CheckDeparture tells whether Remove and Demote of the server would be refused, and changes nothing.
+func (s *Server) CheckDeparture(ctx context.Context, id string) error {
+	return s.change(ctx, node.Change{Kind: node.RemoveMember, ID: id, DryRun: true})
+}
+
+// Gone returns who was taken out of the cluster for good, by ID, as this server knows.
+func (s *Server) Gone() map[string]Removal { return s.node.Gone() }
+
 // Removed returns a channel that is closed when this server has learned that it was taken out of the cluster.
 func (s *Server) Removed() <-chan struct{} { return s.node.Removed() }
 

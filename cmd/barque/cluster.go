@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/barque/barque/cmd/barque/node"
@@ -36,56 +34,8 @@ func clusterCommand() *cobra.Command {
 		}
 		return print(c, *membersFormat, s.Members, func(w io.Writer) error { return writeMembers(w, s.Members) })
 	}
-	cmd.AddCommand(status, members, clusterRemoveCommand())
+	cmd.AddCommand(status, members, clusterLeaveCommand(), clusterRemoveCommand(), clusterPromoteCommand(), clusterDemoteCommand(), clusterTransferCommand())
 	return cmd
-}
-
-func clusterRemoveCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "remove SERVER",
-		Short: "Take a server out of the store for good",
-		Long: `Take a server out of the store for good, because it is lost or is to be replaced. It
-is refused when the servers that stay and answer would be no quorum. To let a machine
-of the same name join again, empty its data directory first.`,
-		Args: exactArgs("SERVER"),
-	}
-	yes := cmd.Flags().Bool("yes", false, "do not ask")
-	kubeconfig := kubeconfigFlag(cmd)
-	cmd.RunE = func(c *cobra.Command, args []string) error {
-		config, err := clientConfig(*kubeconfig)
-		if err != nil {
-			return err
-		}
-		if !*yes {
-			fmt.Fprintf(c.OutOrStdout(), "%s is taken out of the store. It cannot come back with the data that it has; the other servers go on without it.\nRemove it? [y/N] ", args[0])
-			var answer string
-			if _, err := fmt.Fscanln(c.InOrStdin(), &answer); err != nil || (answer != "y" && answer != "yes") {
-				return errors.New("nothing was changed")
-			}
-		}
-		if err := removeServer(c.Context(), config, args[0]); err != nil {
-			return err
-		}
-		_, err = fmt.Fprintln(c.OutOrStdout(), args[0], "removed")
-		return err
-	}
-	return cmd
-}
-
-func removeServer(ctx context.Context, config *rest.Config, name string) error {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	data, err := client.Discovery().RESTClient().Delete().AbsPath(node.MembersPath, name).DoRaw(ctx)
-	var answer node.Removal
-	if json.Unmarshal(data, &answer) == nil && answer.Error != "" {
-		return fmt.Errorf("remove %s: %s", name, answer.Error)
-	}
-	if err != nil {
-		return fmt.Errorf("remove %s: %w", name, err)
-	}
-	return nil
 }
 
 func clusterStatus(ctx context.Context, kubeconfig string) (*node.ClusterStatus, error) {

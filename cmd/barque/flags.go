@@ -44,6 +44,11 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	o, flags := &f.options, c.Flags()
 	flags.StringVar(&o.Join, "join", "", "address of a server to join, https://HOST:6443; without it a new cluster begins")
+	flags.BoolVar(&o.Replace, "replace", false, "with --join: take the place of a server of the same name that is dead, as a rebuilt machine does")
+	flags.BoolVar(&o.Wipe, "wipe", false, "with --join: drop the store of this server, which was taken out of the cluster or left behind by a recovery, and join as a new one")
+	flags.StringSliceVar(&o.Peers, "peers", nil, "IP addresses of other servers, for when the addresses of all have changed; needed until they have found each other")
+	flags.DurationVar(&o.DeadServerCleanup, "dead-server-cleanup-after", 0, "take a server that shows no life for so long out of the store, if --min-voters stay; 0 is never")
+	flags.IntVar(&o.MinVoters, "min-voters", 3, "how many voters must stay when a dead server is taken out")
 	flags.Uint16Var(&o.APIPort, "api-port", 6443, "port of the API")
 	flags.Uint16Var(&o.PeerPort, "peer-port", 6444, "port of the traffic between servers")
 	flags.StringVar(&f.clusterCIDR, "cluster-cidr", o.Settings.ClusterCIDR.String(), "addresses of pods; counts on the first server only")
@@ -70,6 +75,9 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 			return o, fmt.Errorf("join token: %w", err)
 		}
 		o.Token = strings.TrimSpace(string(data))
+	}
+	if (o.Replace || o.Wipe) && o.Join == "" {
+		return wrong(fmt.Errorf("--replace and --wipe are for joining: give --join, too"))
 	}
 	o.Labels = map[string]string{}
 	for _, l := range f.labels {

@@ -34,10 +34,11 @@ func main() {
 }
 
 // exitOn ends the process: 0 without an error, the exit code of a command that was run for the
-// user, 2 for wrong arguments, 1 for everything else.
+// user, 2 for wrong arguments, the code of an error that has one (see exitError), 1 for everything else.
 func exitOn(err error) {
 	var child *exec.ExitError
 	var usage *usageError
+	var coded interface{ ExitCode() int }
 	switch {
 	case err == nil:
 		return
@@ -46,11 +47,32 @@ func exitOn(err error) {
 	case errors.As(err, &usage):
 		fmt.Fprintf(os.Stderr, "barque: %v\nSee `%s --help`.\n", err, usage.command)
 		os.Exit(2)
+	case errors.As(err, &coded):
+		fmt.Fprintln(os.Stderr, "barque:", err)
+		os.Exit(coded.ExitCode())
 	default:
 		fmt.Fprintln(os.Stderr, "barque:", err)
 		os.Exit(1)
 	}
 }
+
+// Exit codes beside 1 (it failed), 2 (wrong arguments) and node.ExitRemoved (3: this server is a member no more).
+const (
+	exitRefused    = 4 // it would do harm, and nothing was changed
+	exitUnfinished = 5 // it was begun, and its end is not known
+)
+
+// exitError is an error with an exit code of its own.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// ExitCode is the code with which the process should end.
+func (e *exitError) ExitCode() int { return e.code }
 
 // usageError is returned when the command line itself is wrong.
 type usageError struct {

@@ -17,6 +17,14 @@ func outputFlag(c *cobra.Command) *string {
 	return format
 }
 
+// checkFormat refuses a format that print does not know, before anything is changed.
+func checkFormat(c *cobra.Command, format string) error {
+	if format == "" || format == "json" || format == "yaml" {
+		return nil
+	}
+	return &usageError{c.CommandPath(), fmt.Errorf("output format %q: want json or yaml", format)}
+}
+
 // print writes the value in the format that was asked for; text writes it for people.
 func print(c *cobra.Command, format string, value any, text func(w io.Writer) error) error {
 	out := c.OutOrStdout()

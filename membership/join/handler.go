@@ -32,6 +32,9 @@ type Config struct {
 	CheckToken, UseToken func(ctx context.Context, t pki.Token, role string) error
 	// NameTaken tells why no other machine may have the name, or returns nil.
 	NameTaken func(name string) error
+	// Replace takes a dead server of the name out of the store, in favour of a new one. It fails when that one
+	// lives or is needed, and may be repeated.
+	Replace func(ctx context.Context, name string) error
 	// AddressTaken tells why the node of that name may not have the address, or returns nil. Clients
 	// believe whoever shows a certificate for the address that they call, so a node must not get one for
 	// an address of the API.
@@ -139,6 +142,11 @@ func (h *Handler) admit(r *http.Request, in Request, role string) (netip.Addr, e
 	if skew := in.Clock.Sub(h.config.Now()); skew.Abs() > maxSkew {
 		return netip.Addr{}, refuse(http.StatusConflict, "the clock of %s is off by %s against this server's (at most %s is allowed); set it, for example with an NTP client, and join again",
 			in.Name, skew.Round(time.Second), maxSkew)
+	}
+	if in.Replace && role == token.Server {
+		if err := h.config.Replace(r.Context(), in.Name); err != nil {
+			return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
+		}
 	}
 	if err := h.config.NameTaken(in.Name); err != nil {
 		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)

@@ -67,6 +67,8 @@ type Change struct {
 	Kind    ChangeKind `json:"kind"`
 	ID      string     `json:"id"`
 	Address string     `json:"address,omitempty"`
+	// DryRun asks only whether the removal or demotion would be refused.
+	DryRun bool `json:"dryRun,omitempty"`
 	// Why is written down with a removal, for people.
 	Why string `json:"why,omitempty"`
 	// Forwarded marks a joiner's wish that was passed on once; it is not passed on again.
@@ -98,7 +100,7 @@ func (n *Node) Apply(ctx context.Context, c Change) error {
 	if err := n.submit(ctx, c); err != nil {
 		return err
 	}
-	if c.Kind == RemoveMember || c.Kind == DemoteMember {
+	if !c.DryRun && (c.Kind == RemoveMember || c.Kind == DemoteMember) {
 		return n.awaitDeparture(ctx, c)
 	}
 	return nil
@@ -238,7 +240,7 @@ func (n *Node) change(ctx context.Context, c Change) error {
 		}
 		return refused("there is no server %q in this cluster", c.ID)
 	}
-	n.cfg.Logger.Info("members change", "change", c.Kind, "server", c.ID, "address", c.Address, "why", c.Why)
+	n.cfg.Logger.Info("members change", "change", c.Kind, "dryRun", c.DryRun, "server", c.ID, "address", c.Address, "why", c.Why)
 	switch c.Kind {
 	case AddMember, MoveMember:
 		return n.place(c, m, known)
@@ -346,7 +348,7 @@ func (n *Node) retire(ctx context.Context, c Change, m Member) error {
 	case old.State == steward.Leaving || old.State == Removed:
 		return refused("server %q is on its way out of this cluster (%s)", m.ID, old.Why)
 	}
-	if err := n.guard(ctx, m.ID); err != nil {
+	if err := n.guard(ctx, m.ID); err != nil || c.DryRun {
 		return err
 	}
 	return n.decide(ctx, m.ID, old, to)

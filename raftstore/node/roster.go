@@ -100,6 +100,17 @@ func (n *Node) decide(ctx context.Context, id string, old, new standing) error {
 	return err
 }
 
+// Gone returns who was taken out of the group for good, by ID, as this server knows.
+func (n *Node) Gone() map[string]Removal {
+	gone := make(map[string]Removal)
+	for id, s := range n.roster() {
+		if s.State == Removed {
+			gone[id] = Removal{Name: s.Name, At: s.since(), Why: s.Why}
+		}
+	}
+	return gone
+}
+
 // Removal tells that, when and why a server was taken out of the group.
 type Removal struct {
 	Name string    `json:"name"`

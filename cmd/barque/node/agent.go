@@ -151,7 +151,9 @@ func (a *agent) startGossip(ctx context.Context) (err error) {
 		return err
 	}
 	return a.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
-		return lifecycle.All(ctx, a.pool.Run, func(ctx context.Context) error { return rememberServers(ctx, a.record, a.pool, a.logger) })
+		return lifecycle.All(ctx, a.pool.Run, func(ctx context.Context) error {
+			return rememberServers(ctx, a.record, a.pool, func() []string { return nil }, a.logger)
+		})
 	}})
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -24,7 +25,12 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 	if err != nil {
 		return nil, err
 	}
-	if r != nil && r.Phase != phaseAsking {
+	switch {
+	case r != nil && r.Phase == phaseWiping:
+		return r, r.wipe(logger)
+	case r != nil && r.Phase != phaseAsking && o.Wipe:
+		return rejoin(ctx, o, r, logger)
+	case r != nil && r.Phase != phaseAsking:
 		return r, r.sameNode(o, roleServer)
 	}
 	if r != nil && o.Join == "" {
@@ -53,21 +59,69 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 	if err != nil {
 		return nil, err
 	}
-	for name, data := range grant.Keys {
-		if name != filepath.Base(name) {
-			return nil, fmt.Errorf("%s sends a key named %q", o.Join, name)
-		}
-		if err := atomicfile.Write(filepath.Join(pkiDir(o.DataDir), name), data, 0o600); err != nil {
-			return nil, err
-		}
-	}
-	if err := atomicfile.Write(filepath.Join(pkiDir(o.DataDir), "ca.crt"), grant.Cluster.CA, 0o644); err != nil {
+	if err := saveGrant(o, grant); err != nil {
 		return nil, err
 	}
 	logger.Info("admitted to the cluster", "cluster", grant.Cluster.ID, "by", o.Join)
 	r = &record{dir: o.DataDir, Phase: phaseJoining, Name: o.Name, Role: roleServer, Cluster: grant.Cluster}
 	return r, r.save()
 }
+
+// saveGrant puts the secrets of the cluster in place.
+func saveGrant(o *Options, grant join.ServerGrant) error {
+	for name, data := range grant.Keys {
+		if name != filepath.Base(name) {
+			return fmt.Errorf("%s sends a key named %q", o.Join, name)
+		}
+		if err := atomicfile.Write(filepath.Join(pkiDir(o.DataDir), name), data, 0o600); err != nil {
+			return err
+		}
+	}
+	return atomicfile.Write(filepath.Join(pkiDir(o.DataDir), "ca.crt"), grant.Cluster.CA, 0o644)
+}
+
+// rejoin makes a server with data join as a new one. The cluster decides whether it may: it does not admit a
+// server that is a member of it. So nothing is dropped that anybody needs. What is dropped is noted before, and
+// the next start goes on with it.
+func rejoin(ctx context.Context, o *Options, old *record, logger *slog.Logger) (*record, error) {
+	if o.Join == "" {
+		return nil, errors.New("--wipe is for joining again: give --join and --token")
+	}
+	if err := old.sameNode(o, roleServer); err != nil { // a token of another CA: that cluster cannot tell whether this data is needed
+		return nil, err
+	}
+	client, err := greet(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	grant, err := client.Server(ctx, o.joinRequest())
+	if err != nil {
+		return nil, fmt.Errorf("nothing was wiped: %w", err)
+	}
+	if err := saveGrant(o, grant); err != nil {
+		return nil, err
+	}
+	logger.Info("admitted to the cluster as a new server", "cluster", grant.Cluster.ID, "was", old.Cluster.ID, "by", o.Join)
+	r := &record{dir: o.DataDir, Phase: phaseWiping, Name: o.Name, Role: roleServer, Cluster: grant.Cluster}
+	if err := r.save(); err != nil {
+		return nil, err
+	}
+	return r, r.wipe(logger)
+}
+
+// wipe drops the store of the server that this machine was before.
+func (r *record) wipe(logger *slog.Logger) error {
+	dir := storeDir(r.dir)
+	logger.Info("dropping the old store", "dir", dir)
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("drop the old store: %w", err)
+	}
+	r.Phase = phaseJoining
+	return r.save()
+}
+
+func storeDir(dataDir string) string { return filepath.Join(dataDir, "store") }
 
 // greet proves, by the token, that the address belongs to the right cluster.
 func greet(ctx context.Context, o *Options) (*join.Client, error) {
@@ -86,7 +140,7 @@ func greet(ctx context.Context, o *Options) (*join.Client, error) {
 }
 
 func (o *Options) joinRequest() join.Request {
-	return join.Request{Token: o.Token, Name: o.Name, Address: o.NodeIP, Version: version.String(), Clock: time.Now()}
+	return join.Request{Token: o.Token, Name: o.Name, Address: o.NodeIP, Version: version.String(), Clock: time.Now(), Replace: o.Replace}
 }
 
 // storeJoiner is what becoming a member needs of the store.

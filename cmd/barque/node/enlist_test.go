@@ -5,10 +5,13 @@ import (
 	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,6 +28,7 @@ type host struct {
 	token pki.Token
 	keys  func() (map[string][]byte, error)
 	addr  netip.AddrPort
+	taken error // why a name is
 }
 
 func newHost(t *testing.T) *host {
@@ -42,7 +46,8 @@ func newHost(t *testing.T) *host {
 		CheckToken:   func(context.Context, pki.Token, string) error { return nil },
 		UseToken:     func(context.Context, pki.Token, string) error { return nil },
 		AddressTaken: func(string, netip.Addr) error { return nil },
-		NameTaken:    func(string) error { return nil },
+		NameTaken:    func(string) error { return h.taken },
+		Replace:      func(context.Context, string) error { h.taken = nil; return nil },
 		Cluster: func() join.Cluster {
 			return join.Cluster{ID: "c1", CA: ca.PEM(), Servers: []join.Server{{Name: "s1", API: h.addr}}}
 		},
@@ -155,5 +160,72 @@ func TestNodesGetNoNameOfTheAPI(t *testing.T) {
 		if err := s.addressTaken("a1", netip.MustParseAddr(addr)); err == nil {
 			t.Errorf("a node may have the address %s", addr)
 		}
+	}
+}
+
+// A server whose store nobody counts on joins as a new one; a crash between the two is finished by the next
+// start, with or without the flag.
+func TestWipe(t *testing.T) {
+	h := newHost(t)
+	h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
+	o := options(t, "s2")
+	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
+	old := &record{dir: o.DataDir, Phase: phaseMember, Name: "s2", Role: roleServer, Cluster: join.Cluster{ID: "before", CA: h.ca.PEM()}}
+	lived := filepath.Join(storeDir(o.DataDir), "server.json")
+	begin := func() {
+		t.Helper()
+		if err := errors.Join(old.save(), os.MkdirAll(storeDir(o.DataDir), 0o700), os.WriteFile(lived, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin()
+	if r, err := enlistServer(t.Context(), o, quiet()); err != nil || r.Phase != phaseMember {
+		t.Fatalf("without --wipe: %+v, %v", r, err)
+	}
+	o.Wipe = true
+	h.taken = errors.New("a server named s2 is a member of the store")
+	if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "nothing was wiped") {
+		t.Fatalf("a member was wiped: %v", err)
+	}
+	if _, err := os.Stat(lived); err != nil {
+		t.Fatal(err)
+	}
+	h.taken = nil
+	check := func(o *Options) {
+		t.Helper()
+		r, err := enlistServer(t.Context(), o, quiet())
+		if err != nil || r.Phase != phaseJoining || r.Cluster.ID != "c1" {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if _, err := os.Stat(lived); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the old store: %v", err)
+		}
+		if again, err := loadRecord(o.DataDir); err != nil || again.Phase != phaseJoining {
+			t.Errorf("on disk %+v, %v", again, err)
+		}
+	}
+	check(o)
+	begin()
+	crashed := &record{dir: o.DataDir, Phase: phaseWiping, Name: "s2", Role: roleServer, Cluster: join.Cluster{ID: "c1", CA: h.ca.PEM()}}
+	if err := crashed.save(); err != nil {
+		t.Fatal(err)
+	}
+	plain := *o
+	plain.Wipe, plain.Join, plain.Token = false, "", ""
+	check(&plain)
+}
+
+func TestReplaceTakesThePlaceOfADeadServer(t *testing.T) {
+	h := newHost(t)
+	h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
+	h.taken = errors.New("a server named s2 is a member of the store")
+	o := options(t, "s2")
+	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
+	if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "is a member") {
+		t.Fatalf("a second s2 joined: %v", err)
+	}
+	o.Replace = true
+	if r, err := enlistServer(t.Context(), o, quiet()); err != nil || r.Phase != phaseJoining {
+		t.Fatalf("%+v, %v", r, err)
 	}
 }

@@ -236,10 +236,10 @@ func TestKnownServersAreNotForgotten(t *testing.T) {
 		return join.Server{Name: name, API: netip.MustParseAddrPort(addr + ":6443")}
 	}
 	r := &record{dir: t.TempDir(), Cluster: join.Cluster{Servers: []join.Server{at("s1", "10.0.0.1"), at("s2", "10.0.0.2")}}}
-	if err := r.remember([]join.Server{at("s3", "10.0.0.3")}); err != nil {
+	if err := r.remember([]join.Server{at("s3", "10.0.0.3")}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.remember([]join.Server{at("s2", "10.0.0.22")}); err != nil {
+	if err := r.remember([]join.Server{at("s2", "10.0.0.22")}, nil); err != nil {
 		t.Fatal(err)
 	}
 	again, err := loadRecord(r.dir)

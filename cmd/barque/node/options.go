@@ -28,6 +28,16 @@ type Options struct {
 	Join  string
 	Token string
 
+	// Replace lets this server take the place of a dead one of the same name. Wipe lets one with data join as
+	// a new one, if the cluster does not count it as a member any more.
+	Replace, Wipe bool
+	// Peers are where other servers are, HOST:PORT of their peer ports, for when their addresses have changed.
+	Peers []string
+	// DeadServerCleanup is after how long a server that shows no life is taken out of the store, if at least
+	// MinVoters voters stay; 0 is never.
+	DeadServerCleanup time.Duration
+	MinVoters         int
+
 	APIPort, PeerPort, GossipPort, KubeletPort uint16
 
 	// ClusterSettings count on the first server only; the others get the cluster's.
@@ -124,10 +134,34 @@ func (o *Options) complete() error {
 	if o.RegistryDir == "" {
 		o.RegistryDir = filepath.Join(o.DataDir, "registries")
 	}
+	if err := o.completePeers(); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(o.DataDir, 0o755); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	return o.Settings.validate()
+}
+
+// completePeers gives each peer a port.
+func (o *Options) completePeers() error {
+	for i, p := range o.Peers {
+		if addr, err := netip.ParseAddr(p); err == nil {
+			o.Peers[i] = netip.AddrPortFrom(addr, o.PeerPort).String()
+		} else if _, err := netip.ParseAddrPort(p); err != nil {
+			return fmt.Errorf("--peers %q: want the IP address of another server, with its peer port if that is not %d", p, o.PeerPort)
+		}
+	}
+	return nil
+}
+
+// gossipHints are where gossip may find the peers.
+func (o *Options) gossipHints() []netip.AddrPort {
+	var hints []netip.AddrPort
+	for _, p := range o.Peers {
+		hints = append(hints, netip.AddrPortFrom(netip.MustParseAddrPort(p).Addr(), o.GossipPort))
+	}
+	return hints
 }
 
 func (o *Options) addr() netip.Addr { return netip.MustParseAddr(o.NodeIP) }

@@ -25,6 +25,7 @@ const (
 	phaseAsking    = "asking"    // asks a server to be let in, and must not begin a cluster of its own
 	phaseJoining   = "joining"   // has the cluster's secrets, is not a member of the store yet
 	phaseMember    = "member"
+	phaseWiping    = "wiping" // was admitted as a new server, and drops the store that it had before
 )
 
 // record is what a node remembers of its cluster: DataDir/node.json. The gossip keys in it are
@@ -50,11 +51,11 @@ func (r *record) servers() []join.Server {
 
 // remember adds what gossip shows of the servers to what was known, for the next start, and
 // stores it if that is news. A server that gossip does not show stays: just after a start it shows
-// nobody yet.
-func (r *record) remember(seen []join.Server) error {
+// nobody yet. Those who are gone for good are dropped.
+func (r *record) remember(seen []join.Server, gone []string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	known := slices.Clone(r.Cluster.Servers)
+	known := slices.DeleteFunc(slices.Clone(r.Cluster.Servers), func(k join.Server) bool { return slices.Contains(gone, k.Name) })
 	for _, s := range seen {
 		if i := slices.IndexFunc(known, func(k join.Server) bool { return k.Name == s.Name }); i >= 0 {
 			known[i] = s
@@ -95,6 +96,18 @@ func loadRecord(dir string) (*record, error) {
 		return nil, fmt.Errorf("data directory %s was written by a newer Barque (format %d, this one reads up to %d): start that version again", dir, r.Format, recordFormat)
 	}
 	return r, nil
+}
+
+// ServerName returns the name of the server whose data directory it is.
+func ServerName(dataDir string) (string, error) {
+	r, err := loadRecord(dataDir)
+	switch {
+	case err != nil:
+		return "", err
+	case r == nil || r.Role != roleServer:
+		return "", fmt.Errorf("%s is no server's data directory: give --data-dir, or name the server with `barque cluster remove`", dataDir)
+	}
+	return r.Name, nil
 }
 
 func (r *record) save() error {

@@ -9,8 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -38,7 +38,9 @@ type server struct {
 	pool     *gossip.Pool
 	api      *apiserver.Server
 	stack    *lifecycle.Stack
-	failed   chan error // a part that cannot go on says why; holds one
+	failed   chan error                  // a part that cannot go on says why; holds one
+	removed  chan raftstore.Removal      // holds why this server is a member no more
+	met      atomic.Pointer[gossip.Pool] // pool, for the store, which is older
 }
 
 // RunServer runs a server until the context ends.
@@ -47,7 +49,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		return err
 	}
 	bridgeLogs(logger)
-	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1)}
+	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}
 	began := time.Now()
 	defer func() { err = errors.Join(err, s.stack.Stop()) }()
 	for _, step := range []func(context.Context) error{s.enlist, s.startStore, s.startGossip, s.startAPI, s.startLeaderWork, s.startNode} {
@@ -84,12 +86,18 @@ func (s *server) startStore(ctx context.Context) error {
 		return errors.Join(err, listener.Close())
 	}
 	s.store, err = raftstore.Open(raftstore.Config{
-		Name: o.Name, Dir: filepath.Join(o.DataDir, "store"),
+		Name: o.Name, Dir: storeDir(o.DataDir),
 		Bootstrap: s.record.Phase == phaseBootstrap, ClusterID: s.record.Cluster.ID,
-		Version: version.String(), Stream: mux,
-		Logger: s.logger.With("part", "store"), Registerer: legacyregistry.Registerer(),
+		Version: version.String(), Stream: mux, Peers: s.peerHints,
+		CleanAfter: o.DeadServerCleanup, MinVoters: o.MinVoters,
+		OnRemoved: func(r raftstore.Removal) { s.removed <- r },
+		Logger:    s.logger.With("part", "store"), Registerer: legacyregistry.Registerer(),
 		OnFatal: func(err error) { s.fail(fmt.Errorf("the store cannot go on: %w", err)) },
 	})
+	var removed *raftstore.RemovedError
+	if errors.As(err, &removed) {
+		err = &removedError{o.Name, removed.Removal}
+	}
 	if err != nil {
 		return errors.Join(err, mux.Close())
 	}
@@ -105,6 +113,9 @@ func (s *server) startStore(ctx context.Context) error {
 		},
 		StopTimeout: 15 * time.Second,
 	})
+	if err == nil {
+		err = s.stack.Start(ctx, lifecycle.Component{Name: "membership", Run: s.untilRemoved})
+	}
 	if err != nil || s.record.Phase == phaseMember {
 		return err
 	}
@@ -129,31 +140,59 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
 		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID()},
 		Keys:  s.record.Cluster.GossipKeys, Authority: s.ids.ca, Proof: s.ids.proof.proof,
-		Seeds:  func() []netip.AddrPort { return s.record.gossipSeeds() },
+		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.gossipSeeds()...) },
 		Logger: s.logger.With("part", "gossip"),
 	})
 	if err != nil {
 		return err
 	}
+	s.met.Store(s.pool)
 	return s.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
-		return lifecycle.All(ctx, s.pool.Run, func(ctx context.Context) error { return rememberServers(ctx, s.record, s.pool, s.logger) })
+		return lifecycle.All(ctx, s.pool.Run, func(ctx context.Context) error { return rememberServers(ctx, s.record, s.pool, s.goneNames, s.logger) })
 	}})
 }
 
 // rememberServers keeps on disk who the servers are, for the next start. A disk that is full does not
-// end the node for that: most of the servers are known from before.
-func rememberServers(ctx context.Context, r *record, pool *gossip.Pool, logger *slog.Logger) error {
+// end the node for that: most of the servers are known from before. gone returns the names of those that
+// were taken out of the store; they are forgotten once they are dead.
+func rememberServers(ctx context.Context, r *record, pool *gossip.Pool, gone func() []string, logger *slog.Logger) error {
+	ticker := time.NewTicker(forgetEvery)
+	defer ticker.Stop()
 	for {
 		changed := pool.Changed()
-		if err := r.remember(knownServers(pool)); err != nil {
+		names := gone()
+		for _, name := range names {
+			pool.Forget(name)
+		}
+		if err := r.remember(knownServers(pool), names); err != nil {
 			logger.Warn("cannot write down who the servers are, for the next start", "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
+		case <-ticker.C:
 		}
 	}
+}
+
+// forgetEvery is how often it is looked at who is to be forgotten.
+const forgetEvery = 5 * time.Second
+
+// peerHints are addresses of other servers that the store does not know of: given by the operator, known from
+// the last start, and heard of by gossip.
+func (s *server) peerHints() []string {
+	hints := slices.Clone(s.options.Peers)
+	known := s.record.servers()
+	if pool := s.met.Load(); pool != nil {
+		known = append(known, knownServers(pool)...)
+	}
+	for _, k := range known {
+		if k.Name != s.options.Name {
+			hints = append(hints, k.Peer.String())
+		}
+	}
+	return hints
 }
 
 func (s *server) startAPI(ctx context.Context) error {
@@ -167,6 +206,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		CheckToken:   s.onTokens(token.Check),
 		UseToken:     s.onTokens(token.Use),
 		NameTaken:    s.nameTaken,
+		Replace:      s.replaceMember,
 		AddressTaken: s.addressTaken,
 		Cluster:      s.cluster,
 		Keys:         func() (map[string][]byte, error) { return clusterKeys(o.DataDir) },
@@ -253,7 +293,7 @@ func (s *server) nameTaken(name string) error {
 	}
 	for _, m := range s.store.Members() {
 		if m.Name == name {
-			return fmt.Errorf("a server named %q is a member of the store: give this machine another name with --name, or remove that member first", name)
+			return fmt.Errorf("a server named %q is a member of the store: give this machine another name with --name, or, if it is rebuilt and to take that one's place, --replace", name)
 		}
 	}
 	return nil

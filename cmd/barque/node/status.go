@@ -38,6 +38,8 @@ type MemberStatus struct {
 	Since   time.Time    `json:"gossipSince"`
 	Store   *StoreStatus `json:"store,omitempty"`   // servers that answer
 	Problem string       `json:"problem,omitempty"` // why Store is missing
+	// Health is the leader's judgement of a server.
+	Health *raftstore.MemberHealth `json:"health,omitempty"`
 }
 
 // StoreStatus is a server's part of the store. Durations are text, such as "1.2ms".
@@ -65,7 +67,9 @@ func statusOf(ctx context.Context, self, clusterID string, store storeStatus, po
 	for _, m := range pool.Members() {
 		byName[m.Name] = &MemberStatus{Name: m.Name, Role: m.Role, Address: m.Addr.Addr().String(), Zone: m.Facts.Zone, Version: m.Facts.Version, Gossip: m.State, Since: m.Since}
 	}
-	for _, peer := range store.PeerStatus(ctx) {
+	peers := store.PeerStatus(ctx)
+	health := healthByID(peers)
+	for _, peer := range peers {
 		name := peer.Member.Name
 		m := byName[name]
 		if m == nil {
@@ -75,6 +79,12 @@ func statusOf(ctx context.Context, self, clusterID string, store storeStatus, po
 		}
 		if peer.Member.Leader {
 			s.Leader = name
+		}
+		if h, ok := health[peer.Member.ID]; ok {
+			m.Health = &h
+			if h.Standing != "" || peer.Status != nil && !h.Healthy && peer.Status.Quarantined == "" && peer.Status.DiskError == "" || !peer.Member.Voter && h.Healthy {
+				s.Warnings = append(s.Warnings, fmt.Sprintf("server %s: %s", name, h.Reason))
+			}
 		}
 		if peer.Status == nil {
 			m.Problem = peer.Error
@@ -107,6 +117,20 @@ func statusOf(ctx context.Context, self, clusterID string, store storeStatus, po
 	})
 	slices.Sort(s.Warnings)
 	return s
+}
+
+// healthByID finds the leader's judgement of the members.
+func healthByID(peers []raftstore.PeerStatus) map[string]raftstore.MemberHealth {
+	health := map[string]raftstore.MemberHealth{}
+	for _, p := range peers {
+		if p.Status == nil {
+			continue
+		}
+		for _, h := range p.Status.Health {
+			health[h.ID] = h
+		}
+	}
+	return health
 }
 
 // storeStatus is what the status needs of the store.

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/cmd/barque/node"
+)
+
+// The commands that change members. Each asks a server what the change would do, tells it, asks the user where
+// it cannot be taken back, and then waits until it is done. All changes are finished or undone by the servers,
+// whatever becomes of the command.
+
+func clusterRemoveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "remove SERVER",
+		Short: "Take a server out of the store for good",
+		Long: `Take a server out of the store for good, because it is lost or is to be replaced. A
+leader hands over first; a server that lives stops by itself. It is refused when the
+servers that stay and answer would be no quorum. The machine can join again as a new
+server, with --wipe or an empty data directory.`,
+		Example: "  barque cluster remove s3 --dry-run\n  barque cluster remove s3 --yes",
+		Args:    exactArgs("SERVER"),
+	}
+	m := addMemberFlags(cmd, true)
+	cmd.RunE = func(c *cobra.Command, args []string) error { return m.run(c, args[0], node.RemoveServer) }
+	return cmd
+}
+
+func clusterLeaveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "leave",
+		Short: "Take the server on this machine out of the store for good",
+		Long: `Take the server on this machine out of the store for good: it hands leadership over
+if it has it, loses its vote, is taken out, and stops by itself. It is refused when the
+servers that stay and answer would be no quorum. Its pods are left as they are: drain
+the node first (barque kubectl drain), and delete it afterwards (barque kubectl delete node).`,
+		Args: noArgs,
+	}
+	m := addMemberFlags(cmd, true)
+	dataDir := cmd.Flags().String("data-dir", defaultDataDir, "data directory of the server")
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		name, err := node.ServerName(*dataDir)
+		if err != nil {
+			return err
+		}
+		if m.kubeconfig == "" {
+			m.kubeconfig = filepath.Join(*dataDir, "admin.kubeconfig")
+		}
+		return m.run(c, name, node.RemoveServer)
+	}
+	return cmd
+}
+
+func clusterPromoteCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "promote SERVER",
+		Short: "Give a server a vote in the store",
+		Long: `Give a server a vote in the store. Servers get theirs by themselves when they have
+caught up; this is for one that was demoted. It is refused for a server that is ill,
+behind, or cut off from one that votes.`,
+		Args: exactArgs("SERVER"),
+	}
+	m := addMemberFlags(cmd, false)
+	cmd.RunE = func(c *cobra.Command, args []string) error { return m.run(c, args[0], node.PromoteServer) }
+	return cmd
+}
+
+func clusterDemoteCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "demote SERVER",
+		Short: "Take a server's vote away until it is promoted",
+		Long: `Take a server's vote away until it is promoted. It keeps its data and serves as before,
+but neither leads nor counts for the quorum. It is refused when the servers that keep
+theirs and answer would be no quorum.`,
+		Args: exactArgs("SERVER"),
+	}
+	m := addMemberFlags(cmd, true)
+	cmd.RunE = func(c *cobra.Command, args []string) error { return m.run(c, args[0], node.DemoteServer) }
+	return cmd
+}
+
+func clusterTransferCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "transfer-leader [SERVER]",
+		Short: "Make another server the leader",
+		Long: `Make another server the leader: the one that is named, or the one that is the least
+behind. Writes wait for some milliseconds meanwhile. It is refused for a server that
+is ill or behind.`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return &usageError{c.CommandPath(), fmt.Errorf("want one server at most, got %d", len(args))}
+			}
+			return nil
+		},
+	}
+	m := addMemberFlags(cmd, false)
+	cmd.RunE = func(c *cobra.Command, args []string) error {
+		return m.run(c, strings.Join(append(args, node.AnyServer)[:1], ""), node.LeadServer)
+	}
+	return cmd
+}
+
+// memberFlags are the flags of a change of members.
+type memberFlags struct {
+	kubeconfig, format string
+	yes, dryRun, asks  bool
+}
+
+func addMemberFlags(cmd *cobra.Command, asks bool) *memberFlags {
+	m := &memberFlags{asks: asks}
+	cmd.Flags().StringVar(&m.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster's administrator (default: $KUBECONFIG, .barque/kubeconfig, or the one of the server on this machine)")
+	cmd.Flags().StringVarP(&m.format, "output", "o", "", "json or yaml instead of text for people")
+	cmd.Flags().BoolVar(&m.dryRun, "dry-run", false, "only tell what would be done, or why it would be refused")
+	if asks {
+		cmd.Flags().BoolVar(&m.yes, "yes", false, "do not ask")
+	}
+	return m
+}
+
+func (m *memberFlags) run(c *cobra.Command, name string, change node.MemberChange) error {
+	if err := checkFormat(c, m.format); err != nil {
+		return err
+	}
+	config, err := clientConfig(m.kubeconfig)
+	if err != nil {
+		return err
+	}
+	if m.dryRun || m.asks {
+		plan, err := memberChange(c.Context(), config, http.MethodGet, name, change)
+		if err != nil {
+			return err
+		}
+		if m.dryRun {
+			return print(c, m.format, plan, func(w io.Writer) error { return writePlan(w, plan) })
+		}
+		if !m.yes {
+			if err := m.confirm(c, plan); err != nil {
+				return err
+			}
+		}
+	}
+	answer, err := memberChange(c.Context(), config, http.MethodPost, name, change)
+	if err != nil {
+		return err
+	}
+	return print(c, m.format, answer, func(w io.Writer) error { return writeDone(w, answer) })
+}
+
+// confirm tells what will be done and asks.
+func (m *memberFlags) confirm(c *cobra.Command, plan *node.MemberAnswer) error {
+	out := c.ErrOrStderr() // standard output is the answer's, which may be JSON
+	if err := writePlan(out, plan); err != nil {
+		return err
+	}
+	fmt.Fprint(out, "Go on? [y/N] ")
+	line, err := bufio.NewReader(c.InOrStdin()).ReadString('\n')
+	if answer := strings.TrimSpace(line); answer != "y" && answer != "yes" {
+		if errors.Is(err, io.EOF) && answer == "" {
+			return &exitError{exitRefused, errors.New("nothing was changed: nobody answered; give --yes where nobody can")}
+		}
+		return &exitError{exitRefused, errors.New("nothing was changed")}
+	}
+	return nil
+}
+
+func writePlan(w io.Writer, p *node.MemberAnswer) error {
+	if len(p.Steps) == 0 {
+		_, err := fmt.Fprintf(w, "Nothing is to be done: %s is as it should be.\n", p.Server)
+		return err
+	}
+	for i, step := range p.Steps {
+		fmt.Fprintf(w, "%d. %s\n", i+1, step)
+	}
+	if p.Voters.After != p.Voters.Before {
+		fmt.Fprintf(w, "Then %d servers vote instead of %d, and %s may fail at once without harm instead of %s.\n", p.Voters.After, p.Voters.Before, count(p.MayFail.After), count(p.MayFail.Before))
+	}
+	return nil
+}
+
+func count(n int) string {
+	if n == 0 {
+		return "none"
+	}
+	return fmt.Sprint(n)
+}
+
+func writeDone(w io.Writer, a *node.MemberAnswer) error {
+	text := map[node.MemberChange]string{
+		node.RemoveServer:  a.Server + " was taken out of the store; if it runs, it stops now",
+		node.DemoteServer:  a.Server + " has no vote any more, until it is promoted",
+		node.PromoteServer: a.Server + " has a vote",
+		node.LeadServer:    a.Server + " is to lead",
+	}[a.Change]
+	if a.Change == node.LeadServer && a.Server == node.AnyServer {
+		text = "another server is to lead"
+	}
+	_, err := fmt.Fprintln(w, text)
+	return err
+}
+
+// memberCallTimeout is longer than a server takes for a change.
+const memberCallTimeout = time.Minute
+
+// memberChange asks a server to make a change, or, with GET, what it would do.
+func memberChange(ctx context.Context, config *rest.Config, method, name string, change node.MemberChange) (*node.MemberAnswer, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = memberCallTimeout
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	data, err := client.Discovery().RESTClient().Verb(method).AbsPath(node.MembersPath, name).Param("change", string(change)).DoRaw(ctx)
+	answer := new(node.MemberAnswer)
+	what := fmt.Sprintf("%s %s", change, name)
+	if json.Unmarshal(data, answer) == nil && answer.Change != "" {
+		switch {
+		case answer.Refused:
+			return nil, &exitError{exitRefused, fmt.Errorf("%s: refused, nothing was changed: %s", what, answer.Error)}
+		case answer.Unfinished:
+			return nil, &exitError{exitUnfinished, fmt.Errorf("%s: %s; `barque cluster members` shows how far it is", what, answer.Error)}
+		case answer.Error != "":
+			return nil, fmt.Errorf("%s: %s", what, answer.Error)
+		}
+	}
+	var status apierrors.APIStatus
+	if err != nil && method != http.MethodGet && !errors.As(err, &status) && !errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, &exitError{exitUnfinished, fmt.Errorf("%s: the answer of %s did not come: %w; `barque cluster members` shows whether it was done", what, config.Host, err)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: ask %s: %w", what, config.Host, err)
+	}
+	return answer, nil
+}

@@ -1,0 +1,258 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/barque/barque/raftstore"
+)
+
+// MembersPath, a slash and a server's name is that member of the store. GET and POST take the parameter
+// "change"; GET tells what the change would do, POST makes it and waits until it is done. RBAC says who may.
+const MembersPath = "/barque/v1/members"
+
+// MemberChange is a change of a server's place in the store.
+type MemberChange string
+
+const (
+	RemoveServer  MemberChange = "remove"
+	DemoteServer  MemberChange = "demote"
+	PromoteServer MemberChange = "promote"
+	LeadServer    MemberChange = "lead" // the name AnyServer lets the store choose
+)
+
+// AnyServer stands for the most suitable server.
+const AnyServer = "-"
+
+// MemberAnswer is the answer to GET and POST: what is done, or would be, or why not.
+type MemberAnswer struct {
+	Server string       `json:"server"`
+	Change MemberChange `json:"change"`
+	// Done tells that it was made; otherwise it was only asked about, or Error says why not.
+	Done bool `json:"done"`
+	// Steps are what the servers do for it, in order.
+	Steps []string `json:"steps,omitempty"`
+	// Voters before and after, and how many of them may fail at once without harm.
+	Voters     Span   `json:"voters"`
+	MayFail    Span   `json:"mayFail"`
+	Leader     string `json:"leader,omitempty"` // after it, as far as it is known
+	Error      string `json:"error,omitempty"`
+	Refused    bool   `json:"refused,omitempty"`    // nothing was changed
+	Unfinished bool   `json:"unfinished,omitempty"` // it was begun and goes on, or that is not known
+}
+
+// Span is a number before and after.
+type Span struct {
+	Before int `json:"before"`
+	After  int `json:"after"`
+}
+
+// memberStore is what changing members needs of the store.
+type memberStore interface {
+	Members() []raftstore.Member
+	Remove(ctx context.Context, id, why string) error
+	Demote(ctx context.Context, id string) error
+	Promote(ctx context.Context, id string) error
+	TransferLeadership(ctx context.Context, id string) error
+	CheckDeparture(ctx context.Context, id string) error
+}
+
+var errNoMember = errors.New("is no member of the store; `barque cluster members` lists them")
+
+// changeTimeout bounds the wait for a change. The store gives one up that it cannot finish for half a minute.
+const changeTimeout = 45 * time.Second
+
+// planMember describes a change of a member, without making it.
+func planMember(store memberStore, name string, change MemberChange) (MemberAnswer, raftstore.Member, error) {
+	a := MemberAnswer{Server: name, Change: change}
+	members := store.Members()
+	for _, m := range members {
+		if m.Voter {
+			a.Voters.Before++
+		}
+		if m.Leader {
+			a.Leader = m.Name
+		}
+	}
+	a.Voters.After = a.Voters.Before
+	if change == LeadServer && name == AnyServer {
+		a.Steps = []string{"the leader hands over to the voter that is the least behind"}
+		return a.tolerance(), raftstore.Member{}, nil
+	}
+	i := slices.IndexFunc(members, func(m raftstore.Member) bool { return m.Name == name })
+	if i < 0 {
+		return a, raftstore.Member{}, fmt.Errorf("%q %w", name, errNoMember)
+	}
+	m := members[i]
+	switch {
+	case change == LeadServer && !m.Leader:
+		a.Steps = []string{"the leader hands over to " + name}
+	case change == PromoteServer && !m.Voter:
+		a.Steps = []string{name + " gets a vote"}
+		a.Voters.After++
+	case change == DemoteServer && m.Voter, change == RemoveServer && m.Voter:
+		if m.Leader {
+			a.Steps = append(a.Steps, name+" hands leadership over")
+		}
+		a.Steps = append(a.Steps, name+" loses its vote")
+		a.Voters.After--
+	}
+	if change == RemoveServer {
+		a.Steps = append(a.Steps, name+" is taken out of the store, for good", name+" stops, when it lives")
+	}
+	return a.tolerance(), m, nil
+}
+
+func (a MemberAnswer) tolerance() MemberAnswer {
+	a.MayFail = Span{max(0, (a.Voters.Before-1)/2), max(0, (a.Voters.After-1)/2)}
+	return a
+}
+
+// changeMember makes the change, or only checks it.
+func changeMember(ctx context.Context, store memberStore, name string, change MemberChange, dryRun bool) (MemberAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	a, m, err := planMember(store, name, change)
+	switch {
+	case err != nil:
+	case dryRun && (change == RemoveServer || change == DemoteServer):
+		err = store.CheckDeparture(ctx, m.ID)
+	case dryRun:
+	case change == RemoveServer:
+		err = store.Remove(ctx, m.ID, "an operator removed it")
+	case change == DemoteServer:
+		err = store.Demote(ctx, m.ID)
+	case change == PromoteServer:
+		err = store.Promote(ctx, m.ID)
+	case change == LeadServer:
+		err = store.TransferLeadership(ctx, m.ID)
+	}
+	a.Done = err == nil && !dryRun
+	return a, err
+}
+
+func membersHandler(store memberStore) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		change := MemberChange(r.URL.Query().Get("change"))
+		switch {
+		case r.Method != http.MethodGet && r.Method != http.MethodPost:
+			http.Error(w, "only GET and POST are served here", http.StatusMethodNotAllowed)
+			return
+		case !slices.Contains([]MemberChange{RemoveServer, DemoteServer, PromoteServer, LeadServer}, change):
+			http.Error(w, fmt.Sprintf("the parameter change is %q: want remove, demote, promote or lead", change), http.StatusBadRequest)
+			return
+		}
+		name := strings.TrimPrefix(r.URL.Path, MembersPath+"/")
+		answer, err := changeMember(r.Context(), store, name, change, r.Method == http.MethodGet)
+		status := answer.judge(err)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			return // the client has gone
+		}
+	})
+}
+
+// judge writes down what the error means, and returns the HTTP status for it.
+func (a *MemberAnswer) judge(err error) int {
+	if err == nil {
+		return http.StatusOK
+	}
+	a.Error = err.Error()
+	var refused *raftstore.RefusedError
+	switch {
+	case errors.Is(err, errNoMember):
+		return http.StatusNotFound
+	case errors.As(err, &refused):
+		a.Refused = true
+		return http.StatusConflict
+	case errors.Is(err, raftstore.ErrUnknownOutcome):
+		a.Unfinished = true
+	}
+	return http.StatusServiceUnavailable
+}
+
+// ExitRemoved is the exit code of a server that was taken out of its cluster: starting it again is no use.
+const ExitRemoved = 3
+
+// removedError ends a server that is a member no more.
+type removedError struct {
+	name    string
+	removal raftstore.Removal
+}
+
+func (e *removedError) Error() string {
+	return fmt.Sprintf("this server, %s, was taken out of its cluster at %s (%s). It serves nothing and stops. To let the machine join again, as a new server: "+
+		"start it with --wipe --join https://SERVER:6443 --token TOKEN, or with an empty data directory; its pods are left as they are",
+		e.name, e.removal.At.Format(time.RFC3339), e.removal.Why)
+}
+
+// ExitCode is the code with which the process should end.
+func (e *removedError) ExitCode() int { return ExitRemoved }
+
+// untilRemoved waits until this server has learned that it is out.
+func (s *server) untilRemoved(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case r := <-s.removed:
+		return &removedError{s.options.Name, r}
+	}
+}
+
+// replaceMember takes the dead predecessor of a machine of the same name out of the store, in favour of it.
+func (s *server) replaceMember(ctx context.Context, name string) error {
+	if err := s.awaitDeath(ctx, name); err != nil {
+		return err
+	}
+	for _, p := range s.store.PeerStatus(ctx) {
+		if p.Member.Name != name {
+			continue
+		}
+		if p.Status != nil && p.Status.Quarantined == "" {
+			return fmt.Errorf("the server %q that is to be replaced lives and answers at %s: stop it first, or give this machine another name", name, p.Member.Address)
+		}
+		if err := s.store.Remove(ctx, p.Member.ID, "a rebuilt machine of the same name replaces it"); err != nil {
+			return fmt.Errorf("the server %q cannot be replaced: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// deathPatience is how long a replacement waits until gossip calls its predecessor dead.
+const deathPatience = 20 * time.Second
+
+func (s *server) awaitDeath(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, deathPatience)
+	defer cancel()
+	for {
+		changed := s.pool.Changed()
+		m, ok := s.pool.Member(name)
+		if !ok || m.State != "alive" {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("the node %q that is to be replaced is alive at %s: stop it first, or give this machine another name", name, m.Addr.Addr())
+		}
+	}
+}
+
+// goneNames returns the names of servers that were taken out and have not come back as new ones.
+func (s *server) goneNames() []string {
+	members := s.store.Members()
+	var names []string
+	for _, r := range s.store.Gone() {
+		if !slices.ContainsFunc(members, func(m raftstore.Member) bool { return m.Name == r.Name }) {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}

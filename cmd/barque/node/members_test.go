@@ -1,0 +1,71 @@
+package node
+
+import (
+	"context"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/barque/barque/raftstore"
+)
+
+// members is a store of three members, the last of which has no vote.
+type members struct {
+	calls []string
+	err   error
+}
+
+func (m *members) Members() []raftstore.Member {
+	return []raftstore.Member{{ID: "s1.x", Name: "s1", Voter: true, Leader: true}, {ID: "s2.y", Name: "s2", Voter: true}, {ID: "s3.z", Name: "s3"}}
+}
+
+func (m *members) call(what, id string) error {
+	m.calls = append(m.calls, what+" "+id)
+	return m.err
+}
+
+func (m *members) Remove(_ context.Context, id, _ string) error          { return m.call("remove", id) }
+func (m *members) Demote(_ context.Context, id string) error             { return m.call("demote", id) }
+func (m *members) Promote(_ context.Context, id string) error            { return m.call("promote", id) }
+func (m *members) TransferLeadership(_ context.Context, id string) error { return m.call("lead", id) }
+func (m *members) CheckDeparture(_ context.Context, id string) error     { return m.call("check", id) }
+
+func TestChangeMember(t *testing.T) {
+	refused := &raftstore.RefusedError{Reason: "no quorum would stay"}
+	for name, c := range map[string]struct {
+		method, path string
+		err          error
+		status       int
+		want         string // part of the answer
+		calls        []string
+	}{
+		"removed":               {"POST", "s2?change=remove", nil, 200, `"done":true`, []string{"remove s2.y"}},
+		"asked about":           {"GET", "s1?change=remove", nil, 200, `"s1 hands leadership over","s1 loses its vote"`, []string{"check s1.x"}},
+		"and what it costs":     {"GET", "s2?change=remove", nil, 200, `"voters":{"before":2,"after":1}`, []string{"check s2.y"}},
+		"asked and refused":     {"GET", "s2?change=demote", refused, 409, `"refused":true`, []string{"check s2.y"}},
+		"nothing to demote":     {"GET", "s3?change=demote", nil, 200, `"voters":{"before":2,"after":2}`, []string{"check s3.z"}},
+		"demoted":               {"POST", "s2?change=demote", nil, 200, `"done":true`, []string{"demote s2.y"}},
+		"promoted":              {"POST", "s3?change=promote", nil, 200, `"after":3`, []string{"promote s3.z"}},
+		"made the leader":       {"POST", "s2?change=lead", nil, 200, `"done":true`, []string{"lead s2.y"}},
+		"whoever leads best":    {"POST", "-?change=lead", nil, 200, `"done":true`, []string{"lead "}},
+		"nobody else is any":    {"POST", "-?change=remove", nil, 404, "no member", nil},
+		"unknown":               {"POST", "s9?change=remove", nil, 404, "no member", nil},
+		"no name":               {"POST", "?change=remove", nil, 404, "no member", nil},
+		"not by its ID":         {"POST", "s2.y?change=remove", nil, 404, "no member", nil},
+		"refused":               {"POST", "s1?change=remove", refused, 409, "no quorum", []string{"remove s1.x"}},
+		"no leader":             {"POST", "s1?change=remove", raftstore.ErrUnavailable, 503, "unavailable", []string{"remove s1.x"}},
+		"begun":                 {"POST", "s1?change=remove", raftstore.ErrUnknownOutcome, 503, `"unfinished":true`, []string{"remove s1.x"}},
+		"another verb":          {"DELETE", "s2?change=remove", nil, 405, "", nil},
+		"no change":             {"POST", "s2", nil, 400, "want remove, demote", nil},
+		"a change of no member": {"POST", "s2?change=wipe", nil, 400, "want remove, demote", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, w := &members{err: c.err}, httptest.NewRecorder()
+			membersHandler(store).ServeHTTP(w, httptest.NewRequest(c.method, MembersPath+"/"+c.path, nil))
+			if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) || !slices.Equal(store.calls, c.calls) {
+				t.Fatalf("status %d, %s, calls %q", w.Code, w.Body, store.calls)
+			}
+		})
+	}
+}
