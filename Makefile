@@ -135,3 +135,9 @@ test-e2e: build ## run the end-to-end tests on a three-server dev cluster (as ro
 .PHONY: bench
 bench: build ## measure start, pods, failover and memory of a cluster (as root; not part of the tests)
 	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) run ./cluster-test/bench
+
+# DURATION, SEED, LOGSTORE (boltdb or wal) and FAULTS (an expression that names must match) are for repeating.
+.PHONY: chaos-store
+chaos-store: ## break three real servers of the store and check what they say (DURATION=5m SEED=…; as root)
+	$(GO) build -o bin/chaos-store ./cluster-test/store/chaos
+	$(SUDO) bin/chaos-store -duration $(or $(DURATION),5m) -seed $(or $(SEED),0) -log-store '$(LOGSTORE)' -faults '$(FAULTS)'

@@ -27,7 +27,10 @@ type Config struct {
 	// DiskMegabytes gives each member an ext4 file system of its own, of that size, for Fill and
 	// CutPower. It needs root. 0: a directory.
 	DiskMegabytes int
-	Options       member.Options
+	// Grace is what the answer to an operation may take beyond the time that the operation was given.
+	// Default: 5 s.
+	Grace   time.Duration
+	Options member.Options
 }
 
 // Group is a driver's view of the members. Its methods may be called from several goroutines; those
@@ -53,6 +56,9 @@ const maxMembers = 250
 // NewGroup starts the members, the first of which makes the cluster and the others join, and waits
 // until all of them vote.
 func NewGroup(ctx context.Context, cfg Config) (*Group, error) {
+	if cfg.Grace <= 0 {
+		cfg.Grace = statusTimeout
+	}
 	g := &Group{cfg: cfg}
 	if err := g.start(ctx); err != nil {
 		return nil, errors.Join(err, g.Close())

@@ -229,7 +229,7 @@ func (m *Member) Commit(ctx context.Context, txn raftstore.Txn) (raftstore.Resul
 
 // patient gives the member a little longer for its answer than the operation itself may take.
 func (m *Member) patient(ctx context.Context, method string, args, reply any) error {
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), remaining(ctx)+grace)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), remaining(ctx)+m.group.cfg.Grace)
 	defer cancel()
 	return m.call(limited, method, args, reply)
 }
@@ -258,9 +258,12 @@ func (m *Member) view(ctx context.Context, args member.ViewArgs) ([]raftstore.It
 	return reply.Items, reply.Revision, reply.Failed.Err(m.Name)
 }
 
+// statusTimeout bounds what nothing but the member's process has a part in.
+const statusTimeout = 5 * time.Second
+
 // Status is how the member sees itself and the group.
 func (m *Member) Status(ctx context.Context) (raftstore.Status, []raftstore.Member, error) {
-	ctx, cancel := context.WithTimeout(ctx, grace)
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	var reply member.StatusReply
 	err := m.call(ctx, "Status", &struct{}{}, &reply)
@@ -324,7 +327,7 @@ type Watcher struct {
 // none. It fails as raftstore.Watcher.Next does, or with ErrGone. With an error there may be batches that
 // came before.
 func (w *Watcher) Next(ctx context.Context, wait time.Duration) ([]raftstore.Batch, error) {
-	ctx, cancel := context.WithTimeout(ctx, wait+grace)
+	ctx, cancel := context.WithTimeout(ctx, wait+statusTimeout)
 	defer cancel()
 	var reply member.NextReply
 	if err := w.proc.call(ctx, "Next", &member.NextArgs{ID: w.id, Timeout: wait}, &reply); err != nil {

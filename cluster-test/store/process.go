@@ -107,9 +107,6 @@ func (p *process) running() bool {
 	}
 }
 
-// grace is what the answer to a call may take beyond the time that the member was given for it.
-const grace = 5 * time.Second
-
 // call asks the member. ErrGone says that there is no answer.
 func (p *process) call(ctx context.Context, method string, args, reply any) error {
 	call := p.client.Go(member.Service+"."+method, args, reply, make(chan *rpc.Call, 1))

@@ -18,6 +18,7 @@ type Options struct {
 	SnapshotEvery, TrailingLogs uint64
 	QueueLength                 int
 	RetryFor                    time.Duration
+	Defect                      Defect
 }
 
 // OpenArgs tell a new process which member it is. They are those of Member.Open.
@@ -50,7 +51,7 @@ const codeOther = -1
 
 // codes are the errors that the driver can tell apart, those that are kinds of others first.
 var codes = []error{
-	raftstore.ErrOverloaded, raftstore.ErrQuarantined, raftstore.ErrUnavailable, raftstore.ErrUnknownOutcome,
+	raftstore.ErrUnknownOutcome, raftstore.ErrOverloaded, raftstore.ErrQuarantined, raftstore.ErrUnavailable,
 	raftstore.ErrCompacted, raftstore.ErrFutureRevision, raftstore.ErrFenced, raftstore.ErrTooLarge,
 	raftstore.ErrInvalid, raftstore.ErrClosed, context.DeadlineExceeded, context.Canceled,
 }

@@ -28,7 +28,7 @@ func newWorld() *world {
 
 func puts(token string, keys ...string) (ops []kv.Op) {
 	for _, k := range keys {
-		ops = append(ops, kv.Op{Kind: kv.Put, Key: k, Value: []byte(token + " " + k)})
+		ops = append(ops, kv.Op{Kind: kv.Put, Key: k, Value: Value(token, k)})
 	}
 	return ops
 }
@@ -119,6 +119,7 @@ func TestNoFault(t *testing.T) {
 	early.Committed(b.Revision)
 	w.read(true, "/a/4")
 	w.show(b)
+	w.show(w.execute([]kv.Op{{Kind: kv.Put, Key: "/own", Value: []byte("what the store itself writes")}}))
 	other := w.log.Watch("late", "", 2)
 	for _, b := range w.batches[2:] {
 		other.Batch(b)
@@ -165,7 +166,7 @@ func TestFaults(t *testing.T) {
 		}},
 		{"another value", "but the log has", func(w *world) {
 			c := w.log.BeginWrite("value", "t5", puts("t5", "/a/2"))
-			w.show(w.execute([]kv.Op{{Kind: kv.Put, Key: "/a/2", Value: []byte("t5 other")}}))
+			w.show(w.execute([]kv.Op{{Kind: kv.Put, Key: "/a/2", Value: Value("t5", "other")}}))
 			c.Committed(w.revision)
 		}},
 		{"twice", "took effect twice", func(w *world) {
@@ -225,7 +226,7 @@ func TestFaults(t *testing.T) {
 			b := w.batches[3]
 			b.Events = nil
 			for _, ev := range w.batches[3].Events {
-				ev.Item.Value = []byte("t4 other")
+				ev.Item.Value = Value("t4", "other")
 				b.Events = append(b.Events, ev)
 			}
 			w.log.Watch("other", "", 3).Batch(b)

@@ -41,8 +41,8 @@ func (l *Log) Begin(what string) *Call {
 	return &Call{log: l, what: what, floor: l.acked}
 }
 
-// BeginWrite is called before a client commits. All values that it puts begin with the token, which is in
-// no other transaction; what it deletes must exist, by its preconditions.
+// BeginWrite is called before a client commits. All values that it puts have the token, which is in no
+// other transaction; what it deletes must exist, by its preconditions.
 func (l *Log) BeginWrite(what, token string, ops []kv.Op) *Call {
 	c := l.Begin(what)
 	c.writes = &txn{ops: ops}

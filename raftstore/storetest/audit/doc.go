@@ -2,7 +2,7 @@
 // log that the watchers together have seen. It holds no server and no clock: a simulation and a driver
 // of real processes use it alike.
 //
-// Clients write values that begin with a token, each token in one transaction only, and report every
+// Clients write values with a token in them (Value), each token in one transaction only, and report every
 // call and its outcome; watchers report their batches. The log is then a witness: instead of searching
 // for an order that explains the answers, as a checker of linearizability does, the audit demands that
 // this order explains them. It takes time in proportion to the operations, however long a run is.

@@ -113,9 +113,19 @@ func (l *Log) Checked() (checked, skipped int) {
 	return l.ops, l.skipped
 }
 
-// Token returns the token that a value begins with: what stands before the first space.
-func Token(value []byte) string {
-	token, _, _ := bytes.Cut(value, []byte{' '})
+// mark begins the values of clients. What begins otherwise was written by the store itself.
+const mark = "#"
+
+// Value returns a value with a token, which has no space, and something more in it.
+func Value(token, more string) []byte { return []byte(mark + token + " " + more) }
+
+// tokenOf returns the token in a value, empty when it has none.
+func tokenOf(value []byte) string {
+	rest, ok := bytes.CutPrefix(value, []byte(mark))
+	if !ok {
+		return ""
+	}
+	token, _, _ := bytes.Cut(rest, []byte{' '})
 	return string(token)
 }
 
@@ -125,7 +135,7 @@ func newEntry(b kv.Batch, from string) *entry {
 		ev := &b.Events[i]
 		kept := event{kind: ev.Kind, key: ev.Item.Key, create: ev.Item.CreateRevision, value: hash(ev.Item.Value)}
 		if ev.Kind != kv.Deleted {
-			kept.token = Token(ev.Item.Value)
+			kept.token = tokenOf(ev.Item.Value)
 		}
 		if ev.Prev != nil {
 			kept.prev = ev.Prev.ModRevision

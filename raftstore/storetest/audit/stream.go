@@ -7,8 +7,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Stream is one watcher, which may be opened again where it ended, on another server too. It is for one
-// goroutine at a time.
+// Stream is one watcher, which may be opened again where it ended, on another server too. Batch and
+// Restart are for one goroutine.
 type Stream struct {
 	log    *Log
 	name   string
@@ -28,7 +28,11 @@ func (l *Log) Watch(name, prefix string, after uint64) *Stream {
 }
 
 // Last returns the revision after which the watcher goes on.
-func (s *Stream) Last() uint64 { return s.last }
+func (s *Stream) Last() uint64 {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	return s.last
+}
 
 // Restart is called when the watcher was told that history does not reach back to Last, and begins anew
 // after a revision.

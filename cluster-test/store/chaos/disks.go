@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/barque/barque/cluster-test/store"
+	"github.com/barque/barque/cluster-test/store/member"
+	"github.com/barque/barque/raftstore/faultpoint"
+)
+
+func diskFaults() []fault {
+	power := (*store.Member).CutPower
+	return []fault{
+		{name: "power off: leader", disk: true, run: killed(theLeader, power)},
+		{name: "power off: follower", disk: true, run: killed(aFollower, power)},
+		{name: "power off: majority", disk: true, run: killed(theMajority, power)},
+		{name: "power off: all", disk: true, run: killed(everyone, power)},
+		{name: "power off at a point", disk: true, run: func(ctx context.Context, t *trial) error { return killAtPoint(ctx, t, true) }},
+		{name: "disk full: leader", disk: true, run: full(theLeader)},
+		{name: "disk full: follower", disk: true, run: full(aFollower)},
+		{name: "disk full: all", disk: true, run: full(everyone)},
+		{name: "flipped bytes: log", run: flipped("log")},
+		{name: "flipped bytes: snapshot", run: flipped("snapshots")},
+		{name: "garbage after the log", run: garbage},
+	}
+}
+
+func full(whom func(*trial) []*store.Member) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		members := whom(t)
+		t.say("%s", names(members))
+		if err := each(members, (*store.Member).Fill); err != nil {
+			return err
+		}
+		t.hold(ctx, 2*time.Second, 5*time.Second)
+		restart := t.rnd.IntN(3) == 0
+		if restart { // a machine that is started again for its disk being full
+			t.say("%s, killed and started while it is full", names(members))
+			if err := each(members, (*store.Member).Kill); err != nil {
+				return err
+			}
+			for _, m := range members {
+				if err := m.Start(ctx); err != nil {
+					t.say("%s; %s: %v", t.note, m.Name, brief(err))
+				}
+			}
+		}
+		if err := each(members, (*store.Member).Free); err != nil {
+			return err
+		}
+		for _, m := range members {
+			if !m.Running() && restart {
+				if err := m.Start(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+}
+
+// springs is how long a trap may take to be stepped into before something else is done.
+const springs = 4 * time.Second
+
+// killAtPoint has a member kill itself at a point, at a hit that is drawn, and cuts its power there if asked to.
+func killAtPoint(ctx context.Context, t *trial, power bool) error {
+	points := slices.DeleteFunc(faultpoint.All(), func(p string) bool { return strings.HasPrefix(p, "identity.") })
+	point, m, hit := points[t.rnd.IntN(len(points))], t.any(), 1
+	if strings.HasPrefix(point, "log.") && !strings.HasSuffix(point, "truncate") {
+		hit += t.rnd.IntN(200)
+	}
+	if err := m.Trap(ctx, point, hit); err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, springs)
+	defer cancel()
+	if err := t.provoke(waiting, m, point); err != nil {
+		return err
+	}
+	_, err := m.Exited(waiting)
+	if err != nil {
+		t.say("%s did not come to %s, hit %d", m.Name, point, hit)
+		if err := m.Trap(ctx, "", 0); err != nil && !errors.Is(err, store.ErrDown) && !errors.Is(err, store.ErrGone) {
+			return err
+		}
+		if m.Running() {
+			return nil
+		}
+	}
+	t.say("%s at %s, hit %d", m.Name, point, hit)
+	if power {
+		if err := m.CutPower(); err != nil {
+			return err
+		}
+	}
+	t.hold(ctx, 100*time.Millisecond, time.Second)
+	return m.Start(ctx)
+}
+
+// provoke makes a member come to a point.
+func (t *trial) provoke(ctx context.Context, m *store.Member, point string) error {
+	switch kind, _, _ := strings.Cut(point, "."); {
+	case kind == "snapshot" || strings.HasSuffix(point, "truncate"):
+		// Its error is that of a process that is killed, or it is too early for another snapshot.
+		_ = m.Change(ctx, member.Change{Kind: member.Snapshot})
+	case kind == "term" || kind == "vote":
+		return t.transfer(ctx)
+	}
+	return nil
+}
+
+// killInStart kills a member, and once more in its start.
+func killInStart(ctx context.Context, t *trial) error {
+	m := t.any()
+	if err := m.Kill(); err != nil {
+		return err
+	}
+	points := faultpoint.All()
+	point := points[t.rnd.IntN(len(points))]
+	t.say("%s at %s", m.Name, point)
+	fresh := strings.HasPrefix(point, "identity.")
+	if fresh { // a new server, with an empty directory, gets its identity
+		if err := t.expel(ctx, m); err != nil {
+			return err
+		}
+	}
+	if err := m.Trap(ctx, point, 1); err != nil {
+		return err
+	}
+	if err := m.Start(ctx); err != nil && !errors.Is(err, store.ErrGone) {
+		return err
+	}
+	t.hold(ctx, 200*time.Millisecond, time.Second)
+	if m.Running() {
+		if err := m.Kill(); err != nil {
+			return err
+		}
+	}
+	if err := m.Start(ctx); err != nil {
+		return err
+	}
+	if fresh {
+		return t.join(ctx, m)
+	}
+	return nil
+}
+
+// flipped flips bytes of one kind of file of a member that was killed. It must refuse them at its start or
+// find them later; at the latest when it serves, the audit finds what it did not. It is replaced after that
+// in any case: what lies damaged and unread might be read at any time.
+func flipped(kind string) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		m := t.any()
+		if kind == "snapshots" { // so that there is one
+			limited, cancel := context.WithTimeout(ctx, springs)
+			_ = m.Change(limited, member.Change{Kind: member.Snapshot})
+			cancel()
+		}
+		if err := m.Kill(); err != nil {
+			return err
+		}
+		if err := m.Files(func(dir string) error { return t.flip(dir, kind) }); err != nil {
+			return err
+		}
+		err := m.Start(ctx)
+		switch {
+		case errors.Is(err, store.ErrGone):
+			return fmt.Errorf("%s, %s: it crashed instead of refusing: %w; its log ends with:\n%s", m.Name, t.note, err, tail(m.LogFile()))
+		case err != nil:
+			t.say("%s, %s: refused: %s", m.Name, t.note, brief(err))
+		default:
+			t.say("%s, %s: not seen at the start", m.Name, t.note)
+			t.hold(ctx, time.Second, 2*time.Second)
+			if !m.Running() {
+				state, _ := m.Exited(ctx)
+				t.say("%s; ended with %v", t.note, state)
+				if ws, ok := state.Sys().(syscall.WaitStatus); !ok || ws.ExitStatus() != member.ExitFatal {
+					return fmt.Errorf("%s, %s: it crashed; its log ends with:\n%s", m.Name, t.note, tail(m.LogFile()))
+				}
+			} else if status, _, err := m.Status(ctx); err == nil && status.Quarantined != "" {
+				t.say("%s; in quarantine: %s", t.note, status.Quarantined)
+			}
+		}
+		return t.renew(ctx, m)
+	}
+}
+
+// brief is the first line of an error, and not too much of it.
+func brief(err error) string {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return text[:min(len(text), 300)]
+}
+
+// flip changes one to eight bytes of one file of the kind.
+func (t *trial) flip(dir, kind string) error {
+	var files []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && strings.Contains(path, "/snapshots/") == (kind == "snapshots") && filepath.Ext(path) != ".json" {
+			if info, err := d.Info(); err == nil && info.Size() > 0 {
+				files = append(files, path)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		t.say("there is no file of the kind")
+		return nil
+	}
+	path := files[t.rnd.IntN(len(files))]
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	n := 1 + t.rnd.IntN(8)
+	at := t.rnd.Int64N(info.Size())
+	for i := range int64(n) {
+		var b [1]byte
+		if _, err := f.ReadAt(b[:], (at+i)%info.Size()); err != nil {
+			return err
+		}
+		b[0] ^= byte(1 + t.rnd.IntN(255))
+		if _, err := f.WriteAt(b[:], (at+i)%info.Size()); err != nil {
+			return err
+		}
+	}
+	rel, _ := filepath.Rel(dir, path)
+	t.say("%d bytes of %s at %d of %d", n, rel, at, info.Size())
+	return nil
+}
+
+// garbage leaves, behind the end of the newest log file of a killed member, what a write that was torn
+// apart leaves: bytes that were never synced. Nothing may be lost by it, and nothing refused.
+func garbage(ctx context.Context, t *trial) error {
+	m := t.any()
+	if err := m.Kill(); err != nil {
+		return err
+	}
+	junk := make([]byte, 1+t.rnd.IntN(6000))
+	for i := range junk {
+		junk[i] = byte(t.rnd.Uint32())
+	}
+	err := m.Files(func(dir string) error {
+		path, end, err := logEnd(dir)
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, path)
+		t.say("%s, %d bytes after %d of %s", m.Name, len(junk), end, rel)
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteAt(junk, end)
+		return errors.Join(err, f.Close())
+	})
+	if err != nil {
+		return err
+	}
+	return m.Start(ctx)
+}
+
+// logEnd finds where the log ends: the one file of a Boltdb with its last page, the newest segment of a WAL,
+// which is longer than what it holds, with the last byte that is not zero.
+func logEnd(dir string) (path string, end int64, err error) {
+	var newest time.Time
+	err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		ext := filepath.Ext(p)
+		if err != nil || !d.Type().IsRegular() || strings.Contains(p, "/snapshots/") || ext != ".wal" && filepath.Base(p) != "raft.db" {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.ModTime().After(newest) {
+			path, newest, end = p, info.ModTime(), info.Size()
+		}
+		return err
+	})
+	if err != nil || path == "" {
+		return "", 0, errors.Join(err, fmt.Errorf("there is no log in %s", dir))
+	}
+	if filepath.Ext(path) == ".wal" {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return "", 0, err
+		}
+		end = int64(len(strings.TrimRight(string(data), "\x00")))
+		end = (end + 7) &^ 7 // frames are aligned, and may end with zeros
+	}
+	return path, end, nil
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/barque/barque/cluster-test/store"
+	"github.com/barque/barque/cluster-test/store/member"
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/storetest"
+	"github.com/barque/barque/raftstore/storetest/audit"
+)
+
+// config of a run.
+type config struct {
+	seed     uint64
+	duration time.Duration // faults begin until then; 0: every one of faults once
+	faults   []fault
+	dir      string // where the group's directory is made
+	options  member.Options
+	discard  bool      // keep no evidence: the failures are wanted
+	out      io.Writer // progress
+}
+
+const (
+	size = 3
+	// spares are members that run only while the group is made larger.
+	spares = 1
+	// diskMegabytes is room for some times what a run has in its store.
+	diskMegabytes = 192
+	// patience is how long anything may take that takes a second on an idle machine. A machine that is
+	// busy with other things must not fail a run.
+	patience = 2 * time.Minute
+)
+
+// run is one run.
+type run struct {
+	cfg     config
+	group   *store.Group
+	log     *audit.Log
+	acks    *acks
+	start   time.Time
+	records []record
+
+	mu       sync.Mutex
+	active   []*store.Member // that should serve, when no fault is on
+	failures []string
+}
+
+// record is what became of one fault.
+type record struct {
+	fault      fault
+	target     string
+	begin, end time.Duration // the fault was on
+	settled    time.Duration // the group was whole again
+	gap        time.Duration // without an acknowledged write
+	note       string
+}
+
+// execute makes a run. The error is about the run itself: that there was none. What is wrong with the
+// store is in the failures of the run.
+func execute(ctx context.Context, cfg config) (r *run, err error) {
+	r = &run{cfg: cfg, start: time.Now()}
+	r.acks = &acks{start: r.start}
+	opts := store.Config{Size: size, Dir: cfg.dir, Links: true, Grace: answerGrace, Options: cfg.options}
+	if os.Geteuid() == 0 {
+		opts.DiskMegabytes = diskMegabytes
+	}
+	starting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if r.group, err = store.NewGroup(starting, opts); err != nil {
+		return nil, fmt.Errorf("start the group: %w", err)
+	}
+	defer func() { err = errors.Join(err, r.group.Close()) }()
+	r.active = r.group.Members()
+	for range spares {
+		if _, err := r.group.Add(); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.begin(starting); err != nil {
+		return nil, err
+	}
+	r.work(ctx)
+	if len(r.failures) > 0 && !cfg.discard {
+		r.keep()
+	}
+	return r, context.Cause(ctx)
+}
+
+// begin writes the first key, so that watchers have a revision to begin after.
+func (r *run) begin(ctx context.Context) error {
+	first, err := r.active[0].Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/first"}}})
+	if err != nil {
+		return fmt.Errorf("the first write: %w", err)
+	}
+	items, _, err := r.active[0].List(ctx, member.ListArgs{View: raftstore.ViewOptions{Revision: first.Revision}})
+	if err != nil {
+		return fmt.Errorf("the first state: %w", err)
+	}
+	r.log = audit.New(first.Revision, items)
+	return nil
+}
+
+// fail notes what is wrong with the store.
+func (r *run) fail(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures = append(r.failures, fmt.Sprintf("at %v: ", time.Since(r.start).Round(time.Millisecond))+fmt.Sprintf(format, args...))
+	r.say("FAILURE %s", r.failures[len(r.failures)-1])
+}
+
+func (r *run) say(format string, args ...any) {
+	if r.cfg.out != nil {
+		fmt.Fprintf(r.cfg.out, "%8.3fs  %s\n", time.Since(r.start).Seconds(), fmt.Sprintf(format, args...))
+	}
+}
+
+// work runs the clients, and the faults, and checks in the end.
+func (r *run) work(ctx context.Context) {
+	clients, stopClients := context.WithCancel(context.Background())
+	watching, stopWatchers := context.WithCancel(context.Background())
+	var working, watchers sync.WaitGroup
+	defer func() { // also when the faults panic
+		stopClients()
+		stopWatchers()
+		working.Wait()
+		watchers.Wait()
+	}()
+	for _, m := range r.group.Members() {
+		for i := range 2 {
+			name := fmt.Sprintf("%s-w%d", m.Name, i)
+			w := &writer{name: name, log: r.log, rnd: r.rand(name), acks: r.acks}
+			working.Go(func() { w.run(clients, m) })
+		}
+	}
+	for i := range 3 {
+		rd := &reader{log: r.log, rnd: r.rand(fmt.Sprintf("reader %d", i)), pick: r.pick}
+		working.Go(func() { rd.run(clients) })
+	}
+	streams := r.watch(watching, &watchers)
+	for i := 0; len(r.failures) == 0 && ctx.Err() == nil; {
+		// A history of single keys is searched for an order; it must not grow with the length of the run.
+		history := storetest.NewHistory()
+		history.Prefix = fmt.Sprintf("/reg/%d/", i)
+		registers, stop := context.WithCancel(clients)
+		var done sync.WaitGroup
+		for c := range 4 {
+			rnd := r.rand(fmt.Sprintf("register %d of %d", c, i))
+			done.Go(func() {
+				history.Client(registers, r.cfg.seed+uint64(i), 4, func() storetest.Server { return r.await(rnd, history.Prefix) })
+			})
+		}
+		more := r.epoch(ctx, &i)
+		stop()
+		done.Wait()
+		if err := history.Verify(patience); err != nil {
+			r.fail("%v", err)
+		}
+		if !more {
+			break
+		}
+	}
+	stopClients()
+	working.Wait()
+	r.finish(streams)
+	stopWatchers()
+	watchers.Wait()
+}
+
+// faultsPerEpoch is how many faults one history of single keys sees.
+const faultsPerEpoch = 6
+
+// epoch makes some faults, from number i on, and says whether there are more.
+func (r *run) epoch(ctx context.Context, i *int) bool {
+	for n := 0; n < faultsPerEpoch; n++ {
+		if r.cfg.duration > 0 && time.Since(r.start) > r.cfg.duration || r.cfg.duration == 0 && *i >= len(r.cfg.faults) || ctx.Err() != nil {
+			return false
+		}
+		r.inject(*i)
+		*i++
+		if len(r.failures) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// watch opens watchers: of everything on each member, of everything and of a part wherever there is a member.
+func (r *run) watch(ctx context.Context, watchers *sync.WaitGroup) (streams []*audit.Stream) {
+	follow := func(name, prefix string, pick func() *store.Member) {
+		s := r.log.Watch(name, prefix, r.log.Head())
+		streams = append(streams, s)
+		w := &watcher{stream: s, prefix: prefix, pick: pick}
+		watchers.Go(func() { w.run(ctx) })
+	}
+	for _, m := range r.group.Members() {
+		follow("of everything on "+m.Name, "", func() *store.Member {
+			if r.isActive(m) {
+				return m
+			}
+			return r.pick(nil) // it is not a member now
+		})
+	}
+	for _, prefix := range []string{"", "/pair/", "/reg/"} {
+		rnd := r.rand("watcher of " + prefix)
+		follow("that moves, of "+prefix, prefix, func() *store.Member { return r.pick(rnd) })
+	}
+	return streams
+}
+
+// rand returns randomness of the seed for a name.
+func (r *run) rand(name string) *rand.Rand {
+	h := uint64(14695981039346656037) // FNV-1a
+	for _, b := range []byte(name) {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	return rand.New(rand.NewPCG(r.cfg.seed, h))
+}
+
+func (r *run) isActive(m *store.Member) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(r.active, m)
+}
+
+// members returns those that should serve.
+func (r *run) members() []*store.Member {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.active)
+}
+
+// replace takes one out of those that should serve, and another one in. Either may be nil.
+func (r *run) replace(out, in *store.Member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.active = slices.DeleteFunc(r.active, func(m *store.Member) bool { return m == out })
+	if in != nil {
+		r.active = append(r.active, in)
+	}
+}
+
+// pick returns a member that runs, nil when none does: any one by chance, the first one without rnd.
+func (r *run) pick(rnd *rand.Rand) *store.Member {
+	running := slices.DeleteFunc(r.members(), func(m *store.Member) bool { return !m.Running() })
+	switch {
+	case len(running) == 0:
+		return nil
+	case rnd == nil:
+		return running[0]
+	}
+	return running[rnd.IntN(len(running))]
+}
+
+// await is pick for the clients of a History, which need some server: a member that does not run fails
+// their operations at once.
+func (r *run) await(rnd *rand.Rand, prefix string) storetest.Server {
+	m := r.pick(rnd)
+	if m == nil {
+		m = r.group.Members()[0]
+	}
+	return server{m, prefix}
+}
+
+// keep puts the evidence aside.
+func (r *run) keep() {
+	path, err := r.group.Keep()
+	if err != nil {
+		r.say("could not keep the data and the logs: %v", err)
+		return
+	}
+	r.say("data and logs of all members are in %s", path)
+}
