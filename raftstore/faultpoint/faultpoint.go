@@ -17,6 +17,10 @@ const (
 	// or which another leader has overruled.
 	LogBeforeTruncate = "log.before-truncate"
 	LogAfterTruncate  = "log.after-truncate"
+	// LogBeforeSwitch is when a log that replaces another, of another kind or with another end, is complete
+	// and on disk; LogAfterSwitch is when it has replaced it, and the old one is still there.
+	LogBeforeSwitch = "log.before-switch"
+	LogAfterSwitch  = "log.after-switch"
 )
 
 // The stable store: Raft's term and vote.
@@ -51,6 +55,7 @@ const (
 func All() []string {
 	return []string{
 		LogBeforeSync, LogAfterSync, LogBeforeTruncate, LogAfterTruncate,
+		LogBeforeSwitch, LogAfterSwitch,
 		TermBeforeSync, TermAfterSync, VoteBeforeSync, VoteAfterSync,
 		SnapshotBeforeSync, SnapshotBeforeRename, SnapshotAfterRename,
 		IdentityBeforeRename, IdentityAfterRename,

@@ -1,30 +1,54 @@
 package logstore
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"log/slog"
+	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
 
 	"github.com/barque/barque/raftstore/faultpoint"
 )
 
+// ErrFull is returned for a write for which the disk has no room. It is made good when there is room again.
+var ErrFull = errors.New("the disk of this server is full")
+
+// ErrBroken is returned for every write after one has failed for another reason than a lack of room. What
+// the disk holds then is not known: a sync that is repeated after it failed can succeed without having
+// written anything.
+var ErrBroken = errors.New("the disk of this server has failed")
+
 // Options of a Log.
 type Options struct {
 	// Dir is where everything is kept. It is made when it is absent. Empty: in memory, for tests.
-	Dir  string
+	Dir string
+	// Kind of the log. One of another kind that is found is converted.
 	Kind Kind
+	// Covered is the newest entry that the snapshots hold: the log must begin there or before.
+	Covered uint64
 	// Timeout is how long a write may be under way before the Watchdog tells of it.
 	Timeout time.Duration
 	// Observe is told how long each write took. It may be nil.
 	Observe func(Operation, time.Duration)
-	Logger  *slog.Logger
+	// MakeRoom is called when the disk is full, and tells whether there is more room now. It may be nil.
+	MakeRoom func() bool
+	// Fatal is called, once, with an error that wraps ErrBroken. It may be nil.
+	Fatal  func(error)
+	Logger *slog.Logger
 
-	// Wrap replaces the store of the kind below everything that this package adds, and Fault is called at
-	// the edges of syncs. Both are for tests and may be nil.
+	// Wrap replaces the store of the kind below everything that this package adds, each time that it is
+	// opened, and Fault is called at the edges of syncs. Both are for tests and may be nil.
 	Wrap  func(Store) Store
 	Fault faultpoint.Func
+
+	segment int // bytes of a segment of a WAL, for tests of this package; 0: segmentSize
 }
 
 // Operation is what a write to the log does.
@@ -36,16 +60,37 @@ const (
 	Vote     Operation = "vote"     // a term, or a vote
 )
 
-// Log is a log for Raft: a store of some kind, watched over. It implements raft.LogStore,
-// raft.StableStore and raft.MonotonicLogStore.
+// Keys of what Raft keeps beside the log.
+const (
+	keyCurrentTerm = "CurrentTerm"
+	keyVoteTerm    = "LastVoteTerm"
+	keyVote        = "LastVoteCand"
+)
+
+// Log is a log for Raft: a store of some kind, verified and watched over. It implements raft.LogStore,
+// raft.StableStore and raft.MonotonicLogStore. Reads go on while one write is under way.
+//
+//	writing ──no room──▶ stale ──opened again, or room──▶ writing
+//	   └──any other error of the disk──▶ broken, for good
 type Log struct {
-	store Store
-	opts  Options
-	disk  *Watchdog
-	times times
+	opts   Options
+	home   *home // nil in memory
+	mark   *mark
+	disk   *Watchdog
+	times  times
+	report Report
+
+	access sync.RWMutex // held for writing while store is replaced
+	store  Store
+
+	writing turn   // one write at a time; it guards:
+	last    uint64 // newest entry that was acknowledged
+	stale   bool   // the store is a WAL that must be opened again before it is used
+	broken  error
 
 	mu      sync.Mutex
-	failure error // of the last write; nil when it succeeded
+	failure error  // of the last write; nil when it succeeded
+	term    uint64 // Raft's term, when it is not on disk yet; 0 when it is
 }
 
 // Open opens the log of a directory, or makes it.
@@ -53,102 +98,196 @@ func Open(opts Options) (*Log, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	store, err := openKind(&opts)
+	if opts.Kind == "" {
+		opts.Kind = Boltdb
+	}
+	if opts.Wrap == nil {
+		opts.Wrap = func(s Store) Store { return s }
+	}
+	began := time.Now()
+	l := &Log{opts: opts, disk: NewWatchdog(opts.Timeout), mark: new(mark), writing: make(turn, 1), report: Report{Kind: opts.Kind}}
+	err := l.open()
+	if err == nil {
+		err = l.verify(opts.Covered)
+	}
+	if err == nil {
+		err = l.settle()
+	}
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, l.Close())
 	}
-	if opts.Wrap != nil {
-		store = opts.Wrap(store)
+	l.report.Took = time.Since(began)
+	return l, nil
+}
+
+func (l *Log) open() (err error) {
+	if l.opts.Dir == "" {
+		l.store = l.opts.Wrap(NewInMemory())
+		return nil
 	}
-	return &Log{store: store, opts: opts, disk: NewWatchdog(opts.Timeout)}, nil
+	if l.home, err = openHome(l.opts.Dir); err != nil {
+		return err
+	}
+	var found, lost bool
+	if l.mark, found, lost, err = openMark(filepath.Join(l.opts.Dir, markFile)); err != nil {
+		return err
+	}
+	isNew := l.home.rec.Generation == 0
+	l.report.Unguarded = lost || !found && !isNew
+	if isNew {
+		return l.create()
+	}
+	if l.home.rec.Kind != l.opts.Kind {
+		l.report.ConvertedFrom = l.home.rec.Kind
+	}
+	store, err := l.openStore(l.home.rec)
+	if err != nil {
+		return err
+	}
+	l.store = l.opts.Wrap(store)
+	return nil
+}
+
+// create makes the first log of a directory, in which nothing may have been promised.
+func (l *Log) create() error {
+	if said := l.mark.get(); said != (promises{}) {
+		return corrupt(filepath.Join(l.home.dir, recordFile), "", "it is missing, and %s tells of a log up to entry %d in term %d",
+			markFile, said.Last, said.Term)
+	}
+	next := record{Kind: l.opts.Kind, Generation: 1}
+	store, err := l.openStore(next)
+	if err != nil {
+		return err
+	}
+	l.store = l.opts.Wrap(store)
+	if err := l.mark.set(true, func(*promises) {}); err != nil {
+		return err
+	}
+	return l.home.adopt(next)
+}
+
+// settle brings a log that is valid into the shape in which it goes on.
+func (l *Log) settle() error {
+	r := &l.report
+	l.last = r.Last
+	if r.Last > 0 && r.Last < l.opts.Covered {
+		// What comes next stands behind the snapshot, and a log has no gaps. A crash came before Raft could
+		// remove the old entries, after it had got the snapshot of another server or a backup.
+		r.Dropped = r.Last - r.First + 1
+		if err := l.truncate(r.First, r.Last); err != nil {
+			return err
+		}
+		r.First, r.Last = 0, 0
+	}
+	if l.home != nil && r.ConvertedFrom != "" {
+		if err := l.rebuild(l.last); err != nil {
+			return fmt.Errorf("convert the log from %s to %s: %w", r.ConvertedFrom, r.Kind, err)
+		}
+	}
+	l.promise(func(p *promises) {
+		if p.Last != l.last {
+			p.Last, p.LastTerm = l.last, 0
+		}
+	})
+	return nil
 }
 
 // Disk returns what knows whether a write hangs.
 func (l *Log) Disk() *Watchdog { return l.disk }
 
-// write makes a write for which Raft waits: watched, timed, between its two points.
-func (l *Log) write(op Operation, before, after string, do func() error) error {
-	l.opts.Fault.At(before)
-	start := time.Now()
-	err := l.disk.guard(do)
-	took := time.Since(start)
+// Report returns what was found when the log was opened.
+func (l *Log) Report() Report { return l.report }
+
+// use calls a function with the store.
+func (l *Log) use(call func(Store) error) error {
+	l.access.RLock()
+	defer l.access.RUnlock()
+	return call(l.store)
+}
+
+// read reads an entry and verifies it.
+func (l *Log) read(index uint64, entry *raft.Log) error {
+	err := l.use(func(s Store) error { return s.GetLog(index, entry) })
 	if err == nil {
-		l.opts.Fault.At(after)
+		err = reveal(index, entry)
 	}
-	l.mu.Lock()
-	l.failure = err
-	l.mu.Unlock()
-	if op == Append {
-		l.times.add(took)
+	if err == nil {
+		return nil
 	}
-	if l.opts.Observe != nil {
-		l.opts.Observe(op, took)
-	}
-	return err
+	return l.corrupt(index, "%w", err)
 }
 
 // FirstIndex implements raft.LogStore.
-func (l *Log) FirstIndex() (uint64, error) { return l.store.FirstIndex() }
-
-// LastIndex implements raft.LogStore.
-func (l *Log) LastIndex() (uint64, error) { return l.store.LastIndex() }
-
-// GetLog implements raft.LogStore.
-func (l *Log) GetLog(index uint64, entry *raft.Log) error { return l.store.GetLog(index, entry) }
-
-// StoreLog implements raft.LogStore.
-func (l *Log) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }
-
-// StoreLogs implements raft.LogStore.
-func (l *Log) StoreLogs(entries []*raft.Log) error {
-	return l.write(Append, faultpoint.LogBeforeSync, faultpoint.LogAfterSync, func() error {
-		return l.store.StoreLogs(entries)
-	})
+func (l *Log) FirstIndex() (index uint64, err error) {
+	err = l.use(func(s Store) error { index, err = s.FirstIndex(); return err })
+	return index, err
 }
 
-// DeleteRange implements raft.LogStore. It is not watched: it may be long, and whoever waits behind it is.
-func (l *Log) DeleteRange(first, last uint64) error {
-	l.opts.Fault.At(faultpoint.LogBeforeTruncate)
-	start := time.Now()
-	err := l.store.DeleteRange(first, last)
-	if l.opts.Observe != nil {
-		l.opts.Observe(Truncate, time.Since(start))
+// LastIndex implements raft.LogStore.
+func (l *Log) LastIndex() (index uint64, err error) {
+	err = l.use(func(s Store) error { index, err = s.LastIndex(); return err })
+	return index, err
+}
+
+// GetLog implements raft.LogStore. An entry that is there and not what was written is a CorruptError.
+func (l *Log) GetLog(index uint64, entry *raft.Log) error {
+	err := l.use(func(s Store) error { return s.GetLog(index, entry) })
+	if errors.Is(err, raft.ErrLogNotFound) {
+		return err
 	}
 	if err == nil {
-		l.opts.Fault.At(faultpoint.LogAfterTruncate)
+		err = reveal(index, entry)
 	}
-	return err
+	if err != nil {
+		return l.corrupt(index, "%w", err)
+	}
+	return nil
+}
+
+// Get implements raft.StableStore.
+func (l *Log) Get(key []byte) (value []byte, err error) {
+	err = l.use(func(s Store) error { value, err = s.Get(key); return err })
+	if err != nil && err.Error() == "not found" { // the interface's way to say that it was never set
+		return nil, nil
+	}
+	if err == nil {
+		value, err = revealValue(key, value)
+	}
+	if err != nil {
+		return nil, l.corruptValue(string(key), "%w", err)
+	}
+	return value, nil
+}
+
+// GetUint64 implements raft.StableStore.
+func (l *Log) GetUint64(key []byte) (uint64, error) {
+	if string(key) == keyCurrentTerm {
+		if term := l.pending(); term != 0 {
+			return term, nil
+		}
+	}
+	value, err := l.Get(key)
+	switch {
+	case err != nil || len(value) == 0:
+		return 0, err
+	case len(value) != 8:
+		return 0, l.corruptValue(string(key), "it has %d bytes", len(value))
+	}
+	return binary.BigEndian.Uint64(value), nil
 }
 
 // IsMonotonic implements raft.MonotonicLogStore: a log has no gaps. After a snapshot from outside, Raft
 // deletes what came before and does not leave it behind a gap.
 func (l *Log) IsMonotonic() bool { return true }
 
-// Set implements raft.StableStore.
-func (l *Log) Set(key, value []byte) error {
-	return l.write(Vote, faultpoint.VoteBeforeSync, faultpoint.VoteAfterSync, func() error { return l.store.Set(key, value) })
+// Snapshotted tells that a snapshot that ends with an entry is on disk.
+func (l *Log) Snapshotted(index uint64) error {
+	return l.mark.set(true, func(p *promises) { p.Snapshot = max(p.Snapshot, index) })
 }
 
-// SetUint64 implements raft.StableStore.
-func (l *Log) SetUint64(key []byte, value uint64) error {
-	before, after := faultpoint.VoteBeforeSync, faultpoint.VoteAfterSync
-	if string(key) == keyCurrentTerm {
-		before, after = faultpoint.TermBeforeSync, faultpoint.TermAfterSync
-	}
-	return l.write(Vote, before, after, func() error { return l.store.SetUint64(key, value) })
-}
-
-// keyCurrentTerm is where Raft keeps its term.
-const keyCurrentTerm = "CurrentTerm"
-
-// Get implements raft.StableStore.
-func (l *Log) Get(key []byte) ([]byte, error) { return l.store.Get(key) }
-
-// GetUint64 implements raft.StableStore.
-func (l *Log) GetUint64(key []byte) (uint64, error) { return l.store.GetUint64(key) }
-
-// Latency returns the median and the 99th percentile of the last appends; 0 when there were none.
-func (l *Log) Latency() (p50, p99 time.Duration) { return l.times.quantiles(time.Time{}) }
+// Latency returns the median and the 99th percentile of the appends that were done after a moment, and how
+// many there were. Only the last 256 are known.
+func (l *Log) Latency(from time.Time) (p50, p99 time.Duration, n int) { return l.times.quantiles(from) }
 
 // Err returns that a write hangs, or else why the last one failed; nil when it did not.
 func (l *Log) Err() error {
@@ -160,5 +299,42 @@ func (l *Log) Err() error {
 	return l.failure
 }
 
-// Close closes the store.
-func (l *Log) Close() error { return l.store.Close() }
+// pending returns the term that is not on disk yet, or 0.
+func (l *Log) pending() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.term
+}
+
+// Close closes the log and gives its lock up.
+func (l *Log) Close() error {
+	l.writing.lock()
+	defer l.writing.unlock()
+	l.access.Lock()
+	defer l.access.Unlock()
+	var err error
+	if l.store != nil {
+		err = l.store.Close()
+	}
+	err = errors.Join(err, l.mark.close())
+	if l.home != nil {
+		err = errors.Join(err, l.home.close())
+	}
+	return err
+}
+
+// isFull tells that an error is a lack of room.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// isSealed tells that a WAL wants a new segment and has none: a crash came when the old one was full.
+func isSealed(err error) bool { return errors.Is(err, wal.ErrSealed) }
+
+func voteHash(value []byte) uint64 { return xxhash.Sum64(value) }
+
+// turn is a mutex whose waiters count as blocked in virtual time: a write can hang for long.
+type turn chan struct{}
+
+func (t turn) lock()   { t <- struct{}{} }
+func (t turn) unlock() { <-t }

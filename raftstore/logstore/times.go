@@ -39,11 +39,12 @@ func (t *times) since(from time.Time) []time.Duration {
 	return sorted
 }
 
-// quantiles returns the median and the 99th percentile of those that were done after a moment.
-func (t *times) quantiles(from time.Time) (p50, p99 time.Duration) {
+// quantiles returns the median and the 99th percentile of those that were done after a moment, and their
+// number.
+func (t *times) quantiles(from time.Time) (p50, p99 time.Duration, n int) {
 	sorted := t.since(from)
-	if len(sorted) == 0 {
-		return 0, 0
+	if n = len(sorted); n == 0 {
+		return 0, 0, 0
 	}
-	return sorted[len(sorted)/2], sorted[len(sorted)*99/100]
+	return sorted[n/2], sorted[n*99/100], n
 }

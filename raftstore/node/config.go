@@ -167,6 +167,7 @@ func (c *Config) raft(id string, notify chan<- bool) *raft.Config {
 	// stops is never answered; and our entries are batches already.
 	r.BatchApplyCh = false
 	r.NoLegacyTelemetry = true
+	r.NoSnapshotRestoreOnStart = true // storage has read the snapshot
 	r.NotifyCh = notify
 	r.Logger = newRaftLogger(c.Logger)
 	return r

@@ -92,7 +92,7 @@ func Open(cfg Config) (*Node, error) {
 	n.census = &census{members: n.dialed, termOf: n.termOf, running: &n.running, waiting: make(map[string][]*ballot)}
 	n.peers, n.strangers = newClients(n), newClients(n)
 	n.stats = newMetrics(cfg.Registerer)
-	if n.storage, err = openStorage(&cfg, n.stats); err != nil {
+	if n.storage, err = openStorage(&cfg, n.fsm, n.stats, n.halt); err != nil {
 		return nil, err
 	}
 	if err := n.startRaft(); err != nil {

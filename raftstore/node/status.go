@@ -58,6 +58,8 @@ type Status struct {
 	// empty otherwise. Such a server is heard from, but does not follow; one whose write hangs does
 	// not lead either, whatever its role says.
 	DiskError string `json:"diskError,omitempty"`
+	// Start is what this server read when it was opened.
+	Start Start `json:"start"`
 }
 
 // Status returns how this server sees itself.
@@ -87,7 +89,8 @@ func (n *Node) Status() Status {
 	if health := n.health.Load(); health != nil {
 		s.Health = *health
 	}
-	s.DiskP50, s.DiskP99 = n.storage.log.Latency()
+	s.DiskP50, s.DiskP99, _ = n.storage.log.Latency(time.Time{})
+	s.Start = n.storage.start
 	if err := n.storage.log.Err(); err != nil {
 		s.DiskError = err.Error()
 	}

@@ -1,17 +1,23 @@
 package node
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
+	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/fsm"
 	"github.com/barque/barque/raftstore/logstore"
+	"github.com/barque/barque/raftstore/snapdir"
 )
 
 const (
-	// logDir is where, below the data directory, the log is.
-	logDir = "log"
+	// logDir and snapshotDir are where, below the data directory, the log and the snapshots are.
+	logDir      = "log"
+	snapshotDir = "snapshots"
 	// keptSnapshots is how many snapshots stay on disk.
 	keptSnapshots = 2
 )
@@ -19,41 +25,175 @@ const (
 // storage is everything that a server keeps.
 type storage struct {
 	log       *logstore.Log
-	snapshots raft.SnapshotStore
+	snapshots raft.SnapshotStore // without those that could not be read at the start
+	start     Start
 }
 
-func openStorage(cfg *Config, stats *metrics) (*storage, error) {
+// Start is what a server read when it was opened.
+type Start struct {
+	// Snapshot is the newest entry in the snapshot that was read, SnapshotRevision the revision of the state in it;
+	// 0 when there is none.
+	Snapshot         uint64 `json:"snapshot,omitempty"`
+	SnapshotRevision uint64 `json:"snapshotRevision,omitempty"`
+	// SnapshotPath is where it is, and SnapshotTaken when it was written.
+	SnapshotPath  string    `json:"snapshotPath,omitempty"`
+	SnapshotTaken time.Time `json:"snapshotTaken,omitzero"`
+	// Damaged are newer snapshots that could not be read. The log still had what they held.
+	Damaged []string `json:"damaged,omitempty"`
+	// Log is what was found of the log. Its entries behind the snapshot are applied once it is known again
+	// that they were committed: Replayed of them, when all were.
+	Log      logstore.Report `json:"log"`
+	Replayed uint64          `json:"replayed"`
+	// Took is how long reading all of this took.
+	Took time.Duration `json:"took"`
+}
+
+// openStorage reads the newest snapshot that is whole into the state machine, and opens the log behind it.
+func openStorage(cfg *Config, machine *fsm.FSM, stats *metrics, fatal func(error)) (*storage, error) {
+	began := time.Now()
 	kind, err := logstore.ParseKind(cfg.LogStore)
 	if err != nil {
 		return nil, err
 	}
+	s := new(storage)
+	if err := s.openSnapshots(cfg); err != nil {
+		return nil, err
+	}
+	if err := s.restore(cfg.Logger, machine); err != nil {
+		return nil, err
+	}
 	opts := logstore.Options{
-		Kind: kind, Timeout: cfg.Timeouts.DiskWrite, Observe: stats.observeLog, Logger: cfg.Logger,
-		Wrap: cfg.WrapLog, Fault: cfg.FaultPoint,
+		Kind: kind, Covered: s.start.Snapshot, Timeout: cfg.Timeouts.DiskWrite, Observe: stats.observeLog, Fatal: fatal,
+		Logger: cfg.Logger, Wrap: cfg.WrapLog, Fault: cfg.FaultPoint,
 	}
 	if !cfg.InMemory {
 		opts.Dir = filepath.Join(cfg.Dir, logDir)
 	}
-	log, err := logstore.Open(opts)
-	if err != nil {
+	if s.log, err = logstore.Open(opts); err != nil {
+		if len(s.start.Damaged) > 0 {
+			err = fmt.Errorf("%w (before that, these snapshots were found to be damaged: %q)", err, s.start.Damaged)
+		}
 		return nil, err
 	}
-	snapshots, err := openSnapshots(cfg)
-	if err != nil {
-		log.Close()
-		return nil, err
+	s.start.Log = s.log.Report()
+	if last := s.start.Log.Last; last > s.start.Snapshot {
+		s.start.Replayed = last - max(s.start.Snapshot, s.start.Log.First-1)
 	}
-	return &storage{log: log, snapshots: snapshots}, nil
+	s.start.Took = time.Since(began)
+	s.start.tell(cfg.Logger)
+	return s, nil
 }
 
-func openSnapshots(cfg *Config) (snapshots raft.SnapshotStore, err error) {
+func (s *storage) openSnapshots(cfg *Config) error {
 	if cfg.InMemory {
-		snapshots = raft.NewInmemSnapshotStore()
-	} else if snapshots, err = raft.NewFileSnapshotStoreWithLogger(cfg.Dir, keptSnapshots, newRaftLogger(cfg.Logger)); err != nil {
-		return nil, fmt.Errorf("open the snapshots in %s: %w", cfg.Dir, err)
+		s.snapshots = raft.NewInmemSnapshotStore()
+	} else {
+		dir, err := snapdir.Open(snapdir.Options{
+			Dir: filepath.Join(cfg.Dir, snapshotDir), Keep: keptSnapshots, Logger: cfg.Logger, Fault: cfg.FaultPoint,
+			Done: func(index uint64) error { return s.log.Snapshotted(index) },
+		})
+		if err != nil {
+			return err
+		}
+		s.snapshots = dir
 	}
 	if cfg.WrapSnapshots != nil {
-		snapshots = cfg.WrapSnapshots(snapshots)
+		s.snapshots = cfg.WrapSnapshots(s.snapshots)
 	}
-	return snapshots, nil
+	return nil
+}
+
+// restore reads the newest snapshot that is whole, all of which is verified on the way. That an older one does
+// is for the log to say: it must go on where the snapshot ends.
+func (s *storage) restore(logger *slog.Logger, machine *fsm.FSM) error {
+	all, err := s.snapshots.List()
+	if err != nil {
+		return fmt.Errorf("list the snapshots: %w", err)
+	}
+	readable := &readableSnapshots{SnapshotStore: s.snapshots, hidden: make(map[string]bool)}
+	defer func() { s.snapshots = readable }()
+	for _, meta := range all {
+		path := meta.ID
+		dir, onDisk := s.snapshots.(*snapdir.Store)
+		if onDisk {
+			path = dir.Path(meta.ID)
+		}
+		err := restoreOne(s.snapshots, machine, meta.ID)
+		if err == nil {
+			s.start.Snapshot, s.start.SnapshotRevision = meta.Index, machine.State().Revision()
+			s.start.SnapshotPath, s.start.SnapshotTaken = path, taken(meta.ID)
+			return nil
+		}
+		logger.Error("a snapshot cannot be read, the one before is tried", "snapshot", path, "index", meta.Index, "err", err)
+		s.start.Damaged = append(s.start.Damaged, path)
+		readable.hidden[meta.ID] = true
+		if onDisk {
+			dir.SetAside(meta.ID, err)
+		}
+	}
+	return nil
+}
+
+func restoreOne(snapshots raft.SnapshotStore, machine *fsm.FSM, id string) error {
+	_, source, err := snapshots.Open(id)
+	if err != nil {
+		return err
+	}
+	return machine.Restore(source) // which closes it
+}
+
+// taken returns when a snapshot was begun, which its name tells.
+func taken(id string) time.Time {
+	var term, index uint64
+	var ms int64
+	if n, _ := fmt.Sscanf(id, "%d-%d-%d", &term, &index, &ms); n < 3 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+// readableSnapshots hides the snapshots that could not be read: Raft believes that the newest that it sees is
+// the one that the state machine has.
+type readableSnapshots struct {
+	raft.SnapshotStore
+	hidden map[string]bool
+}
+
+// List implements raft.SnapshotStore.
+func (r *readableSnapshots) List() ([]*raft.SnapshotMeta, error) {
+	all, err := r.SnapshotStore.List()
+	var shown []*raft.SnapshotMeta
+	for _, meta := range all {
+		if !r.hidden[meta.ID] {
+			shown = append(shown, meta)
+		}
+	}
+	return shown, err
+}
+
+// tell says in one line what was read.
+func (s *Start) tell(logger *slog.Logger) {
+	args := []any{
+		"log", s.Log.Kind, "entries", fmt.Sprintf("%d-%d", s.Log.First, s.Log.Last), "logBytes", s.Log.Bytes, "took", s.Took.Round(time.Millisecond),
+	}
+	if s.Snapshot > 0 {
+		args = append(args, "snapshot", s.SnapshotPath, "snapshotIndex", s.Snapshot, "snapshotRevision", s.SnapshotRevision, "snapshotTaken", s.SnapshotTaken)
+	}
+	args = append(args, "replay", s.Replayed)
+	for name, n := range map[string]uint64{"droppedEntries": s.Log.Dropped, "unacknowledgedEntries": s.Log.Unpromised} {
+		if n > 0 {
+			args = append(args, name, n)
+		}
+	}
+	if s.Log.ConvertedFrom != "" {
+		args = append(args, "convertedFrom", s.Log.ConvertedFrom)
+	}
+	level := slog.LevelInfo
+	if len(s.Damaged) > 0 {
+		level, args = slog.LevelWarn, append(args, "damagedSnapshots", s.Damaged)
+	}
+	if s.Log.Unguarded {
+		level, args = slog.LevelWarn, append(args, "unguarded", "the record of what the log had promised is missing: a lost end would not have been noticed")
+	}
+	logger.Log(context.Background(), level, "read what this server had on disk", args...)
 }

@@ -1,0 +1,115 @@
+package logstore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/faultpoint"
+)
+
+// rebuild copies the log up to an entry into a new one, of the kind of the options, which takes its place
+// when it is complete: see record. It is how a log is converted, and how the end of a WAL is cut: raft-wal
+// v0.4.0 leaves a segment that it has cut without an index, so that it cannot be read after a restart; and
+// how a WAL is made whole whose process died when a segment was full and the next one was not yet made, which
+// raft-wal does not take up again.
+func (l *Log) rebuild(keep uint64) error {
+	if l.home == nil {
+		return nil
+	}
+	l.access.Lock()
+	defer l.access.Unlock()
+	return l.copyTo(keep)
+}
+
+// copyTo is rebuild for a caller that holds access.
+func (l *Log) copyTo(keep uint64) error {
+	next := record{Kind: l.opts.Kind, Generation: l.home.rec.Generation + 1}
+	path := l.home.path(next)
+	if err := os.RemoveAll(path); err != nil { // of an attempt that failed
+		return err
+	}
+	fresh, err := l.openStore(next)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(copyValues(fresh, l.store), copyEntries(fresh, l.store, keep)); err != nil {
+		return errors.Join(err, fresh.Close(), os.RemoveAll(path))
+	}
+	l.opts.Fault.At(faultpoint.LogBeforeSwitch)
+	if err := l.home.adopt(next); err != nil {
+		if !l.home.stands() {
+			l.broken = fmt.Errorf("%w: %w", ErrBroken, err)
+		}
+		return errors.Join(err, fresh.Close())
+	}
+	l.opts.Fault.At(faultpoint.LogAfterSwitch)
+	old := l.store
+	l.store = l.opts.Wrap(fresh)
+	if err := errors.Join(old.Close(), l.home.sweep()); err != nil {
+		l.opts.Logger.Warn("cannot remove the log before this one; the next start does", "err", err)
+	}
+	return nil
+}
+
+func copyValues(to, from Store) error {
+	for _, key := range []string{keyCurrentTerm, keyVoteTerm, keyVote} {
+		value, err := from.Get([]byte(key))
+		if err != nil && err.Error() != "not found" {
+			return fmt.Errorf("read the value %s: %w", key, err)
+		}
+		if len(value) == 0 {
+			continue
+		}
+		if err := to.Set([]byte(key), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyBytes is about how much goes into one write.
+const copyBytes = 4 << 20
+
+func copyEntries(to, from Store, keep uint64) error {
+	first, err := from.FirstIndex()
+	if err != nil || first == 0 {
+		return err
+	}
+	var batch []*raft.Log
+	size := 0
+	for index := first; index <= keep; index++ {
+		e := new(raft.Log)
+		if err := from.GetLog(index, e); err != nil {
+			return fmt.Errorf("read entry %d: %w", index, err)
+		}
+		batch, size = append(batch, e), size+len(e.Data)
+		if size < copyBytes && len(batch) < 1024 && index < keep {
+			continue
+		}
+		if err := to.StoreLogs(batch); err != nil {
+			return err
+		}
+		batch, size = nil, 0
+	}
+	return nil
+}
+
+// closed is the store of a log that could not be opened again.
+type closed struct{}
+
+var errNotOpen = errors.New("the log is not open: its disk has failed")
+
+func (closed) FirstIndex() (uint64, error)      { return 0, errNotOpen }
+func (closed) LastIndex() (uint64, error)       { return 0, errNotOpen }
+func (closed) GetLog(uint64, *raft.Log) error   { return errNotOpen }
+func (closed) StoreLog(*raft.Log) error         { return errNotOpen }
+func (closed) StoreLogs([]*raft.Log) error      { return errNotOpen }
+func (closed) DeleteRange(uint64, uint64) error { return errNotOpen }
+func (closed) Set([]byte, []byte) error         { return errNotOpen }
+func (closed) Get([]byte) ([]byte, error)       { return nil, errNotOpen }
+func (closed) SetUint64([]byte, uint64) error   { return errNotOpen }
+func (closed) GetUint64([]byte) (uint64, error) { return 0, errNotOpen }
+func (closed) Close() error                     { return nil }

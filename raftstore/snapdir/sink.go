@@ -1,0 +1,124 @@
+package snapdir
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/faultpoint"
+)
+
+// sink takes a snapshot that is being written. It implements raft.SnapshotSink.
+//
+//	writing ──Close──▶ synced ──▶ renamed: it counts
+//	   └──Cancel, or any error──▶ removed
+type sink struct {
+	store *Store
+	dir   string // while it is written
+	meta  raft.SnapshotMeta
+	file  *os.File
+	buf   *bufio.Writer
+	ended bool
+}
+
+const bufferBytes = 256 << 10
+
+func (k *sink) begin() error {
+	if err := os.MkdirAll(k.dir, 0o700); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(filepath.Join(k.dir, stateFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	k.file, k.buf = file, bufio.NewWriterSize(file, bufferBytes)
+	return nil
+}
+
+// ID implements raft.SnapshotSink.
+func (k *sink) ID() string { return k.meta.ID }
+
+// Write implements io.Writer.
+func (k *sink) Write(b []byte) (int, error) {
+	n, err := k.buf.Write(b)
+	k.meta.Size += int64(n)
+	return n, err
+}
+
+// Close brings the snapshot to disk.
+func (k *sink) Close() error {
+	if k.ended {
+		return nil
+	}
+	k.ended = true
+	if err := k.finish(); err != nil {
+		return k.store.failed(k.dir, fmt.Errorf("write the snapshot %s: %w", k.dir, err))
+	}
+	k.store.opts.Fault.At(faultpoint.SnapshotAfterRename)
+	k.store.reap()
+	return nil
+}
+
+func (k *sink) finish() error {
+	err := k.buf.Flush()
+	if err == nil {
+		k.store.opts.Fault.At(faultpoint.SnapshotBeforeSync)
+		err = k.file.Sync()
+	}
+	if err = errors.Join(err, k.file.Close()); err != nil {
+		return err
+	}
+	if err := k.writeMeta(); err != nil {
+		return err
+	}
+	if err := syncDir(k.dir); err != nil {
+		return err
+	}
+	k.store.opts.Fault.At(faultpoint.SnapshotBeforeRename)
+	return k.store.adopt(k)
+}
+
+func (k *sink) writeMeta() error {
+	inner, err := json.Marshal(&k.meta)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(meta{Format: metaFormat, Sum: sum(inner), Meta: inner})
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(filepath.Join(k.dir, metaFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(data, '\n'))
+	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// Cancel implements raft.SnapshotSink: the snapshot is not wanted, or could not be written.
+func (k *sink) Cancel() error {
+	if k.ended {
+		return nil
+	}
+	k.ended = true
+	flush := k.buf.Flush() // only to learn whether the disk is full: a full buffer remembers its error
+	return errors.Join(k.file.Close(), ignoreFull(k.store.failed(k.dir, flush)))
+}
+
+// ignoreFull leaves the error to those who were told of it.
+func ignoreFull(err error) error {
+	if isFull(err) {
+		return nil
+	}
+	return err
+}
+
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}

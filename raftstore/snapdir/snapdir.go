@@ -1,0 +1,283 @@
+// Package snapdir keeps Raft's snapshots in a directory: each in one of its own, with the state and what Raft
+// knows about it.
+//
+//	<term>-<index>-<milliseconds>/state.bin   the state, in the format of package snapshot
+//	<term>-<index>-<milliseconds>/meta.json   index, term and members, with a checksum
+//	….tmp                                     one that is being written, or was when the process died
+//	….damaged                                 one that could not be read at a start, kept to be looked at
+//
+// What holds:
+//   - a snapshot that is listed was complete and on disk before it got its name;
+//   - one that fails leaves nothing behind: on a full disk that matters;
+//   - the newest ones stay, as many as Options.Keep says.
+//
+// It is not for verifying the state: whoever reads it does.
+package snapdir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/faultpoint"
+)
+
+const (
+	stateFile = "state.bin"
+	metaFile  = "meta.json"
+	temporary = ".tmp"
+	damaged   = ".damaged"
+	// metaFormat is the newest format of meta.json that this program knows.
+	metaFormat = 1
+)
+
+// Options of a Store.
+type Options struct {
+	Dir string
+	// Keep is how many snapshots stay.
+	Keep int
+	// Done is told, before the log is cut, up to which entry a snapshot reaches that is on disk now. It may
+	// be nil.
+	Done func(index uint64) error
+	// Full is called when a snapshot fails because the disk has no room. It may be nil.
+	Full   func()
+	Logger *slog.Logger
+	Fault  faultpoint.Func // for tests; may be nil
+}
+
+// Store implements raft.SnapshotStore.
+type Store struct {
+	opts Options
+	mu   sync.Mutex // guards the names in the directory
+}
+
+// meta is what is in metaFile.
+type meta struct {
+	Format int             `json:"format"`
+	Sum    string          `json:"sum"` // over Meta
+	Meta   json.RawMessage `json:"meta"`
+}
+
+// Open opens the directory, or makes it, and removes what was not finished.
+func Open(opts Options) (*Store, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Keep < 1 {
+		return nil, errors.New("snapdir: at least one snapshot stays")
+	}
+	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the snapshots: %w", err)
+	}
+	s := &Store{opts: opts}
+	names, err := s.names()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, temporary) {
+			if err := os.RemoveAll(s.path(name)); err != nil {
+				return nil, fmt.Errorf("remove a snapshot that was not finished: %w", err)
+			}
+		}
+	}
+	return s, nil
+}
+
+func (s *Store) path(id string) string { return filepath.Join(s.opts.Dir, id) }
+
+// Path returns where the state of a snapshot is.
+func (s *Store) Path(id string) string { return filepath.Join(s.path(id), stateFile) }
+
+func (s *Store) names() ([]string, error) {
+	entries, err := os.ReadDir(s.opts.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("list the snapshots: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// List implements raft.SnapshotStore: the newest one is first. One whose description cannot be read is
+// set aside.
+func (s *Store) List() ([]*raft.SnapshotMeta, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names, err := s.names()
+	if err != nil {
+		return nil, err
+	}
+	var all []*raft.SnapshotMeta
+	for _, name := range names {
+		if strings.HasSuffix(name, temporary) || strings.HasSuffix(name, damaged) {
+			continue
+		}
+		m, err := s.readMeta(name)
+		if err != nil {
+			s.setAside(name, err)
+			continue
+		}
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b *raft.SnapshotMeta) int { return -compare(a, b) })
+	return all, nil
+}
+
+// compare orders snapshots by how new their state is, and then by when they were taken.
+func compare(a, b *raft.SnapshotMeta) int {
+	switch {
+	case a.Index != b.Index:
+		return int(max(-1, min(1, int64(a.Index)-int64(b.Index))))
+	case a.Term != b.Term:
+		return int(max(-1, min(1, int64(a.Term)-int64(b.Term))))
+	}
+	return strings.Compare(a.ID, b.ID)
+}
+
+func (s *Store) readMeta(id string) (*raft.SnapshotMeta, error) {
+	data, err := os.ReadFile(filepath.Join(s.path(id), metaFile))
+	if err != nil {
+		return nil, err
+	}
+	var outer meta
+	if err := json.Unmarshal(data, &outer); err != nil {
+		return nil, fmt.Errorf("%s: %w", metaFile, err)
+	}
+	if outer.Sum != sum(outer.Meta) {
+		return nil, fmt.Errorf("%s: the checksum differs", metaFile)
+	}
+	if outer.Format != metaFormat {
+		return nil, fmt.Errorf("%s has format %d and this program knows %d", metaFile, outer.Format, metaFormat)
+	}
+	m := new(raft.SnapshotMeta)
+	if err := json.Unmarshal(outer.Meta, m); err != nil {
+		return nil, fmt.Errorf("%s: %w", metaFile, err)
+	}
+	if m.ID != id {
+		return nil, fmt.Errorf("%s is of the snapshot %s", metaFile, m.ID)
+	}
+	return m, nil
+}
+
+func sum(data []byte) string { return fmt.Sprintf("%016x", xxhash.Sum64(data)) }
+
+// Open implements raft.SnapshotStore.
+func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	m, err := s.readMeta(id)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the snapshot %s: %w", s.path(id), err)
+	}
+	file, err := os.Open(s.Path(id))
+	if err != nil {
+		return nil, nil, fmt.Errorf("open a snapshot: %w", err)
+	}
+	info, err := file.Stat()
+	if err == nil && info.Size() != m.Size {
+		err = fmt.Errorf("%s has %d bytes and should have %d", s.Path(id), info.Size(), m.Size)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	return m, file, nil
+}
+
+// SetAside takes a snapshot that cannot be read off the list. Its files stay until there are as many newer
+// ones as are kept.
+func (s *Store) SetAside(id string, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setAside(id, why)
+}
+
+func (s *Store) setAside(id string, why error) {
+	to := s.path(id) + damaged
+	err := os.RemoveAll(to)
+	if err == nil {
+		err = os.Rename(s.path(id), to)
+	}
+	s.opts.Logger.Error("a snapshot is damaged and was set aside", "snapshot", s.path(id), "reason", why, "now", to, "err", err)
+}
+
+// Create implements raft.SnapshotStore.
+func (s *Store) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+	if version != 1 {
+		return nil, fmt.Errorf("snapshots of version %d are not known", version)
+	}
+	id := fmt.Sprintf("%d-%d-%d", term, index, time.Now().UnixMilli())
+	k := &sink{store: s, dir: s.path(id) + temporary, meta: raft.SnapshotMeta{
+		Version: version, ID: id, Index: index, Term: term, Configuration: members, ConfigurationIndex: membersIndex,
+	}}
+	if err := k.begin(); err != nil {
+		return nil, s.failed(k.dir, fmt.Errorf("begin a snapshot: %w", err))
+	}
+	return k, nil
+}
+
+// failed removes what is there of a snapshot, and passes the reason on.
+func (s *Store) failed(dir string, err error) error {
+	err = errors.Join(err, os.RemoveAll(dir))
+	if isFull(err) && s.opts.Full != nil {
+		s.opts.Full()
+	}
+	return err
+}
+
+// adopt gives a snapshot that is on disk its name.
+func (s *Store) adopt(k *sink) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := os.Rename(k.dir, s.path(k.meta.ID)); err != nil {
+		return err
+	}
+	if err := syncDir(s.opts.Dir); err != nil {
+		return err
+	}
+	if s.opts.Done != nil {
+		return s.opts.Done(k.meta.Index)
+	}
+	return nil
+}
+
+// reap removes the snapshots that are too old.
+func (s *Store) reap() {
+	all, err := s.List()
+	if err == nil && len(all) >= s.opts.Keep {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		var names []string
+		names, err = s.names()
+		for _, name := range names {
+			kept := slices.ContainsFunc(all[:s.opts.Keep], func(m *raft.SnapshotMeta) bool { return m.ID == name })
+			if !kept && !strings.HasSuffix(name, temporary) {
+				err = errors.Join(err, os.RemoveAll(s.path(name)))
+			}
+		}
+	}
+	if err != nil {
+		s.opts.Logger.Warn("cannot remove old snapshots", "err", err)
+	}
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
