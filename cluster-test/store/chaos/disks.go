@@ -282,7 +282,7 @@ func logEnd(dir string) (path string, end int64, err error) {
 	var newest time.Time
 	err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		ext := filepath.Ext(p)
-		if err != nil || !d.Type().IsRegular() || strings.Contains(p, "/snapshots/") || ext != ".wal" && filepath.Base(p) != "raft.db" {
+		if err != nil || !d.Type().IsRegular() || strings.Contains(p, "/snapshots/") || ext != ".wal" && !strings.HasPrefix(filepath.Base(p), "boltdb-") {
 			return err
 		}
 		info, err := d.Info()
