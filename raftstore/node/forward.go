@@ -9,6 +9,8 @@ import (
 	"net"
 	"sync"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/barque/barque/raftstore/command"
 	"github.com/barque/barque/raftstore/kv"
 )
@@ -114,11 +116,47 @@ func (n *Node) leader() (addr string, local bool, err error) {
 	return string(address), local, nil
 }
 
+// errDeposed is why a call to a leader is given up: it may never answer, as when it was cut off, and another
+// one can be asked.
+var errDeposed = errors.New("another server leads now")
+
+// followed tells those who wait for a leader's answer when another server is known to lead.
+type followed struct {
+	mu     sync.Mutex
+	leader raft.ServerID
+	over   chan struct{} // closed when another one than leader is known to lead
+}
+
+// tenure returns a channel that is closed when another server is known to lead than now.
+func (f *followed) tenure() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over == nil {
+		f.over = make(chan struct{})
+	}
+	return f.over
+}
+
+// learn is told who leads; empty is nobody, which ends nothing: the last one may still answer.
+func (f *followed) learn(leader raft.ServerID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if leader == "" || leader == f.leader {
+		return
+	}
+	f.leader = leader
+	if f.over != nil {
+		close(f.over)
+		f.over = nil
+	}
+}
+
 // Propose brings the request into the log, wherever the leader is.
 func (n *Node) Propose(ctx context.Context, req *command.Request) (command.Outcome, error) {
 	if err := n.quarantine.err(); err != nil {
 		return command.Outcome{}, err
 	}
+	over := n.followed.tenure()
 	leader, local, err := n.leader()
 	if err != nil {
 		return command.Outcome{}, err
@@ -126,7 +164,7 @@ func (n *Node) Propose(ctx context.Context, req *command.Request) (command.Outco
 	if local {
 		return n.proposer.propose(ctx, req)
 	}
-	f, err := n.peers.to(leader).call(ctx, callPropose, command.AppendRequest(nil, req))
+	f, err := n.peers.to(leader).callUntil(ctx, over, callPropose, command.AppendRequest(nil, req))
 	if err != nil {
 		return command.Outcome{}, n.callError(err, kv.ErrUnknownOutcome)
 	}
@@ -140,8 +178,8 @@ func (n *Node) Propose(ctx context.Context, req *command.Request) (command.Outco
 	return command.Outcome{}, answerError(f)
 }
 
-func (n *Node) forwardRead(ctx context.Context, leader string) (uint64, error) {
-	f, err := n.peers.to(leader).call(ctx, callRead, nil)
+func (n *Node) forwardRead(ctx context.Context, leader string, over <-chan struct{}) (uint64, error) {
+	f, err := n.peers.to(leader).callUntil(ctx, over, callRead, nil)
 	if err != nil {
 		return 0, n.callError(err, kv.ErrUnavailable)
 	}

@@ -75,7 +75,9 @@ func (n *Node) heedLeaders() {
 	for n.ctx.Err() == nil {
 		ctx, cancel := context.WithCancel(n.ctx)
 		var attending sync.WaitGroup
-		if addr, id := n.raft.LeaderWithID(); id != "" && string(id) != n.id.ServerID {
+		addr, id := n.raft.LeaderWithID()
+		n.followed.learn(id)
+		if id != "" && string(id) != n.id.ServerID {
 			attending.Go(func() { n.attend(ctx, string(addr), id) }) // ends with ctx
 		}
 		select {

@@ -33,6 +33,7 @@ type Node struct {
 	reads      *reads
 	census     *census
 	peers      *clients
+	followed   followed
 	strangers  *clients // of whom only the address is known
 	stats      *metrics
 	quarantine *quarantine

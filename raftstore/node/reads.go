@@ -95,6 +95,7 @@ func (r *reads) revision(ctx, node context.Context) (uint64, error) {
 
 // readRound is one exchange, wherever the leader is.
 func (n *Node) readRound(ctx context.Context) (uint64, error) {
+	over := n.followed.tenure()
 	leader, local, err := n.leader()
 	if err != nil {
 		return 0, err
@@ -102,7 +103,7 @@ func (n *Node) readRound(ctx context.Context) (uint64, error) {
 	if local {
 		return n.confirm(ctx)
 	}
-	return n.forwardRead(ctx, leader)
+	return n.forwardRead(ctx, leader, over)
 }
 
 // ReadRevision returns a revision that reflects everything acknowledged before the call.

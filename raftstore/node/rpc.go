@@ -146,6 +146,11 @@ type client struct {
 // call sends a request and waits for the answer. The error wraps errNotSent when the peer has
 // certainly not got it.
 func (c *client) call(ctx context.Context, kind byte, payload []byte) (frame, error) {
+	return c.callUntil(ctx, nil, kind, payload)
+}
+
+// callUntil is call, but waits for the answer no longer than until over is closed.
+func (c *client) callUntil(ctx context.Context, over <-chan struct{}, kind byte, payload []byte) (frame, error) {
 	l, err := c.connect(ctx)
 	if err != nil {
 		return frame{}, fmt.Errorf("%w: %w", errNotSent, err)
@@ -163,6 +168,8 @@ func (c *client) call(ctx context.Context, kind byte, payload []byte) (frame, er
 		return f, nil
 	case <-l.done:
 		return frame{}, io.ErrUnexpectedEOF
+	case <-over:
+		return frame{}, errDeposed
 	case <-ctx.Done():
 		return frame{}, context.Cause(ctx)
 	}
