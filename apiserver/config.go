@@ -71,6 +71,9 @@ type Config struct {
 	// Extra handlers, by path prefix, run behind authentication and authorization, as
 	// non-resource URLs.
 	Extra map[string]http.Handler
+	// LongRunning are paths of Extra whose requests take as long as they take: no limit of time, and
+	// no place among the requests in flight.
+	LongRunning []string
 	// ReadyChecks must pass for /readyz. One of them has to fail while the store has no leader.
 	ReadyChecks []healthz.HealthChecker
 	// LiveChecks must pass for /livez.

@@ -6,12 +6,14 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -123,8 +125,11 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 	c.RequestTimeout = s.cfg.RequestTimeout
 	c.MinRequestTimeout = int(minWatchTimeout.Seconds())
 	c.ShutdownWatchTerminationGracePeriod = watchGrace
-	c.LongRunningFunc = genericfilters.BasicLongRunningRequestCheck(
+	streams := genericfilters.BasicLongRunningRequestCheck(
 		sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
+	c.LongRunningFunc = func(r *http.Request, info *request.RequestInfo) bool {
+		return streams(r, info) || !info.IsResourceRequest && slices.Contains(s.cfg.LongRunning, info.Path)
+	}
 	c.EnableProfiling = true
 	c.ReadyzChecks = append(c.ReadyzChecks, s.cfg.ReadyChecks...)
 	c.ReadyzChecks = append(c.ReadyzChecks, healthz.NamedCheck(BirthCheck, s.checkBirth))

@@ -108,6 +108,8 @@ type Config struct {
 	// OnFatal is called, once, when this server can never apply another log entry: a newer version
 	// wrote it, or it is damaged. The process should end.
 	OnFatal func(error)
+	// Warnings of the program go into the status of this server, which the other servers see; nil: none.
+	Warnings func() []string
 
 	// WrapLog and WrapSnapshots put something between this server and its disk, and FaultPoint is called
 	// with each name of package faultpoint when that point is reached. They are for tests: disks that
@@ -133,7 +135,7 @@ func Open(cfg Config) (*Server, error) {
 		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
 		History: limits.history(), StateBytes: limits.StateBytes, QueueLength: cfg.QueueLength,
 		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
-		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal,
+		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings,
 		LogStore: cfg.LogStore, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots, FaultPoint: cfg.FaultPoint,
 	})
 	if err != nil {

@@ -22,7 +22,7 @@ type nodeFlags struct {
 }
 
 func addNodeFlags(c *cobra.Command) *nodeFlags {
-	f := &nodeFlags{options: node.Options{Settings: node.DefaultSettings(), Times: node.DefaultTimes()}}
+	f := &nodeFlags{options: node.Options{Settings: node.DefaultSettings(), Times: node.DefaultTimes(), Backups: node.DefaultBackupOptions()}}
 	o, flags := &f.options, c.Flags()
 	flags.StringVar(&o.DataDir, "data-dir", defaultDataDir, "where everything of this node is kept")
 	flags.StringVar(&o.Name, "name", "", "name of this node (default: the host's)")
@@ -56,6 +56,13 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.StringVar(&o.Settings.Domain, "cluster-domain", o.Settings.Domain, "DNS domain of the cluster; counts on the first server only")
 	flags.BoolVar(&o.NoNode, "no-node", false, "run no pods on this server")
 	flags.StringVar(&o.LogStore, "raft-log-store", "boltdb", "where the log is kept: boltdb")
+	flags.DurationVar(&o.Backups.Every, "snapshot-schedule", o.Backups.Every, "how often this server makes a backup of the cluster; 0 is never")
+	flags.IntVar(&o.Backups.Keep, "snapshot-retention", o.Backups.Keep, "how many of these backups stay")
+	flags.StringVar(&o.Backups.Dir, "snapshot-dir", "", "where these backups go (default: DATA-DIR/snapshots)")
+	flags.StringVar(&o.Backups.KeyFile, "snapshot-key-file", "", "file with the key that seals these backups; without one the keys of the cluster are not in them. 'barque snapshot key' makes one")
+	flags.StringVar(&o.Restore.File, "restore-from", "", "backup with whose state a new cluster begins, on an empty data directory")
+	flags.StringVar(&o.Restore.KeyFile, "restore-key-file", "", "file with the key that opens this backup")
+	flags.Uint64Var(&o.Restore.Gap, "restore-revision-gap", node.DefaultRevisionGap, "by how much the revision of the new cluster is above that of the backup")
 	flags.DurationVar(&o.Times.MonitorPeriod, "node-monitor-period", o.Times.MonitorPeriod, "how often the nodes' life is looked at")
 	flags.DurationVar(&o.Times.MonitorGrace, "node-monitor-grace-period", o.Times.MonitorGrace, "how long a node may show no life before it counts as Unknown")
 	flags.Int64Var(&o.Times.UnreachableSeconds, "default-unreachable-toleration-seconds", o.Times.UnreachableSeconds, "how long pods that say nothing else stay on a node that is gone")

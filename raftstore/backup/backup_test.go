@@ -257,17 +257,14 @@ func TestDirectory(t *testing.T) {
 		t.Fatalf("%v, %v", files, err)
 	}
 	v := view(t, filled(t, 20, 7))
-	save := func(day int) string {
+	save := func(day int) {
 		src := source(v)
 		src.About.Created = time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)
-		src.About.Revision = v.Revision()
-		path := filepath.Join(dir, backup.FileName(src.About))
-		size, err := backup.Save(path, nil, func(w io.Writer) error { _, err := backup.Write(w, src, nil); return err })
-		info, stat := os.Stat(path)
-		if err != nil || stat != nil || info.Size() != size || info.Mode().Perm() != 0o600 {
-			t.Fatalf("%d, %v, %v", size, err, stat)
+		file, err := backup.SaveIn(dir, nil, func(w io.Writer) error { _, err := backup.Write(w, src, nil); return err })
+		info, stat := os.Stat(file.Path)
+		if err != nil || stat != nil || info.Size() != file.Size || info.Mode().Perm() != 0o600 || file.Name != backup.FileName(file.About) {
+			t.Fatalf("%+v, %v, %v", file, err, stat)
 		}
-		return path
 	}
 	for _, day := range []int{9, 10, 2} {
 		save(day)

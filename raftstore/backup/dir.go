@@ -25,53 +25,64 @@ func FileName(about About) string {
 
 // Save lets write fill a file next to the path, brings it to disk, reads it back and verifies it, and
 // only then puts it in place. Without a key that opens it, verifying is Check. What was there before stays when
-// something fails. It returns the size.
-func Save(path string, key *Key, write func(io.Writer) error) (int64, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return 0, err
-	}
-	tmp := path + unready
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
-	if err != nil {
-		return 0, err
-	}
-	size, err := fill(f, key, write)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		return 0, errors.Join(err, os.Remove(tmp))
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return 0, err
-	}
-	return size, errors.Join(dir.Sync(), dir.Close())
+// something fails.
+func Save(path string, key *Key, write func(io.Writer) error) (File, error) {
+	return save(path+unready, key, write, func(About) string { return path })
 }
 
-func fill(f *os.File, key *Key, write func(io.Writer) error) (int64, error) {
+// SaveIn is Save for a file in a directory that gets its name from what it says of itself.
+func SaveIn(dir string, key *Key, write func(io.Writer) error) (File, error) {
+	return save(filepath.Join(dir, prefix+"next"+unready), key, write, func(a About) string { return filepath.Join(dir, FileName(a)) })
+}
+
+func save(tmp string, key *Key, write func(io.Writer) error, name func(About) string) (File, error) {
+	if err := os.MkdirAll(filepath.Dir(tmp), 0o700); err != nil {
+		return File{}, err
+	}
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return File{}, err
+	}
+	file, err := fill(f, key, write)
+	if err = errors.Join(err, f.Close()); err == nil {
+		file.Path = name(file.About)
+		file.Name = filepath.Base(file.Path)
+		err = os.Rename(tmp, file.Path)
+	}
+	if err != nil {
+		return File{}, errors.Join(err, os.Remove(tmp))
+	}
+	dir, err := os.Open(filepath.Dir(tmp))
+	if err != nil {
+		return File{}, err
+	}
+	return file, errors.Join(dir.Sync(), dir.Close())
+}
+
+// fill writes, syncs and verifies the file.
+func fill(f *os.File, key *Key, write func(io.Writer) error) (file File, err error) {
 	buffered := bufio.NewWriterSize(f, blockSize)
-	err := write(buffered)
-	if err == nil {
+	if err = write(buffered); err == nil {
 		err = buffered.Flush()
 	}
 	if err == nil {
 		err = f.Sync()
 	}
+	if err == nil {
+		file.Size, err = f.Seek(0, io.SeekEnd)
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
 	if err != nil {
-		return 0, err
+		return file, err
 	}
-	size, err := f.Seek(0, io.SeekEnd)
+	report, err := Verify(f, key)
 	if err != nil {
-		return 0, err
+		return file, fmt.Errorf("what was written does not read back: %w", err)
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return 0, err
-	}
-	if _, err := Verify(f, key); err != nil {
-		return 0, fmt.Errorf("what was written does not read back: %w", err)
-	}
-	return size, nil
+	file.About = report.About
+	return file, nil
 }
 
 // File is a backup in a directory.

@@ -102,6 +102,8 @@ type Config struct {
 	// OnFatal is called, once, when this server can never apply another entry. The process should
 	// end; the state that it shows does not advance any more. By default it is only logged.
 	OnFatal func(error)
+	// Warnings of the program go into the status of this server, which the other servers see; nil: none.
+	Warnings func() []string
 
 	// LogStore is how the log is kept on disk: "boltdb", which is the default, or "wal".
 	LogStore string

@@ -60,6 +60,8 @@ type Status struct {
 	DiskError string `json:"diskError,omitempty"`
 	// Start is what this server read when it was opened.
 	Start Start `json:"start"`
+	// Warnings are what the program around the store wants the operator to know; see Config.Warnings.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Status returns how this server sees itself.
@@ -91,6 +93,9 @@ func (n *Node) Status() Status {
 	}
 	s.DiskP50, s.DiskP99, _ = n.storage.log.Latency(time.Time{})
 	s.Start = n.storage.start
+	if n.cfg.Warnings != nil {
+		s.Warnings = n.cfg.Warnings()
+	}
 	if err := n.storage.log.Err(); err != nil {
 		s.DiskError = err.Error()
 	}

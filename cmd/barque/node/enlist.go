@@ -31,11 +31,14 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 	case r != nil && r.Phase != phaseAsking && o.Wipe:
 		return rejoin(ctx, o, r, logger)
 	case r != nil && r.Phase != phaseAsking:
-		return r, r.sameNode(o, roleServer)
+		return r, errors.Join(r.sameNode(o, roleServer), r.sameRestore(o))
 	}
 	if r != nil && o.Join == "" {
 		return nil, fmt.Errorf("data directory %s was about to join the cluster at %s when it was stopped: "+
 			"give --join and --token again, or use an empty directory to begin a new cluster", o.DataDir, r.Asked)
+	}
+	if o.Restore.File != "" {
+		return restoreRecord(o, logger)
 	}
 	if o.Join == "" {
 		id := rand.Text()[:10]

@@ -49,7 +49,9 @@ type Options struct {
 	CgroupRoot               string
 	NoNode                   bool // a server that runs no pods
 
-	Times Times
+	Times   Times
+	Backups BackupOptions
+	Restore RestoreOptions
 }
 
 // Times are the failure-detection times; see Kubernetes' node controller.
@@ -130,6 +132,28 @@ func (o *Options) complete() error {
 	}
 	if o.CgroupRoot == "" {
 		o.CgroupRoot = "/barque/" + o.Name
+	}
+	if o.Restore.File != "" {
+		if o.Join != "" {
+			return errors.New("--restore-from begins a new cluster, --join joins one: give one of them")
+		}
+		if o.Restore.File, err = filepath.Abs(o.Restore.File); err != nil {
+			return err
+		}
+		if o.Restore.KeyFile != "" {
+			if o.Restore.KeyFile, err = filepath.Abs(o.Restore.KeyFile); err != nil {
+				return err
+			}
+		}
+	}
+	if o.Backups.Dir == "" {
+		o.Backups.Dir = filepath.Join(o.DataDir, "snapshots")
+	}
+	if o.Backups.Every > 0 && o.Backups.Keep < 1 {
+		return fmt.Errorf("--snapshot-retention %d: want 1 at least; --snapshot-schedule 0 makes none", o.Backups.Keep)
+	}
+	if _, err := ReadBackupKey(o.Backups.KeyFile); err != nil {
+		return fmt.Errorf("--snapshot-key-file: %w", err)
 	}
 	if o.RegistryDir == "" {
 		o.RegistryDir = filepath.Join(o.DataDir, "registries")

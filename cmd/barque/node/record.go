@@ -38,6 +38,9 @@ type record struct {
 	Asked   string       `json:"asked,omitempty"` // address of that server, while asking
 	Cluster join.Cluster `json:"cluster"`         // Cluster.Servers: see servers
 
+	Restore  *RestoreOptions `json:"restore,omitempty"`  // the backup whose state the store does not have yet
+	Restored string          `json:"restored,omitempty"` // the one that the cluster began with
+
 	dir string
 	mu  sync.Mutex // guards Cluster.Servers once the node runs
 }
@@ -159,6 +162,15 @@ func (r *record) otherCluster() error {
 
 // bootstrapRecord begins a new cluster: its CA and keys are on disk before the record says so.
 func bootstrapRecord(o *Options, clusterID string, ca *pki.Authority) (*record, error) {
+	r, err := newClusterRecord(o, clusterID, ca)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.save()
+}
+
+// newClusterRecord writes the CA and the keys, and makes the record without writing it.
+func newClusterRecord(o *Options, clusterID string, ca *pki.Authority) (*record, error) {
 	if err := ca.Save(pkiDir(o.DataDir)); err != nil {
 		return nil, err
 	}
@@ -175,7 +187,7 @@ func bootstrapRecord(o *Options, clusterID string, ca *pki.Authority) (*record, 
 	}
 	r := &record{dir: o.DataDir, Phase: phaseBootstrap, Name: o.Name, Role: roleServer,
 		Cluster: join.Cluster{ID: clusterID, CA: ca.PEM(), GossipKeys: [][]byte{gossipKey}, Settings: settings}}
-	return r, r.save()
+	return r, nil
 }
 
 const (

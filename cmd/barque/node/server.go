@@ -36,6 +36,7 @@ type server struct {
 	ids      *serverIdentities
 	store    *raftstore.Server
 	pool     *gossip.Pool
+	backups  *backups
 	api      *apiserver.Server
 	stack    *lifecycle.Stack
 	failed   chan error                  // a part that cannot go on says why; holds one
@@ -52,7 +53,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}
 	began := time.Now()
 	defer func() { err = errors.Join(err, s.stack.Stop()) }()
-	for _, step := range []func(context.Context) error{s.enlist, s.startStore, s.startGossip, s.startAPI, s.startLeaderWork, s.startNode} {
+	for _, step := range []func(context.Context) error{s.enlist, s.startStore, s.startGossip, s.startAPI, s.startBackups, s.startLeaderWork, s.startNode} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -85,12 +86,16 @@ func (s *server) startStore(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
+	if err := s.prepareBackups(); err != nil {
+		return errors.Join(err, mux.Close())
+	}
 	s.store, err = raftstore.Open(raftstore.Config{
 		Name: o.Name, Dir: storeDir(o.DataDir),
 		Bootstrap: s.record.Phase == phaseBootstrap, ClusterID: s.record.Cluster.ID,
 		Version: version.String(), Stream: mux, Peers: s.peerHints,
 		CleanAfter: o.DeadServerCleanup, MinVoters: o.MinVoters,
 		OnRemoved: func(r raftstore.Removal) { s.removed <- r },
+		Warnings:  s.backups.warnings,
 		Logger:    s.logger.With("part", "store"), Registerer: legacyregistry.Registerer(),
 		OnFatal: func(err error) { s.fail(fmt.Errorf("the store cannot go on: %w", err)) },
 	})
@@ -101,6 +106,7 @@ func (s *server) startStore(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, mux.Close())
 	}
+	s.backups.store = s.store
 	err = s.stack.Start(ctx, lifecycle.Component{
 		Name: "store",
 		Run: func(ctx context.Context) error {
@@ -122,8 +128,25 @@ func (s *server) startStore(ctx context.Context) error {
 	if s.record.Phase == phaseJoining {
 		return becomeMember(ctx, s.record, s.store)
 	}
+	if s.record.Restore != nil {
+		if err := restoreStore(ctx, s.record, s.store, s.logger.With("part", "store")); err != nil {
+			return err
+		}
+	}
 	s.record.Phase = phaseMember
 	return s.record.save()
+}
+
+// prepareBackups comes before the store, whose status shows what is wrong with them.
+func (s *server) prepareBackups() error {
+	metrics, err := newBackupMetrics(legacyregistry.Registerer())
+	s.backups = &backups{options: s.options.Backups, server: s.options.Name, record: s.record, dataDir: s.options.DataDir,
+		logger: s.logger.With("part", "backup"), now: time.Now, metrics: metrics}
+	return err
+}
+
+func (s *server) startBackups(ctx context.Context) error {
+	return s.stack.Start(ctx, lifecycle.Component{Name: "backups", Run: s.backups.run})
 }
 
 // fail makes the server stop with the error; of several the first one counts.
@@ -213,6 +236,11 @@ func (s *server) startAPI(ctx context.Context) error {
 		Logger:       s.logger.With("part", "join"),
 		Now:          time.Now,
 	})
+	extra := s.backups.handlers()
+	extra[StatusPath] = statusHandler(func(ctx context.Context) *ClusterStatus {
+		return statusOf(ctx, o.Name, s.record.Cluster.ID, s.store, s.pool)
+	})
+	extra[MembersPath] = membersHandler(s.store)
 	s.api, err = apiserver.New(apiserver.Config{
 		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),
 		Certificate:       func() (*tls.Certificate, error) { return s.ids.api.Certificate(), nil },
@@ -222,15 +250,11 @@ func (s *server) startAPI(ctx context.Context) error {
 		ServiceCIDR:       s.settings.ServiceCIDR,
 		TolerationSeconds: &o.Times.UnreachableSeconds,
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
-		Extra: map[string]http.Handler{
-			StatusPath: statusHandler(func(ctx context.Context) *ClusterStatus {
-				return statusOf(ctx, o.Name, s.record.Cluster.ID, s.store, s.pool)
-			}),
-			MembersPath: membersHandler(s.store),
-		},
-		ReadyChecks: []healthz.HealthChecker{healthz.NamedCheck("store", s.storeReady)},
-		Build:       version.Version,
-		Logger:      s.logger.With("part", "api"),
+		Extra:             extra,
+		LongRunning:       []string{SnapshotSavePath, SnapshotRestorePath},
+		ReadyChecks:       []healthz.HealthChecker{healthz.NamedCheck("store", s.storeReady)},
+		Build:             version.Version,
+		Logger:            s.logger.With("part", "api"),
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())

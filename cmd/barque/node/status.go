@@ -98,6 +98,9 @@ func statusOf(ctx context.Context, self, clusterID string, store storeStatus, po
 		if peer.Status.Quarantined != "" {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s is in quarantine and serves nothing: %s", name, peer.Status.Quarantined))
 		}
+		for _, warning := range peer.Status.Warnings {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s: %s", name, warning))
+		}
 		if peer.Status.Undecided != "" {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s, which leads: %s", name, peer.Status.Undecided))
 		}

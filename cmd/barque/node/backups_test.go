@@ -1,0 +1,356 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/backup"
+)
+
+func testStore(t *testing.T, keys ...string) *raftstore.Store {
+	t.Helper()
+	s := raftstore.NewInMemory(raftstore.Options{})
+	t.Cleanup(func() { s.Close() })
+	writeKeys(t, s, keys...)
+	return s
+}
+
+func writeKeys(t *testing.T, s *raftstore.Store, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		if _, err := s.Commit(t.Context(), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: key, Value: []byte(key)}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func keysOf(t *testing.T, s *raftstore.Store) (keys []string) {
+	t.Helper()
+	v, err := s.View(t.Context(), raftstore.ViewOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Ascend("", "", func(item raftstore.Item) bool { keys = append(keys, item.Key); return true })
+	return keys
+}
+
+// newBackups returns the backups of a server that began a cluster.
+func newBackups(t *testing.T, o *Options, store backupStore) *backups {
+	t.Helper()
+	r, err := enlistServer(t.Context(), o, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := newBackupMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &backups{options: BackupOptions{Every: time.Hour, Keep: 3, Dir: filepath.Join(o.DataDir, "snapshots")},
+		server: o.Name, record: r, dataDir: o.DataDir, store: store, logger: quiet(), now: time.Now, metrics: metrics}
+}
+
+func keyFile(t *testing.T) string {
+	t.Helper()
+	secret, _, err := backup.GenerateKey()
+	path := filepath.Join(t.TempDir(), "backup.key")
+	if err == nil {
+		err = os.WriteFile(path, []byte(secret), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// failing is a store that cannot be read for some time.
+type failing struct {
+	*raftstore.Store
+	err error
+}
+
+func (f *failing) View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	return f.Store.View(ctx, opts)
+}
+
+func TestBackupsAreMadeInTime(t *testing.T) {
+	o := options(t, "s1")
+	synctest.Test(t, func(t *testing.T) {
+		store := &failing{Store: testStore(t, "/a")}
+		b := newBackups(t, o, store)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		start := func() { go func() { ended <- b.run(ctx) }() }
+		count := func() int {
+			synctest.Wait()
+			files, err := backup.List(b.options.Dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range files {
+				if f.Problem != "" {
+					t.Errorf("%s: %s", f.Name, f.Problem)
+				}
+			}
+			return len(files)
+		}
+		after := func(d time.Duration, want int) {
+			t.Helper()
+			<-time.After(d)
+			if got := count(); got != want {
+				t.Errorf("%d backups, want %d", got, want)
+			}
+		}
+		start()
+		after(2*time.Minute, 1) // the first one comes soon
+		after(50*time.Minute, 1)
+		after(10*time.Minute, 2)
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		// A restart does not begin anew, nor does it wait for a whole turn.
+		ctx, stop = context.WithCancel(t.Context())
+		<-time.After(40 * time.Minute)
+		start()
+		after(15*time.Minute, 2)
+		after(11*time.Minute, 3)
+		after(3*time.Hour, 3) // old ones go
+
+		store.err = errors.New("the store has no leader")
+		after(70*time.Minute, 3)
+		if w := b.warnings(); len(w) != 1 || !strings.Contains(w[0], "no leader") {
+			t.Errorf("warnings after a failure: %q", w)
+		}
+		store.err = nil
+		after(11*time.Minute, 3)
+		if w := b.warnings(); len(w) != 0 {
+			t.Errorf("warnings after a success: %q", w)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func asUser(h http.Handler, groups ...string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "someone", Groups: groups})))
+	})
+}
+
+func TestSnapshotsOverHTTP(t *testing.T) {
+	store := &failing{Store: testStore(t, "/a", "/b")}
+	b := newBackups(t, options(t, "s1"), store)
+	serve := func(path, group string) *httptest.Server {
+		s := httptest.NewServer(asUser(b.handlers()[path], group))
+		t.Cleanup(s.Close)
+		return s
+	}
+	post := func(path, group string, body io.Reader) (*http.Response, []byte) {
+		t.Helper()
+		r, err := http.Post(serve(path, group).URL, "", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		data, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, data
+	}
+	text, err := os.ReadFile(keyFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wish, err := json.Marshal(SnapshotRequest{Key: string(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{SnapshotSavePath, SnapshotRestorePath} {
+		if r, _ := post(path, "cluster-admins", bytes.NewReader(wish)); r.StatusCode != http.StatusForbidden {
+			t.Errorf("%s for somebody else: %s", path, r.Status)
+		}
+	}
+	r, data := post(SnapshotSavePath, user.SystemPrivilegedGroup, bytes.NewReader(wish))
+	if r.StatusCode != http.StatusOK || bytes.Contains(data, []byte("PRIVATE KEY")) {
+		t.Fatalf("%s, %d bytes", r.Status, len(data))
+	}
+	store.err = raftstore.ErrUnavailable
+	if r, text := post(SnapshotSavePath, user.SystemPrivilegedGroup, bytes.NewReader(wish)); r.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(text), "unavailable") {
+		t.Errorf("without a leader: %s, %s", r.Status, text)
+	}
+	store.err = nil
+
+	writeKeys(t, store.Store, "/c")
+	restore := func(wish SnapshotRequest, file []byte) (*http.Response, Restored) {
+		t.Helper()
+		body, err := RestoreBody(wish, bytes.NewReader(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, data := post(SnapshotRestorePath, user.SystemPrivilegedGroup, body)
+		var restored Restored
+		if err := json.Unmarshal(data, &restored); err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+		return r, restored
+	}
+	damaged := bytes.Clone(data)
+	damaged[len(damaged)-60] ^= 1
+	for what, c := range map[string]struct {
+		key  string
+		file []byte
+	}{"no key": {"", data}, "a wrong key": {"not this passphrase", data}, "a damaged file": {string(text), damaged}, "a cut file": {string(text), data[:len(data)/2]}} {
+		if r, got := restore(SnapshotRequest{Key: c.key}, c.file); r.StatusCode != http.StatusBadRequest || got.Error == "" || got.Unknown {
+			t.Errorf("%s: %s, %+v", what, r.Status, got)
+		}
+	}
+	if keys := keysOf(t, store.Store); len(keys) != 3 {
+		t.Fatalf("failed restores left %v", keys)
+	}
+	if r, got := restore(SnapshotRequest{Key: string(text)}, data); r.StatusCode != http.StatusOK || got.Revision != 4 || got.Backup.Revision != 2 {
+		t.Fatalf("%s, %+v", r.Status, got)
+	}
+	if keys := keysOf(t, store.Store); !slices.Equal(keys, []string{"/a", "/b"}) {
+		t.Errorf("restored to %v", keys)
+	}
+	b.record.Cluster.ID = "another"
+	if r, got := restore(SnapshotRequest{Key: string(text)}, data); r.StatusCode != http.StatusConflict || !strings.Contains(got.Error, "another cluster") {
+		t.Errorf("a backup of another cluster: %s, %+v", r.Status, got)
+	}
+	if r, got := restore(SnapshotRequest{Key: string(text), OtherCluster: true}, data); r.StatusCode != http.StatusOK {
+		t.Errorf("a backup of another cluster, on purpose: %s, %+v", r.Status, got)
+	}
+}
+
+// saved makes a backup of a store with one key by a server of its own, and returns the file and the server's record.
+func saved(t *testing.T, keyFile string) (string, *record, *Options) {
+	t.Helper()
+	o := options(t, "s1")
+	o.Settings.Domain = "restored.example"
+	b := newBackups(t, o, testStore(t, "/a", "/b"))
+	b.options.KeyFile = keyFile
+	file, err := b.save(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file.Path, b.record, o
+}
+
+func TestANewClusterBeginsWithABackup(t *testing.T) {
+	key := keyFile(t)
+	file, old, oldOptions := saved(t, key)
+	o := options(t, "s9")
+	o.Restore = RestoreOptions{File: file, KeyFile: key, Gap: 1000}
+	r, err := enlistServer(t.Context(), o, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Cluster.ID == old.Cluster.ID {
+		t.Error("the new cluster has the ID of the old one, whose servers would not be refused")
+	}
+	if !bytes.Equal(r.Cluster.CA, old.Cluster.CA) || !slices.EqualFunc(r.Cluster.GossipKeys, old.Cluster.GossipKeys, bytes.Equal) {
+		t.Error("it does not have the CA and the gossip keys")
+	}
+	for _, name := range []string{caKey, serviceAccountKey} {
+		want, err := os.ReadFile(filepath.Join(pkiDir(oldOptions.DataDir), name))
+		got, errGot := os.ReadFile(filepath.Join(pkiDir(o.DataDir), name))
+		if err != nil || errGot != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is another one: %v, %v", name, err, errGot)
+		}
+	}
+	if s, err := r.settings(); err != nil || s.Domain != "restored.example" {
+		t.Errorf("settings %+v, %v", s, err)
+	}
+	// A crash before the state is there is made good; so is one just after.
+	store := testStore(t, "/left-by-nobody")
+	for range 2 {
+		again, err := enlistServer(t.Context(), o, quiet())
+		if err != nil || again.Restore == nil || again.Restore.Gap != 1000 {
+			t.Fatalf("%+v, %v", again, err)
+		}
+		if err := restoreStore(t.Context(), again, store, quiet()); err != nil {
+			t.Fatal(err)
+		}
+		r = again
+	}
+	if keys := keysOf(t, store); !slices.Equal(keys, []string{"/a", "/b"}) || store.Revision() < 1002 {
+		t.Errorf("%v at revision %d", keys, store.Revision())
+	}
+	r.Phase = phaseMember
+	if err := r.save(); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := enlistServer(t.Context(), o, quiet()); err != nil || again.Restore != nil {
+		t.Errorf("a start with the flag still there: %+v, %v", again, err)
+	}
+	o.Restore.File = file + ".other"
+	if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "needs an empty directory") {
+		t.Errorf("another backup into a cluster: %v", err)
+	}
+}
+
+func TestABackupWithoutKeysMakesANewCA(t *testing.T) {
+	file, old, _ := saved(t, "")
+	o := options(t, "s9")
+	o.Restore = RestoreOptions{File: file}
+	r, err := enlistServer(t.Context(), o, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Equal(r.Cluster.CA, old.Cluster.CA) {
+		t.Error("it has the old CA, whose key it cannot have")
+	}
+	if _, err := pki.LoadAuthority(pkiDir(o.DataDir)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestABadBackupBeginsNothing(t *testing.T) {
+	key := keyFile(t)
+	file, _, _ := saved(t, key)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := filepath.Join(t.TempDir(), "damaged")
+	data[len(data)/2] ^= 1
+	if err := os.WriteFile(damaged, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, restore := range map[string]RestoreOptions{
+		"no key": {File: file}, "another key": {File: file, KeyFile: keyFile(t)}, "damaged": {File: damaged, KeyFile: key}, "absent": {File: file + "x", KeyFile: key},
+	} {
+		o := options(t, "s9")
+		o.Restore = restore
+		if _, err := enlistServer(t.Context(), o, quiet()); err == nil {
+			t.Errorf("%s: a cluster was begun", what)
+		}
+		if left, err := os.ReadDir(o.DataDir); err != nil || len(left) > 0 {
+			t.Errorf("%s: it left %v, %v", what, left, err)
+		}
+	}
+}

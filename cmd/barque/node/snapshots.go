@@ -1,0 +1,200 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/backup"
+)
+
+// Paths of the backups. They are for system:masters only: a backup has all secrets of the cluster, and a
+// restore can give rights to anyone.
+const (
+	// SnapshotsPath: GET answers with a SnapshotList.
+	SnapshotsPath = "/barque/v1/snapshots"
+	// SnapshotSavePath: POST of a SnapshotRequest in JSON; the answer is a backup. One that was cut is not complete.
+	SnapshotSavePath = "/barque/v1/snapshot-save"
+	// SnapshotRestorePath: POST of what RestoreBody makes; answers with a Restored.
+	SnapshotRestorePath = "/barque/v1/snapshot-restore"
+)
+
+// SnapshotRequest goes before a save or a restore.
+type SnapshotRequest struct {
+	// Key is the text of the key that seals the backup, or opens it; empty for none.
+	Key string `json:"key,omitempty"`
+	// OtherCluster allows to restore a backup of another cluster.
+	OtherCluster bool `json:"otherCluster,omitempty"`
+}
+
+func (r *SnapshotRequest) key() (*backup.Key, error) {
+	if r.Key == "" {
+		return nil, nil
+	}
+	return backup.ParseKey(r.Key)
+}
+
+// Restored is the answer to a restore: what was done, or why nothing was.
+type Restored struct {
+	Revision uint64       `json:"revision,omitempty"` // of the cluster after it
+	Backup   backup.About `json:"backup"`
+	Error    string       `json:"error,omitempty"`
+	// Unknown tells that the restore may or may not have taken effect.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// SnapshotList are the backups on one server.
+type SnapshotList struct {
+	Server string        `json:"server"`
+	Dir    string        `json:"dir"`
+	Every  string        `json:"every"` // of the schedule; "0s" is never
+	Keep   int           `json:"keep"`
+	Files  []backup.File `json:"files"`
+}
+
+// maxSnapshotRequest bounds the JSON that goes before.
+const maxSnapshotRequest = 64 << 10
+
+// RestoreBody is the body of a restore: the request, with its length before it, and the backup.
+func RestoreBody(r SnapshotRequest, file io.Reader) (io.Reader, error) {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	data = append(binary.LittleEndian.AppendUint32(nil, uint32(len(data))), data...)
+	return io.MultiReader(bytes.NewReader(data), file), nil
+}
+
+// handlers serve the paths.
+func (b *backups) handlers() map[string]http.Handler {
+	return map[string]http.Handler{
+		SnapshotsPath:       mastersOnly(http.MethodGet, b.serveList),
+		SnapshotSavePath:    mastersOnly(http.MethodPost, b.serveSave),
+		SnapshotRestorePath: mastersOnly(http.MethodPost, b.serveRestore),
+	}
+}
+
+// mastersOnly refuses other methods, and whoever is not of system:masters, whatever RBAC says.
+func mastersOnly(method string, next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, ok := request.UserFrom(r.Context())
+		switch {
+		case !ok || !slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup):
+			http.Error(w, "backups are for members of "+user.SystemPrivilegedGroup+" only", http.StatusForbidden)
+		case r.Method != method:
+			http.Error(w, "only "+method+" is served here", http.StatusMethodNotAllowed)
+		default:
+			next(w, r)
+		}
+	})
+}
+
+func (b *backups) serveList(w http.ResponseWriter, _ *http.Request) {
+	files, err := backup.List(b.options.Dir)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	answer(w, http.StatusOK, SnapshotList{Server: b.server, Dir: b.options.Dir, Every: b.options.Every.String(), Keep: b.options.Keep, Files: files})
+}
+
+func (b *backups) serveSave(w http.ResponseWriter, r *http.Request) {
+	var wish SnapshotRequest
+	if err := json.NewDecoder(io.LimitReader(r.Body, maxSnapshotRequest)).Decode(&wish); err != nil {
+		http.Error(w, "the request cannot be read: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	key, err := wish.key()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	out := &begun{w: w}
+	buffered := bufio.NewWriterSize(out, 256<<10)
+	_, err = b.write(r.Context(), buffered, key)
+	if err == nil {
+		err = buffered.Flush()
+	}
+	switch {
+	case err == nil:
+	case out.yes: // the client sees that it is cut
+		b.logger.Warn("a backup could not be sent to its end", "to", r.RemoteAddr, "err", err)
+		panic(http.ErrAbortHandler)
+	default:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	}
+}
+
+// begun notes that a part of the answer is out.
+type begun struct {
+	w   http.ResponseWriter
+	yes bool
+}
+
+func (b *begun) Write(p []byte) (int, error) {
+	if !b.yes {
+		b.yes = true
+		b.w.Header().Set("Content-Type", "application/octet-stream")
+	}
+	return b.w.Write(p)
+}
+
+func (b *backups) serveRestore(w http.ResponseWriter, r *http.Request) {
+	restored, err := b.restoreBody(r)
+	if err == nil {
+		answer(w, http.StatusOK, restored)
+		return
+	}
+	restored.Error, restored.Unknown = err.Error(), errors.Is(err, raftstore.ErrUnknownOutcome)
+	b.logger.Error("a restore failed", "unknown", restored.Unknown, "err", err)
+	status := http.StatusServiceUnavailable
+	switch {
+	case errors.Is(err, backup.ErrCorrupt), errors.Is(err, backup.ErrVersion), errors.Is(err, backup.ErrKey):
+		status = http.StatusBadRequest
+	case errors.Is(err, errOtherCluster), errors.Is(err, raftstore.ErrInvalid):
+		status = http.StatusConflict
+	}
+	answer(w, status, restored)
+}
+
+func (b *backups) restoreBody(r *http.Request) (Restored, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(r.Body, length[:]); err != nil {
+		return Restored{}, fmt.Errorf("the request cannot be read: %w", err)
+	}
+	n := binary.LittleEndian.Uint32(length[:])
+	if n > maxSnapshotRequest {
+		return Restored{}, fmt.Errorf("the request claims %d bytes, the limit is %d", n, maxSnapshotRequest)
+	}
+	data := make([]byte, n)
+	if _, err := io.ReadFull(r.Body, data); err != nil {
+		return Restored{}, fmt.Errorf("the request cannot be read: %w", err)
+	}
+	var wish SnapshotRequest
+	if err := json.Unmarshal(data, &wish); err != nil {
+		return Restored{}, fmt.Errorf("the request cannot be read: %w", err)
+	}
+	key, err := wish.key()
+	if err != nil {
+		return Restored{}, err
+	}
+	return b.restore(r.Context(), bufio.NewReaderSize(r.Body, 256<<10), key, wish.OtherCluster)
+}
+
+func answer(w http.ResponseWriter, status int, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if err := json.NewEncoder(w).Encode(value); err != nil {
+		return // the client has gone
+	}
+}

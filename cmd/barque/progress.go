@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func bytesText(n int64) string {
+	const unit = 1024
+	switch {
+	case n < unit:
+		return fmt.Sprintf("%d B", n)
+	case n < unit*unit:
+		return fmt.Sprintf("%.1f KiB", float64(n)/unit)
+	case n < unit*unit*unit:
+		return fmt.Sprintf("%.1f MiB", float64(n)/unit/unit)
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/unit/unit/unit)
+}
+
+// progress tells, on standard error, how far a copy has come: nothing in the first two seconds.
+type progress struct {
+	what  string
+	total int64 // 0: not known
+	out   io.Writer
+	began time.Time
+	told  time.Time
+	n     int64
+}
+
+const progressEvery = 2 * time.Second
+
+func newProgress(c *cobra.Command, what string, total int64) *progress {
+	now := time.Now()
+	return &progress{what: what, total: total, out: c.ErrOrStderr(), began: now, told: now}
+}
+
+// Write counts.
+func (p *progress) Write(b []byte) (int, error) {
+	p.n += int64(len(b))
+	if now := time.Now(); now.Sub(p.told) >= progressEvery {
+		p.told = now
+		of := ""
+		if p.total > 0 {
+			of = fmt.Sprintf(" of %s", bytesText(p.total))
+		}
+		fmt.Fprintf(p.out, "%s %s%s after %s\n", p.what, bytesText(p.n), of, now.Sub(p.began).Round(time.Second))
+	}
+	return len(b), nil
+}

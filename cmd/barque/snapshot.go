@@ -1,0 +1,286 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/raftstore/backup"
+)
+
+func snapshotCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "snapshot",
+		Short: "Make, look at and restore backups of the cluster",
+		Long: `Make, look at and restore backups of the cluster. A backup has the whole state of the
+cluster. Sealed with a key, it has the cluster's own keys as well, so that a new
+cluster can go on with the same kubeconfigs and certificates; without a key it has
+no keys of the cluster, but the Secrets of applications are in it in clear.
+
+The key is a line of text: one that 'barque snapshot key' makes, or a passphrase.`,
+	}
+	cmd.AddCommand(snapshotSaveCommand(), snapshotRestoreCommand(), snapshotListCommand(), snapshotInspectCommand(), snapshotKeyCommand())
+	return cmd
+}
+
+// keyVariable may hold the key, where a file does not suit.
+const keyVariable = "BARQUE_SNAPSHOT_KEY"
+
+// keyFlag adds --key-file and returns what reads the key as text; empty when there is none.
+func keyFlag(c *cobra.Command) func() (string, error) {
+	path := c.Flags().String("key-file", "", "file with the key of the backup (default: $"+keyVariable+", or none)")
+	return func() (string, error) {
+		if *path == "" {
+			return os.Getenv(keyVariable), nil
+		}
+		text, err := os.ReadFile(*path)
+		if err != nil {
+			return "", fmt.Errorf("the key of the backup: %w", err)
+		}
+		return string(text), nil
+	}
+}
+
+func parseKey(text string) (*backup.Key, error) {
+	if text == "" {
+		return nil, nil
+	}
+	return backup.ParseKey(text)
+}
+
+func snapshotSaveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "save [FILE]",
+		Short: "Save a backup of the running cluster to this machine",
+		Long: `Save a backup of the running cluster to this machine. It has everything that was
+acknowledged before. The file is read back and verified before it gets its name.`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return &usageError{c.CommandPath(), fmt.Errorf("want one file at most, got %d arguments", len(args))}
+			}
+			return nil
+		},
+	}
+	key, kubeconfig, format := keyFlag(cmd), kubeconfigFlag(cmd), outputFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, args []string) error {
+		text, err := key()
+		if err != nil {
+			return err
+		}
+		client, err := newSnapshotClient(*kubeconfig)
+		if err != nil {
+			return err
+		}
+		path := ""
+		if len(args) == 1 {
+			path = args[0]
+			if _, err := os.Stat(path); err == nil {
+				return fmt.Errorf("%s exists already: give another name, or remove it first", path)
+			}
+		}
+		saved, err := client.save(c, path, text)
+		if err != nil {
+			return err
+		}
+		return print(c, *format, saved, func(w io.Writer) error {
+			fmt.Fprintf(w, "saved and verified\t%s\n", saved.Path)
+			writeAbout(w, &saved.About)
+			fmt.Fprintf(w, "size\t%s\n", bytesText(saved.Size))
+			return nil
+		})
+	}
+	return cmd
+}
+
+func snapshotRestoreCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Replace the state of the running cluster by a backup",
+		Long: `Replace the state of the running cluster by a backup, while it goes on serving. No
+server is stopped or wiped. What was written since the backup is gone: objects come
+back, change back or go, and controllers and kubelets follow. The cluster keeps its
+own keys. To begin a new cluster with a backup: barque server --restore-from FILE.`,
+		Args: exactArgs("FILE"),
+	}
+	key, kubeconfig, format := keyFlag(cmd), kubeconfigFlag(cmd), outputFlag(cmd)
+	yes := cmd.Flags().Bool("yes", false, "do not ask")
+	other := cmd.Flags().Bool("other-cluster", false, "restore it even if it is of another cluster")
+	cmd.RunE = func(c *cobra.Command, args []string) error {
+		text, err := key()
+		if err != nil {
+			return err
+		}
+		report, err := inspect(args[0], text)
+		if err != nil {
+			return err
+		}
+		if !report.Verified {
+			return fmt.Errorf("%s is sealed: give the key that opens it with --key-file or %s", args[0], keyVariable)
+		}
+		client, err := newSnapshotClient(*kubeconfig)
+		if err != nil {
+			return err
+		}
+		if !*yes {
+			a := report.About
+			fmt.Fprintf(c.OutOrStdout(), "The state of the cluster at %s is replaced by the backup of %s, revision %d, %d items, of cluster %s.\n"+
+				"What was written since then is lost. To keep it, save a backup first: barque snapshot save\nRestore it? [y/N] ",
+				client.config.Host, a.Created.Format(time.RFC3339), a.Revision, a.Items, a.ClusterID)
+			var answer string
+			if _, err := fmt.Fscanln(c.InOrStdin(), &answer); err != nil || (answer != "y" && answer != "yes") {
+				return errors.New("nothing was changed")
+			}
+		}
+		restored, err := client.restore(c, args[0], node.SnapshotRequest{Key: text, OtherCluster: *other})
+		if err != nil {
+			return err
+		}
+		return print(c, *format, restored, func(w io.Writer) error {
+			fmt.Fprintf(w, "restored\t%s\n", args[0])
+			writeAbout(w, &restored.Backup)
+			fmt.Fprintf(w, "revision of the cluster now\t%d\n", restored.Revision)
+			return nil
+		})
+	}
+	return cmd
+}
+
+func snapshotListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "List the backups that a server has made, or those in a directory",
+		Args:  noArgs,
+	}
+	dir := cmd.Flags().String("dir", "", "list the backups in this directory of this machine instead")
+	kubeconfig, format := kubeconfigFlag(cmd), outputFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		list := &node.SnapshotList{Dir: *dir}
+		var err error
+		if *dir != "" {
+			list.Files, err = backup.List(*dir)
+		} else {
+			list, err = listSnapshots(c.Context(), *kubeconfig)
+		}
+		if err != nil {
+			return err
+		}
+		return print(c, *format, list, func(w io.Writer) error { return writeList(w, list) })
+	}
+	return cmd
+}
+
+func writeList(w io.Writer, list *node.SnapshotList) error {
+	if list.Server != "" {
+		fmt.Fprintf(w, "server %s, %s; every %s, %d stay\n\n", list.Server, list.Dir, list.Every, list.Keep)
+	}
+	fmt.Fprintln(w, "NAME\tCREATED\tREVISION\tITEMS\tSIZE\tKEYS OF THE CLUSTER\tCHECKSUMS")
+	for _, f := range list.Files {
+		state, keys := "ok", "no"
+		if f.Problem != "" {
+			state = f.Problem
+		}
+		if f.About.Secrets {
+			keys = "yes, sealed"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", f.Name, f.About.Created.Format(time.RFC3339), f.About.Revision, f.About.Items, bytesText(f.Size), keys, state)
+	}
+	return nil
+}
+
+func snapshotInspectCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "inspect FILE",
+		Short: "Verify a backup and show what is in it, without a cluster",
+		Long: `Verify a backup and show what is in it, without a cluster. All checksums are verified
+and the hash of the state is computed anew; of a sealed backup without its key, only the
+checksums. The exit code is 0 when nothing is wrong, and 1 when the backup is damaged or
+cannot be read; the message says where.`,
+		Args: exactArgs("FILE"),
+	}
+	key, format := keyFlag(cmd), outputFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, args []string) error {
+		text, err := key()
+		if err != nil {
+			return err
+		}
+		report, err := inspect(args[0], text)
+		if err != nil {
+			return err
+		}
+		return print(c, *format, report, func(w io.Writer) error { return writeReport(w, report) })
+	}
+	return cmd
+}
+
+func inspect(path, keyText string) (*backup.Report, error) {
+	key, err := parseKey(keyText)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	report, err := backup.Verify(f, key)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return report, nil
+}
+
+func writeReport(w io.Writer, r *backup.Report) error {
+	verified := "everything: checksums, order, and the hash of the state"
+	if !r.Verified {
+		verified = "the checksums; the content is sealed, and no key was given to open it"
+	}
+	writeAbout(w, &r.About)
+	fmt.Fprintf(w, "verified\t%s\n", verified)
+	if len(r.SecretNames) > 0 {
+		fmt.Fprintf(w, "keys of the cluster\t%s\n", strings.Join(r.SecretNames, ", "))
+	}
+	if len(r.Kinds) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w, "\nPREFIX\tITEMS\tBYTES")
+	for _, k := range r.Kinds {
+		fmt.Fprintf(w, "%s\t%d\t%d\n", k.Prefix, k.Keys, k.Bytes)
+	}
+	return nil
+}
+
+func writeAbout(w io.Writer, a *backup.About) {
+	sealed := "no: the keys of the cluster are not in it, and Secrets are in clear"
+	if a.Sealed {
+		sealed = "yes"
+	}
+	fmt.Fprintf(w, "cluster\t%s\ncreated\t%s, by server %s, barque %s\nrevision\t%d\nitems\t%d\nstate hash\t%s\nsealed\t%s\n",
+		a.ClusterID, a.Created.Format(time.RFC3339), a.Server, a.Barque, a.Revision, a.Items, a.StateHash, sealed)
+}
+
+func snapshotKeyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Make a key for backups and print it",
+		Long: `Make a key for backups and print it. Keep it away from the cluster: it opens the backups,
+and without it a sealed backup is worth nothing. Servers can also be given the public
+key, which is in the comment: then they seal backups that they cannot open.`,
+		Example: "  (umask 077; barque snapshot key > backup.key)",
+		Args:    noArgs,
+	}
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		secret, public, err := backup.GenerateKey()
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(c.OutOrStdout(), "# key of Barque's backups; public key: %s\n%s\n", public, secret)
+		return err
+	}
+	return cmd
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/raftstore/backup"
+)
+
+// snapshotClient talks to a server about backups. It streams, so it is a plain HTTP client with the
+// kubeconfig's identity and no limit of time.
+type snapshotClient struct {
+	config *rest.Config
+	http   *http.Client
+}
+
+func newSnapshotClient(kubeconfig string) (*snapshotClient, error) {
+	config, err := clientConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	client.Timeout = 0
+	return &snapshotClient{config: config, http: client}, nil
+}
+
+func (s *snapshotClient) do(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	base := s.config.Host
+	if !strings.Contains(base, "://") {
+		base = "https://" + base
+	}
+	r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(base, "/")+path, body)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("User-Agent", rest.DefaultKubernetesUserAgent())
+	return s.http.Do(r)
+}
+
+// refusal returns why a request was refused, nil when it was not.
+func refusal(r *http.Response) error {
+	if r.StatusCode == http.StatusOK {
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(r.Body, 64<<10))
+	if err != nil {
+		return fmt.Errorf("the server answers %s: %w", r.Status, err)
+	}
+	var status struct {
+		Message string `json:"message"`
+		Error   string `json:"error"`
+	}
+	message := strings.TrimSpace(string(text))
+	if json.Unmarshal(text, &status) == nil && status.Message+status.Error != "" {
+		message = status.Message + status.Error
+	}
+	return fmt.Errorf("the server answers %s: %s", r.Status, message)
+}
+
+// save streams a backup from the server into a file: the path, or one in this directory that is named by its time
+// and revision.
+func (s *snapshotClient) save(c *cobra.Command, path, keyText string) (*backup.File, error) {
+	key, err := parseKey(keyText)
+	if err != nil {
+		return nil, err
+	}
+	wish, err := json.Marshal(node.SnapshotRequest{Key: keyText})
+	if err != nil {
+		return nil, err
+	}
+	response, err := s.do(c.Context(), http.MethodPost, node.SnapshotSavePath, bytes.NewReader(wish))
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if err := refusal(response); err != nil {
+		return nil, fmt.Errorf("save a backup: %w", err)
+	}
+	write := func(w io.Writer) error {
+		_, err := io.Copy(io.MultiWriter(w, newProgress(c, "saved", 0)), response.Body)
+		return err
+	}
+	var file backup.File
+	if path == "" {
+		file, err = backup.SaveIn(".", key, write)
+	} else {
+		file, err = backup.Save(path, key, write)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("save a backup: %w", err)
+	}
+	return &file, nil
+}
+
+// restore streams a file to the server.
+func (s *snapshotClient) restore(c *cobra.Command, path string, wish node.SnapshotRequest) (*node.Restored, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	body, err := node.RestoreBody(wish, io.TeeReader(f, newProgress(c, "sent", info.Size())))
+	if err != nil {
+		return nil, err
+	}
+	response, err := s.do(c.Context(), http.MethodPost, node.SnapshotRestorePath, body)
+	if err != nil {
+		return nil, fmt.Errorf("restore %s: the answer was lost, so the restore may or may not have taken effect: %w", path, err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("restore %s: the answer was lost, so the restore may or may not have taken effect: %w", path, err)
+	}
+	restored := new(node.Restored)
+	if response.StatusCode == http.StatusOK {
+		return restored, json.Unmarshal(data, restored)
+	}
+	response.Body = io.NopCloser(bytes.NewReader(data))
+	err = refusal(response)
+	if json.Unmarshal(data, restored) == nil && restored.Unknown {
+		return nil, fmt.Errorf("restore %s: it may or may not have taken effect; doing it again does no harm: %w", path, err)
+	}
+	return nil, fmt.Errorf("restore %s: nothing was changed: %w", path, err)
+}
+
+func listSnapshots(ctx context.Context, kubeconfig string) (*node.SnapshotList, error) {
+	client, err := newSnapshotClient(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.do(ctx, http.MethodGet, node.SnapshotsPath, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if err := refusal(response); err != nil {
+		return nil, fmt.Errorf("list the backups: %w", err)
+	}
+	list := new(node.SnapshotList)
+	if err := json.NewDecoder(response.Body).Decode(list); err != nil {
+		return nil, fmt.Errorf("list the backups: %w", err)
+	}
+	return list, nil
+}
