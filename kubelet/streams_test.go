@@ -146,9 +146,14 @@ func TestNodeServer(t *testing.T) {
 	})
 
 	t.Run("logs", func(t *testing.T) {
-		if code, body := get("/containerLogs/default/talks/c0?limitBytes=8"); code != 200 || body != "one\ntwo\n" {
-			t.Errorf("%d %q", code, body)
-		}
+		// A container is ready when it runs; its first words come a moment later.
+		f.eventually("talks", "heard", func(*v1.Pod) bool {
+			code, body := get("/containerLogs/default/talks/c0?limitBytes=8")
+			if code != 200 || !strings.HasPrefix("one\ntwo\n", body) {
+				t.Fatalf("%d %q", code, body)
+			}
+			return body == "one\ntwo\n"
+		})
 		if code, body := get("/containerLogs/default/talks/c0?tailLines=1&timestamps=true"); code != 200 || strings.Count(body, "\n") != 1 || !strings.Contains(body, "Z t") {
 			t.Errorf("%d %q", code, body)
 		}
