@@ -3,8 +3,6 @@ package storage
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -14,117 +12,124 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
 	"k8s.io/apiserver/pkg/storage/value"
-	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/component-base/featuregate"
 )
 
 // Why a test of the suite is not run in one of the two ways.
 const (
-	changesTransformer = "changes the transformer while the watch cache reads through it"
-	storesProgress     = "progress is between the store and the watch cache; clients of the cache do not get it"
-	cachesBookmarks    = "bookmarks that a client asks for are made by the watch cache"
-	cacheSurvives      = "the cache keeps serving what the test compacts away in the store"
-	cacheDecodes       = "the cache answers lists from decoded objects, which do not become corrupt"
-	cacheOpensLater    = "the cache refuses a watch whose request is already over"
+	cacheKeepsOld   = "the watch cache answers from objects that it decoded before the test made them unreadable"
+	cacheStartsOver = "what cannot be read ends the cache's own watch; it starts over with a list, which cannot be read either, and has nothing for its watchers until it can"
+	storesProgress  = "progress is between the store and the watch cache; clients of the cache do not get it"
+	cachesBookmarks = "bookmarks that a client asks for are made by the watch cache"
+	cacheSurvives   = "the cache keeps serving what the test compacts away in the store"
+	cacheOpensLater = "the cache refuses a watch whose request is already over"
 )
 
-// conformance is one test of the API machinery's suite for storages.
+// gates are feature gates.
+type gates map[featuregate.Feature]bool
+
+// conformance is one test of the API machinery's suite for storages. Its name is the suite's; one
+// that is run in several ways has a variant, too.
 type conformance struct {
-	name string
-	opts envOptions
-	run  func(t *testing.T, e *env)
+	name    string
+	variant string
+	opts    envOptions
+	run     func(t *testing.T, e *env)
 	// notRaw and notCached say why the test is not run against the store alone, or against the
 	// watch cache over it.
 	notRaw, notCached string
-	// alone is set for tests that change feature gates, which all tests of a process share, and
-	// for those that are in a hurry.
+	// gates are set for the test.
+	gates gates
+	// alone is set for tests that change feature gates themselves, and for those that are in a hurry.
 	alone bool
 }
 
-// simple wraps a test that wants nothing but a store.
+// simple is a test that wants nothing but a store.
 func simple(name string, run func(context.Context, *testing.T, storage.Interface)) conformance {
 	return conformance{name: name, run: func(t *testing.T, e *env) { run(e.ctx, t, e.store) }}
 }
 
-// withTransformer wraps a test that changes the store's transformer.
-func withTransformer(name string, run func(context.Context, *testing.T, storagetesting.InterfaceWithPrefixTransformer)) conformance {
-	return conformance{name: name, notCached: changesTransformer, run: func(t *testing.T, e *env) {
+// transforming is a test that changes the store's transformer.
+func transforming(name string, run func(context.Context, *testing.T, storagetesting.InterfaceWithPrefixTransformer)) conformance {
+	return conformance{name: name, run: func(t *testing.T, e *env) {
 		run(e.ctx, t, withPrefixTransformer{e.store, e})
 	}}
 }
 
-func alone(c conformance) conformance {
+func (c conformance) notOverCache(why string) conformance {
+	c.notCached = why
+	return c
+}
+
+func (c conformance) alsoAlone() conformance {
 	c.alone = true
 	return c
 }
 
 func writeTests() []conformance {
 	return []conformance{
-		{name: "Create", run: func(t *testing.T, e *env) { storagetesting.RunTestCreate(e.ctx, t, e.store, e.checkStored) }},
-		simple("CreateWithTTL", storagetesting.RunTestCreateWithTTL),
-		simple("CreateWithKeyExist", storagetesting.RunTestCreateWithKeyExist),
-		simple("UnconditionalDelete", storagetesting.RunTestUnconditionalDelete),
-		simple("ConditionalDelete", storagetesting.RunTestConditionalDelete),
-		simple("DeleteWithSuggestion", storagetesting.RunTestDeleteWithSuggestion),
-		simple("DeleteWithSuggestionAndConflict", storagetesting.RunTestDeleteWithSuggestionAndConflict),
-		simple("DeleteWithConflict", storagetesting.RunTestDeleteWithConflict),
-		simple("DeleteWithSuggestionOfDeletedObject", storagetesting.RunTestDeleteWithSuggestionOfDeletedObject),
-		simple("ValidateDeletionWithSuggestion", storagetesting.RunTestValidateDeletionWithSuggestion),
-		simple("ValidateDeletionWithOnlySuggestionValid", storagetesting.RunTestValidateDeletionWithOnlySuggestionValid),
-		simple("PreconditionalDeleteWithSuggestion", storagetesting.RunTestPreconditionalDeleteWithSuggestion),
-		simple("PreconditionalDeleteWithOnlySuggestionPass", storagetesting.RunTestPreconditionalDeleteWithOnlySuggestionPass),
-		{
-			name: "GuaranteedUpdate", notCached: changesTransformer,
-			run: func(t *testing.T, e *env) {
-				storagetesting.RunTestGuaranteedUpdate(e.ctx, t, withPrefixTransformer{e.store, e}, e.checkStored)
-			},
-		},
-		simple("GuaranteedUpdateWithTTL", storagetesting.RunTestGuaranteedUpdateWithTTL),
-		withTransformer("GuaranteedUpdateChecksStoredData", storagetesting.RunTestGuaranteedUpdateChecksStoredData),
-		simple("GuaranteedUpdateWithConflict", storagetesting.RunTestGuaranteedUpdateWithConflict),
-		simple("GuaranteedUpdateWithSuggestionAndConflict", storagetesting.RunTestGuaranteedUpdateWithSuggestionAndConflict),
-		withTransformer("TransformationFailure", storagetesting.RunTestTransformationFailure),
-		simple("KeySchema", storagetesting.RunTestKeySchema),
+		{name: "RunTestCreate", run: func(t *testing.T, e *env) { storagetesting.RunTestCreate(e.ctx, t, e.store, e.checkStored) }},
+		simple("RunTestCreateWithTTL", storagetesting.RunTestCreateWithTTL),
+		simple("RunTestCreateWithKeyExist", storagetesting.RunTestCreateWithKeyExist),
+		simple("RunTestUnconditionalDelete", storagetesting.RunTestUnconditionalDelete),
+		simple("RunTestConditionalDelete", storagetesting.RunTestConditionalDelete),
+		simple("RunTestDeleteWithSuggestion", storagetesting.RunTestDeleteWithSuggestion),
+		simple("RunTestDeleteWithSuggestionAndConflict", storagetesting.RunTestDeleteWithSuggestionAndConflict),
+		simple("RunTestDeleteWithConflict", storagetesting.RunTestDeleteWithConflict),
+		simple("RunTestDeleteWithSuggestionOfDeletedObject", storagetesting.RunTestDeleteWithSuggestionOfDeletedObject),
+		simple("RunTestValidateDeletionWithSuggestion", storagetesting.RunTestValidateDeletionWithSuggestion),
+		simple("RunTestValidateDeletionWithOnlySuggestionValid", storagetesting.RunTestValidateDeletionWithOnlySuggestionValid),
+		simple("RunTestPreconditionalDeleteWithSuggestion", storagetesting.RunTestPreconditionalDeleteWithSuggestion),
+		simple("RunTestPreconditionalDeleteWithOnlySuggestionPass", storagetesting.RunTestPreconditionalDeleteWithOnlySuggestionPass),
+		{name: "RunTestGuaranteedUpdate", run: func(t *testing.T, e *env) {
+			storagetesting.RunTestGuaranteedUpdate(e.ctx, t, withPrefixTransformer{e.store, e}, e.checkStored)
+		}},
+		simple("RunTestGuaranteedUpdateWithTTL", storagetesting.RunTestGuaranteedUpdateWithTTL),
+		transforming("RunTestGuaranteedUpdateChecksStoredData", storagetesting.RunTestGuaranteedUpdateChecksStoredData),
+		simple("RunTestGuaranteedUpdateWithConflict", storagetesting.RunTestGuaranteedUpdateWithConflict),
+		simple("RunTestGuaranteedUpdateWithSuggestionAndConflict", storagetesting.RunTestGuaranteedUpdateWithSuggestionAndConflict),
+		transforming("RunTestTransformationFailure", storagetesting.RunTestTransformationFailure),
+		simple("RunTestKeySchema", storagetesting.RunTestKeySchema),
 	}
 }
 
 func readTests() []conformance {
 	return []conformance{
 		// Its object lives for a second, which is not for sharing with other tests.
-		alone(simple("Get", storagetesting.RunTestGet)),
-		{name: "List", opts: envOptions{prefix: "/registry"}, run: func(t *testing.T, e *env) {
+		simple("RunTestGet", storagetesting.RunTestGet).alsoAlone(),
+		{name: "RunTestList", opts: envOptions{prefix: "/registry"}, run: func(t *testing.T, e *env) {
 			storagetesting.RunTestList(e.ctx, t, e.store, e.compactAsWrite, e.cached, e.recorder)
 		}},
-		simple("ListPaging", storagetesting.RunTestListPaging),
-		{name: "ConsistentList", run: func(t *testing.T, e *env) {
+		simple("RunTestListPaging", storagetesting.RunTestListPaging),
+		{name: "RunTestConsistentList", run: func(t *testing.T, e *env) {
 			snapshots := e.cached && utilfeature.DefaultFeatureGate.Enabled(features.ListFromCacheSnapshot)
 			storagetesting.RunTestConsistentList(e.ctx, t, e.store, e.increaseRV, e.cached, true, snapshots)
 		}},
-		{name: "GetListNonRecursive", run: func(t *testing.T, e *env) {
+		{name: "RunTestGetListNonRecursive", run: func(t *testing.T, e *env) {
 			storagetesting.RunTestGetListNonRecursive(e.ctx, t, e.increaseRV, e.store)
 		}},
-		simple("GetListRecursivePrefix", storagetesting.RunTestGetListRecursivePrefix),
-		{name: "ListContinuation", run: func(t *testing.T, e *env) {
+		simple("RunTestGetListRecursivePrefix", storagetesting.RunTestGetListRecursivePrefix),
+		{name: "RunTestListContinuation", run: func(t *testing.T, e *env) {
 			storagetesting.RunTestListContinuation(e.ctx, t, e.store, e.checkReads)
 		}},
-		{name: "ListPaginationRareObject", run: func(t *testing.T, e *env) {
+		{name: "RunTestListPaginationRareObject", run: func(t *testing.T, e *env) {
 			storagetesting.RunTestListPaginationRareObject(e.ctx, t, e.store, e.checkReads)
 		}},
-		{name: "ListContinuationWithFilter", run: func(t *testing.T, e *env) {
+		{name: "RunTestListContinuationWithFilter", run: func(t *testing.T, e *env) {
 			storagetesting.RunTestListContinuationWithFilter(e.ctx, t, e.store, e.checkReads)
 		}},
-		{name: "ListInconsistentContinuation", notCached: cacheSurvives, run: func(t *testing.T, e *env) {
+		{name: "RunTestListInconsistentContinuation", notCached: cacheSurvives, run: func(t *testing.T, e *env) {
 			storagetesting.RunTestListInconsistentContinuation(e.ctx, t, e.store, e.compact)
 		}},
-		withTransformer("ListResourceVersionMatch", storagetesting.RunTestListResourceVersionMatch),
-		{name: "NamespaceScopedList", opts: envOptions{indexes: true}, run: func(t *testing.T, e *env) {
+		transforming("RunTestListResourceVersionMatch", storagetesting.RunTestListResourceVersionMatch),
+		{name: "RunTestNamespaceScopedList", opts: envOptions{indexes: true}, run: func(t *testing.T, e *env) {
 			storagetesting.RunTestNamespaceScopedList(e.ctx, t, e.store)
 		}},
-		{name: "CompactRevision", run: func(t *testing.T, e *env) {
+		{name: "RunTestCompactRevision", run: func(t *testing.T, e *env) {
 			storagetesting.RunTestCompactRevision(e.ctx, t, e.store, e.increaseRV, e.compact)
 		}},
-		{name: "Stats", run: func(t *testing.T, e *env) {
+		{name: "RunTestStats", run: func(t *testing.T, e *env) {
 			if !e.cached { // the cache enables it by itself
 				if err := e.raw.EnableResourceSizeEstimation(func(context.Context) ([]string, error) { return nil, nil }); err != nil {
 					t.Fatal(err)
@@ -132,129 +137,91 @@ func readTests() []conformance {
 			}
 			storagetesting.RunTestStats(e.ctx, t, e.store, e.codec, e.transformer, true)
 		}},
-		{name: "StatsWithoutSize", notCached: "the cache enables the estimation of sizes", run: func(t *testing.T, e *env) {
-			storagetesting.RunTestStats(e.ctx, t, e.store, e.codec, e.transformer, false)
-		}},
+		{
+			name: "RunTestStats", variant: "WithoutSize", gates: gates{features.SizeBasedListCostEstimate: false},
+			run: func(t *testing.T, e *env) {
+				storagetesting.RunTestStats(e.ctx, t, e.store, e.codec, e.transformer, false)
+			},
+		},
 	}
 }
 
 func watchTests() []conformance {
 	return []conformance{
-		simple("Watch", storagetesting.RunTestWatch),
-		{name: "WatchFromZero", run: func(t *testing.T, e *env) {
+		simple("RunTestWatch", storagetesting.RunTestWatch),
+		{name: "RunTestWatchFromZero", run: func(t *testing.T, e *env) {
 			if e.cached { // the cache keeps a history of its own, which nothing outside can compact
 				storagetesting.RunTestWatchFromZero(e.ctx, t, e.store, nil)
 				return
 			}
 			storagetesting.RunTestWatchFromZero(e.ctx, t, e.store, e.compact)
 		}},
-		simple("DeleteTriggerWatch", storagetesting.RunTestDeleteTriggerWatch),
-		simple("WatchFromNonZero", storagetesting.RunTestWatchFromNonZero),
-		simple("DelayedWatchDelivery", storagetesting.RunTestDelayedWatchDelivery),
-		withTransformer("WatchError", storagetesting.RunTestWatchError),
-		{name: "WatchContextCancel", notCached: cacheOpensLater, run: func(t *testing.T, e *env) {
+		simple("RunTestDeleteTriggerWatch", storagetesting.RunTestDeleteTriggerWatch),
+		simple("RunTestWatchFromNonZero", storagetesting.RunTestWatchFromNonZero),
+		simple("RunTestDelayedWatchDelivery", storagetesting.RunTestDelayedWatchDelivery),
+		transforming("RunTestWatchError", storagetesting.RunTestWatchError).notOverCache(cacheStartsOver),
+		{name: "RunTestWatchContextCancel", notCached: cacheOpensLater, run: func(t *testing.T, e *env) {
 			storagetesting.RunTestWatchContextCancel(e.ctx, t, e.store)
 		}},
-		simple("WatcherTimeout", storagetesting.RunTestWatcherTimeout),
-		simple("WatchDeleteEventObjectHaveLatestRV", storagetesting.RunTestWatchDeleteEventObjectHaveLatestRV),
-		simple("WatchInitializationSignal", storagetesting.RunTestWatchInitializationSignal),
-		{name: "ProgressNotify", notCached: storesProgress, run: func(t *testing.T, e *env) {
+		simple("RunTestWatcherTimeout", storagetesting.RunTestWatcherTimeout),
+		simple("RunTestWatchDeleteEventObjectHaveLatestRV", storagetesting.RunTestWatchDeleteEventObjectHaveLatestRV),
+		simple("RunTestWatchInitializationSignal", storagetesting.RunTestWatchInitializationSignal),
+		{name: "RunOptionalTestProgressNotify", notCached: storesProgress, run: func(t *testing.T, e *env) {
 			storagetesting.RunOptionalTestProgressNotify(e.ctx, t, e.store, e.increaseRV)
 		}},
-		{name: "ClusterScopedWatch", opts: envOptions{clusterScoped: true}, run: func(t *testing.T, e *env) {
+		{name: "RunTestClusterScopedWatch", opts: envOptions{clusterScoped: true, indexes: true}, run: func(t *testing.T, e *env) {
 			storagetesting.RunTestClusterScopedWatch(e.ctx, t, e.store)
 		}},
-		simple("NamespaceScopedWatch", storagetesting.RunTestNamespaceScopedWatch),
-		{name: "WatchDispatchBookmarkEvents", run: func(t *testing.T, e *env) {
+		{name: "RunTestNamespaceScopedWatch", opts: envOptions{indexes: true}, run: func(t *testing.T, e *env) {
+			storagetesting.RunTestNamespaceScopedWatch(e.ctx, t, e.store)
+		}},
+		{name: "RunTestWatchDispatchBookmarkEvents", run: func(t *testing.T, e *env) {
 			storagetesting.RunTestWatchDispatchBookmarkEvents(e.ctx, t, e.store, e.cached)
 		}},
-		{name: "WatchBookmarksWithCorrectResourceVersion", notRaw: cachesBookmarks, run: func(t *testing.T, e *env) {
-			storagetesting.RunTestOptionalWatchBookmarksWithCorrectResourceVersion(e.ctx, t, e.store)
+		{name: "RunTestOptionalWatchBookmarksWithCorrectResourceVersion", notRaw: cachesBookmarks, run: func(t *testing.T, e *env) {
+			storagetesting.RunTestOptionalWatchBookmarksWithCorrectResourceVersion(e.ctx, t, unhurried{e.store})
 		}},
-		simple("SendInitialEventsBackwardCompatibility", storagetesting.RunSendInitialEventsBackwardCompatibility),
-		alone(simple("WatchSemantics", storagetesting.RunWatchSemantics)),
-		alone(simple("WatchSemanticInitialEventsExtended", storagetesting.RunWatchSemanticInitialEventsExtended)),
-		alone(simple("WatchListMatchSingle", storagetesting.RunWatchListMatchSingle)),
-		withTransformer("WatchErrorIsBlockingFurtherEvents", storagetesting.RunWatchErrorIsBlockingFurtherEvents),
-	}
-}
-
-func TestConformance(t *testing.T) {
-	for _, tt := range slices.Concat(writeTests(), readTests(), watchTests()) {
-		if tt.notRaw == "" {
-			tt.start(t, tt.name+"/raw", tt.opts)
-		}
-		if tt.notCached == "" {
-			opts := tt.opts
-			opts.cached = true
-			tt.start(t, tt.name+"/cached", opts)
-		}
-	}
-}
-
-func (tt conformance) start(t *testing.T, name string, opts envOptions) {
-	t.Run(name, func(t *testing.T) {
-		if !tt.alone {
-			t.Parallel() // most of their time is spent waiting
-		}
-		tt.run(t, newEnv(t, opts))
-	})
-}
-
-// TestConformanceWithoutSnapshots runs lists again with a watch cache that keeps no snapshots, so
-// that the store answers those of older revisions. RunTestList is not among them: it then counts
-// the pages in which etcd is read, and a list here is one read.
-func TestConformanceWithoutSnapshots(t *testing.T) {
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ListFromCacheSnapshot, false)
-	for _, tt := range readTests() {
-		switch tt.name {
-		case "ConsistentList", "GetListNonRecursive", "ListPaging", "ListContinuation", "ListContinuationWithFilter":
-			opts := tt.opts
-			opts.cached = true
-			tt.start(t, tt.name, opts)
-		}
+		simple("RunSendInitialEventsBackwardCompatibility", storagetesting.RunSendInitialEventsBackwardCompatibility),
+		{name: "RunWatchSemantics", alone: true, run: func(t *testing.T, e *env) {
+			if e.cached {
+				e.store = newTurns(e.store)
+			}
+			storagetesting.RunWatchSemantics(e.ctx, t, e.store)
+		}},
+		simple("RunWatchSemanticInitialEventsExtended", storagetesting.RunWatchSemanticInitialEventsExtended).alsoAlone(),
+		simple("RunWatchListMatchSingle", storagetesting.RunWatchListMatchSingle).alsoAlone(),
+		transforming("RunWatchErrorIsBlockingFurtherEvents", storagetesting.RunWatchErrorIsBlockingFurtherEvents).notOverCache(cacheStartsOver),
 	}
 }
 
 var errBitsFlipped = &corruptError{what: "it cannot be transformed", err: errors.New("bits flipped")}
 
-// TestConformanceCorruptObjects runs the tests about objects that cannot be read.
-func TestConformanceCorruptObjects(t *testing.T) {
-	t.Run("GetListWithErrorAggregation", func(t *testing.T) {
-		e := newEnv(t, envOptions{})
-		storagetesting.RunTestGetListWithErrorAggregation(e.ctx, t, withPrefixTransformer{e.store, e}, errBitsFlipped)
-	})
-	t.Run("GetListWithoutErrorAggregation", func(t *testing.T) {
-		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowUnsafeMalformedObjectDeletion, false)
-		e := newEnv(t, envOptions{})
-		storagetesting.RunTestGetListWithoutErrorAggregation(e.ctx, t, withPrefixTransformer{e.store, e}, errBitsFlipped)
-	})
-	t.Run("WatchWithUnsafeDelete", func(t *testing.T) {
-		e := newEnv(t, envOptions{})
-		storagetesting.RunTestWatchWithUnsafeDelete(e.ctx, t, withPrefixTransformer{e.store, e}, errBitsFlipped)
-	})
-	for _, cached := range []bool{false, true} {
-		t.Run(fmt.Sprintf("cached=%v", cached), func(t *testing.T) {
-			t.Run("DeleteExpectedTransformError", func(t *testing.T) {
-				transformer := &failingTransformer{Transformer: identity.NewEncryptCheckTransformer()}
-				e := newEnv(t, envOptions{cached: cached, transformer: transformer})
-				storagetesting.RunTestDeleteExpectedTransformOrDecodeError(e.ctx, t, e.store, transformer.fail.Store)
-			})
-			t.Run("DeleteExpectedDecodeError", func(t *testing.T) {
-				codec := &failingCodec{Codec: exampleCodec()}
-				e := newEnv(t, envOptions{cached: cached, codec: codec})
-				storagetesting.RunTestDeleteExpectedTransformOrDecodeError(e.ctx, t, e.store, codec.fail.Store)
-			})
-			t.Run("DeleteWithConflictAndMissingExpectedError", func(t *testing.T) {
-				transformer := &failingTransformer{Transformer: identity.NewEncryptCheckTransformer()}
-				e := newEnv(t, envOptions{cached: cached, transformer: transformer})
-				storagetesting.RunTestDeleteWithConflictAndMissingExpectedTransformOrDecodeError(e.ctx, t, e.store, transformer.fail.Store)
-			})
-			t.Run("DeleteWithSuggestionAndMissingExpectedError", func(t *testing.T) {
-				e := newEnv(t, envOptions{cached: cached})
-				storagetesting.RunTestDeleteWithSuggestionAndMissingExpectedTransformOrDecodeError(e.ctx, t, e.store)
-			})
-		})
+// corruptTests are about objects that cannot be read.
+func corruptTests() []conformance {
+	on := gates{features.AllowUnsafeMalformedObjectDeletion: true}
+	off := gates{features.AllowUnsafeMalformedObjectDeletion: false}
+	return []conformance{
+		{name: "RunTestGetListWithErrorAggregation", gates: on, notCached: cacheKeepsOld, run: func(t *testing.T, e *env) {
+			storagetesting.RunTestGetListWithErrorAggregation(e.ctx, t, withPrefixTransformer{e.store, e}, errBitsFlipped)
+		}},
+		{name: "RunTestGetListWithoutErrorAggregation", gates: off, notCached: cacheKeepsOld, run: func(t *testing.T, e *env) {
+			storagetesting.RunTestGetListWithoutErrorAggregation(e.ctx, t, withPrefixTransformer{e.store, e}, errBitsFlipped)
+		}},
+		{name: "RunTestWatchWithUnsafeDelete", gates: on, notCached: cacheStartsOver, run: func(t *testing.T, e *env) {
+			storagetesting.RunTestWatchWithUnsafeDelete(e.ctx, t, withPrefixTransformer{e.store, e}, errBitsFlipped)
+		}},
+		{name: "RunTestDeleteExpectedTransformOrDecodeError", variant: "Transform", gates: on, opts: envOptions{failing: true}, run: func(t *testing.T, e *env) {
+			storagetesting.RunTestDeleteExpectedTransformOrDecodeError(e.ctx, t, e.store, e.failTransformer)
+		}},
+		{name: "RunTestDeleteExpectedTransformOrDecodeError", variant: "Decode", gates: on, opts: envOptions{failing: true}, run: func(t *testing.T, e *env) {
+			storagetesting.RunTestDeleteExpectedTransformOrDecodeError(e.ctx, t, e.store, e.failCodec)
+		}},
+		{name: "RunTestDeleteWithConflictAndMissingExpectedTransformOrDecodeError", gates: on, opts: envOptions{failing: true}, run: func(t *testing.T, e *env) {
+			storagetesting.RunTestDeleteWithConflictAndMissingExpectedTransformOrDecodeError(e.ctx, t, e.store, e.failTransformer)
+		}},
+		{name: "RunTestDeleteWithSuggestionAndMissingExpectedTransformOrDecodeError", gates: on, run: func(t *testing.T, e *env) {
+			storagetesting.RunTestDeleteWithSuggestionAndMissingExpectedTransformOrDecodeError(e.ctx, t, e.store)
+		}},
 	}
 }
 

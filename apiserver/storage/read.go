@@ -49,8 +49,11 @@ func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 	return nil
 }
 
-// viewNotOlder returns a picture at least as new as a resourceVersion: "" demands the newest, "0"
-// takes what this server has.
+// preferNewest is how long a read that takes any picture waits for the newest one.
+const preferNewest = time.Second
+
+// viewNotOlder returns a picture at least as new as a resourceVersion: "" demands the newest; "0" prefers
+// it, and takes what this server has when there is nobody to ask.
 func (s *Store) viewNotOlder(ctx context.Context, verb, resourceVersion string) (raftstore.View, error) {
 	if resourceVersion == "" {
 		return s.view(ctx, verb, raftstore.ViewOptions{})
@@ -58,6 +61,9 @@ func (s *Store) viewNotOlder(ctx context.Context, verb, resourceVersion string) 
 	revision, err := s.versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+	}
+	if revision == 0 {
+		return s.viewAny(ctx, verb)
 	}
 	view, err := s.view(ctx, verb, raftstore.ViewOptions{Stale: true})
 	if err != nil || view.Revision() >= revision {
@@ -72,6 +78,19 @@ func (s *Store) viewNotOlder(ctx context.Context, verb, resourceVersion string) 
 		return nil, storage.NewTooLargeResourceVersionError(revision, view.Revision(), 0)
 	}
 	return view, nil
+}
+
+// viewAny returns the newest picture, or else what this server has. Whoever can live with any takes it from
+// the watch cache; what comes here are the resources without one, and a client that has just written through
+// a server that follows expects to see it there.
+func (s *Store) viewAny(ctx context.Context, verb string) (raftstore.View, error) {
+	short, cancel := context.WithTimeout(ctx, preferNewest)
+	defer cancel()
+	view, err := s.view(short, verb, raftstore.ViewOptions{})
+	if err == nil || ctx.Err() != nil {
+		return view, err
+	}
+	return s.view(ctx, verb, raftstore.ViewOptions{Stale: true})
 }
 
 // viewAt returns the picture at exactly a revision. It fails with raftstore.ErrCompacted, or with

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/cacher"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
 	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -56,10 +58,15 @@ type env struct {
 	backend     *raftstore.Store
 	codec       runtime.Codec
 	transformer *storagetesting.PrefixTransformer
+	reads       *swappable // what the store uses to transform
 	recorder    *storagetesting.KubernetesRecorder
+
+	failTransformer, failCodec func(bool) // when they can
 }
 
 type envOptions struct {
+	// backend of the store; one in memory when it is nil.
+	backend     *raftstore.Store
 	cached      bool
 	prefix      string
 	codec       runtime.Codec
@@ -67,6 +74,8 @@ type envOptions struct {
 	indexes     bool
 	// clusterScoped keys do not hold a namespace.
 	clusterScoped bool
+	// failing makes the transformer and the codec able to fail.
+	failing bool
 }
 
 func newEnv(t testing.TB, opts envOptions) *env {
@@ -74,13 +83,22 @@ func newEnv(t testing.TB, opts envOptions) *env {
 	e := &env{
 		ctx:         t.Context(),
 		cached:      opts.cached,
-		backend:     newBackend(t),
+		backend:     opts.backend,
 		codec:       opts.codec,
 		transformer: storagetesting.NewPrefixTransformer([]byte(testValuePrefix), false),
 		recorder:    storagetesting.NewKubernetesRecorder(noLists{}),
 	}
+	if e.backend == nil {
+		e.backend = newBackend(t)
+	}
 	if e.codec == nil {
 		e.codec = exampleCodec()
+	}
+	if opts.failing {
+		transformer := &failingTransformer{Transformer: identity.NewEncryptCheckTransformer()}
+		codec := &failingCodec{Codec: e.codec}
+		opts.transformer, e.codec = transformer, codec
+		e.failTransformer, e.failCodec = transformer.fail.Store, codec.fail.Store
 	}
 	raw, err := New(Config{
 		Backend:          e.backend,
@@ -98,7 +116,8 @@ func newEnv(t testing.TB, opts envOptions) *env {
 	if opts.transformer == nil {
 		// Set here, its errors are not named corrupt: that is what these tests expect unless
 		// they bring their own transformer.
-		raw.transformer = e.transformer
+		e.reads = newSwappable(e.transformer)
+		raw.transformer = e.reads
 	}
 	e.raw, e.store = raw, raw
 	if opts.cached {
@@ -241,24 +260,59 @@ func (e *env) checkReads(t *testing.T, _, objects uint64) {
 	}
 }
 
-// UpdatePrefixTransformer implements storagetesting.InterfaceWithPrefixTransformer.
+// withPrefixTransformer lets a test change how the store reads.
 type withPrefixTransformer struct {
 	storage.Interface
 	env *env
 }
 
+// UpdatePrefixTransformer implements storagetesting.InterfaceWithPrefixTransformer.
 func (s withPrefixTransformer) UpdatePrefixTransformer(modify storagetesting.PrefixTransformerModifier) func() {
-	original := s.env.raw.transformer
-	changed := *s.env.transformer
-	s.env.raw.transformer = modify(&changed)
-	return func() { s.env.raw.transformer = original }
+	original := s.env.reads.swap(nil)
+	s.env.reads.swap(modify(storagetesting.NewPrefixTransformer([]byte(testValuePrefix), false)))
+	return func() { s.env.reads.swap(original) }
 }
 
 // UpdateTransformer implements storagetesting.InterfaceWithTransformerOverride.
 func (s withPrefixTransformer) UpdateTransformer(modify storagetesting.TransformerModifier) func() {
-	original := s.env.raw.transformer
-	s.env.raw.transformer = modify(original)
-	return func() { s.env.raw.transformer = original }
+	original := s.env.reads.swap(nil)
+	s.env.reads.swap(modify(original))
+	return func() { s.env.reads.swap(original) }
+}
+
+// swappable is a transformer that can be replaced while others, such as a watch cache, read through it.
+type swappable struct {
+	mu  sync.RWMutex
+	now value.Transformer
+}
+
+func newSwappable(t value.Transformer) *swappable { return &swappable{now: t} }
+
+// swap returns what was there. nil changes nothing.
+func (s *swappable) swap(next value.Transformer) value.Transformer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.now
+	if next != nil {
+		s.now = next
+	}
+	return was
+}
+
+func (s *swappable) get() value.Transformer {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.now
+}
+
+// TransformFromStorage implements value.Transformer.
+func (s *swappable) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
+	return s.get().TransformFromStorage(ctx, data, dataCtx)
+}
+
+// TransformToStorage implements value.Transformer.
+func (s *swappable) TransformToStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, error) {
+	return s.get().TransformToStorage(ctx, data, dataCtx)
 }
 
 // recordingStore tells a recorder which lists the watch cache could not answer by itself.

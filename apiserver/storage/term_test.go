@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -92,5 +93,49 @@ func TestOldTermIsRefused(t *testing.T) {
 	pod = &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
 	if err := e.store.Create(WithLeaderTerm(e.ctx, 1), "/pods/ns/p", pod, nil, 0); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A deposed leader's work changes nothing any more, through whichever server it comes.
+func TestDeposedLeaderIsFenced(t *testing.T) {
+	c := newThree(t)
+	was, term := c.Leader()
+	var stores []*env
+	for _, server := range c.Servers {
+		stores = append(stores, newEnv(t, envOptions{backend: server.Store}))
+	}
+	write := func(through int, term uint64, name string) error {
+		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+		return stores[through].store.Create(WithLeaderTerm(t.Context(), term), "/pods/ns/"+name, pod, nil, 0)
+	}
+	for i := range stores {
+		if err := write(i, term, fmt.Sprintf("old%d", i)); err != nil {
+			t.Fatalf("in the term of the leader, through server %d: %v", i, err)
+		}
+	}
+	if err := c.Servers[was].TransferLeadership(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	var is int
+	var next uint64
+	c.Await("another leads", func() bool { is, next = c.Leader(); return is != was })
+	if next <= term {
+		t.Fatalf("term %d follows term %d", next, term)
+	}
+	for i := range stores {
+		err := write(i, term, fmt.Sprintf("late%d", i))
+		if response, _ := answer(t, err); response.StatusCode != http.StatusConflict {
+			t.Errorf("in an old term, through server %d: %v", i, err)
+		}
+		if err := write(i, next, fmt.Sprintf("new%d", i)); err != nil {
+			t.Errorf("in the new term, through server %d: %v", i, err)
+		}
+	}
+	list := &example.PodList{}
+	if err := stores[was].store.GetList(t.Context(), "/pods/", storage.ListOptions{Predicate: storage.Everything, Recursive: true}, list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != 2*len(stores) {
+		t.Errorf("%d objects were created, want %d", len(list.Items), 2*len(stores))
 	}
 }

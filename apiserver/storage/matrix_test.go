@@ -1,0 +1,180 @@
+package storage
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/storetest"
+	"k8s.io/apiserver/pkg/features"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+)
+
+// TestMain lets more tests run at once than there are processors: nearly all of their time is spent
+// waiting for elections and timers.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		if err := parallel.Value.Set("16"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// place is where in a group of servers the store under test is.
+type place struct {
+	name string
+	open func(t *testing.T) *raftstore.Store
+}
+
+// places are all of them, each a replicated store. Those of three are in memory, and no leader is
+// lost in them unless a test says so.
+func places() []place {
+	return []place{
+		{"single", func(t *testing.T) *raftstore.Store {
+			c := storetest.NewCluster(t, 1, func(_ int, cfg *raftstore.Config) {
+				cfg.InMemory, cfg.Dir = false, t.TempDir()
+			})
+			return c.Servers[0].Store
+		}},
+		{"leader", func(t *testing.T) *raftstore.Store {
+			c := newThree(t)
+			leader, _ := c.Leader()
+			return c.Servers[leader].Store
+		}},
+		{"follower", func(t *testing.T) *raftstore.Store {
+			c := newThree(t)
+			leader, _ := c.Leader()
+			return c.Servers[(leader+1)%3].Store
+		}},
+	}
+}
+
+func newThree(t *testing.T) *storetest.Cluster {
+	return storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
+		cfg.Timeouts.Heartbeat, cfg.Timeouts.Lease = 2*time.Second, time.Second
+	})
+}
+
+// way is how the suite is run.
+type way struct {
+	place
+	cached bool
+}
+
+func (w way) String() string {
+	if w.cached {
+		return w.name + "/cached"
+	}
+	return w.name + "/raw"
+}
+
+func ways() []way {
+	var all []way
+	for _, p := range places() {
+		all = append(all, way{p, false}, way{p, true})
+	}
+	return all
+}
+
+// TestConformance runs every test of the suite in every way, and demands that each was run or has a
+// reason why not.
+func TestConformance(t *testing.T) {
+	done := make(map[string][]string) // the tests of a way
+	all := slices.Concat(writeTests(), readTests(), watchTests(), corruptTests())
+	for _, group := range groups(all) {
+		t.Run(group.name, func(t *testing.T) { // ends when all in it have
+			for gate, on := range group.gates {
+				featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, gate, on)
+			}
+			for _, c := range group.tests {
+				for _, w := range ways() {
+					t.Run(c.name+c.variant+"/"+w.String(), func(t *testing.T) {
+						done[w.String()] = append(done[w.String()], c.name)
+						c.start(t, w)
+					})
+				}
+			}
+		})
+	}
+	if strings.Contains(flag.Lookup("test.run").Value.String(), "/") {
+		return // only some were asked for
+	}
+	for _, p := range []string{"single", "leader", "follower"} {
+		for _, over := range []string{"raw", "cached"} {
+			for name := range exportedTests(t) {
+				if !slices.Contains(done[p+"/"+over], name) {
+					t.Errorf("%s was not run in the way %s/%s", name, p, over)
+				}
+			}
+		}
+	}
+}
+
+// group is tests that can run while the same feature gates are set, which all tests of a process share.
+type group struct {
+	name  string
+	gates gates
+	tests []conformance
+}
+
+func groups(tests []conformance) []group {
+	var all []group
+	for _, c := range tests {
+		i := slices.IndexFunc(all, func(g group) bool { return maps.Equal(g.gates, c.gates) })
+		if i < 0 {
+			i = len(all)
+			name := "default"
+			for gate, on := range c.gates {
+				name = fmt.Sprintf("%s=%v", gate, on)
+			}
+			all = append(all, group{name: name, gates: c.gates})
+		}
+		all[i].tests = append(all[i].tests, c)
+	}
+	return all
+}
+
+// start runs a test, in parallel with others if it can be.
+func (c conformance) start(t *testing.T, w way) {
+	why := c.notRaw
+	if w.cached {
+		why = c.notCached
+	}
+	if why != "" {
+		t.Skip(why)
+	}
+	if !c.alone {
+		t.Parallel()
+	}
+	opts := c.opts
+	opts.cached, opts.backend = w.cached, w.open(t)
+	c.run(t, newEnv(t, opts))
+}
+
+// TestConformanceWithoutSnapshots runs lists again with a watch cache that keeps no snapshots, so
+// that the store answers those of older revisions. RunTestList is not among them: it then counts
+// the pages in which etcd is read, and a list here is one read.
+func TestConformanceWithoutSnapshots(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ListFromCacheSnapshot, false)
+	lists := []string{
+		"RunTestConsistentList", "RunTestGetListNonRecursive", "RunTestListPaging", "RunTestListContinuation", "RunTestListContinuationWithFilter",
+	}
+	for _, c := range readTests() {
+		if !slices.Contains(lists, c.name) {
+			continue
+		}
+		for _, p := range places() {
+			w := way{p, true}
+			t.Run(c.name+"/"+w.String(), func(t *testing.T) { c.start(t, w) })
+		}
+	}
+}
