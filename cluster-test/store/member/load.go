@@ -47,6 +47,11 @@ type Load struct {
 	// of events over all watchers.
 	Ops int
 	For time.Duration
+	// Each makes Puts write the keys from 0 to Ops-1 once each, instead of any of Keys.
+	Each bool
+	// Every is the time between the operations of one client, when they are not slower by themselves.
+	// Default: none.
+	Every time.Duration
 	// Timeout of one operation. Default: 10 s.
 	Timeout time.Duration
 }
@@ -157,12 +162,30 @@ func (l Load) client(ctx context.Context, number int, s *raftstore.Server, c *lo
 		value[i] = byte(rnd.Uint32())
 	}
 	origin := rnd.Uint32()
+	var pace <-chan time.Time
+	if l.Every > 0 {
+		ticker := time.NewTicker(l.Every)
+		defer ticker.Stop()
+		pace = ticker.C
+	}
 	for made := 0; ctx.Err() == nil; made++ {
-		if l.Ops > 0 && left.Add(-1) < 0 {
-			return
+		remaining := int64(0)
+		if l.Ops > 0 {
+			if remaining = left.Add(-1); remaining < 0 {
+				return
+			}
+		}
+		if pace != nil {
+			select {
+			case <-pace:
+			case <-ctx.Done():
+				return
+			}
 		}
 		key := fmt.Sprintf("%s%08x-%08d", l.Prefix, origin, made)
-		if l.Keys > 0 {
+		if l.Each {
+			key = fmt.Sprintf("%s%08d", l.Prefix, int64(l.Ops)-1-remaining)
+		} else if l.Keys > 0 {
 			key = fmt.Sprintf("%s%08d", l.Prefix, rnd.IntN(l.Keys))
 		}
 		start := time.Now()
@@ -184,6 +207,9 @@ func (l Load) operate(ctx context.Context, s *raftstore.Server, key string, valu
 		binary.LittleEndian.PutUint64(value, uint64(now.UnixNano()))
 		_, err := s.Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: key, Value: value}}})
 		return err
+	}
+	if l.Kind == StaleReads {
+		runtime.Gosched() // they wait for nothing, as those who serve a network do
 	}
 	v, err := s.View(ctx, raftstore.ViewOptions{Stale: l.Kind == StaleReads})
 	if err != nil {

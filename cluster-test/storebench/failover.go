@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/barque/barque/cluster-test/store"
+	"github.com/barque/barque/cluster-test/store/member"
+)
+
+const (
+	// around is for how long clients write while a leader is killed, and killAfter when it is.
+	around    = 4 * time.Second
+	killAfter = time.Second
+)
+
+// failover kills the leader again and again, while a client in each of the other two members writes one key
+// after the other.
+func (b *bench) failover(ctx context.Context) error {
+	var gaps, detections, elections, firsts []time.Duration
+	err := b.withGroup(ctx, 3, member.Options{}, func(g group) error {
+		for i := range b.kills {
+			k, err := g.killLeader(ctx)
+			if err != nil {
+				return err
+			}
+			gaps = append(gaps, k.gap)
+			if k.noticed > 0 {
+				detections, elections, firsts = append(detections, k.noticed), append(elections, k.leads-k.noticed), append(firsts, k.gap-k.leads)
+			}
+			progress("  kill %d: writes stopped for %v: noticed after %v, a leader after %v", i+1, k.gap, k.noticed, k.leads)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n### Writes stop when the leader is killed (`kill -9`), 3 members\n\n| | n | min | median | p99 | max |\n|---|---|---|---|---|---|\n")
+	printTimes("barque: longest time without an acknowledged write, of one client in each survivor", gaps)
+	printTimes("of it: until a survivor knew that the leader was gone", detections)
+	printTimes("of it: until there was another leader", elections)
+	printTimes("of it: until the first write", firsts)
+	return b.etcdFailover(ctx)
+}
+
+func printTimes(what string, times []time.Duration) {
+	if len(times) == 0 {
+		fmt.Printf("| %s | 0 | | | | |\n", what)
+		return
+	}
+	slices.Sort(times)
+	n := len(times)
+	fmt.Printf("| %s | %d | %s | %s | %s | %s |\n", what, n, short(times[0]), short(times[n/2]), short(times[n*99/100]), short(times[n-1]))
+}
+
+// kill is what became of the death of one leader. noticed and leads count from the kill.
+type kill struct{ gap, noticed, leads time.Duration }
+
+func (g group) killLeader(ctx context.Context) (kill, error) {
+	at, err := g.at(ctx, onAll)
+	if err != nil {
+		return kill{}, err
+	}
+	leader, others := at[0], at[1:]
+	results, errs := make([]member.LoadResult, len(others)), make([]error, len(others))
+	var writing sync.WaitGroup
+	for i, m := range others {
+		writing.Go(func() {
+			results[i], errs[i] = m.Load(ctx, member.Load{Kind: member.Puts, ValueBytes: 256, Prefix: prefix, Keys: keyCount, For: around})
+		})
+	}
+	select {
+	case <-time.After(killAfter):
+	case <-ctx.Done():
+		writing.Wait()
+		return kill{}, context.Cause(ctx)
+	}
+	killed := time.Now()
+	err = leader.Kill()
+	writing.Wait()
+	var k kill
+	for _, r := range results {
+		k.gap = max(k.gap, r.LongestGap)
+	}
+	for _, m := range others {
+		k.noticed = earliest(k.noticed, logged(m, noticedMessage, killed))
+		k.leads = earliest(k.leads, logged(m, leadsMessage, killed))
+	}
+	restarting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return k, errors.Join(err, errors.Join(errs...), leader.Start(restarting), g.caughtUp(restarting, leader))
+}
+
+func earliest(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// What the store logs when it knows that its leader is gone, and when it leads.
+const (
+	noticedMessage = "the leader is gone"
+	leadsMessage   = "this server leads"
+)
+
+// logged returns how long after a moment the member logged the message first; 0 when it did not.
+func logged(m *store.Member, message string, since time.Time) time.Duration {
+	f, err := os.Open(m.LogFile())
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		stamp, rest, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "time="), " ")
+		at, err := time.Parse(time.RFC3339Nano, stamp)
+		// The log has milliseconds.
+		if err == nil && strings.Contains(rest, message) && !at.Before(since.Truncate(time.Millisecond)) {
+			return max(at.Sub(since), 1)
+		}
+	}
+	return 0
+}
+
+// caughtUp waits until the member has applied what the others have.
+func (g group) caughtUp(ctx context.Context, m *store.Member) error {
+	var want uint64
+	for _, other := range g.Members() {
+		if status, _, err := other.Status(ctx); err == nil {
+			want = max(want, status.CommitIndex)
+		}
+	}
+	for {
+		status, _, err := m.Status(ctx)
+		if err == nil && status.AppliedIndex >= want && status.LeaderID != "" {
+			return nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
