@@ -77,6 +77,7 @@ type Store struct {
 	now       func() time.Time // the wall clock, by which keys expire
 	logger    *slog.Logger
 	requests  *requests
+	fresh     freshness
 
 	stop    context.CancelCauseFunc // ends the store's own goroutines
 	running sync.WaitGroup
@@ -97,7 +98,7 @@ func newStore(state *mvcc.Store, c consensus, limits Limits, retryFor time.Durat
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &Store{
 		state: state, consensus: c, limits: limits.withDefaults(), retryFor: retryFor, now: now, logger: logger,
-		requests: newRequests(randomOrigin()), stop: stop,
+		requests: newRequests(randomOrigin()), stop: stop, fresh: freshness{start: time.Now()},
 	}
 	s.running.Go(func() { s.expire(ctx) }) // ends with ctx; Close waits for it
 	return s
@@ -107,57 +108,6 @@ func randomOrigin() uint64 {
 	var b [8]byte
 	rand.Read(b[:])
 	return binary.LittleEndian.Uint64(b[:]) | 1 // never zero
-}
-
-// View returns a picture of the store. See ViewOptions for which one, and for what it may wait.
-// It fails with ErrCompacted, ErrFutureRevision, ErrUnavailable, ErrClosed or the context's cause.
-// Like Commit and Watch it fails with ErrQuarantined, which is an ErrUnavailable, when the state of this
-// server was found to differ from that of most servers.
-func (s *Store) View(ctx context.Context, opts ViewOptions) (View, error) {
-	err := s.state.Withdrawn()
-	switch {
-	case err != nil:
-	case opts.Revision != 0:
-		return s.viewAt(ctx, opts)
-	case opts.Stale:
-	case opts.MinRevision != 0:
-		err = s.state.Wait(ctx, opts.MinRevision)
-	default:
-		_, err = s.synchronize(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s.state.Latest(), nil
-}
-
-// viewAt returns the picture at a revision. This server may not have seen a revision yet that
-// another one handed out, so before it is called a future one, the leader is asked.
-func (s *Store) viewAt(ctx context.Context, opts ViewOptions) (View, error) {
-	v, err := s.state.At(opts.Revision)
-	if errors.Is(err, kv.ErrFutureRevision) && !opts.Stale {
-		if _, err := s.synchronize(ctx); err != nil {
-			return nil, err
-		}
-		v, err = s.state.At(opts.Revision)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("view at revision %d: %w", opts.Revision, err)
-	}
-	return v, nil
-}
-
-// synchronize waits until the local state reflects everything acknowledged before the call.
-func (s *Store) synchronize(ctx context.Context) (uint64, error) {
-	var revision uint64
-	err := s.retry(ctx, func() (err error) {
-		revision, err = s.consensus.ReadRevision(ctx)
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	return revision, s.state.Wait(ctx, revision)
 }
 
 // Commit brings a transaction into effect, at one revision on all servers, and returns when it is

@@ -21,6 +21,9 @@ var (
 	// ErrQuarantined is the ErrUnavailable of a server whose state differs from what most servers have.
 	// It serves nothing any more and repeating the request there is useless: another server answers.
 	ErrQuarantined = fmt.Errorf("%w: this server is in quarantine", ErrUnavailable)
+	// ErrTooStale is the ErrUnavailable of a read with ViewOptions.MaxStale on a server that cannot make
+	// sure that its state is recent enough.
+	ErrTooStale = fmt.Errorf("%w: this server may be further behind than the reader accepts", ErrUnavailable)
 	// ErrUnknownOutcome is returned when a transaction was proposed and its answer was lost. It
 	// may or may not take effect: read before repeating it.
 	ErrUnknownOutcome = errors.New("outcome of the write is unknown")

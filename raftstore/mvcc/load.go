@@ -67,8 +67,9 @@ func (s *Store) loadHistory(revision uint64, undos func(yield func(kv.Undo) erro
 		}
 		e := newEntry(at, u.At, changes)
 		if uint64(len(entries))%s.limits.PinEvery == s.limits.PinEvery-1 {
-			e.root, e.pinned = root, now.tree.copied
-			now.tree.copied = 0
+			// On the way back, what the new pin has and the one before it in time has not is what was
+			// replaced since the new one.
+			e.root, e.pinned = root, now.tree.begin()
 		}
 		entries = append(entries, e)
 		return nil

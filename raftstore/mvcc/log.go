@@ -39,7 +39,7 @@ type entry struct {
 	changes  []change
 	one      [1]change // where the changes are when there is one
 	root     *View     // the whole tree as of this revision, in some entries
-	pinned   int       // bytes of nodes that root keeps in memory
+	pinned   int       // bytes of nodes that root keeps in memory, once the next entry has a root
 }
 
 // Memory that an entry takes beside its records: itself and its places in the log and in a route, and

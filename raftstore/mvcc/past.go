@@ -9,6 +9,7 @@ import (
 type pins struct {
 	mu     sync.Mutex
 	last   uint64 // revision of the newest pin; the writer's
+	newest *entry // with that pin, nil when there is none; the writer's
 	recent []*View
 }
 
@@ -17,17 +18,22 @@ const recentViews = 8
 func (p *pins) reset(revision uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last, p.recent = revision, nil
+	p.last, p.newest, p.recent = revision, nil, nil
 }
 
-// pin keeps the newest tree with its history entry, every now and then.
+// pin keeps the newest tree with its history entry, every now and then. Only then is it known what the pin
+// before it costs. The caller holds the lock of the log.
 func (s *Store) pin(e *entry) {
-	if e.revision-s.pins.last >= s.limits.PinEvery {
-		e.root = s.Latest()
-		e.pinned = s.work.copied
-		s.work.copied = 0
-		s.pins.last = e.revision
+	if e.revision-s.pins.last < s.limits.PinEvery {
+		return
 	}
+	replaced := s.work.begin()
+	if old := s.pins.newest; old != nil && old.revision > s.log.compacted {
+		old.pinned = replaced
+		s.log.bytes += replaced
+	}
+	e.root = s.Latest()
+	s.pins.last, s.pins.newest = e.revision, e
 }
 
 // At returns the picture at exactly the revision.

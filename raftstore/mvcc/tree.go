@@ -19,12 +19,13 @@ const fanout = 64
 type tree struct {
 	root  *node // nil when empty
 	owner *mark // nil when frozen: such a tree is never written to
-	// copied counts the bytes of nodes that were copied since the caller set it to 0. It is what a
-	// frozen tree that stays in use keeps in memory, at most, beside the next one.
-	copied int
+	// replaced counts the bytes of the nodes that were in the tree when the epoch began and are not any
+	// more: what it costs to keep the tree of that moment.
+	replaced int
 }
 
-type mark struct{ _ byte } // not of size zero: two marks must differ
+// mark says who may change a node in place, and since which epoch the node is there.
+type mark struct{ epoch uint64 }
 
 // node is a leaf, which has records, or an inner node, which has children. All keys below children[i+1]
 // are at or above bounds[i], and all below children[i] are under it. Bounds are copies: they keep no
@@ -47,12 +48,25 @@ func newTree() tree { return tree{owner: new(mark)} }
 
 // freeze returns the tree as it is now, for good. Writing goes on in t.
 func (t *tree) freeze() tree {
-	t.owner = new(mark)
+	t.owner = &mark{t.owner.epoch}
 	return tree{root: t.root}
 }
 
+// begin begins an epoch, and returns what keeping the tree from the begin of the last one costs.
+func (t *tree) begin() (replaced int) {
+	replaced, t.replaced = t.replaced, 0
+	t.owner = &mark{t.owner.epoch + 1}
+	return replaced
+}
+
 // thaw returns a tree with the same content that can be written to.
-func (t tree) thaw() tree { return tree{root: t.root, owner: new(mark)} }
+func (t tree) thaw() tree {
+	thawed := tree{root: t.root, owner: new(mark)}
+	if t.root != nil {
+		thawed.owner.epoch = t.root.owner.epoch + 1
+	}
+	return thawed
+}
 
 func (t tree) sum() sum {
 	if t.root == nil {
@@ -129,16 +143,17 @@ func (t *tree) own(n *node) *node {
 	if n.owner == t.owner {
 		return n
 	}
+	if n.owner.epoch < t.owner.epoch {
+		t.replaced += nodeBytes + 8*cap(n.children) + 16*cap(n.records)
+	}
 	c := *n
 	c.owner = t.owner
 	if n.children != nil {
 		c.children = slices.Clone(n.children)
 		c.bounds = slices.Clip(n.bounds) // shared until they change
-		t.copied += nodeBytes + 8*len(c.children)
 	} else {
 		// A record more than there are: most changes replace one or add one.
 		c.records = append(make([]record, 0, len(n.records)+1), n.records...)
-		t.copied += nodeBytes + 16*cap(c.records)
 	}
 	return &c
 }
@@ -359,8 +374,12 @@ func (n *node) ascend(start, prefix string, fn func(record) bool) bool {
 		if start != "" {
 			first, _ = n.find(start)
 		}
-		for _, r := range n.records[first:] {
-			if !strings.HasPrefix(r.key(), prefix) || !fn(r) {
+		records := n.records[first:]
+		if len(records) > 0 && strings.HasPrefix(records[len(records)-1].key(), prefix) {
+			prefix = "" // so have all before it
+		}
+		for _, r := range records {
+			if prefix != "" && !strings.HasPrefix(r.key(), prefix) || !fn(r) {
 				return false
 			}
 		}
