@@ -23,6 +23,9 @@ const (
 	maxEntryRequests = 1024
 	// maxInFlight is how many entries are under way to the quorum while the next one gathers.
 	maxInFlight = 4
+	// maxQueueBytes bounds the memory of the queue, beside its length: full of the largest transactions it
+	// would take all that a machine has.
+	maxQueueBytes = 64 << 20
 )
 
 // proposer gathers requests and brings them into the log. While entries are under way, the
@@ -39,7 +42,8 @@ type proposer struct {
 	disk    *logstore.Watchdog
 	stats   *metrics
 
-	stateBytes int64 // goes into each entry
+	stateBytes int64        // goes into each entry
+	queued     atomic.Int64 // bytes in the queue
 }
 
 // proposal is one caller's request. Its state decides who may give up: the caller only while it is
@@ -115,6 +119,7 @@ func (p *proposer) fill(first *proposal) []*proposal {
 	var batch []*proposal
 	bytes := 0
 	take := func(each *proposal) {
+		p.queued.Add(-int64(command.SizeOf(&each.req)))
 		if each.taken.CompareAndSwap(false, true) {
 			batch = append(batch, each)
 			bytes += command.SizeOf(&each.req)
@@ -169,9 +174,7 @@ func (each *proposal) fail(err error) { each.answer <- answer{err: err} }
 func (p *proposer) propose(ctx context.Context, req *command.Request) (command.Outcome, error) {
 	each := &proposal{req: *req, answer: make(chan answer, 1)}
 	hanging := p.disk.Hanging()
-	select {
-	case p.queue <- each:
-	default:
+	if !p.enqueue(each) {
 		return command.Outcome{}, kv.ErrOverloaded
 	}
 	select {
@@ -194,6 +197,20 @@ func (p *proposer) propose(ctx context.Context, req *command.Request) (command.O
 	}
 	a := <-each.answer // the node waits for what is under way
 	return a.outcome, a.err
+}
+
+// enqueue puts a request into the queue, unless this is full.
+func (p *proposer) enqueue(each *proposal) bool {
+	size := int64(command.SizeOf(&each.req))
+	if p.queued.Add(size) <= maxQueueBytes {
+		select {
+		case p.queue <- each:
+			return true
+		default:
+		}
+	}
+	p.queued.Add(-size)
+	return false
 }
 
 // mark brings an empty entry through the log, past the queue.

@@ -1,0 +1,102 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/fsm"
+	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/logstore"
+)
+
+// slowRaft takes entries and answers them when it is told to.
+type slowRaft struct{ release chan struct{} }
+
+type slowFuture struct {
+	raft.ApplyFuture
+	released <-chan struct{}
+	requests int
+}
+
+func (r *slowRaft) apply(data []byte) raft.ApplyFuture {
+	c, err := command.Decode(data)
+	if err != nil {
+		panic(err)
+	}
+	return &slowFuture{released: r.release, requests: len(c.Requests)}
+}
+
+func (f *slowFuture) Error() error { <-f.released; return nil }
+
+func (f *slowFuture) Response() any {
+	return &fsm.Response{Outcomes: make([]command.Outcome, f.requests)}
+}
+
+// TestFullQueue fills the queue while no entry comes back: by number, and by bytes. What does not fit is
+// refused at once, as certainly not proposed, and what was taken is answered when entries come back.
+func TestFullQueue(t *testing.T) {
+	const length = 40
+	for what, c := range map[string]struct{ value, fits int }{
+		"by number": {10, length},
+		"by bytes":  {4 << 20, maxQueueBytes / (4 << 20)},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				slow, done := &slowRaft{release: make(chan struct{})}, make(chan struct{})
+				p := newProposer(slow.apply, time.Now, length, done, logstore.NewWatchdog(time.Hour), newMetrics(nil))
+				var running sync.WaitGroup
+				running.Go(p.run)
+				ctx, cancel := context.WithCancel(t.Context())
+				value := make([]byte, c.value)
+				answers := make(chan error, 1000)
+				ask := func() {
+					running.Go(func() {
+						_, err := p.propose(ctx, &command.Request{Kind: command.KindTxn, Txn: kv.Txn{
+							Ops: []kv.Op{{Kind: kv.Put, Key: "/k", Value: value}},
+						}})
+						answers <- err
+					})
+					synctest.Wait()
+				}
+				for range maxInFlight + 1 { // those under way, and the one that waits for its turn
+					ask()
+				}
+				taken := 0
+				for len(answers) == 0 {
+					ask()
+					taken++
+				}
+				if err := <-answers; !errors.Is(err, kv.ErrOverloaded) || !errors.Is(err, kv.ErrUnavailable) {
+					t.Errorf("what does not fit: %v", err)
+				}
+				if taken--; taken < c.fits-2 || taken > c.fits+2 {
+					t.Errorf("%d requests waited, want about %d", taken, c.fits)
+				}
+				close(slow.release)
+				synctest.Wait()
+				if n := len(answers); n != taken+maxInFlight+1 {
+					t.Errorf("%d of %d requests were answered", n, taken+maxInFlight+1)
+				}
+				for range len(answers) {
+					if err := <-answers; err != nil {
+						t.Error(err)
+					}
+				}
+				ask()
+				if err := <-answers; err != nil || p.queued.Load() != 0 {
+					t.Errorf("afterwards: %v, %d bytes in the queue", err, p.queued.Load())
+				}
+				cancel()
+				close(done)
+				running.Wait()
+			})
+		})
+	}
+}
