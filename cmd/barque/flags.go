@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/barque/barque/cmd/barque/node"
 )
@@ -18,6 +19,7 @@ type nodeFlags struct {
 	tokenFile                string
 	labels                   []string
 	logLevel                 string
+	storeMemory              string
 	clusterCIDR, serviceCIDR string
 }
 
@@ -63,6 +65,7 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.StringVar(&o.Restore.File, "restore-from", "", "backup with whose state a new cluster begins, on an empty data directory")
 	flags.StringVar(&o.Restore.KeyFile, "restore-key-file", "", "file with the key that opens this backup")
 	flags.Uint64Var(&o.Restore.Gap, "restore-revision-gap", node.DefaultRevisionGap, "by how much the revision of the new cluster is above that of the backup")
+	flags.StringVar(&f.storeMemory, "store-memory-limit", "", "how much memory all objects may take in the store, such as 2Gi; that of the server that leads counts (default: a quarter of this machine's memory, from 256Mi to 8Gi)")
 	flags.DurationVar(&o.Times.MonitorPeriod, "node-monitor-period", o.Times.MonitorPeriod, "how often the nodes' life is looked at")
 	flags.DurationVar(&o.Times.MonitorGrace, "node-monitor-grace-period", o.Times.MonitorGrace, "how long a node may show no life before it counts as Unknown")
 	flags.Int64Var(&o.Times.UnreachableSeconds, "default-unreachable-toleration-seconds", o.Times.UnreachableSeconds, "how long pods that say nothing else stay on a node that is gone")
@@ -109,6 +112,13 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 			return wrong(fmt.Errorf("--%s: %w", cidr.flag, err))
 		}
 		*cidr.into = prefix
+	}
+	if f.storeMemory != "" {
+		limit, err := resource.ParseQuantity(f.storeMemory)
+		if err != nil || limit.Value() <= 0 {
+			return wrong(fmt.Errorf("--store-memory-limit %q: want a size such as 2Gi", f.storeMemory))
+		}
+		o.StoreMemory = limit.Value()
 	}
 	if o.LogStore != "" && o.LogStore != "boltdb" {
 		return wrong(fmt.Errorf("--raft-log-store %q: want boltdb", o.LogStore))

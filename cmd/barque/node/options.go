@@ -44,6 +44,7 @@ type Options struct {
 	Settings Settings
 
 	LogStore                 string
+	StoreMemory              int64  // bytes that all objects may take in the store; 0: by this machine's memory
 	ContainerRuntimeEndpoint string // empty: containerd of our own
 	RegistryDir              string
 	CgroupRoot               string

@@ -96,6 +96,7 @@ func (s *server) startStore(ctx context.Context) error {
 		CleanAfter: o.DeadServerCleanup, MinVoters: o.MinVoters,
 		OnRemoved: func(r raftstore.Removal) { s.removed <- r },
 		Warnings:  s.backups.warnings,
+		Limits:    raftstore.Limits{StateBytes: storeMemory(o.StoreMemory)},
 		Logger:    s.logger.With("part", "store"), Registerer: legacyregistry.Registerer(),
 		OnFatal: func(err error) { s.fail(fmt.Errorf("the store cannot go on: %w", err)) },
 	})

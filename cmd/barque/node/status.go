@@ -51,6 +51,9 @@ type StoreStatus struct {
 	Committed   uint64 `json:"commitIndex"`
 	Revision    uint64 `json:"revision"`
 	Keys        int    `json:"keys"`
+	StateBytes  int64  `json:"stateBytes"`      // what all objects take, for --store-memory-limit
+	StateLimit  int64  `json:"stateLimit"`      // how much they may take; 0: any
+	Space       string `json:"space,omitempty"` // "low" warns, "full" says that new objects are refused
 	Hash        string `json:"stateHash"`
 	LastContact string `json:"lastContact"` // since the leader was heard
 	DiskP50     string `json:"diskP50"`     // of writes to the log
@@ -67,7 +70,7 @@ func statusOf(ctx context.Context, self, clusterID string, store storeStatus, po
 	for _, m := range pool.Members() {
 		byName[m.Name] = &MemberStatus{Name: m.Name, Role: m.Role, Address: m.Addr.Addr().String(), Zone: m.Facts.Zone, Version: m.Facts.Version, Gossip: m.State, Since: m.Since}
 	}
-	peers := store.PeerStatus(ctx)
+	peers, space := store.PeerStatus(ctx), ""
 	health := healthByID(peers)
 	for _, peer := range peers {
 		name := peer.Member.Name
@@ -95,6 +98,9 @@ func statusOf(ctx context.Context, self, clusterID string, store storeStatus, po
 		if peer.Status.DiskError != "" {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s cannot write its log and falls behind: %s", name, peer.Status.DiskError))
 		}
+		if warning := spaceWarning(peer.Status); peer.Member.Leader || space == "" {
+			space = warning // all servers have the same state, the leader the newest
+		}
 		if peer.Status.Quarantined != "" {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s is in quarantine and serves nothing: %s", name, peer.Status.Quarantined))
 		}
@@ -105,6 +111,9 @@ func statusOf(ctx context.Context, self, clusterID string, store storeStatus, po
 			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s, which leads: %s", name, peer.Status.Undecided))
 		}
 		s.Term, s.Revision = max(s.Term, peer.Status.Term), max(s.Revision, peer.Status.Revision)
+	}
+	if space != "" {
+		s.Warnings = append(s.Warnings, space)
 	}
 	for _, m := range byName {
 		s.Members = append(s.Members, *m)
@@ -146,7 +155,7 @@ func storeStatusOf(s *raftstore.Status) *StoreStatus {
 	if s.LastContact > 0 {
 		contact = s.LastContact.Round(time.Millisecond).String()
 	}
-	return &StoreStatus{ID: s.ID, State: s.Role, Term: s.Term, Applied: s.AppliedIndex, Committed: s.CommitIndex, Revision: s.Revision, Keys: s.Keys, Hash: s.StateHash,
+	return &StoreStatus{ID: s.ID, State: s.Role, Term: s.Term, Applied: s.AppliedIndex, Committed: s.CommitIndex, Revision: s.Revision, Keys: s.Keys, StateBytes: s.StateBytes, StateLimit: s.StateLimit, Space: s.Space, Hash: s.StateHash,
 		LastContact: contact, DiskP50: s.DiskP50.Round(10 * time.Microsecond).String(), DiskP99: s.DiskP99.Round(10 * time.Microsecond).String(), DiskError: s.DiskError, Quarantined: s.Quarantined}
 }
 

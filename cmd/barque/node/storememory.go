@@ -1,0 +1,48 @@
+package node
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/barque/barque/raftstore"
+)
+
+const (
+	leastStoreMemory = 256 << 20
+	mostStoreMemory  = 8 << 30
+)
+
+// storeMemory returns how much memory all objects may take in the store: what was asked for, else a part of
+// this machine's memory. The rest is for the API's caches, the pods and everybody else.
+func storeMemory(asked int64) int64 {
+	if asked > 0 {
+		return asked
+	}
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return leastStoreMemory
+	}
+	return partOfMemory(int64(info.Totalram) * int64(info.Unit))
+}
+
+func partOfMemory(total int64) int64 { return min(max(total/4, leastStoreMemory), mostStoreMemory) }
+
+// spaceWarning says that the store is getting full, or is; empty when it is not. All servers have the same
+// state, so one warning does.
+func spaceWarning(s *raftstore.Status) string {
+	used := fmt.Sprintf("%s of %s are taken", inMebibytes(s.StateBytes), inMebibytes(s.StateLimit))
+	switch s.Space {
+	case "":
+		return ""
+	case "full":
+		return "the store is full, so new objects are refused: " + used + "; delete some, or raise --store-memory-limit on all servers"
+	}
+	return "the store fills up: " + used + ", and at the limit new objects are refused; delete some, or raise --store-memory-limit on all servers"
+}
+
+func inMebibytes(bytes int64) string {
+	const mebi = 1 << 20
+	return resource.NewQuantity((bytes+mebi-1)/mebi*mebi, resource.BinarySI).String()
+}

@@ -1,0 +1,33 @@
+package node
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/barque/barque/raftstore"
+)
+
+func TestStoreMemory(t *testing.T) {
+	for total, want := range map[int64]int64{
+		512 << 20: 256 << 20, 4 << 30: 1 << 30, 16 << 30: 4 << 30, 1 << 40: 8 << 30,
+	} {
+		if got := partOfMemory(total); got != want {
+			t.Errorf("of %d: %d, want %d", total, got, want)
+		}
+	}
+	if got := storeMemory(5); got != 5 {
+		t.Errorf("what was asked for: %d", got)
+	}
+	if got := storeMemory(0); got < leastStoreMemory || got > mostStoreMemory {
+		t.Errorf("of this machine: %d", got)
+	}
+}
+
+func TestSpaceWarning(t *testing.T) {
+	for space, want := range map[string]string{"": "", "low": "fills up: 901Mi of 1Gi", "full": "is full"} {
+		got := spaceWarning(&raftstore.Status{Space: space, StateBytes: 900<<20 + 1, StateLimit: 1 << 30})
+		if !strings.Contains(got, want) || (got == "") != (want == "") {
+			t.Errorf("%q: %q", space, got)
+		}
+	}
+}
