@@ -2,10 +2,18 @@ package node
 
 import (
 	"context"
+	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/fsm"
+)
+
+const (
+	// entriesFollow is the time between two entries below which another one is expected, and announcePause
+	// how long it is expected.
+	entriesFollow = 3 * time.Millisecond
+	announcePause = time.Millisecond
 )
 
 // announce tells the followers what is committed as soon as nothing more is on its way to them.
@@ -16,14 +24,25 @@ import (
 // and that it is committed. Each of these facts stays true for ever, so a message that comes late does
 // no harm, and one that is lost is made good by Raft's own.
 //
+// While one entry follows the other, the next one tells it almost as soon, and two messages more for each
+// would slow all of them down. So then it is told when no entry has followed for a moment.
+//
 // It ends with the tenure.
 func (n *Node) announce(ctx context.Context, term uint64) {
 	busy := make(map[raft.ServerID]chan struct{}) // a token: one message at a time to each server
-	at := n.fsm.Applied()
+	at, last := n.fsm.Applied(), time.Time{}
 	for {
 		if n.fsm.Waiter().Wait(ctx, at.Index+1) != nil {
 			return
 		}
+		if now := time.Now(); now.Sub(last) < entriesFollow {
+			select {
+			case <-time.After(announcePause):
+			case <-ctx.Done():
+				return
+			}
+		}
+		last = time.Now()
 		newest := n.fsm.Applied() // of this turn: the goroutines below read it
 		at = newest
 		if at.Index < n.raft.LastIndex() {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/barque/barque/raftstore/kv"
 )
 
@@ -34,6 +36,56 @@ func (n *Node) confirm(ctx context.Context) (uint64, error) {
 		return 0, fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
 	}
 	return n.fsm.State().Revision(), nil
+}
+
+// readVote is what a server that asks the leader for a revision to read at says of itself: who it is, and in
+// which term it was when it asked, which is after the read began.
+type readVote struct {
+	term uint64
+	id   string
+}
+
+func (v readVote) encode() []byte {
+	return append(binary.LittleEndian.AppendUint64(nil, v.term), v.id...)
+}
+
+// decodeReadVote returns the zero vote, which is nobody's, for what is none.
+func decodeReadVote(payload []byte) readVote {
+	if len(payload) < 8 {
+		return readVote{}
+	}
+	return readVote{term: binary.LittleEndian.Uint64(payload), id: string(payload[8:])}
+}
+
+// confirmBy is confirm when the one who asks makes a quorum with this server, as in a group of three: his
+// word counts like an answer to the census. It speaks of a moment before this server read its commit
+// index, and after the read began; that nobody else had been elected by then is what matters. ok is false
+// when that cannot be said at once.
+func (n *Node) confirmBy(vote readVote) (revision uint64, ok bool) {
+	if _, local, err := n.leader(); err != nil || !local || n.quarantine.err() != nil {
+		return 0, false
+	}
+	term := n.leadership.term()
+	if term == 0 || vote.term > term {
+		return 0, false
+	}
+	voters, agree := 0, 0
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		if voters++; string(s.ID) == n.id.ServerID || string(s.ID) == vote.id {
+			agree++
+		}
+	}
+	if agree < voters/2+1 {
+		return 0, false
+	}
+	committed := n.raft.CommitIndex()
+	if n.raft.CurrentTerm() != term || n.fsm.Applied().Index < committed {
+		return 0, false
+	}
+	return n.fsm.State().Revision(), true
 }
 
 // census asks the other voters in which term they are. Each gets one question at a time; whoever wants to

@@ -79,3 +79,44 @@ func TestCensusCountsNoOldAnswer(t *testing.T) {
 		running.Wait()
 	})
 }
+
+// TestWhoAsksForAReadVotes looks when the leader answers a server that reads without asking others.
+func TestWhoAsksForAReadVotes(t *testing.T) {
+	for size, enough := range map[int]bool{3: true, 5: false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSickbay(t, size)
+			leader := s.leader(-1)
+			n, follower := s.nodes[leader], s.nodes[(leader+1)%size]
+			if err := s.write((leader + 1) % size); err != nil {
+				t.Fatal(err)
+			}
+			term := n.leadership.term()
+			for name, c := range map[string]struct {
+				node *Node
+				vote readVote
+				want bool
+			}{
+				"a voter":                         {n, readVote{term, follower.id.ServerID}, enough},
+				"a voter that has not heard":      {n, readVote{term - 1, follower.id.ServerID}, enough},
+				"a voter that hears another":      {n, readVote{term + 1, follower.id.ServerID}, false},
+				"a server that is no member":      {n, readVote{term, "stranger"}, false},
+				"the leader itself":               {n, readVote{term, n.id.ServerID}, false},
+				"a voter that asks the wrong one": {follower, readVote{term, n.id.ServerID}, false},
+			} {
+				revision, ok := c.node.confirmBy(decodeReadVote(c.vote.encode()))
+				if ok != c.want || ok && revision != n.state.Revision() {
+					t.Errorf("%d servers: %s: revision %d, %v, want %v", size, name, revision, ok, c.want)
+				}
+			}
+			if _, ok := n.confirmBy(decodeReadVote(nil)); ok {
+				t.Errorf("%d servers: who says nothing is believed", size)
+			}
+			s.disks[leader].hang()
+			go s.write((leader + 1) % size)
+			s.await("the disk hangs", func() bool { return n.storage.log.Disk().Check() != nil })
+			if _, ok := n.confirmBy(readVote{term, follower.id.ServerID}); ok {
+				t.Errorf("%d servers: a leader whose disk hangs confirms a read", size)
+			}
+		})
+	}
+}

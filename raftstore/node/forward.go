@@ -18,7 +18,7 @@ import (
 // Kinds of requests and answers between servers. A number is never used for something else again.
 const (
 	callPropose byte = 1  // a request, as command writes it
-	callRead    byte = 2  // nothing
+	callRead    byte = 2  // a readVote
 	callStatus  byte = 3  // nothing
 	callMembers byte = 4  // a Change in JSON
 	callPing    byte = 5  // nothing; answered at once
@@ -179,7 +179,8 @@ func (n *Node) Propose(ctx context.Context, req *command.Request) (command.Outco
 }
 
 func (n *Node) forwardRead(ctx context.Context, leader string, over <-chan struct{}) (uint64, error) {
-	f, err := n.peers.to(leader).callUntil(ctx, over, callRead, nil)
+	vote := readVote{term: n.raft.CurrentTerm(), id: n.id.ServerID}
+	f, err := n.peers.to(leader).callUntil(ctx, over, callRead, vote.encode())
 	if err != nil {
 		return 0, n.callError(err, kv.ErrUnavailable)
 	}
@@ -232,10 +233,6 @@ func refuse(err error) (byte, []byte) {
 // handle answers another server. It does not forward: a server that asks the wrong one asks again.
 func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []byte) {
 	switch kind {
-	case callPing:
-		return answerOK, nil
-	case callTerm:
-		return answerOK, binary.LittleEndian.AppendUint64(nil, n.raft.CurrentTerm())
 	case callPropose:
 		return n.handlePropose(ctx, payload)
 	case callRead:
@@ -260,6 +257,21 @@ func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []b
 		return n.handleLost(ctx, payload)
 	}
 	return answerRefused, fmt.Appendf(nil, "this server does not know requests of kind %d", kind)
+}
+
+// handleAtOnce answers the questions that need nothing but this server's word.
+func (n *Node) handleAtOnce(kind byte, payload []byte) (byte, []byte, bool) {
+	switch kind {
+	case callRead:
+		if revision, ok := n.confirmBy(decodeReadVote(payload)); ok {
+			return answerOK, binary.LittleEndian.AppendUint64(nil, revision), true
+		}
+	case callPing:
+		return answerOK, nil, true
+	case callTerm:
+		return answerOK, binary.LittleEndian.AppendUint64(nil, n.raft.CurrentTerm()), true
+	}
+	return 0, nil, false
 }
 
 func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte) {
@@ -298,7 +310,7 @@ func (n *Node) acceptPeers(l net.Listener) {
 			return
 		}
 		serving.Go(func() { // ends with the connection, or with the node
-			serve(n.ctx, &checked{Conn: conn, self: n.id}, n.handle)
+			serve(n.ctx, &checked{Conn: conn, self: n.id}, handler{n.handle, n.handleAtOnce})
 		})
 	}
 }

@@ -60,10 +60,13 @@ func writeFrame(w *bufio.Writer, f frame) error {
 	return err
 }
 
-// link is one connection: a goroutine that writes, which is the only writer, and one that reads.
+// link is one connection, with a goroutine that writes and one that reads. Whoever has a small message for a
+// link that is idle writes it by itself, which spares it the way through the other goroutine.
 type link struct {
 	conn net.Conn
 	out  chan frame
+	mu   sync.Mutex // held to write
+	w    *bufio.Writer
 	done chan struct{} // closed when the link is broken
 	once sync.Once
 
@@ -72,7 +75,9 @@ type link struct {
 }
 
 func newLink(conn net.Conn) *link {
-	return &link{conn: conn, out: make(chan frame, 256), done: make(chan struct{}), began: time.Now()}
+	return &link{
+		conn: conn, out: make(chan frame, 256), w: bufio.NewWriterSize(conn, 64<<10), done: make(chan struct{}), began: time.Now(),
+	}
 }
 
 // quiet is how long nothing has been heard over the link.
@@ -88,20 +93,48 @@ func (l *link) sever() {
 // write sends what comes in, and flushes when nothing more waits. It ends with the link.
 func (l *link) write() {
 	defer l.sever()
-	w := bufio.NewWriterSize(l.conn, 64<<10)
 	for {
 		select {
 		case f := <-l.out:
-			if writeFrame(w, f) != nil {
-				return
-			}
-			if len(l.out) == 0 && w.Flush() != nil {
+			l.mu.Lock()
+			err := l.writeLocked(f)
+			l.mu.Unlock()
+			if err != nil {
 				return
 			}
 		case <-l.done:
 			return
 		}
 	}
+}
+
+func (l *link) writeLocked(f frame) error {
+	if err := writeFrame(l.w, f); err != nil {
+		return err
+	}
+	if len(l.out) > 0 {
+		return nil // the goroutine that writes takes what is in the buffer along
+	}
+	return l.w.Flush()
+}
+
+// maxDirect is the largest payload that is not left to the goroutine that writes. It fits into what the kernel
+// takes at once, unless the link is clogged.
+const maxDirect = 256
+
+// sendNow is send for small messages that others wait for. It may wait for the network as long as it takes
+// until a link that is clogged is severed. It is not for the goroutine that reads answers: if both ends of a
+// link waited to write, none would read.
+func (l *link) sendNow(ctx context.Context, f frame) error {
+	if len(f.payload) > maxDirect || len(l.out) > 0 || !l.mu.TryLock() {
+		return l.send(ctx, f)
+	}
+	err := l.writeLocked(f)
+	l.mu.Unlock()
+	if err != nil {
+		l.sever() // some of it may have gone
+	}
+	return err
 }
 
 // read hands each frame to handle. It ends with the link, and ends it.
@@ -127,6 +160,15 @@ func (l *link) send(ctx context.Context, f frame) error {
 	case <-ctx.Done():
 		return errNotSent
 	}
+}
+
+// sendAs sends a request of a kind, or the answer to one, as suits it: writes come in numbers, and are better
+// sent together; one question for a read stands for many readers.
+func (l *link) sendAs(ctx context.Context, kind byte, f frame) error {
+	if kind == callTerm || kind == callRead {
+		return l.sendNow(ctx, f)
+	}
+	return l.send(ctx, f)
 }
 
 // client calls one peer, over one link that it opens when it is needed.
@@ -157,7 +199,7 @@ func (c *client) callUntil(ctx context.Context, over <-chan struct{}, kind byte,
 	}
 	id, answer := c.expect()
 	defer c.forget(id)
-	if err := l.send(ctx, frame{call: id, kind: kind, payload: payload}); err != nil {
+	if err := l.sendAs(ctx, kind, frame{call: id, kind: kind, payload: payload}); err != nil {
 		return frame{}, err
 	}
 	select {
@@ -302,8 +344,13 @@ func (c *client) close() {
 	}
 }
 
-// handler answers one request of a peer.
-type handler func(ctx context.Context, kind byte, payload []byte) (byte, []byte)
+// handler answers requests of a peer.
+type handler struct {
+	// answer may take its time.
+	answer func(ctx context.Context, kind byte, payload []byte) (byte, []byte)
+	// atOnce answers what needs no waiting, and tells whether it has.
+	atOnce func(kind byte, payload []byte) (byte, []byte, bool)
+}
 
 // maxCalls bounds the calls that one connection may have open.
 const maxCalls = 8192
@@ -318,6 +365,10 @@ func serve(ctx context.Context, conn net.Conn, handle handler) {
 	var running sync.WaitGroup
 	running.Go(l.write)
 	l.read(func(f frame) {
+		if kind, payload, ok := handle.atOnce(f.kind, f.payload); ok {
+			l.sendAs(ctx, f.kind, frame{call: f.call, kind: kind, payload: payload})
+			return
+		}
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
@@ -325,8 +376,8 @@ func serve(ctx context.Context, conn net.Conn, handle handler) {
 		}
 		running.Go(func() { // ends with the connection at the latest, by ctx
 			defer func() { <-slots }()
-			kind, payload := handle(ctx, f.kind, f.payload)
-			l.send(ctx, frame{call: f.call, kind: kind, payload: payload})
+			kind, payload := handle.answer(ctx, f.kind, f.payload)
+			l.sendAs(ctx, f.kind, frame{call: f.call, kind: kind, payload: payload})
 		})
 	})
 	cancel()
