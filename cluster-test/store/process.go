@@ -35,10 +35,6 @@ type process struct {
 // startProcess runs this program as a member. It must run on the keeper's thread, which is the
 // parent: see Pdeathsig. ended is called when the process has ended.
 func startProcess(name, logFile string, ended func()) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
 	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
@@ -49,7 +45,9 @@ func startProcess(name, logFile string, ended func()) (*process, error) {
 		return nil, err
 	}
 	defer theirs.Close()
-	cmd := exec.Command(self)
+	// By this name it is the program that runs, also when its file was replaced by a newer one.
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args[0] = "store-member-" + name
 	cmd.Env = append(os.Environ(), member.Variable+"="+name)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, []*os.File{theirs}
 	// A group of its own: Ctrl-C is for the driver, which stops the members in its order.

@@ -34,6 +34,7 @@ func diskFaults() []fault {
 	}
 }
 
+// full leaves no room on disks while much is written.
 func full(whom func(*trial) []*store.Member) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		members := whom(t)
@@ -41,6 +42,8 @@ func full(whom func(*trial) []*store.Member) func(context.Context, *trial) error
 		if err := each(members, (*store.Member).Fill); err != nil {
 			return err
 		}
+		t.much.Store(true) // what the log has allocated before takes a while to fill
+		defer t.much.Store(false)
 		t.hold(ctx, 2*time.Second, 5*time.Second)
 		restart := t.rnd.IntN(3) == 0
 		if restart { // a machine that is started again for its disk being full

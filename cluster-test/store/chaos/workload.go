@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/barque/barque/cluster-test/store"
@@ -23,6 +24,7 @@ const (
 	pairs       = 8   // pairs of keys that are always written together
 	ownKeys     = 500 // keys that a writer keeps before it deletes its oldest
 	bigValue    = 24 << 10
+	muchValue   = 32 << 10 // of all writes while there should be many bytes
 )
 
 // writer writes through one member, as an API server does through its store; while that one is down it
@@ -32,6 +34,7 @@ type writer struct {
 	log  *audit.Log
 	rnd  *rand.Rand
 	acks *acks
+	much *atomic.Bool // write much, to what there is already
 	made int
 	own  []raftstore.Item // keys that it has made and not deleted, oldest first
 }
@@ -59,7 +62,10 @@ func (w *writer) transaction(token string) raftstore.Txn {
 	value := audit.Value(token, strings.Repeat("v", 1+w.rnd.IntN(200)))
 	put := raftstore.Op{Kind: raftstore.Put, Key: "/log/" + token, Value: value}
 	switch n := w.rnd.IntN(20); {
-	case n < 3:
+	case w.much.Load() || n < 3:
+		if w.much.Load() {
+			value = audit.Value(token, strings.Repeat("M", muchValue))
+		}
 		k := w.rnd.IntN(pairs)
 		return raftstore.Txn{Ops: []raftstore.Op{
 			{Kind: raftstore.Put, Key: fmt.Sprintf("/pair/%d/a", k), Value: value},

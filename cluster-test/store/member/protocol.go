@@ -18,7 +18,6 @@ type Options struct {
 	SnapshotEvery, TrailingLogs uint64
 	QueueLength                 int
 	RetryFor                    time.Duration
-	Defect                      Defect
 }
 
 // OpenArgs tell a new process which member it is. They are those of Member.Open.

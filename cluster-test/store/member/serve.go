@@ -100,7 +100,7 @@ func (m *Member) open(args *OpenArgs) error {
 		Name: args.Name, Dir: args.Dir, Bootstrap: args.Bootstrap, ClusterID: args.ClusterID, Version: "test",
 		Stream: relayed{mux, args.Relay}, Timeouts: o.Timeouts, Limits: o.Limits, QueueLength: o.QueueLength,
 		RetryFor: o.RetryFor, SnapshotEvery: o.SnapshotEvery, TrailingLogs: o.TrailingLogs, Logger: log, Now: m.now,
-		LogStore: o.LogStore, FaultPoint: m.trap.at, WrapLog: o.Defect.wrap(),
+		LogStore: o.LogStore, FaultPoint: m.trap.at,
 		OnFatal: func(err error) {
 			log.Error("the member ends", "err", err)
 			os.Exit(ExitFatal)
