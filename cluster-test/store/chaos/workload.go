@@ -196,13 +196,15 @@ func (s server) Commit(ctx context.Context, txn raftstore.Txn) (raftstore.Result
 	return r, err
 }
 
-// view is a raftstore.View of a few items.
+// view is a raftstore.View of a few items, which does not say how old it is.
 type view struct {
 	revision uint64
 	items    []raftstore.Item
 }
 
 func (v view) Revision() uint64 { return v.revision }
+
+func (v view) AsOf() time.Time { return time.Time{} }
 
 func (v view) Get(key string) (raftstore.Item, bool) {
 	for _, i := range v.items {
