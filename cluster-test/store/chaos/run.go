@@ -91,7 +91,7 @@ func execute(ctx context.Context, cfg config) (r *run, err error) {
 		return nil, err
 	}
 	r.work(ctx)
-	if len(r.failures) > 0 && !cfg.discard {
+	if r.failed() && !cfg.discard {
 		r.keep()
 	}
 	return r, context.Cause(ctx)
@@ -119,6 +119,12 @@ func (r *run) fail(format string, args ...any) {
 	r.say("FAILURE %s", r.failures[len(r.failures)-1])
 }
 
+func (r *run) failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.failures) > 0
+}
+
 func (r *run) say(format string, args ...any) {
 	if r.cfg.out != nil {
 		fmt.Fprintf(r.cfg.out, "%8.3fs  %s\n", time.Since(r.start).Seconds(), fmt.Sprintf(format, args...))
@@ -144,11 +150,11 @@ func (r *run) work(ctx context.Context) {
 		}
 	}
 	for i := range 3 {
-		rd := &reader{log: r.log, rnd: r.rand(fmt.Sprintf("reader %d", i)), pick: r.pick}
+		rd := &reader{log: r.log, acks: r.acks, fail: r.fail, rnd: r.rand(fmt.Sprintf("reader %d", i)), pick: r.pick}
 		working.Go(func() { rd.run(clients) })
 	}
 	streams := r.watch(watching, &watchers)
-	for i := 0; len(r.failures) == 0 && ctx.Err() == nil; {
+	for i := 0; !r.failed() && ctx.Err() == nil; {
 		// A history of single keys is searched for an order; it must not grow with the length of the run.
 		history := storetest.NewHistory()
 		history.Prefix = fmt.Sprintf("/reg/%d/", i)
@@ -192,7 +198,7 @@ func (r *run) epoch(ctx context.Context, i *int) bool {
 		}
 		r.inject(*i)
 		*i++
-		if len(r.failures) > 0 {
+		if r.failed() {
 			return false
 		}
 	}

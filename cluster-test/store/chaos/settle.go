@@ -136,7 +136,7 @@ func (r *run) bridge(ctx context.Context) error {
 
 // finish checks, when the clients have ended, that all members have the state that the log gives.
 func (r *run) finish(streams []*audit.Stream) {
-	if len(r.failures) > 0 {
+	if r.failed() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

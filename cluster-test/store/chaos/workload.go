@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,7 @@ const (
 	pairs       = 8   // pairs of keys that are always written together
 	ownKeys     = 500 // keys that a writer keeps before it deletes its oldest
 	bigValue    = 24 << 10
+	maxStale    = 300 * time.Millisecond
 	muchValue   = 32 << 10 // of all writes while there should be many bytes
 )
 
@@ -101,7 +103,7 @@ func (w *writer) write(ctx context.Context, m *store.Member) {
 		w.own = append(w.own, raftstore.Item{Key: op.Key, ModRevision: r.Revision})
 	}
 	if err == nil {
-		w.acks.add()
+		w.acks.add(r.Revision)
 	}
 	report(call, r, err)
 }
@@ -133,6 +135,8 @@ func certain(err error) bool {
 // reader reads in all ways through whatever member there is.
 type reader struct {
 	log  *audit.Log
+	acks *acks
+	fail func(format string, args ...any)
 	rnd  *rand.Rand
 	pick func(*rand.Rand) *store.Member
 }
@@ -159,16 +163,23 @@ func (r *reader) read(ctx context.Context, m *store.Member) {
 	opts, kind := raftstore.ViewOptions{}, "read"
 	switch head := r.log.Head(); r.rnd.IntN(4) {
 	case 0:
-		opts, kind = raftstore.ViewOptions{Stale: true}, "stale read"
+		opts, kind = raftstore.ViewOptions{Stale: true, MaxStale: time.Duration(r.rnd.IntN(2)) * maxStale}, "stale read"
 	case 1:
 		opts, kind = raftstore.ViewOptions{Revision: head - min(head, uint64(r.rnd.IntN(200)))}, "read of the past"
 	}
 	call := r.log.Begin(kind + " by " + m.Name)
-	items, revision, err := m.List(ctx, member.ListArgs{Prefix: "/pair/", View: opts})
+	began := time.Now()
+	p, err := m.Picture(ctx, member.ListArgs{Prefix: "/pair/", View: opts})
 	if err != nil {
 		return
 	}
-	call.Read(revision, pairKeys, items, opts == raftstore.ViewOptions{})
+	call.Read(p.Revision, pairKeys, p.Items, opts == raftstore.ViewOptions{})
+	if floor := r.acks.before(p.AsOf); p.Revision < floor {
+		r.fail("%s by %s: revision %d is said to be as of %v, when revision %d had been acknowledged", kind, m.Name, p.Revision, p.AsOf, floor)
+	}
+	if opts.MaxStale > 0 && p.AsOf.Before(began.Add(-opts.MaxStale)) {
+		r.fail("%s by %s: as of %v, %v before it was asked for, and %v was allowed", kind, m.Name, p.AsOf, began.Sub(p.AsOf), opts.MaxStale)
+	}
 }
 
 // server is a member as storetest.Server: a view has the keys under the prefix only.
@@ -228,17 +239,41 @@ func (v view) Count(prefix, from string) (n int) {
 	return n
 }
 
-// acks are the times of acknowledged writes.
+// acks are the acknowledged writes.
 type acks struct {
-	start time.Time
-	mu    sync.Mutex
-	at    []time.Duration // in order
+	start  time.Time
+	mu     sync.Mutex
+	at     []time.Duration // in order
+	wall   []int64         // the same on the clock that all processes have, Unix nanoseconds
+	newest []uint64        // revision up to then
 }
 
-func (a *acks) add() {
+func (a *acks) add(revision uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.at = append(a.at, time.Since(a.start))
+	now := time.Now()
+	a.addAt(now, now.Sub(a.start), revision)
+}
+
+func (a *acks) addAt(now time.Time, at time.Duration, revision uint64) {
+	if n := len(a.newest); n > 0 {
+		revision = max(revision, a.newest[n-1])
+	}
+	a.at, a.wall, a.newest = append(a.at, at), append(a.wall, now.UnixNano()), append(a.newest, revision)
+}
+
+// before returns the newest revision that was acknowledged before a time; of no time, none.
+func (a *acks) before(t time.Time) uint64 {
+	if t.IsZero() {
+		return 0
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n, _ := slices.BinarySearch(a.wall, t.UnixNano())
+	if n == 0 {
+		return 0
+	}
+	return a.newest[n-1]
 }
 
 // gap returns the longest time without an acknowledged write that has a part between the two times.

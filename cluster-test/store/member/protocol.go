@@ -127,6 +127,7 @@ type ViewArgs struct {
 type ViewReply struct {
 	Items    []raftstore.Item
 	Revision uint64
+	AsOf     time.Time // of raftstore.View
 	Failed   Failure
 }
 
