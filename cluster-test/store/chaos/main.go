@@ -20,6 +20,7 @@ func main() {
 	member.ServeIfMember()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	if err := command(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "chaos-store:", err)
 		stop()

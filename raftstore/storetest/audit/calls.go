@@ -52,6 +52,11 @@ func (l *Log) BeginWrite(what, token string, ops []kv.Op) *Call {
 		l.fault("%s: the token %q is not new; the test is wrong", what, token)
 	}
 	l.txns[token] = c.writes
+	for _, op := range ops {
+		if op.Kind == kv.Delete || op.TTL > 0 {
+			l.fleeting[op.Key] = true
+		}
+	}
 	return c
 }
 
@@ -216,7 +221,7 @@ func (l *Log) skip(what string, revision uint64, items []kv.Item) {
 			continue
 		}
 		for _, op := range t.ops {
-			if now, exists := l.at(op.Key, revision); op.Kind == kv.Put && (!exists && !l.deleted(op.Key) || exists && now.revision < t.revision) {
+			if now, exists := l.at(op.Key, revision); op.Kind == kv.Put && (!exists && !l.fleeting[op.Key] || exists && now.revision < t.revision) {
 				l.fault("%s: %q was acknowledged at revision %d, but at %d %q is %+v (there: %v)", what, token, t.revision, revision, op.Key, now, exists)
 			}
 		}
@@ -225,16 +230,4 @@ func (l *Log) skip(what string, revision uint64, items []kv.Item) {
 		delete(l.ahead, next.revision)
 		l.apply(next)
 	}
-}
-
-// deleted says whether any client ever wanted to delete the key, or gave it a time to live.
-func (l *Log) deleted(key string) bool {
-	for _, t := range l.txns {
-		for _, op := range t.ops {
-			if op.Key == key && (op.Kind == kv.Delete || op.TTL > 0) {
-				return true
-			}
-		}
-	}
-	return false
 }

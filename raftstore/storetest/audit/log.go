@@ -3,6 +3,7 @@ package audit
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -25,11 +26,13 @@ type Log struct {
 	entries []*entry
 	keys    map[string][]version
 
-	txns    map[string]*txn // by token
-	claims  map[uint64][]claim
-	streams []*Stream
-	ops     int
-	skipped int
+	txns map[string]*txn // by token
+	// fleeting are the keys that a client wanted to delete, or gave a time to live.
+	fleeting map[string]bool
+	claims   map[uint64][]claim
+	streams  []*Stream
+	ops      int
+	skipped  int
 }
 
 // entry is the log at one revision.
@@ -66,7 +69,7 @@ const maxFaults = 50
 
 // New returns a log that begins at a revision, with the items that the store has there.
 func New(revision uint64, items []kv.Item) *Log {
-	l := &Log{ahead: make(map[uint64]*entry), txns: make(map[string]*txn), claims: make(map[uint64][]claim)}
+	l := &Log{ahead: make(map[uint64]*entry), txns: make(map[string]*txn), claims: make(map[uint64][]claim), fleeting: make(map[string]bool)}
 	l.restart(revision, items)
 	return l
 }
@@ -74,6 +77,7 @@ func New(revision uint64, items []kv.Item) *Log {
 // restart makes the state at a revision the new beginning of the log.
 func (l *Log) restart(revision uint64, items []kv.Item) {
 	l.base, l.head, l.entries, l.keys = revision, revision, nil, make(map[string][]version)
+	maps.DeleteFunc(l.ahead, func(r uint64, _ *entry) bool { return r <= revision })
 	for _, i := range items {
 		l.keys[i.Key] = []version{{i.ModRevision, i.CreateRevision, hash(i.Value)}}
 	}
