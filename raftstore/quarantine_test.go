@@ -220,7 +220,7 @@ func TestQuarantineOutlivesRestart(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
-			cfg.InMemory, cfg.Dir = false, filepath.Join(root, fmt.Sprint(i))
+			cfg.InMemory, cfg.Dir, cfg.KeepQuarantine = false, filepath.Join(root, fmt.Sprint(i)), true
 		})
 		ctx := limited(t)
 		leader, _ := c.Leader()

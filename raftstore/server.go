@@ -108,6 +108,11 @@ type Config struct {
 	// OnFatal is called, once, when this server can never apply another log entry: a newer version
 	// wrote it, or it is damaged. The process should end.
 	OnFatal func(error)
+	// OnReseed is called, once, when this server is in quarantine and has got a right state from the leader: it takes
+	// that when it is closed and opened again. nil: that happens at the next start.
+	OnReseed func()
+	// KeepQuarantine leaves a server that comes into quarantine in it, to be looked at.
+	KeepQuarantine bool
 	// Warnings of the program go into the status of this server, which the other servers see; nil: none.
 	Warnings func() []string
 
@@ -135,7 +140,7 @@ func Open(cfg Config) (*Server, error) {
 		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
 		History: limits.history(), StateBytes: limits.StateBytes, QueueLength: cfg.QueueLength,
 		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
-		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings,
+		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings, OnReseed: cfg.OnReseed, KeepQuarantine: cfg.KeepQuarantine,
 		LogStore: cfg.LogStore, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots, FaultPoint: cfg.FaultPoint,
 	})
 	if err != nil {

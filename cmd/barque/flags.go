@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -149,9 +151,23 @@ of any one.`,
 		if err != nil {
 			return err
 		}
-		return node.RunServer(c.Context(), o, newLogger(o.LogLevel))
+		err = node.RunServer(c.Context(), o, newLogger(o.LogLevel))
+		if errors.Is(err, node.ErrRestart) && c.Context().Err() == nil {
+			return again()
+		}
+		return err
 	}
 	return cmd
+}
+
+// again replaces this process by a new one of the same program with the same arguments. It keeps its number, so
+// who watches over it notices nothing.
+func again() error {
+	path, err := os.Executable()
+	if err == nil {
+		err = syscall.Exec(path, os.Args, os.Environ())
+	}
+	return fmt.Errorf("start again: %w", err)
 }
 
 func agentCommand() *cobra.Command {

@@ -51,6 +51,18 @@ const (
 	IdentityAfterRename  = "identity.after-rename"
 )
 
+// A right state for a server whose own one was found to be wrong.
+const (
+	// SeedBeforePlan is when it is on disk and verified, and nothing says yet that it is to be taken; SeedAfterPlan
+	// is when something does.
+	SeedBeforePlan = "seed.before-plan"
+	SeedAfterPlan  = "seed.after-plan"
+	// SeedInstalled is when it has taken the place of the snapshots, and SeedUnmarked when the server counts
+	// as right again, both at a start.
+	SeedInstalled = "seed.installed"
+	SeedUnmarked  = "seed.unmarked"
+)
+
 // All returns every point, in the order of this file.
 func All() []string {
 	return []string{
@@ -59,6 +71,7 @@ func All() []string {
 		TermBeforeSync, TermAfterSync, VoteBeforeSync, VoteAfterSync,
 		SnapshotBeforeSync, SnapshotBeforeRename, SnapshotAfterRename,
 		IdentityBeforeRename, IdentityAfterRename,
+		SeedBeforePlan, SeedAfterPlan, SeedInstalled, SeedUnmarked,
 	}
 }
 

@@ -247,7 +247,7 @@ func (n *Node) condemn(ctx context.Context, c *comparison, m Member, v verdict) 
 	answer := c.answers[m.ID]
 	answer.Quarantined = true
 	c.answers[m.ID] = answer
-	log.Error("the state of a server is wrong: it is in quarantine; remove it from the cluster and let it join again with an empty data directory")
+	log.Error("the state of a server is wrong: it is in quarantine, and gets a right one by itself")
 }
 
 // handleVerdict puts this server in quarantine, if the verdict is about the state that it has.
@@ -265,7 +265,7 @@ func (n *Node) handleVerdict(payload []byte) (byte, []byte) {
 
 func (v *verdict) reason(n *Node) string {
 	return fmt.Sprintf("the same log brought %d of %d voters to %v, and server %s to %v, so its state is wrong; "+
-		"remove it from the cluster and let it join again with an empty data directory (its store is in %q)",
+		"it gets a right one from the leader by itself; should it not, remove it from the cluster and let it join again with an empty data directory (its store is in %q)",
 		v.Agree, v.Voters, v.Right, n.id.ServerID, v.Yours, n.cfg.Dir)
 }
 

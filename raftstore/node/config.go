@@ -102,6 +102,11 @@ type Config struct {
 	// OnFatal is called, once, when this server can never apply another entry. The process should
 	// end; the state that it shows does not advance any more. By default it is only logged.
 	OnFatal func(error)
+	// OnReseed is called, once, when this server is in quarantine and has got a right state from the leader: it takes
+	// that when it is closed and opened again. nil: that happens at the next start.
+	OnReseed func()
+	// KeepQuarantine leaves a server that comes into quarantine in it, to be looked at.
+	KeepQuarantine bool
 	// Warnings of the program go into the status of this server, which the other servers see; nil: none.
 	Warnings func() []string
 

@@ -42,6 +42,8 @@ type Node struct {
 	notify     chan bool
 	hung       chan struct{} // holds a token when the disk of this server, which led, has begun to hang
 	listener   net.Listener
+	seeds      net.Listener
+	seeding    sync.Mutex // one server in quarantine is served at a time
 	changing   sync.Mutex // one change of members at a time
 	nudged     chan struct{}
 	health     atomic.Pointer[[]steward.Health] // while this server leads
@@ -84,6 +86,9 @@ func Open(cfg Config) (*Node, error) {
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
+	if err := adoptSeed(&cfg); err != nil {
+		return nil, err
+	}
 	if n.quarantine, err = openQuarantine(&cfg); err != nil {
 		return nil, err
 	}
@@ -118,7 +123,7 @@ func (n *Node) startRaft() error {
 	}
 	var err error
 	heard := &attentive{n.transport, n.silence, n.quarantine}
-	n.raft, err = raft.NewRaft(cfg, n.fsm, logstore.NewCache(n.storage.log, logCacheBytes), n.storage.log, n.storage.snapshots, &muzzle{heard, n.storage.log.Disk()})
+	n.raft, err = raft.NewRaft(cfg, &guarded{n.fsm, n.quarantine}, logstore.NewCache(n.storage.log, logCacheBytes), n.storage.log, n.storage.snapshots, &muzzle{heard, n.storage.log.Disk()})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
 	}
@@ -175,11 +180,12 @@ func (n *Node) start() {
 	n.proposer = newProposer(apply, n.cfg.Now, n.cfg.QueueLength, n.ctx.Done(), n.storage.log.Disk(), n.stats)
 	n.proposer.stateBytes = n.cfg.StateBytes
 	n.reads = newReads(n.cfg.Timeouts.Call, n.stats, n.readRound)
-	n.listener = n.cfg.Stream.Listener(ProtoStore)
+	n.listener, n.seeds = n.cfg.Stream.Listener(ProtoStore), n.cfg.Stream.Listener(ProtoSeed)
 	n.following.Go(n.followLeadership)
 	n.running.Go(n.proposer.run)
 	n.running.Go(func() { n.reads.run(n.ctx) })
 	n.running.Go(func() { n.acceptPeers(n.listener) })
+	n.running.Go(func() { n.acceptSeeds(n.seeds) })
 	n.running.Go(n.electAlone)
 	n.running.Go(n.keepContact)
 	n.running.Go(n.heedLeaders)
@@ -248,6 +254,7 @@ func (n *Node) close() error {
 	n.cancel(kv.ErrClosed)
 	n.leadership.close()
 	n.listener.Close()
+	n.seeds.Close()
 	n.peers.close()
 	n.strangers.close()
 	n.running.Wait()

@@ -21,7 +21,7 @@ import (
 const quarantineFile = "quarantine.json"
 
 // quarantine is whether this server may serve. It may until its state was found to be wrong, and never again
-// after that.
+// after that, until it is opened with another state: see reseed.
 //
 // A server in quarantine still takes and acknowledges log entries, and votes: its log is right, only what it
 // made of it is not, and the others may need its vote. It can even be elected, when no other has as long a
@@ -128,6 +128,7 @@ func (n *Node) keepQuarantine() {
 		return
 	}
 	n.cfg.Logger.Error("this server is in quarantine and serves nothing: "+n.quarantine.why(), "server", n.id.ServerID, "mark", n.quarantine.path)
+	n.running.Go(n.reseed) // ends with the node
 	ticker := time.NewTicker(handOverEvery)
 	defer ticker.Stop()
 	for {

@@ -44,6 +44,10 @@ type server struct {
 	met      atomic.Pointer[gossip.Pool] // pool, for the store, which is older
 }
 
+// ErrRestart is returned by RunServer when the server has stopped in order so as to be started again at once, by
+// the same process: its store takes a right state in place of one that was found to be wrong.
+var ErrRestart = errors.New("the server is to be started again, with another state of its store")
+
 // RunServer runs a server until the context ends.
 func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) {
 	if err := o.complete(); err != nil {
@@ -97,6 +101,7 @@ func (s *server) startStore(ctx context.Context) error {
 		OnRemoved: func(r raftstore.Removal) { s.removed <- r },
 		Warnings:  s.backups.warnings,
 		Limits:    raftstore.Limits{StateBytes: storeMemory(o.StoreMemory)},
+		OnReseed:  func() { s.fail(ErrRestart) },
 		Logger:    s.logger.With("part", "store"), Registerer: legacyregistry.Registerer(),
 		OnFatal: func(err error) { s.fail(fmt.Errorf("the store cannot go on: %w", err)) },
 	})

@@ -1,0 +1,228 @@
+package raftstore_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/faultpoint"
+	"github.com/barque/barque/raftstore/storetest"
+)
+
+// reseeding is a cluster on disk whose servers tell when they have got a right state.
+type reseeding struct {
+	*storetest.Cluster
+	log   lockedBuffer
+	ready chan int
+
+	mu    sync.Mutex
+	fault func(server int, point string)
+}
+
+func newReseeding(t *testing.T, root string) *reseeding {
+	r := &reseeding{ready: make(chan int, 10)}
+	r.Cluster = storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
+		cfg.InMemory, cfg.Dir = false, filepath.Join(root, fmt.Sprint(i))
+		cfg.OnReseed = func() { r.ready <- i }
+		cfg.Logger = slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		cfg.FaultPoint = func(point string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.fault != nil {
+				r.fault(i, point)
+			}
+		}
+	})
+	return r
+}
+
+// spoil gives a server a wrong state and has it found.
+func (r *reseeding) spoil(t *testing.T, bad int, marker string) {
+	t.Helper()
+	leader, _ := r.Leader()
+	if _, err := r.Servers[leader].Commit(limited(t), put("/before/"+marker, "")); err != nil {
+		t.Fatal(err)
+	}
+	steady(r.Cluster)
+	corrupt(t, r.Servers[bad], marker)
+	r.Await("it is found", func() bool { return r.Servers[bad].Status().Quarantined != "" })
+}
+
+// reopen waits until a server has a right state and does what the program around it does.
+func (r *reseeding) reopen(t *testing.T, bad int) {
+	t.Helper()
+	select {
+	case i := <-r.ready:
+		if i != bad {
+			t.Fatalf("server %d says that it has a right state", i)
+		}
+	case <-time.After(time.Minute):
+		t.Fatalf("no right state: %s", r.log.String())
+	}
+	r.Stop(bad)
+	r.Start(bad)
+}
+
+// wellAgain checks that a server serves what the others do, and is compared with them.
+func (r *reseeding) wellAgain(t *testing.T, bad int) {
+	t.Helper()
+	if why := r.Servers[bad].Status().Quarantined; why != "" {
+		t.Fatalf("still in quarantine: %s", why)
+	}
+	result, err := r.Servers[bad].Commit(limited(t), put("/after", ""))
+	if err != nil {
+		t.Fatalf("a write by it: %v", err)
+	}
+	if got := contents(t, r.Servers[bad].Store); got["/wrong"] != "" {
+		t.Errorf("it still shows what is wrong: %v", got)
+	}
+	steady(r.Cluster)
+	<-time.After(2 * onePeriod)
+	leader, _ := r.Leader()
+	if s := r.Servers[leader].Status(); s.Compared < result.Revision || s.Undecided != "" {
+		t.Errorf("compared up to %d, it wrote at %d: %s", s.Compared, result.Revision, s.Undecided)
+	}
+	if why := r.Servers[bad].Status().Quarantined; why != "" {
+		t.Errorf("in quarantine again: %s", why)
+	}
+}
+
+func TestServerThatDiffersGetsARightState(t *testing.T) {
+	root := t.TempDir()
+	for name, ofLeader := range map[string]bool{"a follower": false, "the leader": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReseeding(t, filepath.Join(root, name))
+				bad, _ := r.Leader()
+				if !ofLeader {
+					bad = (bad + 1) % 3
+				}
+				id := r.Servers[bad].ID()
+				r.spoil(t, bad, "first")
+				checkServesNothing(t, r.Servers[bad])
+				r.reopen(t, bad)
+				r.wellAgain(t, bad)
+				if r.Servers[bad].ID() != id || len(r.Servers[bad].Members()) != 3 {
+					t.Errorf("it was %s and is %s; members %+v", id, r.Servers[bad].ID(), r.Servers[bad].Members())
+				}
+				if !strings.Contains(r.log.String(), "has got a right state from the leader") {
+					t.Errorf("it does not say so: %s", r.log.String())
+				}
+				dir := r.Configs[bad].Dir
+				if info, err := os.Stat(filepath.Join(dir, "quarantined.snapshot")); err != nil || info.Size() == 0 {
+					t.Errorf("the wrong state is not kept: %v", err)
+				}
+				if _, err := os.Stat(filepath.Join(dir, "seed")); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("the plan is still there: %v", err)
+				}
+				// The second time in a day it does not help itself.
+				r.spoil(t, bad, "second")
+				<-time.After(time.Minute)
+				select {
+				case <-r.ready:
+					t.Error("it took another state at once")
+				default:
+				}
+				if !strings.Contains(r.log.String(), "stays in quarantine: look for a fault") {
+					t.Errorf("it does not say what to do: %s", r.log.String())
+				}
+			})
+		})
+	}
+}
+
+// TestReseedSurvivesCrashes takes a copy of the directory at each step, which is what a crash there would
+// leave, and opens the server from each.
+func TestReseedSurvivesCrashes(t *testing.T) {
+	for _, point := range []string{faultpoint.SeedBeforePlan, faultpoint.SeedAfterPlan, faultpoint.SeedInstalled, faultpoint.SeedUnmarked} {
+		t.Run(point, func(t *testing.T) {
+			root := t.TempDir()
+			left := filepath.Join(root, "left")
+			synctest.Test(t, func(t *testing.T) {
+				r := newReseeding(t, root)
+				leader, _ := r.Leader()
+				bad := (leader + 1) % 3
+				r.mu.Lock()
+				r.fault = func(i int, at string) {
+					if i == bad && at == point {
+						if err := os.CopyFS(left, os.DirFS(r.Configs[bad].Dir)); err != nil && !errors.Is(err, fs.ErrExist) {
+							t.Error(err)
+						}
+					}
+				}
+				r.mu.Unlock()
+				r.spoil(t, bad, "crash")
+				r.reopen(t, bad)
+				r.Stop(bad)
+				r.mu.Lock()
+				r.fault = nil
+				r.mu.Unlock()
+				if _, err := r.Servers[leader].Commit(limited(t), put("/meanwhile", "")); err != nil {
+					t.Fatal(err)
+				}
+				r.Configs[bad].Dir = left
+				r.Start(bad)
+				if r.Servers[bad].Status().Quarantined != "" { // nothing said yet that a new state was to be taken
+					if point != faultpoint.SeedBeforePlan {
+						t.Errorf("the plan was not done: %s", r.Servers[bad].Status().Quarantined)
+					}
+					r.reopen(t, bad)
+				}
+				r.wellAgain(t, bad)
+			})
+		})
+	}
+}
+
+// TestWrongSeedIsNotTaken damages the state that the leader has on disk: it is not taken.
+func TestWrongSeedIsNotTaken(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		r := newReseeding(t, root)
+		leader, _ := r.Leader()
+		bad := (leader + 1) % 3
+		r.mu.Lock()
+		damaged := false
+		r.fault = func(i int, at string) {
+			if i != leader || at != faultpoint.SnapshotAfterRename || damaged {
+				return
+			}
+			damaged = true
+			states, err := filepath.Glob(filepath.Join(r.Configs[leader].Dir, "snapshots", "*", "state.bin"))
+			for _, path := range states {
+				data, read := os.ReadFile(path)
+				if read == nil {
+					data = bytes.Clone(data)
+					data[len(data)/2] ^= 1
+					read = os.WriteFile(path, data, 0o600)
+				}
+				err = errors.Join(err, read)
+			}
+			if err != nil || len(states) == 0 {
+				t.Errorf("%d states, %v", len(states), err)
+			}
+		}
+		r.mu.Unlock()
+		r.spoil(t, bad, "damaged")
+		<-time.After(10 * time.Second)
+		if !damaged || !strings.Contains(r.log.String(), "verify the leader's state") {
+			t.Errorf("the damage was not found: %s", r.log.String())
+		}
+		// A later snapshot of the leader is whole.
+		if _, err := r.Servers[leader].Commit(limited(t), put("/more", "")); err != nil {
+			t.Fatal(err)
+		}
+		r.reopen(t, bad)
+		r.wellAgain(t, bad)
+	})
+}
