@@ -31,7 +31,7 @@ type Timeouts struct {
 	Call time.Duration
 	// DiskWrite is how long a write to the log may be under way. A server that waits for one for
 	// longer neither leads nor stands for election until it is done: another server, whose disk is
-	// well, leads after that and an election. Default: 2 s.
+	// well, is asked to lead then. Default: 2 s.
 	DiskWrite time.Duration
 	// PromoteAfter is how long a new server must have been caught up before it gets a vote.
 	// Default: 1 s.
