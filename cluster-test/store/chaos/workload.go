@@ -142,11 +142,15 @@ type reader struct {
 }
 
 func (r *reader) run(ctx context.Context) {
-	for ctx.Err() == nil {
+	for wrong := ""; ctx.Err() == nil; {
 		if m := r.pick(r.rnd); m != nil {
 			limited, cancel := context.WithTimeout(ctx, opTimeout)
-			r.read(limited, m)
+			wrong = r.read(limited, m)
 			cancel()
+		}
+		if wrong != "" {
+			r.fail("%s", wrong)
+			return // one tells enough
 		}
 		pause(ctx, time.Duration(r.rnd.IntN(int(10*time.Millisecond))))
 	}
@@ -159,7 +163,8 @@ var pairKeys = func() (keys []string) {
 	return keys
 }()
 
-func (r *reader) read(ctx context.Context, m *store.Member) {
+// read makes a read, and says what is wrong with the time of its view.
+func (r *reader) read(ctx context.Context, m *store.Member) string {
 	opts, kind := raftstore.ViewOptions{}, "read"
 	switch head := r.log.Head(); r.rnd.IntN(4) {
 	case 0:
@@ -171,15 +176,17 @@ func (r *reader) read(ctx context.Context, m *store.Member) {
 	began := time.Now()
 	p, err := m.Picture(ctx, member.ListArgs{Prefix: "/pair/", View: opts})
 	if err != nil {
-		return
+		return ""
 	}
 	call.Read(p.Revision, pairKeys, p.Items, opts == raftstore.ViewOptions{})
-	if floor := r.acks.before(p.AsOf); p.Revision < floor {
-		r.fail("%s by %s: revision %d is said to be as of %v, when revision %d had been acknowledged", kind, m.Name, p.Revision, p.AsOf, floor)
+	floor := r.acks.before(p.AsOf)
+	switch {
+	case p.Revision < floor:
+		return fmt.Sprintf("%s by %s: revision %d is said to be as of %v, when revision %d had been acknowledged", kind, m.Name, p.Revision, p.AsOf, floor)
+	case opts.MaxStale > 0 && p.AsOf.Before(began.Add(-opts.MaxStale)):
+		return fmt.Sprintf("%s by %s: as of %v, %v before it was asked for, and %v was allowed", kind, m.Name, p.AsOf, began.Sub(p.AsOf), opts.MaxStale)
 	}
-	if opts.MaxStale > 0 && p.AsOf.Before(began.Add(-opts.MaxStale)) {
-		r.fail("%s by %s: as of %v, %v before it was asked for, and %v was allowed", kind, m.Name, p.AsOf, began.Sub(p.AsOf), opts.MaxStale)
-	}
+	return ""
 }
 
 // server is a member as storetest.Server: a view has the keys under the prefix only.
