@@ -1,10 +1,10 @@
 package raftstore_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,58 +12,145 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
-// TestFullDisk fills the disk under a server, which must say so, must not crash, must keep what it has
-// acknowledged, and must go on when there is room again.
-func TestFullDisk(t *testing.T) {
+// smallVolume mounts a file system of some size.
+func smallVolume(t *testing.T, size string) string {
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
 		if os.Geteuid() == 0 && !errors.Is(err, unix.EPERM) {
 			t.Fatal(err)
 		}
 		t.Skip("a small file system needs root:", err)
 	}
-	defer unix.Unmount(dir, unix.MNT_DETACH)
-	s, err := openAlone(dir)
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// ballast fills a volume but for some bytes, as another program would.
+func ballast(t *testing.T, dir string, but int64) (path string) {
+	t.Helper()
+	path = filepath.Join(dir, "ballast")
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	acknowledged := 0
-	value := strings.Repeat("v", 32<<10)
-	for {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		_, err = s.Commit(ctx, put(fmt.Sprintf("/%d", acknowledged), value))
-		cancel()
-		if err != nil {
-			break
+	defer file.Close()
+	if size := int64(fs.Bavail)*fs.Bsize - but; size > 0 {
+		if err := unix.Fallocate(int(file.Fd()), 0, 0, size); err != nil {
+			t.Fatal(err)
 		}
-		acknowledged++
 	}
-	t.Logf("after %d writes: %v", acknowledged, err)
-	if !errors.Is(err, raftstore.ErrUnknownOutcome) && !errors.Is(err, raftstore.ErrUnavailable) {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size=64m"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Commit(limited(t), put("/after", "")); err != nil {
-		t.Fatalf("with room again: %v", err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if s, err = openAlone(dir); err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	v, err := s.View(limited(t), raftstore.ViewOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range acknowledged {
-		if _, ok := v.Get(fmt.Sprintf("/%d", i)); !ok {
-			t.Fatalf("write %d of %d is lost", i, acknowledged)
-		}
+	return path
+}
+
+// TestFullDisk fills the disk under a server, which must say so, must not crash, must keep what it has
+// acknowledged, must still read, delete, shorten its log, stop and start, and must go on when there is room again.
+func TestFullDisk(t *testing.T) {
+	for _, c := range []struct{ kind, size string }{{"boltdb", "24m"}, {"wal", "96m"}} {
+		t.Run(c.kind, func(t *testing.T) {
+			dir := smallVolume(t, c.size)
+			open := func() *raftstore.Server {
+				s, err := raftstore.Open(raftstore.Config{
+					Dir: filepath.Join(dir, "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), LogStore: c.kind,
+					RetryFor: time.Second,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
+			s := open()
+			value := strings.Repeat("v", 32<<10)
+			acknowledged := 0
+			write := func() error {
+				_, err := s.Commit(limited(t), put(fmt.Sprintf("/%d", acknowledged), value))
+				if err == nil {
+					acknowledged++
+				}
+				return err
+			}
+			for range 20 {
+				if err := write(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			heavy := ballast(t, dir, 1<<20)
+			var err error
+			for err == nil {
+				err = write()
+			}
+			t.Logf("after %d writes: %v", acknowledged, err)
+			if !errors.Is(err, raftstore.ErrUnavailable) || !strings.Contains(err.Error(), "disk of this server is full") {
+				t.Fatalf("a write on a full disk: %v", err)
+			}
+			if status := s.Status(); !status.DiskFull {
+				t.Errorf("it says %+v", status)
+			}
+			check := func(gone int) {
+				t.Helper()
+				v, err := s.View(limited(t), raftstore.ViewOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range acknowledged {
+					if _, ok := v.Get(fmt.Sprintf("/%d", i)); ok != (i >= gone) {
+						t.Fatalf("write %d of %d: %v", i, acknowledged, ok)
+					}
+				}
+			}
+			remove := func(i int) {
+				t.Helper()
+				_, err := s.Commit(limited(t), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Delete, Key: fmt.Sprintf("/%d", i)}}})
+				if err != nil {
+					t.Fatalf("a deletion on a full disk: %v", err)
+				}
+			}
+			check(0)
+			remove(0)
+			if err := s.Snapshot(); err != nil {
+				t.Errorf("a snapshot on a full disk: %v", err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			ballast(t, dir, 0)
+			s = open()
+			if status := s.Status(); !status.DiskFull {
+				t.Errorf("after a start on a full disk it says %+v", status)
+			}
+			check(1)
+			remove(1)
+			if err := os.Remove(heavy); err != nil {
+				t.Fatal(err)
+			}
+			for end := time.Now().Add(time.Minute); s.Status().DiskFull && time.Now().Before(end); {
+				<-time.After(50 * time.Millisecond)
+			}
+			for end := time.Now().Add(time.Minute); ; { // a write that failed for real costs a leader its office for a moment
+				if err = write(); err == nil {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("with room again: %v", err)
+				}
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = open()
+			check(2)
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }

@@ -94,6 +94,10 @@ type Config struct {
 	// SnapshotEvery is how many log entries lie between snapshots, and TrailingLogs how many stay
 	// behind one. Defaults: 16,384 and 8,192.
 	SnapshotEvery, TrailingLogs uint64
+	// DiskReserve is how many bytes of the disk are held for the time when it is full, so that the server
+	// can then still shorten its log and stop in order; less when the volume is small. Default: 64 MiB; a
+	// negative number means none.
+	DiskReserve int64
 
 	// Now is the wall clock of this server: what it says while it leads decides when keys expire. Default:
 	// time.Now. It is for tests whose clocks drift.
@@ -141,7 +145,7 @@ func Open(cfg Config) (*Server, error) {
 		History: limits.history(), StateBytes: limits.StateBytes, QueueLength: cfg.QueueLength,
 		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
 		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings, OnReseed: cfg.OnReseed, KeepQuarantine: cfg.KeepQuarantine,
-		LogStore: cfg.LogStore, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots, FaultPoint: cfg.FaultPoint,
+		LogStore: cfg.LogStore, DiskReserve: cfg.DiskReserve, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots, FaultPoint: cfg.FaultPoint,
 	})
 	if err != nil {
 		return nil, err

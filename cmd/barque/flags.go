@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -59,7 +60,9 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.StringVar(&f.serviceCIDR, "service-cidr", o.Settings.ServiceCIDR.String(), "addresses of services; counts on the first server only")
 	flags.StringVar(&o.Settings.Domain, "cluster-domain", o.Settings.Domain, "DNS domain of the cluster; counts on the first server only")
 	flags.BoolVar(&o.NoNode, "no-node", false, "run no pods on this server")
-	flags.StringVar(&o.LogStore, "raft-log-store", "boltdb", "where the log is kept: boltdb")
+	flags.StringVar(&o.LogStore, "raft-log-store", "boltdb", "how the store's log is kept: boltdb (one file) or wal (segments, faster); a log of the other kind is converted at the start")
+	flags.DurationVar(&o.DiskWriteTimeout, "raft-disk-write-timeout", 2*time.Second, "after how long a write to the store's log that is not done makes a server give up leadership")
+	flags.IntVar(&o.DiskReserve, "raft-disk-reserve", 64, "MiB of the disk that the store holds for the time when it is full, an eighth of the volume at most; 0 is none")
 	flags.DurationVar(&o.Backups.Every, "snapshot-schedule", o.Backups.Every, "how often this server makes a backup of the cluster; 0 is never")
 	flags.IntVar(&o.Backups.Keep, "snapshot-retention", o.Backups.Keep, "how many of these backups stay")
 	flags.StringVar(&o.Backups.Dir, "snapshot-dir", "", "where these backups go (default: DATA-DIR/snapshots)")
@@ -122,8 +125,11 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 		}
 		o.StoreMemory = limit.Value()
 	}
-	if o.LogStore != "" && o.LogStore != "boltdb" {
-		return wrong(fmt.Errorf("--raft-log-store %q: want boltdb", o.LogStore))
+	if o.LogStore != "" && o.LogStore != "boltdb" && o.LogStore != "wal" {
+		return wrong(fmt.Errorf("--raft-log-store %q: want boltdb or wal", o.LogStore))
+	}
+	if o.DiskReserve < 0 || o.DiskWriteTimeout < 0 {
+		return wrong(fmt.Errorf("--raft-disk-reserve and --raft-disk-write-timeout cannot be negative"))
 	}
 	return o, nil
 }

@@ -33,6 +33,8 @@ type Options struct {
 	Kind Kind
 	// Covered is the newest entry that the snapshots hold: the log must begin there or before.
 	Covered uint64
+	// Floor returns up to which entry the beginning of the log may be deleted. It may be nil: any.
+	Floor func() uint64
 	// Timeout is how long a write may be under way before the Watchdog tells of it.
 	Timeout time.Duration
 	// Observe is told how long each write took. It may be nil.
@@ -82,6 +84,7 @@ type Log struct {
 
 	access sync.RWMutex // held for writing while store is replaced
 	store  Store
+	raw    Store // what store wraps, on disk
 
 	writing turn   // one write at a time; it guards:
 	last    uint64 // newest entry that was acknowledged
@@ -144,7 +147,7 @@ func (l *Log) open() (err error) {
 	if err != nil {
 		return err
 	}
-	l.store = l.opts.Wrap(store)
+	l.raw, l.store = store, l.opts.Wrap(store)
 	return nil
 }
 
@@ -159,7 +162,7 @@ func (l *Log) create() error {
 	if err != nil {
 		return err
 	}
-	l.store = l.opts.Wrap(store)
+	l.raw, l.store = store, l.opts.Wrap(store)
 	if err := l.mark.set(true, func(*promises) {}); err != nil {
 		return err
 	}

@@ -24,6 +24,31 @@ func (l *Log) rebuild(keep uint64) error {
 	return l.copyTo(keep)
 }
 
+// Shrink makes the file of a Boltdb smaller, if more than half of it is free. It never becomes so by itself: what
+// is deleted makes room in it for what comes. Writes wait meanwhile.
+func (l *Log) Shrink() error {
+	l.writing.lock()
+	defer l.writing.unlock()
+	if l.home == nil || l.home.rec.Kind != Boltdb {
+		return nil
+	}
+	info, err := os.Stat(l.home.path(l.home.rec))
+	if err != nil || info.Size() < smallFile {
+		return err
+	}
+	free := int64(0)
+	if bolt, ok := l.raw.(boltStore); ok {
+		free = int64(bolt.Stats().FreePageN) * int64(os.Getpagesize())
+	}
+	if free < info.Size()/2 {
+		return nil
+	}
+	return l.attempt(func() error { return l.rebuild(l.last) })
+}
+
+// smallFile is not worth to be made smaller.
+const smallFile = 1 << 20
+
 // copyTo is rebuild for a caller that holds access.
 func (l *Log) copyTo(keep uint64) error {
 	next := record{Kind: l.opts.Kind, Generation: l.home.rec.Generation + 1}
@@ -47,7 +72,7 @@ func (l *Log) copyTo(keep uint64) error {
 	}
 	l.opts.Fault.At(faultpoint.LogAfterSwitch)
 	old := l.store
-	l.store = l.opts.Wrap(fresh)
+	l.raw, l.store = fresh, l.opts.Wrap(fresh)
 	if err := errors.Join(old.Close(), l.home.sweep()); err != nil {
 		l.opts.Logger.Warn("cannot remove the log before this one; the next start does", "err", err)
 	}

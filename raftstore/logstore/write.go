@@ -97,7 +97,7 @@ func (l *Log) reopen() error {
 		l.store = closed{}
 		return errors.Join(err, again)
 	}
-	l.store = l.opts.Wrap(store)
+	l.raw, l.store = store, l.opts.Wrap(store)
 	last, err := l.store.LastIndex()
 	if err == nil && last > l.last {
 		err = l.cut(l.last+1, last)
@@ -177,6 +177,12 @@ func (l *Log) DeleteRange(first, last uint64) error {
 
 func (l *Log) truncate(first, last uint64) error {
 	if last < l.last {
+		if l.opts.Floor != nil {
+			last = min(last, l.opts.Floor())
+		}
+		if last < first {
+			return nil
+		}
 		return l.store.DeleteRange(first, last) // the beginning, which is in a snapshot
 	}
 	oldest, err := l.store.FirstIndex()

@@ -92,6 +92,9 @@ type Config struct {
 	// stay behind one, for followers that lag a little. Defaults: 16,384 and 8,192.
 	SnapshotEvery uint64
 	TrailingLogs  uint64
+	// DiskReserve is how many bytes of the disk are held for the time when it is full; less when the volume is
+	// small. Default: 64 MiB; a negative number means none.
+	DiskReserve int64
 
 	// Now is the wall clock that rides in the commands which this server proposes, for tests whose clocks
 	// drift. Default: time.Now.
@@ -147,6 +150,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.SnapshotEvery == 0 {
 		c.SnapshotEvery = 16 << 10
 	}
+	if c.DiskReserve == 0 {
+		c.DiskReserve = defaultReserve
+	}
 	if c.TrailingLogs == 0 {
 		c.TrailingLogs = 8 << 10
 	}
@@ -159,6 +165,9 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
+// snapshotInterval is how often Raft looks whether a snapshot is due.
+const snapshotInterval = 30 * time.Second
+
 // raft returns the configuration of Raft itself.
 func (c *Config) raft(id string, notify chan<- bool) *raft.Config {
 	r := raft.DefaultConfig()
@@ -167,7 +176,7 @@ func (c *Config) raft(id string, notify chan<- bool) *raft.Config {
 	r.ElectionTimeout = c.Timeouts.Election
 	r.LeaderLeaseTimeout = c.Timeouts.Lease
 	r.SnapshotThreshold = c.SnapshotEvery
-	r.SnapshotInterval = 30 * time.Second
+	r.SnapshotInterval = snapshotInterval
 	r.TrailingLogs = c.TrailingLogs
 	r.MaxAppendEntries = 64
 	// Without the buffer Raft answers all that it takes. With it, what lies in the buffer when Raft

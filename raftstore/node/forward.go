@@ -162,6 +162,9 @@ func (n *Node) Propose(ctx context.Context, req *command.Request) (command.Outco
 		return command.Outcome{}, err
 	}
 	if local {
+		if err := n.storage.reserve.takes(req); err != nil {
+			return command.Outcome{}, err
+		}
 		return n.proposer.propose(ctx, req)
 	}
 	f, err := n.peers.to(leader).callUntil(ctx, over, callPropose, command.AppendRequest(nil, req))
@@ -281,6 +284,9 @@ func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte)
 	req, err := command.DecodeRequest(payload)
 	if err != nil {
 		return answerRefused, []byte(err.Error())
+	}
+	if err := n.storage.reserve.takes(&req); err != nil {
+		return refuse(err)
 	}
 	outcome, err := n.proposer.propose(ctx, &req)
 	if err != nil {

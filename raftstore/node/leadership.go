@@ -167,6 +167,7 @@ func (n *Node) takeOffice(t *tenure) {
 			n.leadership.leading(t, response.Term)
 			n.offices.Go(func() { n.announce(t.ctx, response.Term) }) // ends with the tenure
 			n.offices.Go(func() { n.compareWhileLeading(t.ctx) })     // ends with the tenure
+			n.offices.Go(func() { n.watchOwnDisk(t.ctx) })            // ends with the tenure
 			n.manageWhileLeading(t.ctx)
 			return
 		}

@@ -19,6 +19,7 @@ type metrics struct {
 	commit    prometheus.Histogram
 	readIndex prometheus.Histogram
 	logStore  *prometheus.HistogramVec // by operation
+	handOvers prometheus.Counter
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
@@ -34,6 +35,10 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			prometheus.ExponentialBuckets(1, 2, 11)),
 		commit:    histogram("commit_seconds", "Time from proposing a log entry until it is applied, on the leader.", seconds),
 		readIndex: histogram("read_index_seconds", "Time to confirm up to where a linearizable read must see.", seconds),
+		handOvers: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "barque", Subsystem: "store", Name: "disk_hand_overs_total",
+			Help: "How often this server handed leadership over because its disk was slow or full.",
+		}),
 		logStore: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "barque", Subsystem: "store", Name: "log_store_seconds", Buckets: seconds,
 			Help: "Time of a write to the log's disk: operation is append of entries, truncate, or vote (a term or a vote).",
@@ -54,7 +59,7 @@ func (m *metrics) show(n *Node) error {
 		}, read)
 	}
 	return m.register(
-		m.batch, m.commit, m.readIndex, m.logStore,
+		m.batch, m.commit, m.readIndex, m.logStore, m.handOvers,
 		gauge("revision", "Newest revision that this server has.", func() float64 { return float64(n.state.Revision()) }),
 		gauge("keys", "Keys in the store.", func() float64 { return float64(n.state.Latest().Len()) }),
 		gauge("state_bytes", "Bytes of all keys and values, with an overhead for each key: what the limit is for.",
@@ -69,6 +74,12 @@ func (m *metrics) show(n *Node) error {
 		gauge("queue_length", "Requests that wait to be proposed.", func() float64 { return float64(len(n.proposer.queue)) }),
 		gauge("log_store_hangs", "Whether a write to the log hangs, so that this server does not lead: 1 or 0.", func() float64 {
 			if n.storage.log.Disk().Check() != nil {
+				return 1
+			}
+			return 0
+		}),
+		gauge("disk_full", "Whether the disk is full, so that this server runs on its reserve and refuses writes as a leader: 1 or 0.", func() float64 {
+			if n.storage.reserve.exhausted() {
 				return 1
 			}
 			return 0

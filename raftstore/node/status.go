@@ -58,6 +58,11 @@ type Status struct {
 	// empty otherwise. Such a server is heard from, but does not follow; one whose write hangs does
 	// not lead either, whatever its role says.
 	DiskError string `json:"diskError,omitempty"`
+	// Disk is how fast the log's disk was in the last half minute.
+	Disk DiskSpeed `json:"disk"`
+	// DiskFull tells that the disk is full: the server runs on its reserve, and refuses, as a leader, writes
+	// that need more room.
+	DiskFull bool `json:"diskFull,omitempty"`
 	// Start is what this server read when it was opened.
 	Start Start `json:"start"`
 	// Warnings are what the program around the store wants the operator to know; see Config.Warnings.
@@ -92,7 +97,7 @@ func (n *Node) Status() Status {
 		s.Health = *health
 	}
 	s.DiskP50, s.DiskP99, _ = n.storage.log.Latency(time.Time{})
-	s.Start = n.storage.start
+	s.Start, s.Disk, s.DiskFull = n.storage.start, n.diskSpeed(), n.storage.reserve.exhausted()
 	if n.cfg.Warnings != nil {
 		s.Warnings = n.cfg.Warnings()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"path/filepath"
 	"time"
 
@@ -26,6 +27,7 @@ const (
 type storage struct {
 	log       *logstore.Log
 	snapshots raft.SnapshotStore // without those that could not be read at the start
+	reserve   *reserve
 	start     Start
 }
 
@@ -56,6 +58,9 @@ func openStorage(cfg *Config, machine *fsm.FSM, stats *metrics, fatal func(error
 		return nil, err
 	}
 	s := new(storage)
+	if s.reserve, err = openReserve(cfg); err != nil {
+		return nil, err
+	}
 	if err := s.openSnapshots(cfg); err != nil {
 		return nil, err
 	}
@@ -63,11 +68,11 @@ func openStorage(cfg *Config, machine *fsm.FSM, stats *metrics, fatal func(error
 		return nil, err
 	}
 	opts := logstore.Options{
-		Kind: kind, Covered: s.start.Snapshot, Timeout: cfg.Timeouts.DiskWrite, Observe: stats.observeLog, Fatal: fatal,
+		Kind: kind, Covered: s.start.Snapshot, Timeout: cfg.Timeouts.DiskWrite, Observe: stats.observeLog, Fatal: fatal, MakeRoom: s.reserve.release,
 		Logger: cfg.Logger, Wrap: cfg.WrapLog, Fault: cfg.FaultPoint,
 	}
 	if !cfg.InMemory {
-		opts.Dir = filepath.Join(cfg.Dir, logDir)
+		opts.Dir, opts.Floor = filepath.Join(cfg.Dir, logDir), s.floor
 	}
 	if s.log, err = logstore.Open(opts); err != nil {
 		if len(s.start.Damaged) > 0 {
@@ -84,6 +89,19 @@ func openStorage(cfg *Config, machine *fsm.FSM, stats *metrics, fatal func(error
 	return s, nil
 }
 
+// floor returns up to which entry the log may be cut: where the oldest snapshot ends, so that the log connects
+// to each that is kept, also when the newer ones turn out to be damaged. A disk that is full has no room for that.
+func (s *storage) floor() uint64 {
+	if s.reserve.exhausted() {
+		return math.MaxUint64
+	}
+	all, err := s.snapshots.List()
+	if err != nil || len(all) < keptSnapshots {
+		return 0
+	}
+	return all[keptSnapshots-1].Index
+}
+
 func (s *storage) openSnapshots(cfg *Config) error {
 	if cfg.InMemory {
 		s.snapshots = raft.NewInmemSnapshotStore()
@@ -91,6 +109,7 @@ func (s *storage) openSnapshots(cfg *Config) error {
 		dir, err := snapdir.Open(snapdir.Options{
 			Dir: filepath.Join(cfg.Dir, snapshotDir), Keep: keptSnapshots, Logger: cfg.Logger, Fault: cfg.FaultPoint,
 			Done: func(index uint64) error { return s.log.Snapshotted(index) },
+			Full: func() { s.reserve.release() },
 		})
 		if err != nil {
 			return err

@@ -43,9 +43,11 @@ type Options struct {
 	// ClusterSettings count on the first server only; the others get the cluster's.
 	Settings Settings
 
-	LogStore                 string
-	StoreMemory              int64  // bytes that all objects may take in the store; 0: by this machine's memory
-	ContainerRuntimeEndpoint string // empty: containerd of our own
+	LogStore                 string        // how the store's log is kept: boltdb or wal
+	DiskWriteTimeout         time.Duration // of the store's log; 0 is the store's default
+	DiskReserve              int           // MiB of the disk held for the time when it is full; 0 is none
+	ContainerRuntimeEndpoint string        // empty: containerd of our own
+	StoreMemory              int64         // bytes that all objects may take in the store; 0: by this machine's memory
 	RegistryDir              string
 	CgroupRoot               string
 	NoNode                   bool // a server that runs no pods

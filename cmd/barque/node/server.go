@@ -102,7 +102,9 @@ func (s *server) startStore(ctx context.Context) error {
 		Warnings:  s.backups.warnings,
 		Limits:    raftstore.Limits{StateBytes: storeMemory(o.StoreMemory)},
 		OnReseed:  func() { s.fail(ErrRestart) },
-		Logger:    s.logger.With("part", "store"), Registerer: legacyregistry.Registerer(),
+		LogStore:  o.LogStore, DiskReserve: reserveBytes(o.DiskReserve),
+		Timeouts: raftstore.Timeouts{DiskWrite: o.DiskWriteTimeout},
+		Logger:   s.logger.With("part", "store"), Registerer: legacyregistry.Registerer(),
 		OnFatal: func(err error) { s.fail(fmt.Errorf("the store cannot go on: %w", err)) },
 	})
 	var removed *raftstore.RemovedError
@@ -141,6 +143,14 @@ func (s *server) startStore(ctx context.Context) error {
 	}
 	s.record.Phase = phaseMember
 	return s.record.save()
+}
+
+// reserveBytes turns MiB into what the store takes, for which 0 is the default.
+func reserveBytes(mib int) int64 {
+	if mib == 0 {
+		return -1
+	}
+	return int64(mib) << 20
 }
 
 // prepareBackups comes before the store, whose status shows what is wrong with them.

@@ -1,0 +1,157 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// When a leader hands its office to another server because of its disk.
+const (
+	// diskLook is how often a leader looks at its disk, and diskWindow how far back.
+	diskLook   = 5 * time.Second
+	diskWindow = 30 * time.Second
+	// diskLooks is how many looks in a row must come to the same end.
+	diskLooks = 3
+	// diskSamples is how many writes of each server the comparison needs.
+	diskSamples = 20
+	// slowMedian and slowTail are what a disk must take at least, for half of its writes or for one in a hundred,
+	// to be called slow, and slowTimes how many times as long as that of another server.
+	slowMedian = 25 * time.Millisecond
+	slowTail   = 250 * time.Millisecond
+	slowTimes  = 4
+	// restAfter is how long a server leads before it thinks of handing over, so that two servers never
+	// play ball with the office.
+	restAfter = time.Minute
+)
+
+// DiskSpeed is how long the writes of the last half minute to the log took.
+type DiskSpeed struct {
+	Writes int           `json:"writes"` // at most 256
+	P50    time.Duration `json:"p50"`
+	P99    time.Duration `json:"p99"`
+}
+
+// diskView is what a leader knows of a server's disk.
+type diskView struct {
+	member Member
+	speed  DiskSpeed
+	full   bool
+	err    bool   // the last write failed, or hangs
+	lag    uint64 // entries that it has not got yet
+}
+
+// handover is where leadership should be instead of here, and why.
+type handover struct {
+	to     diskView
+	reason string // empty: stay
+}
+
+// judgeDisk decides whether another server should lead. Only a disk that is clearly the slow one counts: where
+// all are slow alike, as on a machine that is short of CPU, leadership stays where it is.
+func judgeDisk(own diskView, others []diskView) handover {
+	var best handover
+	for _, o := range others {
+		if o.full || o.err || o.lag > maxHandOverLag {
+			continue
+		}
+		reason := ""
+		switch {
+		case own.full:
+			reason = "its disk is full"
+		case own.speed.Writes < diskSamples || o.speed.Writes < diskSamples:
+		case own.speed.P50 >= slowMedian && own.speed.P50 >= slowTimes*o.speed.P50:
+			reason = fmt.Sprintf("its disk is slow: half of its writes take %s or more, and %s on %s", own.speed.P50, o.speed.P50, o.member.Name)
+		case own.speed.P99 >= slowTail && own.speed.P99 >= slowTimes*o.speed.P99:
+			reason = fmt.Sprintf("its disk is slow now and then: one write in a hundred takes %s or more, and %s on %s", own.speed.P99, o.speed.P99, o.member.Name)
+		}
+		if reason != "" && (best.reason == "" || o.speed.P50 < best.to.speed.P50) {
+			best = handover{to: o, reason: reason}
+		}
+	}
+	return best
+}
+
+// maxHandOverLag is how many entries a server may be behind that is to lead at once.
+const maxHandOverLag = 1024
+
+// suspicious tells whether the others are asked at all: a healthy leader asks nobody.
+func (d *diskView) suspicious() bool {
+	return d.full || d.speed.Writes >= diskSamples && (d.speed.P50 >= slowMedian || d.speed.P99 >= slowTail)
+}
+
+// watchOwnDisk hands leadership over when this server's disk is the slow one, or is full, and another voter's
+// is not. It ends with the tenure.
+func (n *Node) watchOwnDisk(ctx context.Context) {
+	began, looks := time.Now(), 0
+	ticker := time.NewTicker(diskLook)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		own := n.ownDisk()
+		v := handover{}
+		if own.suspicious() {
+			v = judgeDisk(own, n.otherDisks(ctx))
+		}
+		if v.reason == "" {
+			looks = 0
+			continue
+		}
+		looks++
+		if !own.full && (looks < diskLooks || time.Since(began) < restAfter) {
+			continue
+		}
+		looks = 0
+		n.passOn(v)
+	}
+}
+
+func (n *Node) passOn(v handover) {
+	n.cfg.Logger.Warn("this server hands leadership over", "to", v.to.member.ID, "reason", v.reason)
+	if err := n.transfer(v.to.member); err != nil {
+		n.cfg.Logger.Warn("cannot hand leadership over", "to", v.to.member.ID, "err", err)
+		return
+	}
+	n.stats.handOvers.Inc()
+}
+
+func (n *Node) ownDisk() diskView {
+	return diskView{speed: n.diskSpeed(), full: n.storage.reserve.exhausted()}
+}
+
+func (n *Node) diskSpeed() (s DiskSpeed) {
+	s.P50, s.P99, s.Writes = n.storage.log.Latency(time.Now().Add(-diskWindow))
+	return s
+}
+
+// otherDisks asks the other voters. Those that do not answer are left out.
+func (n *Node) otherDisks(ctx context.Context) []diskView {
+	var mu sync.Mutex
+	var views []diskView
+	var asking sync.WaitGroup
+	last := n.raft.LastIndex()
+	for _, m := range n.Members() {
+		if m.Self || !m.Voter {
+			continue
+		}
+		asking.Go(func() {
+			status, err := n.ask(ctx, m)
+			if err != nil || status.Quarantined != "" {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			views = append(views, diskView{
+				member: m, speed: status.Disk, full: status.DiskFull, err: status.DiskError != "",
+				lag: last - min(last, status.LastIndex),
+			})
+		})
+	}
+	asking.Wait()
+	return views
+}
