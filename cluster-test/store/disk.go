@@ -15,6 +15,27 @@ import (
 // All methods run on the keeper's thread, where it is mounted.
 type disk struct{ image, mount string }
 
+// DisksPossible is nil where members can have a disk of their own, and otherwise says what is missing.
+func DisksPossible() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a disk of a member's own takes root")
+	}
+	for _, program := range []string{"mkfs.ext4", "mount"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return err
+		}
+	}
+	f, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	k, err := newKeeper(true)
+	if err == nil {
+		k.stop()
+	}
+	return errors.Join(err, f.Close())
+}
+
 func newDisk(dir string, megabytes int) (*disk, error) {
 	d := &disk{image: filepath.Join(dir, "disk.img"), mount: filepath.Join(dir, "disk")}
 	if err := os.Mkdir(d.mount, 0o700); err != nil {

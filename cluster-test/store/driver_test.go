@@ -20,7 +20,7 @@ func driveIfAsked() {
 		return
 	}
 	cfg := Config{Size: 2, Dir: parent, Links: true}
-	if os.Geteuid() == 0 {
+	if DisksPossible() == nil {
 		cfg.DiskMegabytes = 32
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

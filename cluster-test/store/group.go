@@ -25,7 +25,7 @@ type Config struct {
 	// Links puts relays between the members, for Shut and Delay.
 	Links bool
 	// DiskMegabytes gives each member an ext4 file system of its own, of that size, for Fill and
-	// CutPower. It needs root. 0: a directory.
+	// CutPower; see DisksPossible. 0: a directory.
 	DiskMegabytes int
 	// Grace is what the answer to an operation may take beyond the time that the operation was given.
 	// Default: 5 s.

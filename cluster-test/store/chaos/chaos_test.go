@@ -34,7 +34,7 @@ func TestShortRun(t *testing.T) {
 	}
 	faults, left := possible(short)
 	cfg := config{seed: seed, faults: faults, dir: t.TempDir(), out: t.Output(), options: options(seed, "")}
-	t.Logf("repeat with -seed %d; log in %s; %d kinds of faults left out, as they need root", seed, cfg.options.LogStore, left)
+	t.Logf("repeat with -seed %d; log in %s; %d kinds of faults left out: %v", seed, cfg.options.LogStore, left, store.DisksPossible())
 	r, err := execute(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

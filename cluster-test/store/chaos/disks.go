@@ -78,7 +78,7 @@ const springs = 4 * time.Second
 func killAtPoint(ctx context.Context, t *trial, power bool) error {
 	points := slices.DeleteFunc(faultpoint.All(), func(p string) bool { return strings.HasPrefix(p, "identity.") })
 	point, m, hit := points[t.rnd.IntN(len(points))], t.any(), 1
-	if strings.HasPrefix(point, "log.") && !strings.HasSuffix(point, "truncate") {
+	if strings.HasPrefix(point, "log.") && strings.HasSuffix(point, "-sync") {
 		hit += t.rnd.IntN(200)
 	}
 	if err := m.Trap(ctx, point, hit); err != nil {
@@ -89,14 +89,17 @@ func killAtPoint(ctx context.Context, t *trial, power bool) error {
 	if err := t.provoke(waiting, m, point); err != nil {
 		return err
 	}
-	_, err := m.Exited(waiting)
-	if err != nil {
-		t.say("%s did not come to %s, hit %d", m.Name, point, hit)
-		if err := m.Trap(ctx, "", 0); err != nil && !errors.Is(err, store.ErrDown) && !errors.Is(err, store.ErrGone) {
+	if _, err := m.Exited(waiting); err != nil {
+		err := m.Trap(ctx, "", 0)
+		switch {
+		case err == nil:
+			t.say("%s did not come to %s, hit %d", m.Name, point, hit)
+			return nil
+		case !errors.Is(err, store.ErrGone) && !errors.Is(err, store.ErrDown):
 			return err
 		}
-		if m.Running() {
-			return nil
+		if _, err := m.Exited(ctx); err != nil { // it came to it at the last moment
+			return err
 		}
 	}
 	t.say("%s at %s, hit %d", m.Name, point, hit)

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/barque/barque/cluster-test/store"
 	"github.com/barque/barque/cluster-test/store/member"
 )
 
@@ -62,7 +63,7 @@ func command(ctx context.Context) error {
 	}
 	fmt.Printf("seed %d, log in %s, %d kinds of faults, %d CPUs; repeat with\n  %s\n", *seed, cfg.options.LogStore, len(faults), runtime.NumCPU(), repeat)
 	if left > 0 {
-		fmt.Printf("%d kinds are left out: they need root\n", left)
+		fmt.Printf("%d kinds are left out: %v\n", left, store.DisksPossible())
 	}
 	r, err := execute(ctx, cfg)
 	if r != nil && r.log != nil {
@@ -79,10 +80,11 @@ func command(ctx context.Context) error {
 
 // possible returns the faults that match and can be made here, and how many match and cannot.
 func possible(pattern *regexp.Regexp) (faults []fault, left int) {
+	disks := store.DisksPossible() == nil
 	for _, f := range allFaults() {
 		switch {
 		case !pattern.MatchString(f.name):
-		case f.disk && os.Geteuid() != 0:
+		case f.disk && !disks:
 			left++
 		default:
 			faults = append(faults, f)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -72,7 +71,7 @@ func execute(ctx context.Context, cfg config) (r *run, err error) {
 	r = &run{cfg: cfg, start: time.Now()}
 	r.acks = &acks{start: r.start}
 	opts := store.Config{Size: size, Dir: cfg.dir, Links: true, Grace: answerGrace, Options: cfg.options}
-	if os.Geteuid() == 0 {
+	if store.DisksPossible() == nil {
 		opts.DiskMegabytes = diskMegabytes
 	}
 	starting, cancel := context.WithTimeout(ctx, patience)
