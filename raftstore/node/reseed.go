@@ -48,7 +48,9 @@ const (
 	reseededFile = "reseeded.json"
 
 	reseedPause = 24 * time.Hour
-	reseedRetry = 2 * time.Second
+	// The leader takes a snapshot for each try, so these become rarer.
+	reseedRetry    = 2 * time.Second
+	reseedRetryMax = time.Minute
 )
 
 // reseeded is what stands in reseededFile.
@@ -85,7 +87,8 @@ func (n *Node) reseed() {
 	if err := n.keepWrongState(); err != nil {
 		n.cfg.Logger.Warn("the wrong state could not be written to be looked at", "file", filepath.Join(n.cfg.Dir, wrongFile), "err", err)
 	}
-	for told := ""; ; {
+	pause, told := reseedRetry, ""
+	for {
 		err := n.fetchSeed(n.ctx, n.takeSeed)
 		if err == nil {
 			break
@@ -95,7 +98,8 @@ func (n *Node) reseed() {
 			n.cfg.Logger.Warn("no right state yet", "err", err)
 		}
 		select {
-		case <-time.After(reseedRetry):
+		case <-time.After(pause):
+			pause = min(2*pause, reseedRetryMax)
 		case <-n.ctx.Done():
 			return
 		}

@@ -48,7 +48,7 @@ func (n *Node) acceptSeeds(l net.Listener) {
 
 func (n *Node) sendSeed(conn net.Conn) error {
 	var version [1]byte
-	if _, err := io.ReadFull(conn, version[:]); err != nil {
+	if _, err := io.ReadFull(&patient{conn}, version[:]); err != nil {
 		return err
 	}
 	if version[0] != seedVersion {
