@@ -38,7 +38,8 @@ func (l *Log) Shrink() error {
 	}
 	free := int64(0)
 	if bolt, ok := l.raw.(boltStore); ok {
-		free = int64(bolt.Stats().FreePageN) * int64(os.Getpagesize())
+		stats := bolt.Stats()
+		free = int64(stats.FreePageN+stats.PendingPageN) * int64(os.Getpagesize())
 	}
 	if free < info.Size()/2 {
 		return nil

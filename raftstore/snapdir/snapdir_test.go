@@ -1,0 +1,119 @@
+package snapdir
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/faultpoint"
+)
+
+func write(t *testing.T, s *Store, index uint64, text string) string {
+	t.Helper()
+	sink, err := s.Create(1, index, 2, raft.Configuration{}, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(sink, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return sink.ID()
+}
+
+func indexes(t *testing.T, s *Store) (all []uint64) {
+	t.Helper()
+	list, err := s.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range list {
+		all = append(all, m.Index)
+	}
+	return all
+}
+
+// TestKept: the newest ones stay; one that was cancelled, or cut by a crash, leaves nothing.
+func TestKept(t *testing.T) {
+	dir := t.TempDir()
+	var points []string
+	var done []uint64
+	opts := Options{Dir: dir, Keep: 2, Fault: func(name string) { points = append(points, name) },
+		Done: func(index uint64) error { done = append(done, index); return nil }}
+	s, err := Open(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(4) {
+		write(t, s, 10+i, strings.Repeat("x", int(i)*1000))
+	}
+	if got := indexes(t, s); len(got) != 2 || got[0] != 13 || got[1] != 12 {
+		t.Errorf("there are %d", got)
+	}
+	if len(done) != 4 || strings.Join(points[:3], " ") != faultpoint.SnapshotBeforeSync+" "+faultpoint.SnapshotBeforeRename+" "+faultpoint.SnapshotAfterRename {
+		t.Errorf("done %d, points %q", done, points)
+	}
+	sink, err := s.Create(1, 20, 2, raft.Configuration{}, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Cancel(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(1, 21, 2, raft.Configuration{}, 1, nil); err != nil { // and the process dies
+		t.Fatal(err)
+	}
+	if s, err = Open(opts); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 2 {
+		t.Errorf("%q is left, %v", left, err)
+	}
+	meta, state, err := s.Open(mustList(t, s)[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	if text, err := io.ReadAll(state); err != nil || len(text) != 3000 || meta.Size != 3000 || meta.Term != 2 {
+		t.Errorf("%d bytes, %+v, %v", len(text), meta, err)
+	}
+}
+
+func mustList(t *testing.T, s *Store) []*raft.SnapshotMeta {
+	t.Helper()
+	list, err := s.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// TestDamagedDescription: a snapshot whose description was changed is not listed.
+func TestDamagedDescription(t *testing.T) {
+	s, err := Open(Options{Dir: t.TempDir(), Keep: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, s, 1, "one")
+	id := write(t, s, 2, "two")
+	path := filepath.Join(s.path(id), metaFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(data), `"Index":2`, `"Index":3`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := indexes(t, s); len(got) != 1 || got[0] != 1 {
+		t.Errorf("there are %d", got)
+	}
+	if _, err := os.Stat(s.path(id) + damaged); err != nil {
+		t.Error(err)
+	}
+}
