@@ -42,6 +42,10 @@ type (
 	Removal = node.Removal
 	// RemovedError is returned by Open for the directory of such a server.
 	RemovedError = node.RemovedError
+	// Report is what the directory of a server that does not run knows.
+	Report = node.Report
+	// RecoverConfig says whose directory becomes a cluster of its own.
+	RecoverConfig = node.RecoverConfig
 	// StrangerError is returned when the server at an address is not the one that was looked for.
 	StrangerError = node.StrangerError
 	// RefusedError is returned for a change of members that the leader will not make.
@@ -152,6 +156,14 @@ func Open(cfg Config) (*Server, error) {
 	}
 	return &Server{Store: newStore(n.State(), n, limits, cfg.RetryFor, cfg.Now, cfg.Logger), node: n}, nil
 }
+
+// Inspect reads the directory of a server that does not run.
+func Inspect(dir string, logger *slog.Logger) (*Report, error) { return node.Inspect(dir, logger) }
+
+// Recover makes the directory of a server that has lost its quorum for good the only member of a new cluster.
+// What was written to the lost servers only is gone. A crash in the middle leaves a directory that Open refuses;
+// the same call finishes it.
+func Recover(cfg RecoverConfig) error { return node.Recover(cfg) }
 
 // ID returns the server's ID: its name and something random. It does not depend on the address,
 // and a server with a new directory has a new one.

@@ -114,6 +114,15 @@ func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now
 	return s.revision, nil
 }
 
+// Advance raises the revision without a change of any item, and drops history: watchers of older revisions are
+// told that these are compacted. It is for a state whose newest revisions may have been lost with their
+// servers, and is no replica's then. It is for the one writer.
+func (s *Store) Advance(to uint64) {
+	s.revision = max(s.revision, to)
+	s.pending, s.compactTo = nil, 0
+	s.replaced = s.revision
+}
+
 // restored returns the record that comes to stand where prev does.
 func restored(staged *kv.Item, prev record, revision uint64) record {
 	item := *staged // a snapshot may be reading the original

@@ -31,16 +31,20 @@ func (n *Node) Members() []Member {
 	var members []Member
 	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
 		id := string(s.ID)
-		name := id
-		if i := strings.LastIndexByte(id, '.'); i > 0 {
-			name = id[:i]
-		}
 		members = append(members, Member{
-			ID: id, Name: name, Address: string(s.Address), Voter: s.Suffrage == raft.Voter,
+			ID: id, Name: nameOf(id), Address: string(s.Address), Voter: s.Suffrage == raft.Voter,
 			Leader: s.ID == leader, Self: id == n.id.ServerID,
 		})
 	}
 	return members
+}
+
+// nameOf returns the name in a server's ID.
+func nameOf(id string) string {
+	if i := strings.LastIndexByte(id, '.'); i > 0 {
+		return id[:i]
+	}
+	return id
 }
 
 func (n *Node) voters() int {
@@ -144,7 +148,12 @@ func (n *Node) awaitDeparture(ctx context.Context, c Change) error {
 	ticker := time.NewTicker(departureLook)
 	defer ticker.Stop()
 	for {
-		if done, err := n.departed(ctx, c); done || err != nil {
+		done, err := n.departed(ctx, c)
+		if done && c.Kind == RemoveMember && c.ID == n.id.ServerID {
+			s := n.standing(c.ID)
+			n.expelled(Removal{Name: s.Name, At: s.since(), Why: s.Why})
+		}
+		if done || err != nil {
 			return err
 		}
 		out := n.out

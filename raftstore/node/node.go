@@ -75,6 +75,9 @@ func Open(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkNotRecovering(&cfg); err != nil {
+		return nil, err
+	}
 	if err := checkNotRemoved(&cfg); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,143 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/fsm"
+	"github.com/barque/barque/raftstore/logstore"
+	"github.com/barque/barque/raftstore/mvcc"
+)
+
+// RecoverConfig says whose directory becomes a group of its own.
+type RecoverConfig struct {
+	// Dir of the server, which must not run.
+	Dir string
+	// ClusterID of the new group: another one than the directory has, and than any other group ever had.
+	ClusterID string
+	Logger    *slog.Logger
+	// WrapLog and WrapSnapshots are for tests, as in Config.
+	WrapLog       func(logstore.Store) logstore.Store
+	WrapSnapshots func(raft.SnapshotStore) raft.SnapshotStore
+}
+
+// recoverGap is how far a recovery raises the revision. The servers that are lost may have handed out
+// revisions that this one never saw; those must not come again with another content.
+const recoverGap = 1 << 30
+
+// Recover makes the directory of a server that has lost its quorum for good the only member of a new group,
+// with all that it has: the newest snapshot and its whole log. What was written to the lost servers only is
+// gone; what this server has in its log and was never acknowledged counts from now on.
+//
+// The new group has another ID, so the old members and it do not talk to each other any more. Revisions go on
+// far above the old ones, and watchers of old ones are told that these are compacted.
+//
+// A crash in the middle leaves a directory that Open refuses; the same call finishes it, and does nothing when
+// it is finished.
+func Recover(cfg RecoverConfig) error {
+	c := Config{Dir: cfg.Dir, Logger: cfg.Logger, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	id, err := existingIdentity(&c)
+	if err != nil {
+		return err
+	}
+	begun, err := readRecovery(&c)
+	switch {
+	case err != nil:
+		return err
+	case cfg.ClusterID == "":
+		return errors.New("raftstore: a recovery needs the ID of the new cluster")
+	case begun != nil && begun.ClusterID != cfg.ClusterID:
+		return fmt.Errorf("%s is in the middle of a recovery as cluster %q: finish that one", c.Dir, begun.ClusterID)
+	case begun == nil && id.ClusterID == cfg.ClusterID:
+		return nil // it is finished
+	case begun == nil:
+		if err := refuseUnfit(&c); err != nil {
+			return err
+		}
+		if err := writeJSON(filepath.Join(c.Dir, recoveryFile), recovery{ClusterID: cfg.ClusterID}); err != nil {
+			return fmt.Errorf("begin the recovery: %w", err)
+		}
+	}
+	if id.ClusterID != cfg.ClusterID {
+		if err := standAlone(&c, id); err != nil {
+			return err
+		}
+		id.ClusterID = cfg.ClusterID
+		if err := writeJSON(filepath.Join(c.Dir, identityFile), id); err != nil {
+			return fmt.Errorf("give the store its new cluster: %w", err)
+		}
+	}
+	if err := os.Remove(filepath.Join(c.Dir, recoveryFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("end the recovery: %w", err)
+	}
+	c.Logger.Warn("the store was recovered as the only member of a new cluster", "server", id.ServerID, "cluster", id.ClusterID)
+	return nil
+}
+
+func refuseUnfit(c *Config) error {
+	if err := checkNotRemoved(c); err != nil {
+		return err
+	}
+	q, err := openQuarantine(c)
+	if err != nil {
+		return err
+	}
+	if why := q.why(); why != "" {
+		return fmt.Errorf("the state in %s is known to be wrong: %s; recover another server, or a backup", c.Dir, why)
+	}
+	return nil
+}
+
+// standAlone makes a snapshot of all that the server has, with itself as the only member, and empties the log.
+// It may be repeated: the snapshot comes first.
+func standAlone(c *Config, id identity) error {
+	s, err := openExisting(c)
+	if err != nil {
+		return err
+	}
+	defer s.log.Close()
+	var halted error
+	machine := &ahead{FSM: fsm.New(mvcc.New(mvcc.Limits{}), func(err error) { halted = err })}
+	_, trans := raft.NewInmemTransport("")
+	defer trans.Close()
+	cfg := c.raft(id.ServerID, nil)
+	alone := raft.Configuration{Servers: []raft.Server{{
+		ID: raft.ServerID(id.ServerID), Address: raft.ServerAddress(nowhere(id.ServerID)), Suffrage: raft.Voter,
+	}}}
+	err = raft.RecoverCluster(cfg, machine, s.log, s.log, s.snapshots, trans, alone)
+	if halted != nil {
+		err = halted
+	}
+	if err != nil {
+		return fmt.Errorf("recover %s: %w", c.Dir, err)
+	}
+	return nil
+}
+
+// ahead is a state machine whose snapshot is of a later revision.
+type ahead struct{ *fsm.FSM }
+
+// Snapshot implements raft.FSM.
+func (a *ahead) Snapshot() (raft.FSMSnapshot, error) {
+	a.State().Advance(a.State().Revision() + recoverGap)
+	a.State().Publish()
+	return a.FSM.Snapshot()
+}
+
+func writeJSON(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(path, append(data, '\n'))
+}
