@@ -119,6 +119,18 @@ func (h *home) readRecord() error {
 	return nil
 }
 
+// KindIn returns the kind of the log that a directory has, which is none of a process that runs.
+func KindIn(dir string) (Kind, error) {
+	h := &home{dir: dir}
+	if err := h.readRecord(); err != nil {
+		return "", err
+	}
+	if h.rec.Generation == 0 {
+		return "", fmt.Errorf("there is no log in %s", dir)
+	}
+	return h.rec.Kind, nil
+}
+
 // sweep removes what is not the log: what a crash left of one that was being made, or of the one before.
 func (h *home) sweep() error {
 	entries, err := os.ReadDir(h.dir)

@@ -41,21 +41,6 @@ func (l *Log) openStore(r record) (Store, error) {
 	return nil, corrupt(path, "", "%w", err)
 }
 
-// KindIn returns the kind of the log that a directory has.
-func KindIn(dir string) (Kind, error) {
-	_, bolt := os.Stat(filepath.Join(dir, boltFile))
-	_, segments := os.Stat(filepath.Join(dir, walDir))
-	switch {
-	case bolt == nil && segments == nil:
-		return "", fmt.Errorf("%s has two logs, %s and %s: move the one away that is not the server's", dir, boltFile, walDir)
-	case bolt == nil:
-		return Boltdb, nil
-	case segments == nil:
-		return WAL, nil
-	}
-	return "", fmt.Errorf("%s has no log: %w", dir, bolt)
-}
-
 func openBolt(path string) (Store, error) {
 	if err := verifyBolt(path, false); err != nil {
 		return nil, err

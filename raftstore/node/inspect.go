@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -61,16 +60,16 @@ func Inspect(dir string, logger *slog.Logger) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := openExisting(&cfg)
-	if err != nil {
-		return nil, err
-	}
-	defer s.log.Close()
 	r := &Report{Dir: dir, ServerID: id.ServerID, ClusterID: id.ClusterID}
 	if err := r.marks(&cfg); err != nil {
 		return nil, err
 	}
-	return r, r.read(s)
+	machine := fsm.New(mvcc.New(mvcc.Limits{}), func(error) {})
+	s, err := openExisting(&cfg, machine)
+	if err != nil {
+		return nil, err
+	}
+	return r, errors.Join(r.read(s, machine), s.log.Close())
 }
 
 // existingIdentity reads whose directory it is, and makes none.
@@ -81,15 +80,15 @@ func existingIdentity(cfg *Config) (identity, error) {
 	return openIdentity(cfg)
 }
 
-// openExisting opens the log of whichever kind it is, and the snapshots.
-func openExisting(cfg *Config) (*storage, error) {
+// openExisting opens the log, of whichever kind it is, and reads the newest snapshot into the machine.
+func openExisting(cfg *Config, machine *fsm.FSM) (*storage, error) {
 	kind, err := logstore.KindIn(filepath.Join(cfg.Dir, logDir))
 	if err != nil {
 		return nil, err
 	}
 	cfg.LogStore = string(kind)
 	cfg.Timeouts = cfg.Timeouts.withDefaults()
-	return openStorage(cfg, newMetrics(nil))
+	return openStorage(cfg, machine, newMetrics(nil), func(error) {})
 }
 
 func (r *Report) marks(cfg *Config) error {
@@ -108,17 +107,18 @@ func (r *Report) marks(cfg *Config) error {
 	}
 }
 
-// read makes the state of the newest snapshot and the log.
-func (r *Report) read(s *storage) error {
-	var err error
-	if r.Term, err = s.log.GetUint64([]byte("CurrentTerm")); err != nil && err.Error() != "not found" {
-		return fmt.Errorf("read the term in %s: %w", r.Dir, err)
-	}
-	var halted error
-	machine := fsm.New(mvcc.New(mvcc.Limits{}), func(err error) { halted = err })
-	members, err := r.readSnapshot(s.snapshots, machine)
+// read applies the log behind the snapshot that the machine has.
+func (r *Report) read(s *storage, machine *fsm.FSM) error {
+	var members raft.Configuration
+	list, err := s.snapshots.List()
 	if err != nil {
-		return err
+		return fmt.Errorf("list the snapshots in %s: %w", r.Dir, err)
+	}
+	if len(list) > 0 {
+		members, r.SnapshotIndex, r.LastTerm = list[0].Configuration, list[0].Index, list[0].Term
+	}
+	if r.Term, err = s.log.GetUint64([]byte("CurrentTerm")); err != nil && err.Error() != "not found" { // Raft's own words
+		return fmt.Errorf("read the term in %s: %w", r.Dir, err)
 	}
 	last, err := s.log.LastIndex()
 	if err != nil {
@@ -133,9 +133,8 @@ func (r *Report) read(s *storage) error {
 		if entry.Type == raft.LogConfiguration {
 			members = raft.DecodeConfiguration(entry.Data)
 		}
-		machine.Apply(&entry)
-		if halted != nil {
-			return fmt.Errorf("%s: %w", r.Dir, halted)
+		if response := machine.Apply(&entry).(*fsm.Response); response.Err != nil {
+			return fmt.Errorf("%s: %w", r.Dir, response.Err)
 		}
 		r.LastIndex, r.LastTerm = entry.Index, entry.Term
 	}
@@ -147,30 +146,6 @@ func (r *Report) read(s *storage) error {
 		})
 	}
 	return nil
-}
-
-// readSnapshot loads the newest snapshot that is whole.
-func (r *Report) readSnapshot(store raft.SnapshotStore, machine *fsm.FSM) (raft.Configuration, error) {
-	list, err := store.List()
-	if err != nil {
-		return raft.Configuration{}, fmt.Errorf("list the snapshots in %s: %w", r.Dir, err)
-	}
-	var broken error
-	for _, meta := range list {
-		var source io.ReadCloser
-		if _, source, err = store.Open(meta.ID); err == nil {
-			err = machine.Restore(source)
-		}
-		if err == nil {
-			r.SnapshotIndex, r.LastTerm = meta.Index, meta.Term
-			return meta.Configuration, nil
-		}
-		broken = errors.Join(broken, fmt.Errorf("snapshot %s: %w", meta.ID, err))
-	}
-	if broken != nil {
-		return raft.Configuration{}, fmt.Errorf("no snapshot in %s is whole: %w", r.Dir, broken)
-	}
-	return raft.Configuration{}, nil
 }
 
 // recovery is the mark of a directory whose group is being made anew: see Recover.

@@ -101,24 +101,23 @@ func refuseUnfit(c *Config) error {
 // standAlone makes a snapshot of all that the server has, with itself as the only member, and empties the log.
 // It may be repeated: the snapshot comes first.
 func standAlone(c *Config, id identity) error {
-	s, err := openExisting(c)
+	var halted error
+	machine := fsm.New(mvcc.New(mvcc.Limits{}), func(err error) { halted = err })
+	s, err := openExisting(c, machine)
 	if err != nil {
 		return err
 	}
-	defer s.log.Close()
-	var halted error
-	machine := &ahead{FSM: fsm.New(mvcc.New(mvcc.Limits{}), func(err error) { halted = err })}
 	_, trans := raft.NewInmemTransport("")
 	defer trans.Close()
 	cfg := c.raft(id.ServerID, nil)
 	alone := raft.Configuration{Servers: []raft.Server{{
 		ID: raft.ServerID(id.ServerID), Address: raft.ServerAddress(nowhere(id.ServerID)), Suffrage: raft.Voter,
 	}}}
-	err = raft.RecoverCluster(cfg, machine, s.log, s.log, s.snapshots, trans, alone)
+	err = raft.RecoverCluster(cfg, &ahead{machine}, s.log, s.log, s.snapshots, trans, alone)
 	if halted != nil {
 		err = halted
 	}
-	if err != nil {
+	if err = errors.Join(err, s.log.Close()); err != nil {
 		return fmt.Errorf("recover %s: %w", c.Dir, err)
 	}
 	return nil
