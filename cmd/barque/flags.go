@@ -185,6 +185,7 @@ func agentCommand() *cobra.Command {
 	}
 	f := addNodeFlags(cmd)
 	cmd.Flags().StringVar(&f.options.Join, "server", "", "address of any server, https://HOST:6443; the others are found by gossip")
+	cmd.Flags().BoolVar(&f.options.Rejoin, "rejoin", false, "join again with --server and --token, after the cluster was recovered; the pods stay")
 	cmd.Flags().Uint16Var(&f.options.APIPort, "api-port", 6443, "port of 127.0.0.1 that leads to the living API servers")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		o, err := f.complete(c)

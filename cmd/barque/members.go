@@ -168,6 +168,11 @@ func (m *memberFlags) confirm(c *cobra.Command, plan *node.MemberAnswer) error {
 		return err
 	}
 	fmt.Fprint(out, "Go on? [y/N] ")
+	return confirmed(c)
+}
+
+// confirmed reads the answer to a question that was asked.
+func confirmed(c *cobra.Command) error {
 	line, err := bufio.NewReader(c.InOrStdin()).ReadString('\n')
 	if answer := strings.TrimSpace(line); answer != "y" && answer != "yes" {
 		if errors.Is(err, io.EOF) && answer == "" {

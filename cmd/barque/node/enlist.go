@@ -21,6 +21,9 @@ import (
 // enlistServer returns what this server knows of its cluster: from its data directory, from the
 // server that it joins, or, when there is neither, as the first of a new cluster.
 func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record, error) {
+	if err := finishRecovery(o.DataDir, logger); err != nil {
+		return nil, err
+	}
 	r, err := loadRecord(o.DataDir)
 	if err != nil {
 		return nil, err
@@ -172,7 +175,9 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 		return nil, err
 	}
 	if r != nil {
-		return r, r.sameNode(o, roleAgent)
+		if err := r.sameNode(o, roleAgent); err != nil || !o.Rejoin {
+			return r, err
+		}
 	}
 	if o.Join == "" {
 		return nil, errors.New("an agent needs the address of a server: give --server https://ADDR:6443")

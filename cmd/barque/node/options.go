@@ -31,6 +31,8 @@ type Options struct {
 	// Replace lets this server take the place of a dead one of the same name. Wipe lets one with data join as
 	// a new one, if the cluster does not count it as a member any more.
 	Replace, Wipe bool
+	// Rejoin lets an agent forget its cluster's ID and join again, after that cluster was recovered.
+	Rejoin bool
 	// Peers are where other servers are, HOST:PORT of their peer ports, for when their addresses have changed.
 	Peers []string
 	// DeadServerCleanup is after how long a server that shows no life is taken out of the store, if at least

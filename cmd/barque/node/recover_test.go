@@ -1,0 +1,158 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/transport/memnet"
+)
+
+// oldServer makes the data directory of a server that has stopped, with one key.
+func oldServer(t *testing.T, name string) string {
+	t.Helper()
+	dir := t.TempDir()
+	host := new(memnet.Network).Host(name + ":6444")
+	s, err := raftstore.Open(raftstore.Config{Name: name, Dir: storeDir(dir), Bootstrap: true, ClusterID: "old", Stream: host})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err = s.Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/a", Value: []byte("1")}}})
+	if err := errors.Join(err, s.Close(), host.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r := &record{dir: dir, Phase: phaseMember, Name: name, Role: roleServer,
+		Cluster: join.Cluster{ID: "old", GossipKeys: [][]byte{make([]byte, 32)}, Servers: []join.Server{{Name: "s1"}, {Name: "s2"}}}}
+	if err := r.save(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// checkRecovery makes sure that everything that carries the cluster's ID has the new one.
+func checkRecovery(t *testing.T, dir, id string) {
+	t.Helper()
+	r, err := loadRecord(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Cluster.ID != id || r.Phase != phaseMember || len(r.Cluster.Servers) != 0 || len(r.Cluster.GossipKeys) != 1 || r.Cluster.GossipKeys[0][0]+r.Cluster.GossipKeys[0][1] == 0 && r.Cluster.GossipKeys[0][2] == 0 {
+		t.Errorf("the record is %+v", r)
+	}
+	all, err := Survey([]string{dir}, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := all[0]; s.ClusterID != id || len(s.Members) != 1 || s.Keys != 1 || s.Recovering != "" {
+		t.Errorf("the store is %+v", s.Report)
+	}
+}
+
+func TestRecover(t *testing.T) {
+	dir := oldServer(t, "s1")
+	id, err := Recover(dir, quiet())
+	if err != nil || id == "old" {
+		t.Fatal(id, err)
+	}
+	checkRecovery(t, dir, id)
+}
+
+// The process dies after each step, and a second call, or the start of the server, finishes.
+func TestRecoverIsFinishedAfterACrash(t *testing.T) {
+	plan := `{"format":1,"clusterID":"new","was":"old","gossipKey":"AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="}`
+	for name, before := range map[string]func(t *testing.T, dir string){
+		"the plan":  func(*testing.T, string) {},
+		"the store": func(t *testing.T, dir string) { recoverStore(t, dir) },
+		"the record": func(t *testing.T, dir string) {
+			recoverStore(t, dir)
+			r, err := loadRecord(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Cluster.ID, r.Cluster.Servers = "new", nil
+			if err := r.save(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		for how, finish := range map[string]func(dir string) error{
+			"again":    func(dir string) error { _, err := Recover(dir, quiet()); return err },
+			"at start": func(dir string) error { return finishRecovery(dir, quiet()) },
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				dir := oldServer(t, "s1")
+				if err := os.WriteFile(recoverPath(dir), []byte(plan), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				before(t, dir)
+				if err := finish(dir); err != nil {
+					t.Fatal(err)
+				}
+				checkRecovery(t, dir, "new")
+				if _, err := os.Stat(recoverPath(dir)); err == nil {
+					t.Error("the plan is still there")
+				}
+			})
+		}
+	}
+}
+
+func recoverStore(t *testing.T, dir string) {
+	t.Helper()
+	if err := raftstore.Recover(raftstore.RecoverConfig{Dir: storeDir(dir), ClusterID: "new"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestChooseTheNewest(t *testing.T) {
+	member := []raftstore.Member{{Name: "s1", Self: true}, {Name: "s2"}}
+	at := func(dir string, term, index uint64, change func(*Survivor)) Survivor {
+		s := Survivor{Name: dir, DataDir: dir, Report: &raftstore.Report{ClusterID: "c", LastTerm: term, LastIndex: index, Members: member}}
+		if change != nil {
+			change(&s)
+		}
+		return s
+	}
+	for name, c := range map[string]struct {
+		all  []Survivor
+		want string
+	}{
+		"one":                {[]Survivor{at("a", 1, 5, nil)}, ""},
+		"as good":            {[]Survivor{at("a", 1, 5, nil), at("b", 1, 5, nil)}, ""},
+		"more entries":       {[]Survivor{at("a", 1, 5, nil), at("b", 1, 6, nil)}, "b has more"},
+		"a later term":       {[]Survivor{at("a", 1, 5, nil), at("b", 2, 3, nil)}, "b has more"},
+		"more, but wrong":    {[]Survivor{at("a", 1, 5, nil), at("b", 1, 6, func(s *Survivor) { s.Quarantined = "it differs" })}, ""},
+		"wrong itself":       {[]Survivor{at("a", 1, 5, func(s *Survivor) { s.Quarantined = "it differs" })}, "known to be wrong"},
+		"taken out":          {[]Survivor{at("a", 1, 5, func(s *Survivor) { s.Removed = &raftstore.Removal{} })}, "taken out"},
+		"not a member yet":   {[]Survivor{at("a", 1, 5, func(s *Survivor) { s.Members = nil })}, "not of a member"},
+		"of another cluster": {[]Survivor{at("a", 1, 5, nil), at("b", 1, 5, func(s *Survivor) { s.ClusterID = "d" })}, "of one cluster"},
+		"begun":              {[]Survivor{at("a", 1, 5, func(s *Survivor) { s.Recovering = "new" }), at("b", 9, 9, nil)}, ""},
+	} {
+		err := Choose(c.all)
+		var unfit *UnfitError
+		if (err == nil) != (c.want == "") || err != nil && (!errors.As(err, &unfit) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestSurveyRefusesWhatIsNoServer(t *testing.T) {
+	if _, err := Survey([]string{t.TempDir()}, quiet()); err == nil || !strings.Contains(err.Error(), "no server's data directory") {
+		t.Errorf("an empty directory: %v", err)
+	}
+	dir := oldServer(t, "s1")
+	if err := os.RemoveAll(filepath.Join(storeDir(dir), "log")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Survey([]string{dir}, quiet()); err == nil || !strings.Contains(err.Error(), "no log") {
+		t.Errorf("without a log: %v", err)
+	}
+}

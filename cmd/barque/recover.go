@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/barque/barque/cmd/barque/node"
+)
+
+func clusterRecoverCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "recover",
+		Short: "Make a new cluster of one server when most servers are lost for good",
+		Long: `Make a new cluster, with the data of the old one, of a server that survives when most
+servers are lost for good. Without a quorum nothing else can be written any more.
+
+Run it on a survivor while 'barque server' is stopped there. It shows what the server's
+disk knows; with more --data-dir, also what copies of other survivors' directories know.
+The first directory is recovered, and refused when another one that is given has more.
+When a quorum of servers can be started again: start them, and do not recover.`,
+		Example: `  barque cluster recover --inspect                              # what does this disk know?
+  barque cluster recover --inspect --data-dir /var/lib/barque --data-dir /mnt/copy-of-s2
+  barque cluster recover                                        # asks, then recovers this server`,
+		Args: noArgs,
+	}
+	dirs := cmd.Flags().StringArray("data-dir", []string{defaultDataDir}, "data directory of a server; may be repeated, and the first one is recovered")
+	inspect := cmd.Flags().Bool("inspect", false, "only show what the directories know")
+	yes := cmd.Flags().Bool("yes", false, "do not ask")
+	format := outputFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if err := checkFormat(c, *format); err != nil {
+			return err
+		}
+		logger := newLogger(slog.LevelWarn)
+		survivors, err := node.Survey(*dirs, logger)
+		if err != nil {
+			return err
+		}
+		if *inspect {
+			return print(c, *format, survivors, func(w io.Writer) error { return writeSurvivors(w, survivors) })
+		}
+		if err := node.Choose(survivors); err != nil {
+			return &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: %w", err)}
+		}
+		if !*yes {
+			if err := confirmRecovery(c, survivors); err != nil {
+				return err
+			}
+		}
+		id, err := node.Recover(survivors[0].DataDir, logger)
+		if err != nil {
+			return err
+		}
+		done := recovered{Server: survivors[0].Name, DataDir: survivors[0].DataDir, Cluster: id, Was: survivors[0].ClusterID}
+		return print(c, *format, done, func(w io.Writer) error { return done.write(w) })
+	}
+	return cmd
+}
+
+func writeSurvivors(w io.Writer, all []node.Survivor) error {
+	fmt.Fprintln(w, "SERVER\tCLUSTER\tLAST TERM\tLAST ENTRY\tREVISION\tKEYS\tSNAPSHOT AT\tMEMBERS\tDATA DIRECTORY")
+	best := all[0]
+	for _, s := range all {
+		var members []string
+		for _, m := range s.Members {
+			name := m.Name
+			if !m.Voter {
+				name += " (no vote)"
+			}
+			members = append(members, name)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", s.Name, s.ClusterID, s.LastTerm, s.LastIndex, s.Revision, s.Keys, s.SnapshotIndex, strings.Join(members, ","), s.DataDir)
+		if s.Quarantined == "" && s.Removed == nil && s.Newer(best.Report) {
+			best = s
+		}
+	}
+	for _, s := range all {
+		switch {
+		case s.Recovering != "":
+			fmt.Fprintf(w, "\n%s: a recovery as cluster %s was begun; run the command again, or start the server, to finish it\n", s.Name, s.Recovering)
+		case s.Quarantined != "":
+			fmt.Fprintf(w, "\n%s: its state is known to be wrong: %s\n", s.Name, s.Quarantined)
+		case s.Removed != nil:
+			fmt.Fprintf(w, "\n%s: it was taken out of the cluster: %s\n", s.Name, s.Removed.Why)
+		}
+	}
+	if len(all) > 1 {
+		fmt.Fprintf(w, "\n%s has the most: recover that one\n", best.Name)
+	}
+	return nil
+}
+
+func confirmRecovery(c *cobra.Command, all []node.Survivor) error {
+	out, first := c.ErrOrStderr(), all[0]
+	var lost []string
+	for _, m := range first.Members {
+		if !m.Self {
+			lost = append(lost, m.Name)
+		}
+	}
+	fmt.Fprintf(out, `%s becomes the only server of a new cluster, with all that its disk has: revision %d, %d keys.
+
+- Writes that only the others had (%s) are lost, also ones that were acknowledged.
+- Writes that this server has and that were never acknowledged count from now on.
+- The others are shut out for good. Each must join again with --wipe; agents with --rejoin.
+- When most servers can be started again, answer no and start them instead: nothing is lost then.
+
+Recover %s? [y/N] `, first.Name, first.Revision, first.Keys, strings.Join(lost, ", "), first.Name)
+	return confirmed(c)
+}
+
+// recovered is the result of a recovery.
+type recovered struct {
+	Server  string `json:"server"`
+	DataDir string `json:"dataDir"`
+	Cluster string `json:"cluster"`
+	Was     string `json:"was"`
+}
+
+func (r recovered) write(w io.Writer) error {
+	_, err := fmt.Fprintf(w, `%s is the only server of the new cluster %s now. What is left to do:
+
+1. Start it:                 barque server --data-dir %s
+2. Make tokens there:        barque token create --role server; barque token create --role agent
+3. On each other server:     barque server --wipe --join https://ADDRESS-OF-%s:6443 --token TOKEN
+4. On each agent:            barque agent --rejoin --server https://ADDRESS-OF-%s:6443 --token TOKEN
+5. For machines that are gone: barque kubectl delete node NAME
+`, r.Server, r.Cluster, r.DataDir, r.Server, r.Server)
+	return err
+}
