@@ -134,9 +134,6 @@ func (e *etcd) close() error {
 	return os.RemoveAll(e.dir)
 }
 
-// can tells whether there is such a load for etcd.
-func (e *etcd) can(l load) bool { return l.kind != member.Watches }
-
 // report is what the load program prints.
 type report struct {
 	outcome

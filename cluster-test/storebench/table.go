@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -44,6 +45,7 @@ func median[T float64 | time.Duration](values []T) T {
 // table is one of loads, with etcd beside Barque where it was measured.
 type table struct {
 	title string
+	unit  string // of what is counted; empty: ops
 	rows  []tableRow
 }
 
@@ -56,16 +58,17 @@ type tableRow struct {
 // print writes the table in Markdown. Latencies are medians over the repeats.
 func (t *table) print(w io.Writer) {
 	compared := slices.ContainsFunc(t.rows, func(r tableRow) bool { return r.etcd != nil })
-	head := "| clients | ops/s min / median / max | p50 | p99 | CPU µs each |"
+	unit := cmp.Or(t.unit, "ops")
+	head := fmt.Sprintf("| | %s/s min / median / max | p50 | p99 | CPU µs each |", unit)
 	if compared {
-		head += " etcd: ops/s min / median / max | p50 | p99 | CPU µs each | ops/s, barque : etcd |"
+		head += fmt.Sprintf(" etcd: %s/s min / median / max | p50 | p99 | CPU µs each | %s/s, barque : etcd |", unit, unit)
 	}
 	fmt.Fprintf(w, "\n### %s\n\n%s\n|%s\n", t.title, head, strings.Repeat("---|", strings.Count(head, "|")-1))
 	for _, r := range t.rows {
-		fmt.Fprintf(w, "| %s | %s | %.0f |", r.what, r.barque.cells(), median(r.barque.cpu))
+		fmt.Fprintf(w, "| %s | %s | %.3g |", r.what, r.barque.cells(), median(r.barque.cpu))
 		switch {
 		case r.etcd != nil:
-			fmt.Fprintf(w, " %s | %.0f | %.1f |", r.etcd.cells(), median(r.etcd.cpu), median(r.barque.ops)/median(r.etcd.ops))
+			fmt.Fprintf(w, " %s | %.3g | %.1f |", r.etcd.cells(), median(r.etcd.cpu), median(r.barque.ops)/median(r.etcd.ops))
 		case compared:
 			fmt.Fprint(w, " | | | | |")
 		}

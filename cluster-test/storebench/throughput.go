@@ -32,7 +32,7 @@ func (b *bench) compare(ctx context.Context, t *table, ours group, theirs *etcd,
 		if row.barque, err = b.repeat(ctx, ours, "barque", c.load, c.where); err != nil {
 			return err
 		}
-		if theirs != nil && theirs.can(c.load) {
+		if theirs != nil {
 			s, err := b.repeat(ctx, theirs, "etcd", c.load, c.where)
 			if err != nil {
 				return err

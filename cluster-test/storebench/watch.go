@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -14,27 +15,46 @@ import (
 // putsForWatchers is how many puts a second the watchers are told of.
 const putsForWatchers = 100
 
-// watches measures how long a put takes to come to each watcher of its prefix, by the time of the put.
+// watches measures how long a put takes to come to each watcher of its prefix, from the time of the call.
 func (b *bench) watches(ctx context.Context) error {
-	fmt.Printf("\n### Watches: from the call of a put on the leader to the event's delivery, %d puts/s of 256 B, 3 members\n\n", putsForWatchers)
-	fmt.Println("| watchers | events/s min / median / max | p50 | p99 |\n|---|---|---|---|")
-	return b.withGroup(ctx, 3, member.Options{}, func(g group) error {
+	t := table{title: fmt.Sprintf("Watches: from the call of a put to the event's delivery, %d puts/s of 256 B, 3 members", putsForWatchers), unit: "events"}
+	return b.withBoth(ctx, 3, func(ours group, theirs *etcd) error {
 		for _, watchers := range []int{1, 100, 5000} {
 			for _, where := range []place{onLeader, onFollower} {
-				var row series
-				for range b.repeats {
-					o, err := b.watchOnce(ctx, g, watchers, where)
+				row := tableRow{what: fmt.Sprintf("%d watchers, %s", watchers, where)}
+				var err error
+				row.barque, err = b.watchAgain(ctx, "barque", func() (outcome, error) { return b.watchOnce(ctx, ours, watchers, where) })
+				if err != nil {
+					return err
+				}
+				if theirs != nil {
+					s, err := b.watchAgain(ctx, "etcd", func() (outcome, error) {
+						return theirs.load(ctx, load{kind: member.Watches, clients: watchers, bytes: 256, length: b.length}, where)
+					})
 					if err != nil {
 						return err
 					}
-					row.add(o)
-					progress("  %d watchers, %s: %.0f events/s, p50 %v, p99 %v %s", watchers, where, o.perSecond(), o.P50, o.P99, o.Error)
+					row.etcd = &s
 				}
-				fmt.Printf("| %d, %s | %s |\n", watchers, where, row.cells())
+				t.rows = append(t.rows, row)
 			}
 		}
+		t.print(os.Stdout)
 		return nil
 	})
+}
+
+func (b *bench) watchAgain(ctx context.Context, name string, once func() (outcome, error)) (series, error) {
+	var s series
+	for range b.repeats {
+		o, err := once()
+		if err != nil {
+			return s, err
+		}
+		s.add(o)
+		progress("  %s: %.0f events/s, p50 %v, p99 %v, %.1f µs of CPU each %s", name, o.perSecond(), o.P50, o.P99, cpuEach(o), o.Error)
+	}
+	return s, context.Cause(ctx)
 }
 
 // settle is how long watchers get to subscribe, and to hear the last events.
@@ -46,6 +66,10 @@ func (b *bench) watchOnce(ctx context.Context, g group, watchers int, where plac
 		return outcome{}, err
 	}
 	at, err := g.at(ctx, where)
+	if err != nil {
+		return outcome{}, err
+	}
+	before, err := g.cpu(ctx)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -65,9 +89,10 @@ func (b *bench) watchOnce(ctx context.Context, g group, watchers int, where plac
 		Kind: member.Puts, ValueBytes: 256, Prefix: prefix, Keys: keyCount, For: b.length, Every: time.Second / putsForWatchers,
 	})
 	watching.Wait()
+	after, cpuErr := g.cpu(ctx)
 	o := outcomeOf(results)
-	o.Elapsed = b.length // events come only while there are puts
-	return o, errors.Join(err, watchErr)
+	o.Elapsed, o.CPU = b.length, after-before // events come only while there are puts
+	return o, errors.Join(err, watchErr, cpuErr)
 }
 
 // fill writes new keys, from many clients.

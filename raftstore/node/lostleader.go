@@ -34,8 +34,10 @@ import (
 const (
 	// doubtPause lies between two attempts to find out what became of a leader.
 	doubtPause = 10 * time.Millisecond
-	// doubtRounds is how often another server may go first before this one stands for election, too.
-	doubtRounds = 10
+	// doubtRounds is how many attempts another server has to come forward before this one stands for election,
+	// too. Half a second is long for a server that has to write its vote to a busy disk first; two candidates
+	// at once may split the votes, which costs more.
+	doubtRounds = 50
 	// doubtSettled is the pause when nothing came of many attempts.
 	doubtSettled = time.Second
 	// doubtTimeout bounds one attempt to reach a server.
@@ -109,7 +111,7 @@ func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 			n.succeed(ctx, leader, round >= doubtRounds)
 		}
 		pause := doubtPause
-		if round > 10*doubtRounds { // it lives, as others hear, and does not want to be connected with
+		if round > 2*doubtRounds { // it lives, as others hear, and does not want to be connected with
 			pause = doubtSettled
 		}
 		select {

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -33,6 +34,7 @@ type config struct {
 	keys      int
 	length    time.Duration
 	timeout   time.Duration
+	every     time.Duration
 }
 
 // report is what is printed.
@@ -48,7 +50,7 @@ type report struct {
 func main() {
 	var c config
 	var endpoints string
-	flag.StringVar(&c.kind, "kind", "put", "put, read, stale-read, list, fill or leader")
+	flag.StringVar(&c.kind, "kind", "put", "put, read, stale-read, list, watch, fill or leader")
 	flag.StringVar(&endpoints, "endpoints", "", "URLs, separated by commas")
 	flag.IntVar(&c.clients, "clients", 1, "clients, each with one request at a time")
 	flag.IntVar(&c.bytes, "bytes", 256, "bytes of a value")
@@ -56,6 +58,7 @@ func main() {
 	flag.IntVar(&c.keys, "keys", 10_000, "how many keys there are")
 	flag.DurationVar(&c.length, "for", 5*time.Second, "how long it lasts")
 	flag.DurationVar(&c.timeout, "timeout", 10*time.Second, "of one request")
+	flag.DurationVar(&c.every, "every", 10*time.Millisecond, "time between two puts for watchers")
 	flag.Parse()
 	c.endpoints = strings.Split(endpoints, ",")
 	r, err := c.run(context.Background())
@@ -78,6 +81,8 @@ func (c *config) run(ctx context.Context) (report, error) {
 		return c.leader(ctx, connections)
 	case "fill":
 		return c.fill(ctx, connections)
+	case "watch":
+		return c.watch(ctx, connections)
 	}
 	return c.load(ctx, connections)
 }
@@ -191,6 +196,52 @@ func summary(took [][]time.Duration, failed []int, errs []error, elapsed, gap ti
 		}
 	}
 	return r
+}
+
+// settle is how long watchers get to subscribe, and to hear the last events.
+const settle = time.Second
+
+// watch has as many watchers as clients, and one client that puts through the first endpoint, at a steady rate.
+func (c *config) watch(ctx context.Context, connections []*clientv3.Client) (report, error) {
+	ctx, cancel := context.WithTimeout(ctx, settle+c.length+settle)
+	defer cancel()
+	took := make([][]time.Duration, c.clients)
+	var watching sync.WaitGroup
+	for i := range took {
+		events := connections[i%len(connections)].Watch(ctx, c.prefix, clientv3.WithPrefix())
+		watching.Go(func() {
+			for r := range events {
+				now := time.Now().UnixNano()
+				for _, e := range r.Events {
+					took[i] = append(took[i], time.Duration(now-int64(binary.LittleEndian.Uint64(e.Kv.Value))))
+				}
+			}
+		})
+	}
+	<-time.After(settle)
+	putting, stop := context.WithTimeout(ctx, c.length)
+	defer stop()
+	err := c.stamp(putting, connections[0])
+	watching.Wait()
+	return summary(took, nil, nil, c.length, 0), err
+}
+
+// stamp puts values that begin with the time of the call.
+func (c *config) stamp(ctx context.Context, client *clientv3.Client) error {
+	ticker := time.NewTicker(c.every)
+	defer ticker.Stop()
+	value := make([]byte, max(c.bytes, 8))
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+		binary.LittleEndian.PutUint64(value, uint64(time.Now().UnixNano()))
+		if _, err := client.Put(ctx, c.key(mrand.IntN(c.keys)), string(value)); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
 }
 
 // request returns what one client does again and again.
