@@ -112,11 +112,14 @@ func TestWhoAsksForAReadVotes(t *testing.T) {
 				t.Errorf("%d servers: who says nothing is believed", size)
 			}
 			s.disks[leader].hang()
-			go s.write((leader + 1) % size)
+			var writing sync.WaitGroup
+			writing.Go(func() { s.write((leader + 1) % size) }) // ends when another server leads, or the disk is well
 			s.await("the disk hangs", func() bool { return n.storage.log.Disk().Check() != nil })
 			if _, ok := n.confirmBy(readVote{term, follower.id.ServerID}); ok {
 				t.Errorf("%d servers: a leader whose disk hangs confirms a read", size)
 			}
+			s.disks[leader].recover()
+			writing.Wait()
 		})
 	}
 }
