@@ -156,7 +156,7 @@ func illness(s *Status) string {
 // apart finds out, for those that are to get a vote, whether all voters that answer and they reach each other.
 func (o *observer) apart(ctx context.Context, servers []steward.Server) {
 	n := o.node
-	var asking sync.WaitGroup
+	var ways []func() // begun when all are known: they write to what is read here
 	var mu sync.Mutex
 	for i := range servers {
 		s := &servers[i]
@@ -168,8 +168,8 @@ func (o *observer) apart(ctx context.Context, servers []steward.Server) {
 				continue
 			}
 			for _, way := range [][2]steward.Server{{*s, v}, {v, *s}} {
-				from, to := way[0], way[1]
-				asking.Go(func() {
+				ways = append(ways, func() {
+					from, to := way[0], way[1]
 					if err := n.reaches(ctx, from.ID, to.ID); err != nil {
 						mu.Lock()
 						defer mu.Unlock()
@@ -178,6 +178,10 @@ func (o *observer) apart(ctx context.Context, servers []steward.Server) {
 				})
 			}
 		}
+	}
+	var asking sync.WaitGroup
+	for _, ask := range ways {
+		asking.Go(ask)
 	}
 	asking.Wait()
 }
