@@ -27,6 +27,9 @@ type RestoreOptions struct {
 	// ever handed out, when these are not all known to this store. The revision never goes back
 	// in any case.
 	AtLeast uint64
+	// Supersede gives up a restore that is under way, instead of failing because of it. It is for who knows that
+	// its maker is gone.
+	Supersede bool
 }
 
 // Restore replaces all items of the store by others, at one revision, while it goes on serving. items
@@ -43,6 +46,11 @@ type RestoreOptions struct {
 // some minutes. One restore can be under way at a time: another fails with ErrInvalid. ErrUnknownOutcome says, as
 // with Commit, that the last step may have taken effect.
 func (s *Store) Restore(ctx context.Context, items func(yield func(*Item) error) error, opts RestoreOptions) (Result, error) {
+	if opts.Supersede {
+		if err := s.supersede(ctx); err != nil {
+			return Result{}, fmt.Errorf("give up the restore that is under way: %w", err)
+		}
+	}
 	r := &restore{store: s, id: randomOrigin()}
 	if err := r.step(ctx, command.Restore{Step: command.RestoreBegin}); err != nil {
 		return Result{}, fmt.Errorf("begin a restore: %w", err)
@@ -52,6 +60,17 @@ func (s *Store) Restore(ctx context.Context, items func(yield func(*Item) error)
 		r.abort()
 	}
 	return result, err
+}
+
+func (s *Store) supersede(ctx context.Context) error {
+	if _, err := s.synchronize(ctx); err != nil {
+		return err
+	}
+	st := s.state.Staged()
+	if st == nil {
+		return nil
+	}
+	return (&restore{store: s, id: st.ID}).step(ctx, command.Restore{Step: command.RestoreAbort})
 }
 
 // restore is one restore under way, seen from the server that makes it.

@@ -5,15 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/faultpoint"
 	"github.com/barque/barque/raftstore/storetest"
+	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
 // items gives a restore the items with these keys and values.
@@ -351,5 +357,103 @@ func TestRestoreOutlivesRestart(t *testing.T) {
 		if got := contents(t, c.Servers[i].Store); len(got) != 4 || got["/k3"] != large {
 			t.Errorf("server %d has %d keys", i, len(got))
 		}
+	}
+}
+
+// Variables for the process that TestCrashInRestore kills: its directory, and after which sync of the log it dies.
+const (
+	restoreCrashDir  = "RAFTSTORE_RESTORE_CRASH_DIR"
+	restoreCrashSync = "RAFTSTORE_RESTORE_CRASH_SYNC"
+)
+
+// large are items for several chunks, all with the same value.
+func large(value byte) func(yield func(*raftstore.Item) error) error {
+	return items([]string{"/a", "/b", "/c", "/d"}, strings.Repeat(string(value), 400<<10))
+}
+
+func openForCrash(dir string, fault func(string)) (*raftstore.Server, error) {
+	return raftstore.Open(raftstore.Config{Dir: dir, Bootstrap: true, Stream: new(memnet.Network).Host("alone"), FaultPoint: fault})
+}
+
+// TestCrashInRestoreChild is the process that dies.
+func TestCrashInRestoreChild(t *testing.T) {
+	dir := os.Getenv(restoreCrashDir)
+	if dir == "" {
+		t.Skip("it is started by TestCrashInRestore")
+	}
+	last, err := strconv.Atoi(os.Getenv(restoreCrashSync))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var armed atomic.Bool
+	syncs := 0
+	s, err := openForCrash(dir, func(point string) {
+		if !armed.Load() || point != faultpoint.LogAfterSync {
+			return
+		}
+		if syncs++; syncs == last {
+			if p, err := os.FindProcess(os.Getpid()); err == nil {
+				p.Kill()
+			}
+			select {}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Restore(context.Background(), large('1'), raftstore.RestoreOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	armed.Store(true)
+	result, err := s.Restore(context.Background(), large('2'), raftstore.RestoreOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("acknowledged %d\n", result.Revision)
+}
+
+// TestCrashInRestore kills a server after each write to its log that a restore makes. The state after it is the one
+// before or the new one, whole, and the new one if it was acknowledged; and another restore can be made.
+func TestCrashInRestore(t *testing.T) {
+	before, after := 0, 0
+	for sync := 1; ; sync++ {
+		dir := t.TempDir()
+		cmd := exec.Command(os.Args[0], "-test.run=^TestCrashInRestoreChild$")
+		cmd.Env = append(os.Environ(), restoreCrashDir+"="+dir, fmt.Sprintf("%s=%d", restoreCrashSync, sync))
+		out, err := cmd.Output()
+		acknowledged := strings.Contains(string(out), "acknowledged")
+		if err == nil != acknowledged {
+			t.Fatalf("sync %d: %v, %s", sync, err, out)
+		}
+		s, err := openForCrash(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := contents(t, s.Store)
+		revision := s.Revision()
+		values := map[byte]int{}
+		for _, value := range got {
+			values[value[0]]++
+		}
+		switch {
+		case len(got) != 4 || len(values) != 1 || acknowledged && values['2'] != 4:
+			t.Errorf("sync %d, acknowledged %v: %v", sync, acknowledged, values)
+		case values['1'] == 4:
+			before++
+		default:
+			after++
+		}
+		if r, err := s.Restore(limited(t), large('3'), raftstore.RestoreOptions{Supersede: true}); err != nil || r.Revision != revision+1 {
+			t.Errorf("sync %d: another restore: %+v, %v", sync, r, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if acknowledged {
+			break
+		}
+	}
+	if before < 3 || after < 2 { // begin, two chunks; the commit, and the one that was acknowledged
+		t.Errorf("%d times the state before, %d times the one after", before, after)
 	}
 }

@@ -116,7 +116,7 @@ type storeRestorer interface {
 func restoreStore(ctx context.Context, r *record, store storeRestorer, logger *slog.Logger) error {
 	o := r.Restore
 	err := eachItem(o, func(source *backup.Reader) error {
-		result, err := store.Restore(ctx, source.Items, raftstore.RestoreOptions{AtLeast: source.About().Revision + o.Gap})
+		result, err := store.Restore(ctx, source.Items, raftstore.RestoreOptions{AtLeast: source.About().Revision + o.Gap, Supersede: true})
 		if err == nil {
 			logger.Info("the new cluster has the state of the backup", "backup", o.File, "backupRevision", source.About().Revision, "revision", result.Revision)
 		}
