@@ -15,10 +15,42 @@
 //   - a server whose state is found to differ from that of most servers stops serving, with
 //     ErrQuarantined.
 //
-// Open starts a server of a group, NewInMemory a store of one without disk. Both have the same
-// front, Store, over the same state machine.
+// # Embedding it
 //
-// The parts, from the inside:
+// Open starts a server of a group, NewInMemory a store of one without disk. Both have the same
+// front, Store, over the same state machine. A server needs a directory of its own and a Stream to the
+// others: a Mux, which is one TLS port with certificates on both sides, or in tests a host of package
+// transport/memnet, a network in memory with faults. The first server is opened with Bootstrap; each
+// other one is opened with the first one's ClusterID and then calls Join once. Addresses may change between
+// starts; the identity of a server is in its directory.
+//
+// Any server takes reads and writes; one that does not lead asks the leader. Get, Put and Delete are
+// short for a View and a Commit. A typical program reads a View, watches from its Revision on, and commits
+// with a Precondition on what it has read. Work that only the leader should do runs under AwaitLeadership and
+// puts the term into its transactions.
+//
+// # Errors
+//
+// Each says what became of the request; compare with errors.Is and errors.As.
+//
+//	*ConflictError      a precondition did not hold; nothing was changed; the error has what stands there
+//	ErrFenced           the term of the transaction is over; it never takes effect
+//	ErrTooLarge         a key, value or transaction is over the Limits
+//	ErrInvalid          the transaction cannot mean anything
+//	ErrNoSpace          the store is full; what does not make it grow, such as a delete, goes through
+//	ErrUnavailable      certainly not executed: repeat it when you like
+//	  ErrOverloaded     the queue is full: slow down first
+//	  ErrTooStale       this server cannot show a state as new as ViewOptions.MaxStale asks for
+//	  ErrQuarantined    this server serves nothing any more: ask another one
+//	ErrUnknownOutcome   proposed, and the answer was lost: read before you repeat it
+//	ErrCompacted        history does not go back so far: list anew, and watch from there
+//	ErrFutureRevision   no server has come to this revision
+//	ErrClosed           this store was closed
+//
+// A lost leader shows as none of these as long as another one is elected within Config.RetryFor: the store
+// repeats the request under the same identity, and it takes effect once.
+//
+// # The parts, from the inside
 //
 //	kv         the vocabulary: items, transactions, events, errors
 //	mvcc       the state of one replica: tree, history, watchers
