@@ -32,17 +32,13 @@ func partOfMemory(total int64) int64 { return min(max(total/4, leastStoreMemory)
 // spaceWarning says that the store is getting full, or is; empty when it is not. All servers have the same
 // state, so one warning does.
 func spaceWarning(s *raftstore.Status) string {
-	used := fmt.Sprintf("%s of %s are taken", inMebibytes(s.StateBytes), inMebibytes(s.StateLimit))
-	switch s.Space {
-	case "":
+	if s.Space == "" {
 		return ""
-	case "full":
+	}
+	limit := resource.NewQuantity(s.StateLimit, resource.BinarySI)
+	used := fmt.Sprintf("%.0f %% of %s are taken", float64(s.StateBytes)/float64(s.StateLimit)*100, limit)
+	if s.Space == "full" {
 		return "the store is full, so new objects are refused: " + used + "; delete some, or raise --store-memory-limit on all servers"
 	}
 	return "the store fills up: " + used + ", and at the limit new objects are refused; delete some, or raise --store-memory-limit on all servers"
-}
-
-func inMebibytes(bytes int64) string {
-	const mebi = 1 << 20
-	return resource.NewQuantity((bytes+mebi-1)/mebi*mebi, resource.BinarySI).String()
 }

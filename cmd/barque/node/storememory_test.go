@@ -24,8 +24,8 @@ func TestStoreMemory(t *testing.T) {
 }
 
 func TestSpaceWarning(t *testing.T) {
-	for space, want := range map[string]string{"": "", "low": "fills up: 901Mi of 1Gi", "full": "is full"} {
-		got := spaceWarning(&raftstore.Status{Space: space, StateBytes: 900<<20 + 1, StateLimit: 1 << 30})
+	for space, want := range map[string]string{"": "", "low": "fills up: 88 % of 1Gi", "full": "is full"} {
+		got := spaceWarning(&raftstore.Status{Space: space, StateBytes: 900 << 20, StateLimit: 1 << 30})
 		if !strings.Contains(got, want) || (got == "") != (want == "") {
 			t.Errorf("%q: %q", space, got)
 		}
