@@ -66,6 +66,9 @@ type Config struct {
 	Dir string
 	// InMemory keeps nothing on disk. It is for tests.
 	InMemory bool
+	// ServerID is the ID of a server in memory, so that a test can start it again with what its WrapLog and
+	// WrapSnapshots have kept. Default: a new one.
+	ServerID string
 	// Bootstrap makes this server the first of a new cluster when it has no data yet; otherwise
 	// it is ignored. Without it, a new server waits until it is made a member: see Join.
 	Bootstrap bool
@@ -143,7 +146,7 @@ type Server struct {
 func Open(cfg Config) (*Server, error) {
 	limits := cfg.Limits.withDefaults()
 	n, err := node.Open(node.Config{
-		Name: cfg.Name, Dir: cfg.Dir, InMemory: cfg.InMemory, Bootstrap: cfg.Bootstrap,
+		Name: cfg.Name, Dir: cfg.Dir, InMemory: cfg.InMemory, ServerID: cfg.ServerID, Bootstrap: cfg.Bootstrap,
 		ClusterID: cfg.ClusterID, Version: cfg.Version, Peers: cfg.Peers,
 		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
 		History: limits.history(), StateBytes: limits.StateBytes, QueueLength: cfg.QueueLength,

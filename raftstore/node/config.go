@@ -61,6 +61,8 @@ type Config struct {
 	Dir string
 	// InMemory keeps nothing on disk, for tests. Dir is not used then.
 	InMemory bool
+	// ServerID is the ID of a server in memory, so that a test can start it again. Default: a new one.
+	ServerID string
 	// Bootstrap makes this server the first of a new cluster, when Dir is empty; when it is not,
 	// Bootstrap is ignored. Without it, a new server waits until it is made a member.
 	Bootstrap bool

@@ -28,7 +28,11 @@ type identity struct {
 // openIdentity reads who this directory belongs to, or makes it the directory of a new server.
 func openIdentity(cfg *Config) (identity, error) {
 	if cfg.InMemory {
-		return newIdentity(cfg), nil
+		id := newIdentity(cfg)
+		if cfg.ServerID != "" {
+			id.ServerID = cfg.ServerID
+		}
+		return id, nil
 	}
 	path := filepath.Join(cfg.Dir, identityFile)
 	data, err := os.ReadFile(path)

@@ -236,8 +236,10 @@ func (n *Node) handleMembers(ctx context.Context, payload []byte) (byte, []byte)
 // change makes the change on the leader. A removal and a demotion are only decided here; the steward carries
 // them out.
 func (n *Node) change(ctx context.Context, c Change) error {
-	n.changing.Lock()
-	defer n.changing.Unlock()
+	if err := n.changing.enter(ctx); err != nil {
+		return err
+	}
+	defer n.changing.leave()
 	if n.leadership.term() == 0 {
 		return errNoLeader
 	}

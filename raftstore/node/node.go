@@ -44,7 +44,7 @@ type Node struct {
 	listener   net.Listener
 	seeds      net.Listener
 	seeding    sync.Mutex // one server in quarantine is served at a time
-	changing   sync.Mutex // one change of members at a time
+	changing   gate       // one change of members at a time
 	nudged     chan struct{}
 	health     atomic.Pointer[[]steward.Health] // while this server leads
 	removal    sync.Once
@@ -85,7 +85,7 @@ func Open(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), hung: make(chan struct{}, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
+	n := &Node{cfg: cfg, id: id, nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), changing: make(gate, 1), hung: make(chan struct{}, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)

@@ -232,8 +232,10 @@ func (n *Node) handleReach(ctx context.Context, payload []byte) (byte, []byte) {
 
 // take carries out one step.
 func (n *Node) take(ctx context.Context, step steward.Step) error {
-	n.changing.Lock()
-	defer n.changing.Unlock()
+	if err := n.changing.enter(ctx); err != nil {
+		return err
+	}
+	defer n.changing.leave()
 	if n.leadership.term() == 0 {
 		return errNoLeader
 	}

@@ -69,6 +69,8 @@ type pipe struct {
 	readerGone      bool
 	writerGone      bool
 	broken          bool
+	readerLost      bool // that end vanished, which the other does not know
+	writerLost      bool
 }
 
 // parcel is what one write sent, or the end of what was sent when it has no bytes.
@@ -129,7 +131,7 @@ func (p *pipe) write(b []byte) (int, error) {
 		switch {
 		case p.broken, p.readerGone:
 			err = p.gone("writes", syscall.ECONNRESET)
-		case p.writerGone:
+		case p.writerGone, p.writerLost:
 			err = net.ErrClosed
 		case expired(p.writeBy):
 			err = os.ErrDeadlineExceeded
@@ -169,7 +171,7 @@ func (p *pipe) read(b []byte) (int, error) {
 // take reads what has arrived. When nothing has, it returns when something will, if that is known.
 func (p *pipe) take(b []byte, held bool) (n int, next time.Time, err error) {
 	switch {
-	case p.readerGone:
+	case p.readerGone, p.readerLost:
 		return 0, next, net.ErrClosed
 	case p.broken:
 		return 0, next, p.gone("is read", syscall.ECONNRESET)

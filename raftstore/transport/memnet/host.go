@@ -128,13 +128,28 @@ func (h *Host) Close() error {
 		l.Close()
 	}
 	h.mu.Unlock()
+	h.net.resetAll(h.addr)
+	return nil
+}
+
+// Vanish closes the host as a loss of power does: nobody else hears of it until there is a host at the
+// address again, which knows nothing of the connections that there were.
+func (h *Host) Vanish() {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	h.mu.Lock()
+	h.closed = true
+	for _, l := range h.listeners {
+		l.Close()
+	}
+	h.mu.Unlock()
+	h.net.gone[h.addr] = true
 	for c := range h.net.conns {
-		if c.in.to == h.addr || c.out.to == h.addr {
-			c.abort()
-			delete(h.net.conns, c)
+		if c.in.to == h.addr { // this end of it
+			c.in.change(func() { c.in.readerLost = true })
+			c.out.change(func() { c.out.writerLost = true })
 		}
 	}
-	return nil
 }
 
 type addr string

@@ -67,6 +67,30 @@ func TestOneDirectionIsBlocked(t *testing.T) {
 	})
 }
 
+func TestHostVanishes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := new(memnet.Network)
+		a, b := connected(t, n)
+		host := n.Host("b")
+		host.Vanish()
+		if _, err := a.Write([]byte("to nobody")); err != nil {
+			t.Errorf("the other end knows at once: %v", err)
+		}
+		hearNothing(t, a)
+		if _, err := b.Read(make([]byte, 1)); err == nil {
+			t.Error("the end that vanished still reads")
+		}
+		if _, err := n.Host("a").Dial(context.Background(), "b", "p"); err == nil {
+			t.Error("connected to nobody")
+		}
+		n.Host("b")
+		a.SetReadDeadline(time.Time{})
+		if _, err := a.Read(make([]byte, 1)); err == nil || err == io.EOF {
+			t.Errorf("a connection that the new host does not know: %v", err)
+		}
+	})
+}
+
 func TestDelaysKeepTheOrderOfAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := new(memnet.Network)

@@ -21,9 +21,11 @@ type Network struct {
 	opened  chan struct{} // closed and replaced when a block is taken back
 	delay   func(from, to string, bytes int) time.Duration
 	conns   map[*conn]struct{}
+	gone    map[string]bool // hosts that vanished
 }
 
-// Host returns a place at the address. A host that was there and is closed is replaced.
+// Host returns a place at the address. A host that was there and is closed is replaced, and the connections
+// of one that vanished break.
 func (n *Network) Host(addr string) *Host {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -34,6 +36,11 @@ func (n *Network) Host(addr string) *Host {
 		n.refused = make(map[string]bool)
 		n.opened = make(chan struct{})
 		n.conns = make(map[*conn]struct{})
+		n.gone = make(map[string]bool)
+	}
+	if n.gone[addr] {
+		delete(n.gone, addr)
+		n.resetAll(addr)
 	}
 	h := &Host{net: n, addr: addr, listeners: make(map[string]*listener)}
 	n.hosts[addr] = h
@@ -65,6 +72,15 @@ func (n *Network) Reset(a, b string) {
 func (n *Network) reset(a, b string) {
 	for c := range n.conns {
 		if pair(c.in.from, c.in.to) == pair(a, b) {
+			c.abort()
+			delete(n.conns, c)
+		}
+	}
+}
+
+func (n *Network) resetAll(addr string) {
+	for c := range n.conns {
+		if c.in.to == addr || c.out.to == addr {
 			c.abort()
 			delete(n.conns, c)
 		}
@@ -177,5 +193,5 @@ func (n *Network) held(from, to string) <-chan struct{} {
 func (n *Network) reachable(a, b string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return !n.cut[pair(a, b)] && !n.blocked[[2]string{a, b}] && !n.blocked[[2]string{b, a}]
+	return !n.gone[b] && !n.cut[pair(a, b)] && !n.blocked[[2]string{a, b}] && !n.blocked[[2]string{b, a}]
 }

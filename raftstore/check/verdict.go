@@ -1,0 +1,526 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/kv"
+)
+
+// Violation is a broken promise.
+type Violation struct {
+	Promise string
+	What    string
+}
+
+func (v Violation) String() string { return v.Promise + ": " + v.What }
+
+// The promises.
+const (
+	OneHistory    = "one history on all servers"
+	Linearizes    = "linearizable"
+	Acknowledged  = "an acknowledged write stays"
+	NotExecuted   = "what was refused has no effect"
+	Once          = "a write takes effect once"
+	Preconditions = "preconditions are checked"
+	MonotonicView = "a server's revision never goes back"
+	Fence         = "a fence holds"
+	OneLeader     = "one leader in a term"
+	ExpiryOnTime  = "nothing expires early"
+	Ordered       = "watch: ordered"
+	Unique        = "watch: unique"
+	Atomic        = "watch: atomic"
+	Reliable      = "watch: reliable"
+	Resumable     = "watch: resumable"
+	Bookmarkable  = "watch: bookmarkable"
+)
+
+// Options of a verdict.
+type Options struct {
+	// Clocks knows what the servers' wall clocks showed. Without it, expiry is not checked.
+	Clocks Clocks
+}
+
+// Clocks knows what the wall clocks of all servers showed, at times of the record. Both are in Unix
+// milliseconds.
+type Clocks interface {
+	// Earliest is the least that any clock showed between two times.
+	Earliest(from, to int64) int64
+	// Latest is the most that any clock had shown by a time.
+	Latest(by int64) int64
+}
+
+// revision is one revision of the history.
+type revision struct {
+	events []raftstore.Event
+	seen   int64 // when a tap showed it first
+	where  string
+}
+
+// judge holds the record against its history.
+type judge struct {
+	*Record
+	opts       Options
+	history    map[uint64]*revision
+	last       uint64
+	violations []Violation
+}
+
+func (j *judge) violated(promise, format string, args ...any) {
+	if len(j.violations) < 50 {
+		j.violations = append(j.violations, Violation{promise, fmt.Sprintf(format, args...)})
+	}
+}
+
+// Verdict returns the promises that were broken. The store has come to rest: nobody records any more.
+func (r *Record) Verdict(opts Options) []Violation {
+	j := &judge{Record: r, opts: opts, history: make(map[uint64]*revision)}
+	j.gather()
+	j.explain()
+	j.replay()
+	j.realTime()
+	j.views()
+	j.terms()
+	for _, w := range r.watches {
+		if !w.Tap {
+			j.watch(w)
+		}
+	}
+	j.porcupine()
+	return j.violations
+}
+
+// gather builds the history from the taps.
+func (j *judge) gather() {
+	for _, w := range j.watches {
+		if !w.Tap {
+			continue
+		}
+		where := fmt.Sprintf("server %d in life %d", w.Server, w.Life)
+		at := w.After
+		for i, d := range w.deliveries {
+			b := d.Batch
+			if len(b.Events) == 0 {
+				continue
+			}
+			if i > 0 && b.Revision != at+1 || b.Revision <= at {
+				j.violated(OneHistory, "%s shows revision %d after %d", where, b.Revision, at)
+			}
+			at = b.Revision
+			known := j.history[b.Revision]
+			if known == nil {
+				j.history[b.Revision] = &revision{b.Events, d.At, where}
+				j.last = max(j.last, b.Revision)
+				continue
+			}
+			if !slices.EqualFunc(known.events, b.Events, sameEvent) {
+				j.violated(OneHistory, "revision %d is %s on %s, and %s on %s", b.Revision, describe(known.events), known.where, describe(b.Events), where)
+			}
+			known.seen = min(known.seen, d.At)
+		}
+	}
+	for r := uint64(1); r <= j.last; r++ {
+		if j.history[r] == nil {
+			j.violated(OneHistory, "revision %d was shown by no server", r)
+			j.history[r] = &revision{}
+		}
+	}
+}
+
+func sameEvent(a, b raftstore.Event) bool {
+	return a.Kind == b.Kind && sameItem(&a.Item, &b.Item) &&
+		(a.Prev == nil) == (b.Prev == nil) && (a.Prev == nil || sameItem(a.Prev, b.Prev))
+}
+
+func sameItem(a, b *raftstore.Item) bool {
+	return a.Key == b.Key && string(a.Value) == string(b.Value) && a.CreateRevision == b.CreateRevision &&
+		a.ModRevision == b.ModRevision && a.Expires == b.Expires
+}
+
+func describe(events []raftstore.Event) string {
+	text := "["
+	for _, e := range events {
+		text += fmt.Sprintf(" %s %q=%q@%d", [...]string{"?", "created", "modified", "deleted"}[e.Kind], e.Item.Key, e.Item.Value, e.Item.ModRevision)
+	}
+	return text + " ]"
+}
+
+func (w *Write) String() string {
+	text := fmt.Sprintf("write of client %d by server %d (%v to %v, %s", w.Client, w.Server, time.Duration(w.Call), time.Duration(w.Return), w.Outcome)
+	if w.Revision != 0 {
+		text += fmt.Sprintf(" at revision %d", w.Revision)
+	}
+	if w.Txn.Term != 0 {
+		text += fmt.Sprintf(", fenced to term %d", w.Txn.Term)
+	}
+	text += ")"
+	for _, op := range w.Txn.Ops {
+		text += fmt.Sprintf(" %s=%s", op.Key, op.Value)
+	}
+	return text
+}
+
+// explain finds the write, or the expiry, that made each revision.
+func (j *judge) explain() {
+	byRevision, byValue := make(map[uint64]*Write), make(map[string]*Write)
+	var deletes []*Write // of unknown outcome, with nothing put
+	for _, w := range j.writes {
+		puts := false
+		for _, op := range w.Txn.Ops {
+			if op.Kind == raftstore.Put {
+				byValue[string(op.Value)], puts = w, true
+			}
+		}
+		switch {
+		case !puts && w.Outcome == Unknown:
+			deletes = append(deletes, w)
+		case w.Outcome == Done && (puts || j.deletedBy(w)):
+			other := byRevision[w.Revision]
+			switch {
+			case other == nil:
+				byRevision[w.Revision] = w
+			case puts:
+				j.violated(Once, "two writes at revision %d: %v, and %v", w.Revision, other, w)
+			case w.Call < other.Call: // the later one found nothing to delete any more
+				byRevision[w.Revision] = w
+			}
+		}
+	}
+	for r := uint64(1); r <= j.last; r++ {
+		w := byRevision[r]
+		if w == nil {
+			w = j.unacknowledged(r, byValue, deletes)
+		}
+		if w == nil {
+			continue
+		}
+		if w.effect != 0 && w.effect != r {
+			j.violated(Once, "revisions %d and %d are both of the %v", w.effect, r, w)
+		}
+		if !matches(w, j.history[r].events) {
+			j.violated(Acknowledged, "revision %d is %s and should be of the %v", r, describe(j.history[r].events), w)
+		}
+		w.effect = r
+	}
+	for _, w := range j.writes {
+		if w.Outcome == Done && byRevision[w.Revision] == w && w.effect == 0 {
+			j.violated(Acknowledged, "the history ends at revision %d, before the %v", j.last, w)
+		}
+	}
+}
+
+// deletedBy tells whether a write that only deletes made its revision. If not, there was nothing to delete.
+func (j *judge) deletedBy(w *Write) bool {
+	h := j.history[w.Revision]
+	return h != nil && len(w.Txn.Ops) > 0 && matches(w, h.events) && allows(w, h.events) && !j.expires(h)
+}
+
+// expires tells whether a revision may be an expiry: all that was deleted was due, by some clock.
+func (j *judge) expires(r *revision) bool {
+	return len(r.events) > 0 && !slices.ContainsFunc(r.events, func(e raftstore.Event) bool {
+		return e.Kind != raftstore.Deleted || e.Prev == nil || e.Prev.Expires == 0 ||
+			j.opts.Clocks != nil && e.Prev.Expires > j.opts.Clocks.Latest(r.seen)
+	})
+}
+
+// unacknowledged finds who made a revision that nobody was told of.
+func (j *judge) unacknowledged(r uint64, byValue map[string]*Write, deletes []*Write) *Write {
+	h := j.history[r]
+	if !slices.ContainsFunc(h.events, func(e raftstore.Event) bool { return !strings.HasPrefix(e.Item.Key, kv.ReservedPrefix) }) {
+		return nil // the store's own
+	}
+	for _, e := range h.events {
+		if e.Kind == raftstore.Deleted {
+			continue
+		}
+		w := byValue[string(e.Item.Value)]
+		switch {
+		case w == nil:
+			j.violated(OneHistory, "nobody wrote revision %d: %s", r, describe(h.events))
+			return nil
+		case w.Outcome == Done:
+			j.violated(Once, "revision %d, too, is of the %v", r, w)
+			return nil
+		case w.Outcome != Unknown:
+			j.violated(NotExecuted, "revision %d is of the %v: %s", r, w, w.Err)
+			return nil
+		}
+		return w
+	}
+	if j.expires(h) {
+		j.expiry(r, byValue)
+		return nil
+	}
+	for _, w := range deletes {
+		if w.effect == 0 && w.Call <= h.seen && matches(w, h.events) && allows(w, h.events) {
+			return w
+		}
+	}
+	if len(h.events) > 0 {
+		j.violated(ExpiryOnTime, "nobody deleted what revision %d did, and it was not due: %s", r, describe(h.events))
+	}
+	return nil
+}
+
+// expiry checks that what expired, and was due, was given the time that was asked for, by any clock.
+func (j *judge) expiry(r uint64, byValue map[string]*Write) {
+	if j.opts.Clocks == nil {
+		return
+	}
+	for _, e := range j.history[r].events {
+		w := byValue[string(e.Prev.Value)]
+		if w == nil {
+			continue
+		}
+		for _, op := range w.Txn.Ops {
+			if op.Key != e.Item.Key {
+				continue
+			}
+			begun := j.opts.Clocks.Earliest(w.Call, max(w.Call, j.history[e.Prev.ModRevision].seen))
+			if given := time.Duration(e.Prev.Expires-begun) * time.Millisecond; given < op.TTL.Truncate(time.Millisecond) {
+				j.violated(ExpiryOnTime, "%s was given %v instead of %v", op.Key, given, op.TTL)
+			}
+		}
+	}
+}
+
+// matches tells whether the events are the effect of the write: one for each Put, and at most one for each
+// Delete.
+func matches(w *Write, events []raftstore.Event) bool {
+	n := 0
+	for i := range w.Txn.Ops {
+		op := &w.Txn.Ops[i]
+		at := slices.IndexFunc(events, func(e raftstore.Event) bool { return e.Item.Key == op.Key })
+		switch {
+		case at < 0 && op.Kind == raftstore.Put:
+			return false
+		case at < 0:
+			continue
+		case op.Kind == raftstore.Put && (events[at].Kind == raftstore.Deleted || string(events[at].Item.Value) != string(op.Value)):
+			return false
+		case op.Kind == raftstore.Delete && events[at].Kind != raftstore.Deleted:
+			return false
+		}
+		n++
+	}
+	return n == len(events) && n > 0
+}
+
+// allows tells whether the write's preconditions hold for the items before the events.
+func allows(w *Write, events []raftstore.Event) bool {
+	for _, p := range w.Txn.Require {
+		for _, e := range events {
+			if e.Item.Key == p.Key && (e.Prev == nil || e.Prev.ModRevision != p.ModRevision) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// replay runs through the history with a map of keys, and checks what was told of each revision.
+func (j *judge) replay() {
+	writes, reads := make(map[uint64][]*Write), make(map[uint64][]*Read)
+	for _, w := range j.writes {
+		switch {
+		case w.effect != 0:
+			writes[w.effect] = append(writes[w.effect], w)
+		case w.Outcome == Conflicted || w.Outcome == Done:
+			writes[w.Revision] = append(writes[w.Revision], w)
+		}
+	}
+	for _, r := range j.reads {
+		if r.Revision > j.last {
+			j.violated(OneHistory, "server %d showed revision %d, and the history ends at %d", r.Server, r.Revision, j.last)
+		}
+		reads[r.Revision] = append(reads[r.Revision], r)
+	}
+	state := make(map[string]raftstore.Item)
+	for r := uint64(0); r <= j.last; r++ {
+		for _, w := range writes[r] {
+			if w.effect == r && r > 0 {
+				j.preconditions(w, state, r-1)
+			}
+		}
+		if r > 0 {
+			j.step(state, r)
+		}
+		for _, w := range writes[r] {
+			if w.effect == 0 {
+				j.withoutEffect(w, state, r)
+			}
+		}
+		for _, read := range reads[r] {
+			j.content(read, state)
+		}
+	}
+}
+
+func (j *judge) preconditions(w *Write, state map[string]raftstore.Item, r uint64) {
+	for _, p := range w.Txn.Require {
+		if item := state[p.Key]; item.ModRevision != p.ModRevision {
+			j.violated(Preconditions, "%s was of revision %d at revision %d; %d was demanded by the %v", p.Key, item.ModRevision, r, p.ModRevision, w)
+		}
+	}
+}
+
+// withoutEffect checks a write that was told that it changed nothing.
+func (j *judge) withoutEffect(w *Write, state map[string]raftstore.Item, r uint64) {
+	if w.Outcome == Conflicted {
+		item, exists := state[w.Conflict.Key]
+		current := w.Conflict.Current
+		if exists != (current != nil) || exists && !sameItem(&item, current) {
+			j.violated(Preconditions, "at revision %d %s is %+v; %+v was told to the %v", r, w.Conflict.Key, item, current, w)
+		}
+		for _, p := range w.Txn.Require {
+			if p.Key == w.Conflict.Key && item.ModRevision == p.ModRevision {
+				j.violated(Preconditions, "%s was of revision %d at revision %d, as demanded by the %v", p.Key, p.ModRevision, r, w)
+			}
+		}
+		return
+	}
+	for _, op := range w.Txn.Ops {
+		if _, exists := state[op.Key]; exists && op.Kind == raftstore.Delete {
+			j.violated(Acknowledged, "%s exists at revision %d, after the %v", op.Key, r, w)
+		}
+	}
+}
+
+// step applies a revision to the state.
+func (j *judge) step(state map[string]raftstore.Item, r uint64) {
+	for _, e := range j.history[r].events {
+		before, existed := state[e.Item.Key]
+		fits := e.Item.ModRevision == r && existed == (e.Prev != nil) && (!existed || sameItem(&before, e.Prev))
+		switch e.Kind {
+		case raftstore.Created:
+			fits = fits && !existed && e.Item.CreateRevision == r
+		case raftstore.Modified, raftstore.Deleted:
+			fits = fits && existed && e.Item.CreateRevision == before.CreateRevision
+		}
+		if !fits {
+			j.violated(OneHistory, "revision %d is %s, and before it the key was %+v", r, describe([]raftstore.Event{e}), before)
+		}
+		if state[e.Item.Key] = e.Item; e.Kind == raftstore.Deleted {
+			delete(state, e.Item.Key)
+		}
+	}
+}
+
+func (j *judge) content(read *Read, state map[string]raftstore.Item) {
+	same := len(read.Items) == len(state)
+	for i := range read.Items {
+		item, ok := state[read.Items[i].Key]
+		same = same && ok && sameItem(&item, &read.Items[i])
+	}
+	if !same {
+		j.violated(OneHistory, "server %d showed %d items at revision %d, which are not the %d that it has", read.Server, len(read.Items), read.Revision, len(state))
+	}
+}
+
+// point is an operation with its place in the history.
+type point struct {
+	call, end int64
+	revision  uint64
+	writes    bool
+	what      fmt.Stringer
+}
+
+// realTime checks that what began after something else had ended is not before it in the history.
+func (j *judge) realTime() {
+	points := j.points()
+	byEnd := slices.SortedFunc(slices.Values(points), func(a, b point) int { return cmp.Compare(a.end, b.end) })
+	slices.SortFunc(points, func(a, b point) int { return cmp.Compare(a.call, b.call) })
+	next, newest := 0, point{}
+	for _, p := range points {
+		for ; next < len(byEnd) && byEnd[next].end < p.call; next++ {
+			if byEnd[next].revision > newest.revision {
+				newest = byEnd[next]
+			}
+		}
+		if p.revision < newest.revision || p.writes && p.revision == newest.revision {
+			j.violated(Linearizes, "%v, at revision %d, began after the end of %v, at revision %d", p.what, p.revision, newest.what, newest.revision)
+		}
+	}
+}
+
+func (j *judge) points() []point {
+	var points []point
+	for _, w := range j.writes {
+		p := point{w.Call, w.Return, w.effect, true, w}
+		switch {
+		case w.effect != 0 && w.Outcome == Unknown: // it is known to all when the first server shows it
+			p.end = max(w.Call, j.history[w.effect].seen)
+		case w.effect != 0:
+		case w.Outcome == Done, w.Outcome == Conflicted:
+			p.revision, p.writes = w.Revision, false
+		default:
+			continue
+		}
+		points = append(points, p)
+	}
+	for _, r := range j.reads {
+		if r.Kind == Linearizable {
+			points = append(points, point{r.Call, r.Return, r.Revision, false, r})
+		}
+	}
+	return points
+}
+
+func (r *Read) String() string {
+	return fmt.Sprintf("read of client %d by server %d (%v to %v)", r.Client, r.Server, time.Duration(r.Call), time.Duration(r.Return))
+}
+
+// views checks what was asked of reads, and that no server goes back.
+func (j *judge) views() {
+	lives := make(map[[2]int][]*Read)
+	for _, r := range j.reads {
+		switch {
+		case r.Kind == AtLeast && r.Revision < r.Asked, r.Kind == At && r.Revision != r.Asked:
+			j.violated(MonotonicView, "%v got revision %d and had asked for %d", r, r.Revision, r.Asked)
+		case r.Kind != At:
+			lives[[2]int{r.Server, r.Life}] = append(lives[[2]int{r.Server, r.Life}], r)
+		}
+	}
+	for _, reads := range lives {
+		byEnd := slices.SortedFunc(slices.Values(reads), func(a, b *Read) int { return cmp.Compare(a.Return, b.Return) })
+		slices.SortFunc(reads, func(a, b *Read) int { return cmp.Compare(a.Call, b.Call) })
+		next, newest := 0, uint64(0)
+		for _, r := range reads {
+			for ; next < len(byEnd) && byEnd[next].Return < r.Call; next++ {
+				newest = max(newest, byEnd[next].Revision)
+			}
+			if r.Revision < newest {
+				j.violated(MonotonicView, "%v got revision %d, after another got %d there", r, r.Revision, newest)
+			}
+		}
+	}
+}
+
+// terms checks leaders and fences.
+func (j *judge) terms() {
+	byTerm := make(map[uint64]Office)
+	for _, o := range j.offices {
+		if other, ok := byTerm[o.Term]; ok && (other.Server != o.Server || other.Life != o.Life) {
+			j.violated(OneLeader, "servers %d and %d both lead in term %d", other.Server, o.Server, o.Term)
+		} else if !ok || o.Revision < other.Revision {
+			byTerm[o.Term] = o
+		}
+	}
+	for _, w := range j.writes {
+		if w.Txn.Term == 0 || w.effect == 0 {
+			continue
+		}
+		for _, o := range byTerm {
+			if o.Term > w.Txn.Term && w.effect > o.Revision {
+				j.violated(Fence, "revision %d is of the %v, and the leader of term %d began at revision %d", w.effect, w, o.Term, o.Revision)
+			}
+			if o.Term == w.Txn.Term && w.effect <= o.Revision {
+				j.violated(Fence, "revision %d is of the %v, whose term began at revision %d", w.effect, w, o.Revision)
+			}
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/check"
+)
+
+// Options of a run. Zero values mean the defaults.
+type Options struct {
+	Seed    uint64
+	Servers int           // 3 or 5; default: as the seed decides
+	Leaders int           // how many terms with a leader there are to be; default 50
+	Limit   time.Duration // of virtual time, for the faults; default 5 minutes
+	Clients int           // default 5
+	Pace    time.Duration // how long a client waits on average; default 40 ms
+	Calm    bool          // no faults, no drift, no exchange of servers
+
+	// For tests of the checks: what changes a server before it starts, and what clients are given in its place.
+	only  []string // names of faults
+	edit  func(s *server, m *mount, cfg *raftstore.Config)
+	spoil func(*raftstore.Server) api
+}
+
+func (o Options) withDefaults() Options {
+	if o.Servers == 0 {
+		o.Servers = 3
+		if o.Seed%3 == 0 {
+			o.Servers = 5
+		}
+	}
+	if o.Leaders == 0 {
+		o.Leaders = 50
+	}
+	if o.Limit == 0 {
+		o.Limit = 5 * time.Minute
+	}
+	if o.Clients == 0 {
+		o.Clients = 5
+	}
+	if o.Pace == 0 {
+		o.Pace = 40 * time.Millisecond
+	}
+	return o
+}
+
+// Result of a run.
+type Result struct {
+	Record    *check.Record
+	Clocks    check.Clocks
+	Simulated time.Duration
+	Problems  []check.Violation // with servers; what clients were told is in the Record
+}
+
+// recovery is how long, after all harm was taken back, the cluster may take until it is as it should be.
+const recovery = 60 * time.Second
+
+// Run runs a cluster. It must be called in a synctest bubble, and leaves no goroutine behind.
+func Run(opts Options) Result {
+	opts = opts.withDefaults()
+	record := check.NewRecord()
+	start := time.Now()
+	c := newCluster(opts, record)
+	c.found()
+
+	ctx, stop := context.WithCancel(context.Background())
+	var clients sync.WaitGroup
+	var watchers []*watcher
+	for i := range opts.Clients {
+		clients.Go(func() { c.newClient(i).run(ctx) })
+		w := &watcher{client: c.newClient(100 + i)}
+		watchers = append(watchers, w)
+		clients.Go(func() { w.run(ctx) })
+	}
+	if opts.Calm {
+		sleep(opts.Limit)
+	} else {
+		exchange, end := context.WithCancel(ctx)
+		clients.Go(func() { c.exchange(exchange) })
+		c.storm(start.Add(opts.Limit))
+		end()
+		c.heal()
+	}
+	stop()
+	clients.Wait()
+	c.settle(watchers)
+	for _, s := range c.servers {
+		s.stop()
+	}
+	c.dying.Wait()
+	return Result{Record: record, Clocks: c.clocks(start), Simulated: time.Since(start), Problems: c.problems}
+}
+
+// found makes the cluster.
+func (c *cluster) found() {
+	ctx, cancel := limited(context.Background(), recovery)
+	defer cancel()
+	for i, s := range c.servers {
+		s.start()
+		if i > 0 {
+			c.join(ctx, s)
+		}
+	}
+	if !c.complete(ctx) {
+		c.problem("a cluster comes about", "not all servers got their vote in %v", recovery)
+	}
+}
+
+// settle waits until the cluster is as it should be, and looks whether it is.
+func (c *cluster) settle(watchers []*watcher) {
+	ctx, cancel := limited(context.Background(), recovery)
+	defer cancel()
+	if !c.complete(ctx) {
+		c.problem("the cluster recovers", "not all servers vote %v after all harm was taken back", recovery)
+		return
+	}
+	for i, s := range c.servers {
+		cl := c.newClient(200 + i)
+		p := s.live()
+		err := context.Cause(ctx)
+		for try := 0; try < 20 && p != nil; try++ {
+			w := check.Write{Client: cl.id, Server: s.index, Call: c.record.Now(), Txn: raftstore.Txn{
+				Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/end", Value: fmt.Appendf(nil, "v%d", c.values.next())}},
+			}}
+			var result raftstore.Result
+			result, err = p.Commit(ctx, w.Txn)
+			if c.record.Write(w, result, err); err == nil {
+				break
+			}
+		}
+		if err != nil || p == nil {
+			c.problem("the cluster recovers", "server %d takes no write: %v", s.index, err)
+			return
+		}
+	}
+	sleep(maxTTL + 2*maxOffset + 10*time.Second) // keys expire, and states are compared
+	c.compare(ctx)
+	for _, w := range watchers {
+		if w.at != 0 {
+			w.finish(c.servers[0].live().Revision())
+		}
+	}
+	// The last word: what is there is what the history says.
+	for i, s := range c.servers {
+		c.newClient(400+i).read(ctx, s, s.live(), check.Linearizable)
+	}
+}
+
+// compare checks that all servers are the same.
+func (c *cluster) compare(ctx context.Context) {
+	var text string
+	for ctx.Err() == nil {
+		text = ""
+		equal := true
+		var first raftstore.Status
+		for i, s := range c.servers {
+			status := s.live().Status()
+			text += fmt.Sprintf(" server %d: revision %d, hash %s;", i, status.Revision, status.StateHash)
+			if i == 0 {
+				first = status
+			}
+			equal = equal && status.Revision == first.Revision && status.StateHash == first.StateHash
+			if status.Quarantined != "" || status.Undecided != "" {
+				c.problem(check.OneHistory, "server %d: %s%s", i, status.Quarantined, status.Undecided)
+				return
+			}
+		}
+		if equal {
+			c.expired()
+			return
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+	c.problem(check.OneHistory, "the states are not equal:%s", text)
+}
+
+// expired checks that what should have expired long ago has.
+func (c *cluster) expired() {
+	v, err := c.servers[0].live().View(context.Background(), raftstore.ViewOptions{Stale: true})
+	if err != nil {
+		c.problem("the cluster recovers", "a stale read: %v", err)
+		return
+	}
+	v.Ascend("/t/", "", func(item raftstore.Item) bool {
+		if item.Expires != 0 {
+			c.problem("expiry", "%s is still there", item.Key)
+		}
+		return true
+	})
+}
