@@ -16,8 +16,8 @@ type Options struct {
 	Servers int           // 3 or 5; default: as the seed decides
 	Leaders int           // how many terms with a leader there are to be; default 50
 	Limit   time.Duration // of virtual time, for the faults; default 5 minutes
-	Clients int           // default 5
-	Pace    time.Duration // how long a client waits on average; default 40 ms
+	Clients int           // default 4
+	Pace    time.Duration // how long a client waits on average; default 80 ms
 	Calm    bool          // no faults, no drift, no exchange of servers
 
 	// For tests of the checks: what changes a server before it starts, and what clients are given in its place.
@@ -40,10 +40,10 @@ func (o Options) withDefaults() Options {
 		o.Limit = 5 * time.Minute
 	}
 	if o.Clients == 0 {
-		o.Clients = 5
+		o.Clients = 4
 	}
 	if o.Pace == 0 {
-		o.Pace = 40 * time.Millisecond
+		o.Pace = 80 * time.Millisecond
 	}
 	return o
 }
