@@ -12,13 +12,14 @@ import (
 
 // Options of a run. Zero values mean the defaults.
 type Options struct {
-	Seed    uint64
-	Servers int           // 3 or 5; default: as the seed decides
-	Leaders int           // how many terms with a leader there are to be; default 50
-	Limit   time.Duration // of virtual time, for the faults; default 5 minutes
-	Clients int           // default 4
-	Pace    time.Duration // how long a client waits on average; default 80 ms
-	Calm    bool          // no faults, no drift, no exchange of servers
+	Seed     uint64
+	Servers  int           // 3 or 5; default: as the seed decides
+	Leaders  int           // how many terms with a leader there are to be; default 50
+	Limit    time.Duration // of virtual time, for the faults; default 5 minutes
+	Clients  int           // default 4
+	Pace     time.Duration // how long a client waits on average; default 80 ms
+	Exchange bool          // servers are removed, wiped, and join again, all the time
+	Calm     bool          // no faults, no drift, no exchange of servers
 
 	// For tests of the checks: what changes a server before it starts, and what clients are given in its place.
 	only  []string // names of faults
@@ -80,7 +81,9 @@ func Run(opts Options) Result {
 		sleep(opts.Limit)
 	} else {
 		exchange, end := context.WithCancel(ctx)
-		clients.Go(func() { c.exchange(exchange) })
+		if opts.Exchange {
+			clients.Go(func() { c.exchange(exchange) })
+		}
 		c.storm(start.Add(opts.Limit))
 		end()
 		c.heal()
@@ -88,10 +91,10 @@ func Run(opts Options) Result {
 	stop()
 	clients.Wait()
 	c.settle(watchers)
+	c.dying.Wait() // nobody starts a server any more
 	for _, s := range c.servers {
 		s.stop()
 	}
-	c.dying.Wait()
 	return Result{Record: record, Clocks: c.clocks(start), Simulated: time.Since(start), Problems: c.problems}
 }
 

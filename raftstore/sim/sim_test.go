@@ -15,10 +15,11 @@ import (
 )
 
 var (
-	seed    = flag.Uint64("seed", 0, "first seed; 0 draws one")
-	seeds   = flag.Int("seeds", 20, "how many seeds")
-	leaders = flag.Int("leaders", 52, "terms with a leader in each run")
-	out     = flag.String("out", "", "directory for the record of a run that fails; default: a temporary one")
+	seed     = flag.Uint64("seed", 0, "first seed; 0 draws one")
+	seeds    = flag.Int("seeds", 20, "how many seeds")
+	leaders  = flag.Int("leaders", 52, "terms with a leader in each run")
+	exchange = flag.Bool("exchange", false, "remove servers, wipe them and let them join again, too")
+	out      = flag.String("out", "", "directory for the record of a run that fails; default: a temporary one")
 )
 
 // TestSimulation runs many seeds. Package check says what it looks for.
@@ -37,7 +38,7 @@ func TestSimulation(t *testing.T) {
 					t.Skip("another run has failed")
 				}
 				defer func() { stop.Store(stop.Load() || t.Failed()) }()
-				terms.Add(int64(simulate(t, Options{Seed: first + i, Leaders: *leaders})))
+				terms.Add(int64(simulate(t, Options{Seed: first + i, Leaders: *leaders, Exchange: *exchange})))
 			})
 		}
 	})
