@@ -98,6 +98,9 @@ func statusOf(ctx context.Context, self, clusterID string, store storeStatus, po
 		if peer.Status.DiskError != "" {
 			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s cannot write its log and falls behind: %s", name, peer.Status.DiskError))
 		}
+		if peer.Status.DiskFull {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("the disk of server %s is full and it runs on its reserve: make room on the volume of its data directory", name))
+		}
 		if warning := spaceWarning(peer.Status); peer.Member.Leader || space == "" {
 			space = warning // all servers have the same state, the leader the newest
 		}
