@@ -1,0 +1,122 @@
+package clustertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The procedures of docs/operations.md that change members. Each test puts the cluster right again.
+
+// asNew makes a stopped server forget its store, so that it joins as a new one; its pods stay.
+func (s *Space) asNew(node string) {
+	s.Helper()
+	dir := s.DataDir(node)
+	if err := errors.Join(os.RemoveAll(filepath.Join(dir, "store")), os.RemoveAll(filepath.Join(dir, "node.json"))); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func TestLeave(t *testing.T) {
+	s := newSpace(t)
+	recoverCluster(t, s.Cluster, "s3")
+	barque, err := Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Barque(t, "cluster", "transfer-leader", "s3") // a leader leaves
+	if r := s.BarqueResult(t.Context(), "cluster", "remove", "s3"); r.Code != 4 || !contains(r.Err, "s3 hands leadership over", "2 servers vote instead of 3", "nothing was changed") {
+		t.Errorf("nobody confirmed: code %d, %s", r.Code, r.Err)
+	}
+	s.Barque(t, "cluster", "demote", "s2", "--yes")
+	s.Barque(t, "cluster", "promote", "s2")
+	if out := s.On(t, "s3", barque, "cluster", "leave", "--data-dir", s.DataDir("s3"), "--kubeconfig", s.DataDir("s3")+"/admin.kubeconfig", "--yes"); !contains(out, "s3 was taken out") {
+		t.Errorf("leave says %q", out)
+	}
+	Eventually(t, deadline, "s3 stops by itself", func(ctx context.Context) error {
+		if state := s.nodeState(ctx, "s3"); state != "dead" {
+			return fmt.Errorf("it is %s", state)
+		}
+		return nil
+	})
+	if r := s.DevResult(t.Context(), "start", "s3"); r.Error == nil || !contains(r.Err, "was taken out of its cluster", "--wipe") {
+		t.Errorf("a server that has left starts: %v\n%s", r.Error, r.Err)
+	}
+	if r := s.BarqueResult(t.Context(), "cluster", "remove", "nobody", "--yes"); r.Code != 1 || !contains(r.Err, "no member") {
+		t.Errorf("removing nobody: code %d, %s", r.Code, r.Err)
+	}
+	s.asNew("s3")
+	s.Dev(t, "start", "s3")
+	Eventually(t, deadline, "a whole cluster", s.Healthy)
+}
+
+// Two of three servers are lost for good: the third becomes a new cluster, and the others join it.
+func TestRecoverFromLostQuorum(t *testing.T) {
+	s := newSpace(t)
+	recoverCluster(t, s.Cluster, s.Nodes()...)
+	before, err := s.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name string) {
+		t.Helper()
+		Eventually(t, 20*time.Second, "a write", func(ctx context.Context) error {
+			_, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			return err
+		})
+	}
+	write("known-to-all")
+	s.Dev(t, "stop", "s2")
+	write("known-to-two")
+	s.Dev(t, "stop", "s3")
+	s.Dev(t, "kill", "s1")
+	dirs := func(nodes ...string) (args []string) {
+		for _, n := range nodes {
+			args = append(args, "--data-dir", s.DataDir(n))
+		}
+		return args
+	}
+	var known []struct {
+		Name     string
+		Revision uint64
+		Members  []struct{ Name string }
+	}
+	out := s.Barque(t, append([]string{"cluster", "recover", "--inspect", "-o", "json"}, dirs("s1", "s2", "s3")...)...)
+	if err := json.Unmarshal([]byte(out), &known); err != nil || len(known) != 3 || known[0].Revision <= known[1].Revision || len(known[1].Members) != 3 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if r := s.BarqueResult(t.Context(), append([]string{"cluster", "recover", "--yes"}, dirs("s2", "s1")...)...); r.Code != 4 || !contains(r.Err, "has more than") {
+		t.Errorf("an older one is recovered: code %d, %s", r.Code, r.Err)
+	}
+	if r := s.BarqueResult(t.Context(), append([]string{"cluster", "recover"}, dirs("s1")...)...); r.Code != 4 || !contains(r.Err, "Writes that only the others had (s2, s3) are lost", "nothing was changed") {
+		t.Errorf("nobody confirmed: code %d, %s", r.Code, r.Err)
+	}
+	s.Barque(t, append([]string{"cluster", "recover", "--yes"}, dirs("s1", "s2")...)...)
+	s.Dev(t, "start", "s1")
+	for _, name := range []string{"known-to-all", "known-to-two"} {
+		if _, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	write("after")
+	for _, n := range []string{"s2", "s3"} {
+		s.asNew(n)
+		s.Dev(t, "start", n)
+	}
+	Eventually(t, deadline, "a whole cluster", s.Healthy)
+	after, err := s.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.ID == before.ID || after.Revision < before.Revision+1<<30 {
+		t.Errorf("before: cluster %s at revision %d; after: %s at %d", before.ID, before.Revision, after.ID, after.Revision)
+	}
+}
