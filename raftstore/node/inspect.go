@@ -88,6 +88,7 @@ func openExisting(cfg *Config, machine *fsm.FSM) (*storage, error) {
 	}
 	cfg.LogStore = string(kind)
 	cfg.Timeouts = cfg.Timeouts.withDefaults()
+	cfg.DiskReserve = -1
 	return openStorage(cfg, machine, newMetrics(nil), func(error) {})
 }
 

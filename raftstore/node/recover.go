@@ -101,6 +101,10 @@ func refuseUnfit(c *Config) error {
 // standAlone makes a snapshot of all that the server has, with itself as the only member, and empties the log.
 // It may be repeated: the snapshot comes first.
 func standAlone(c *Config, id identity) error {
+	// The snapshot may need the room. The server takes it again when it starts.
+	if err := os.Remove(filepath.Join(c.Dir, reserveFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("give the reserve up: %w", err)
+	}
 	var halted error
 	machine := fsm.New(mvcc.New(mvcc.Limits{}), func(err error) { halted = err })
 	s, err := openExisting(c, machine)

@@ -147,6 +147,8 @@ func illness(s *Status) string {
 	switch {
 	case s.Quarantined != "":
 		return "it is in quarantine: " + s.Quarantined
+	case s.DiskFull:
+		return "its disk is full"
 	case s.DiskError != "":
 		return "it cannot write its log: " + s.DiskError
 	}
