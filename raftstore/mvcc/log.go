@@ -78,6 +78,7 @@ type eventLog struct {
 	done   chan struct{} // closed by close
 	cause  error         // why, once done is closed
 	moved  broadcast     // sent after each append
+	counts counts
 
 	mu        sync.RWMutex
 	entries   []*entry

@@ -172,20 +172,6 @@ func (s *Store) NextDeadline() int64 {
 // still has them. It fails with ErrCompacted when not.
 func (s *Store) Watch(opts kv.WatchOptions) (kv.Watcher, error) { return s.log.subscribe(opts) }
 
-// Stats describe history.
-type Stats struct {
-	Compacted    uint64 // history holds the revisions after this one
-	HistoryBytes int
-	Watchers     int
-}
-
-// Stats returns numbers for metrics and status.
-func (s *Store) Stats() Stats {
-	s.log.mu.RLock()
-	defer s.log.mu.RUnlock()
-	return Stats{Compacted: s.log.compacted, HistoryBytes: s.log.bytes, Watchers: s.log.watchers}
-}
-
 // Close ends all watchers and all waiting with ErrClosed. Views stay valid.
 func (s *Store) Close() { s.log.close(kv.ErrClosed) }
 

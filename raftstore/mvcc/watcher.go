@@ -73,6 +73,7 @@ func (w *watcher) reenter() error {
 		w.after = max(w.after, old.seen)
 	}
 	if w.after < l.compacted {
+		l.counts.compacted.Add(1)
 		return compactedError(w.after, l.compacted)
 	}
 	l.leave(old)
@@ -138,12 +139,15 @@ func (w *watcher) read() (batch kv.Batch, head uint64, changed <-chan struct{}, 
 		return kv.Batch{}, 0, nil, errAbandoned
 	}
 	if w.pos < r.first {
+		l.counts.compacted.Add(1)
 		return kv.Batch{}, 0, nil, compactedError(w.after, l.compacted)
 	}
 	for ; w.pos < r.end(); w.pos++ {
 		if e := r.entries[w.pos-r.first]; e.revision > w.after { // else it starts in the future
 			w.pos, w.after = w.pos+1, e.revision
-			return r.batch(e), 0, nil, nil
+			batch = r.batch(e)
+			l.counts.delivered(len(batch.Events), l.head-e.revision)
+			return batch, 0, nil, nil
 		}
 	}
 	return kv.Batch{}, l.head, r.changed.wait(), nil

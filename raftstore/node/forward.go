@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -137,22 +138,30 @@ func (f *followed) tenure() <-chan struct{} {
 	return f.over
 }
 
-// learn is told who leads; empty is nobody, which ends nothing: the last one may still answer.
-func (f *followed) learn(leader raft.ServerID) {
+// learn is told who leads, and tells whether that is another one than before; empty is nobody, which ends
+// nothing: the last one may still answer.
+func (f *followed) learn(leader raft.ServerID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if leader == "" || leader == f.leader {
-		return
+		return false
 	}
 	f.leader = leader
 	if f.over != nil {
 		close(f.over)
 		f.over = nil
 	}
+	return true
 }
 
 // Propose brings the request into the log, wherever the leader is.
 func (n *Node) Propose(ctx context.Context, req *command.Request) (command.Outcome, error) {
+	outcome, err := n.proposeAnywhere(ctx, req)
+	n.stats.requests.WithLabelValues(outcomeName(outcome, err)).Inc()
+	return outcome, err
+}
+
+func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (command.Outcome, error) {
 	if err := n.quarantine.err(); err != nil {
 		return command.Outcome{}, err
 	}
@@ -167,7 +176,9 @@ func (n *Node) Propose(ctx context.Context, req *command.Request) (command.Outco
 		}
 		return n.proposer.propose(ctx, req)
 	}
+	began := time.Now()
 	f, err := n.peers.to(leader).callUntil(ctx, over, callPropose, command.AppendRequest(nil, req))
+	n.stats.forwarded("write", began, err)
 	if err != nil {
 		return command.Outcome{}, n.callError(err, kv.ErrUnknownOutcome)
 	}
@@ -183,7 +194,9 @@ func (n *Node) Propose(ctx context.Context, req *command.Request) (command.Outco
 
 func (n *Node) forwardRead(ctx context.Context, leader string, over <-chan struct{}) (uint64, error) {
 	vote := readVote{term: n.raft.CurrentTerm(), id: n.id.ServerID}
+	began := time.Now()
 	f, err := n.peers.to(leader).callUntil(ctx, over, callRead, vote.encode())
+	n.stats.forwarded("read", began, err)
 	if err != nil {
 		return 0, n.callError(err, kv.ErrUnavailable)
 	}

@@ -78,7 +78,9 @@ func (n *Node) heedLeaders() {
 		ctx, cancel := context.WithCancel(n.ctx)
 		var attending sync.WaitGroup
 		addr, id := n.raft.LeaderWithID()
-		n.followed.learn(id)
+		if n.followed.learn(id) {
+			n.stats.leaders.Inc()
+		}
 		if id != "" && string(id) != n.id.ServerID {
 			attending.Go(func() { n.attend(ctx, string(addr), id) }) // ends with ctx
 		}

@@ -126,7 +126,8 @@ func (n *Node) startRaft() error {
 	}
 	var err error
 	heard := &attentive{n.transport, n.silence, n.quarantine}
-	n.raft, err = raft.NewRaft(cfg, &guarded{n.fsm, n.quarantine}, logstore.NewCache(n.storage.log, logCacheBytes), n.storage.log, n.storage.snapshots, &muzzle{heard, n.storage.log.Disk()})
+	machine := &measured{&guarded{n.fsm, n.quarantine}, n.stats}
+	n.raft, err = raft.NewRaft(cfg, machine, logstore.NewCache(n.storage.log, logCacheBytes), n.storage.log, n.storage.snapshots, &muzzle{heard, n.storage.log.Disk()})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
 	}
@@ -179,6 +180,7 @@ func (n *Node) finishBootstrap(alone raft.Configuration) error {
 // start sets the goroutines going. They end with n.ctx or with the listener, and followLeadership
 // with Raft; Close ends all three and waits.
 func (n *Node) start() {
+	n.countElections()
 	apply := func(data []byte) raft.ApplyFuture { return n.raft.Apply(data, 0) }
 	n.proposer = newProposer(apply, n.cfg.Now, n.cfg.QueueLength, n.ctx.Done(), n.storage.log.Disk(), n.stats)
 	n.proposer.stateBytes = n.cfg.StateBytes

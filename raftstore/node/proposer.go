@@ -50,6 +50,7 @@ type proposer struct {
 // waiting.
 type proposal struct {
 	req    command.Request
+	since  time.Time
 	taken  atomic.Bool // by the gatherer, or by a caller that gives up
 	answer chan answer
 }
@@ -109,8 +110,9 @@ func (p *proposer) gather() {
 		for i, each := range batch {
 			c.Requests[i] = each.req
 		}
-		p.stats.batch.Observe(float64(len(batch)))
-		p.flights <- flight{p.apply(command.Encode(&c)), batch, time.Now()}
+		data, now := command.Encode(&c), time.Now()
+		p.stats.gathered(batch, len(data), now)
+		p.flights <- flight{p.apply(data), batch, now}
 	}
 }
 
@@ -172,7 +174,7 @@ func (each *proposal) fail(err error) { each.answer <- answer{err: err} }
 
 // propose brings a request into the log of this server, which should be the leader.
 func (p *proposer) propose(ctx context.Context, req *command.Request) (command.Outcome, error) {
-	each := &proposal{req: *req, answer: make(chan answer, 1)}
+	each := &proposal{req: *req, since: time.Now(), answer: make(chan answer, 1)}
 	hanging := p.disk.Hanging()
 	if !p.enqueue(each) {
 		return command.Outcome{}, kv.ErrOverloaded

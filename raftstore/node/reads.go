@@ -24,6 +24,7 @@ type reads struct {
 // round is one exchange and those who wait for it.
 type round struct {
 	done     chan struct{}
+	readers  int // guarded by reads.mu until the exchange begins
 	revision uint64
 	err      error
 }
@@ -49,7 +50,7 @@ func (r *reads) run(ctx context.Context) {
 		limited, cancel := context.WithTimeoutCause(ctx, r.limit, errSlowRound)
 		revision, err := r.round(limited)
 		cancel()
-		r.stats.readIndex.Observe(time.Since(start).Seconds())
+		r.stats.readRound(current.readers, time.Since(start), err)
 		r.finish(current, revision, err)
 	}
 }
@@ -78,6 +79,7 @@ func (r *reads) revision(ctx, node context.Context) (uint64, error) {
 		r.next = &round{done: make(chan struct{})}
 	}
 	mine := r.next
+	mine.readers++
 	r.mu.Unlock()
 	select {
 	case r.kick <- struct{}{}:
