@@ -149,3 +149,36 @@ func TestALeaderThatIsShutOutIsDeposedOnce(t *testing.T) {
 		c.Net.Heal()
 	})
 }
+
+// TestAVoteIsAskedForOverAConnectionThatWorks lets the next candidate keep connections to the other survivor
+// from the time when it led, which are broken since.
+func TestAVoteIsAskedForOverAConnectionThatWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newPatientCluster(t, 3)
+		// Of two logs that are equal, that of the server with the later name stands.
+		const next, old, other = 2, 0, 1
+		for _, to := range []int{next, old} {
+			from, _ := c.Leader()
+			if from != to {
+				if err := c.Servers[from].TransferLeadership(limited(t), c.Servers[to].ID()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.Await("another leader", func() bool { return c.Servers[to].Status().Role == "leader" })
+			if _, err := c.Servers[to].Commit(limited(t), put("/k", "v")); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(patient) // for heartbeats
+		}
+		c.Net.Reset(storetest.Addr(next), storetest.Addr(other))
+		<-time.After(time.Second)
+		began := time.Now()
+		crash(t, c, old)
+		if _, err := c.Servers[next].Commit(limited(t), put("/after", "v")); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the first write after the death of the leader took %v", took)
+		}
+	})
+}

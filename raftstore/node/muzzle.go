@@ -1,8 +1,11 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"syscall"
 
 	"github.com/hashicorp/raft"
 
@@ -54,7 +57,7 @@ func (m *muzzle) RequestVote(id raft.ServerID, target raft.ServerAddress, args *
 	if err := m.disk.Check(); err != nil {
 		return err
 	}
-	return m.attentive.RequestVote(id, target, args, resp)
+	return anew(func() error { return m.attentive.RequestVote(id, target, args, resp) })
 }
 
 // RequestPreVote implements raft.WithPreVote.
@@ -62,7 +65,23 @@ func (m *muzzle) RequestPreVote(id raft.ServerID, target raft.ServerAddress, arg
 	if err := m.disk.Check(); err != nil {
 		return err
 	}
-	return m.attentive.RequestPreVote(id, target, args, resp)
+	return anew(func() error { return m.attentive.RequestPreVote(id, target, args, resp) })
+}
+
+// anew repeats a request over another connection while the one that it went over turns out to be broken. Raft
+// keeps connections that nobody has used since the other server was restarted. For a vote that matters: Raft
+// takes the error for a refusal, and asks again only in the next election. Whoever is asked twice gives the
+// same vote twice.
+func anew(ask func() error) error {
+	var err error
+	for range raftPool + 1 { // one more than there may be of them
+		err = ask()
+		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, net.ErrClosed) &&
+			!errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+			break
+		}
+	}
+	return err
 }
 
 // muzzledPipeline is a pipeline, over which Raft sends empty messages while it has no others.
