@@ -288,14 +288,16 @@ func (t *tree) remove(n *node, key string, size int64) {
 	if child.width() >= fanout/4 {
 		return
 	}
+	if child.width() == 0 { // it would bring a neighbour a bound, and nothing that stands behind it
+		n.children = slices.Delete(n.children, i, i+1)
+		at := max(i-1, 0)
+		n.bounds = slices.Delete(slices.Clone(n.bounds), at, min(at+1, len(n.bounds)))
+		return
+	}
 	// Too small: it goes together with a neighbour, if both fit into one node.
 	left := max(i-1, 0)
 	if left+1 < len(n.children) && n.children[left].width()+n.children[left+1].width() <= fanout*3/4 {
 		t.join(n, left)
-	} else if child.width() == 0 {
-		n.children = slices.Delete(n.children, i, i+1)
-		at := max(i-1, 0)
-		n.bounds = slices.Delete(slices.Clone(n.bounds), at, min(at+1, len(n.bounds)))
 	}
 }
 

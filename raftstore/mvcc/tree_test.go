@@ -104,6 +104,44 @@ func TestTree(t *testing.T) {
 	}
 }
 
+// TestTreeLosesWholeBranch empties an inner node whose neighbours have become small enough to take it in, but
+// only after it was down to its last record: there is nothing left of it to be taken in.
+func TestTreeLosesWholeBranch(t *testing.T) {
+	for _, emptied := range []int{0, 1} {
+		tr := newTree()
+		key := func(i int) string { return fmt.Sprintf("/%06d", i) }
+		for i := range 20_000 {
+			tr.set(pack(&kv.Item{Key: key(i)}))
+		}
+		if tr.root.children[0].children == nil {
+			t.Fatal("the tree has fewer than three levels")
+		}
+		first := tr.root.children[0].sum.records
+		branch := [2][2]int{{0, first}, {first, first + tr.root.children[1].sum.records}}
+		remove := func(from, to int) {
+			for i := from; i < to; i++ {
+				if tr.delete(key(i)) == "" {
+					t.Fatalf("there is no key %q", key(i))
+				}
+			}
+			if err := tr.check(); err != nil {
+				t.Fatalf("branch %d emptied: after the keys %d to %d were deleted: %v", emptied, from, to, err)
+			}
+		}
+		empty, other := branch[emptied], branch[1-emptied]
+		remove(empty[0], empty[1]-1)
+		remove(other[0], other[0]+(other[1]-other[0])*2/5)
+		remove(empty[1]-1, empty[1])
+		for i := range 20_000 {
+			tr.get(key(i))
+			tr.set(pack(&kv.Item{Key: key(i)}))
+		}
+		if err := tr.check(); err != nil || tr.len() != 20_000 {
+			t.Fatalf("%d records, %v", tr.len(), err)
+		}
+	}
+}
+
 // anyKey returns a key of the map, mostly; else the given one.
 func anyKey(rnd *rand.Rand, m map[string]record, other string) string {
 	if rnd.IntN(10) == 0 {
