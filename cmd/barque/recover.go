@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -102,6 +103,7 @@ func confirmRecovery(c *cobra.Command, all []node.Survivor) error {
 			lost = append(lost, m.Name)
 		}
 	}
+	slices.Sort(lost)
 	fmt.Fprintf(out, `%s becomes the only server of a new cluster, with all that its disk has: revision %d, %d keys.
 
 - Writes that only the others had (%s) are lost, also ones that were acknowledged.
