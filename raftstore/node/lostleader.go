@@ -74,15 +74,24 @@ func (n *Node) heedLeaders() {
 	})
 	n.raft.RegisterObserver(observer)
 	defer n.raft.DeregisterObserver(observer)
+	var attending sync.WaitGroup
+	stop, attended := func() {}, raft.Server{}
 	for n.ctx.Err() == nil {
-		ctx, cancel := context.WithCancel(n.ctx)
-		var attending sync.WaitGroup
 		addr, id := n.raft.LeaderWithID()
 		if n.followed.learn(id) {
 			n.stats.leaders.Inc()
 		}
-		if id != "" && string(id) != n.id.ServerID {
-			attending.Go(func() { n.attend(ctx, string(addr), id) }) // ends with ctx
+		// While none is known, what became of the last one is still to be found out: a candidate whose log
+		// is shorter makes Raft forget the leader, and cannot become one.
+		if leader := (raft.Server{ID: id, Address: addr}); id != "" && leader != attended {
+			stop()
+			attending.Wait()
+			attended = leader
+			if string(id) != n.id.ServerID {
+				ctx, cancel := context.WithCancel(n.ctx)
+				stop = cancel
+				attending.Go(func() { n.attend(ctx, string(addr), id) }) // ends with ctx
+			}
 		}
 		select {
 		case <-changed:
@@ -90,13 +99,13 @@ func (n *Node) heedLeaders() {
 			n.nominate()
 		case <-n.ctx.Done():
 		}
-		cancel()
-		attending.Wait()
 	}
+	stop()
+	attending.Wait()
 }
 
 // attend stays connected with the leader, and finds out what has become of it when the connection breaks. It
-// ends with ctx, which does when another leader is known, or none.
+// ends with ctx, which does when another leader is known.
 func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 	connected := false
 	for round := 0; ctx.Err() == nil; round++ {
@@ -142,7 +151,7 @@ func (n *Node) succeed(ctx context.Context, leader raft.ServerID, impatient bool
 	if agree < quorum || best != own && !impatient {
 		return
 	}
-	if _, id := n.raft.LeaderWithID(); id != leader || n.raft.State() != raft.Follower {
+	if _, id := n.raft.LeaderWithID(); id != "" && id != leader || n.raft.State() != raft.Follower {
 		return
 	}
 	n.cfg.Logger.Info("the leader is gone: its connections broke and its address refuses new ones; this server stands for election",
