@@ -255,6 +255,24 @@ func TestNewcomerWithoutContactGetsNoVote(t *testing.T) {
 	})
 }
 
+// TestNewcomerGetsItsVoteWhileAMachineIsOff has a member whose address does not even refuse: asking it takes all the
+// time that there is for a look at the members.
+func TestNewcomerGetsItsVoteWhileAMachineIsOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := storetest.NewCluster(t, 3, nil)
+		leader, _ := c.Leader()
+		off := (leader + 1) % 3
+		c.Net.Mute(storetest.Addr(off))
+		fourth := c.Add(nil)
+		c.Start(fourth)
+		c.Net.Block(storetest.Addr(off), storetest.Addr(fourth))
+		if err := c.Servers[fourth].Join(limited(t), []string{storetest.Addr(leader)}); err != nil {
+			t.Fatal(err)
+		}
+		c.Await("its vote", func() bool { return len(voters(c.Servers[leader])) == 4 })
+	})
+}
+
 func TestDeadServerIsTakenOutWhenReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := onDisk(t)

@@ -168,7 +168,7 @@ func (n *Node) takeOffice(t *tenure) {
 			n.offices.Go(func() { n.announce(t.ctx, response.Term) }) // ends with the tenure
 			n.offices.Go(func() { n.compareWhileLeading(t.ctx) })     // ends with the tenure
 			n.offices.Go(func() { n.watchOwnDisk(t.ctx) })            // ends with the tenure
-			n.manageWhileLeading(t.ctx)
+			n.manageWhileLeading(t.ctx, response.Term)
 			return
 		}
 		n.cfg.Logger.Debug("cannot take office yet", "err", err)

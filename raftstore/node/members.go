@@ -240,7 +240,8 @@ func (n *Node) change(ctx context.Context, c Change) error {
 		return err
 	}
 	defer n.changing.leave()
-	if n.leadership.term() == 0 {
+	term := n.leadership.term()
+	if term == 0 {
 		return errNoLeader
 	}
 	defer n.nudge()
@@ -256,9 +257,9 @@ func (n *Node) change(ctx context.Context, c Change) error {
 	case AddMember, MoveMember:
 		return n.place(c, m, known)
 	case PromoteMember:
-		return n.promote(ctx, m)
+		return n.promote(ctx, term, m)
 	case DemoteMember, RemoveMember:
-		return n.retire(ctx, c, m)
+		return n.retire(ctx, term, c, m)
 	case TransferLeadership:
 		return n.handOver(ctx, c.ID, m)
 	}
@@ -315,7 +316,7 @@ func (n *Node) makeWay(m Member) error {
 }
 
 // promote gives a member its vote, if the steward would give it one but for the time.
-func (n *Node) promote(ctx context.Context, m Member) error {
+func (n *Node) promote(ctx context.Context, term uint64, m Member) error {
 	s := n.standing(m.ID)
 	if s.State == steward.Leaving || s.State == Removed {
 		return refused("server %q is on its way out of this cluster (%s)", m.ID, s.Why)
@@ -336,7 +337,7 @@ func (n *Node) promote(ctx context.Context, m Member) error {
 		}
 	}
 	if s.State != steward.Regular {
-		if err := n.decide(ctx, m.ID, s, standing{}); err != nil {
+		if err := n.decide(ctx, term, m.ID, s, standing{}); err != nil {
 			return err
 		}
 	}
@@ -347,7 +348,7 @@ func (n *Node) promote(ctx context.Context, m Member) error {
 }
 
 // retire decides that a server is to lose its vote, or to leave.
-func (n *Node) retire(ctx context.Context, c Change, m Member) error {
+func (n *Node) retire(ctx context.Context, term uint64, c Change, m Member) error {
 	to := standing{State: steward.Leaving, Name: m.Name, Why: c.Why}
 	if c.Kind == DemoteMember {
 		to.State = steward.Standby
@@ -362,7 +363,7 @@ func (n *Node) retire(ctx context.Context, c Change, m Member) error {
 	if err := n.guard(ctx, m.ID); err != nil || c.DryRun {
 		return err
 	}
-	return n.decide(ctx, m.ID, old, to)
+	return n.decide(ctx, term, m.ID, old, to)
 }
 
 // guard refuses to take the vote of a member away when the voters that stay and are able would be no quorum.

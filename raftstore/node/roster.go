@@ -34,6 +34,10 @@ const rosterPrefix = kv.ReservedPrefix + "members/"
 // Removed is the standing of a server that was taken out of the group.
 const Removed steward.Standing = "removed"
 
+// unreadable is the standing of a server about which something was decided that this version does not know. The
+// steward leaves such a server as it is.
+const unreadable steward.Standing = "unreadable"
+
 // standing is one entry of the roster.
 type standing struct {
 	State steward.Standing `json:"state"`
@@ -59,7 +63,7 @@ func readStanding(item kv.Item) standing {
 	var s standing
 	if err := json.Unmarshal(item.Value, &s); err != nil {
 		// A newer version may write what this one cannot read. It is not for this one to act on it.
-		s = standing{State: steward.Standby}
+		s = standing{State: unreadable}
 	}
 	s.revision = item.ModRevision
 	return s
@@ -75,8 +79,9 @@ func (n *Node) roster() map[string]standing {
 	return all
 }
 
-// decide writes to the roster, unless it was changed since old was read. The zero standing deletes.
-func (n *Node) decide(ctx context.Context, id string, old, new standing) error {
+// decide writes to the roster, unless it was changed since old was read, or another term than the one in which it
+// was decided has begun: whoever leads then decides by what he sees. The zero standing deletes.
+func (n *Node) decide(ctx context.Context, term uint64, id string, old, new standing) error {
 	op := kv.Op{Kind: kv.Delete, Key: rosterPrefix + id}
 	if new.State != steward.Regular {
 		new.Since = n.cfg.Now().UnixMilli()
@@ -87,14 +92,17 @@ func (n *Node) decide(ctx context.Context, id string, old, new standing) error {
 		op.Kind, op.Value = kv.Put, value
 	}
 	outcome, err := n.Propose(ctx, &command.Request{Kind: command.KindTxn, Txn: kv.Txn{
-		Require: []kv.Precondition{{Key: op.Key, ModRevision: old.revision}}, Ops: []kv.Op{op},
+		Require: []kv.Precondition{{Key: op.Key, ModRevision: old.revision}}, Ops: []kv.Op{op}, Term: term,
 	}})
 	if err != nil {
 		return err
 	}
 	_, err = outcome.Result()
 	var conflict *kv.ConflictError
-	if errors.As(err, &conflict) {
+	switch {
+	case errors.Is(err, kv.ErrFenced):
+		return errNoLeader
+	case errors.As(err, &conflict):
 		return fmt.Errorf("%w: somebody else decided about server %q at the same time", kv.ErrUnavailable, id)
 	}
 	return err

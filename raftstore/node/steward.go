@@ -27,6 +27,8 @@ const (
 // a new leader has seen nobody be stable, or silent, before.
 type observer struct {
 	node     *Node
+	term     uint64               // of the tenure
+	last     time.Time            // of the looks
 	answered map[string]time.Time // by ID: when it did last
 	stable   map[string]time.Time // since when
 	blocked  map[string]time.Time // since when its departure is
@@ -34,8 +36,8 @@ type observer struct {
 
 // manageWhileLeading carries out what the steward decides, and closes the links to servers that are members
 // no more. It ends with the tenure.
-func (n *Node) manageWhileLeading(ctx context.Context) {
-	o := &observer{node: n, answered: make(map[string]time.Time), stable: make(map[string]time.Time), blocked: make(map[string]time.Time)}
+func (n *Node) manageWhileLeading(ctx context.Context, term uint64) {
+	o := &observer{node: n, term: term, answered: make(map[string]time.Time), stable: make(map[string]time.Time), blocked: make(map[string]time.Time)}
 	defer n.health.Store(nil)
 	wait := time.NewTimer(0)
 	defer wait.Stop()
@@ -71,8 +73,11 @@ func (o *observer) look(ctx context.Context) (busy bool) {
 	}
 	n.health.Store(&health)
 	if due {
-		if err := n.take(ctx, step); err != nil && ctx.Err() == nil {
-			n.cfg.Logger.Warn("a change of the members failed; it is tried again", "step", step.Kind, "server", step.Server.ID, "err", err)
+		if err := n.take(ctx, o.term, step); err != nil {
+			if ctx.Err() == nil {
+				n.cfg.Logger.Warn("a change of the members failed; it is tried again", "step", step.Kind, "server", step.Server.ID, "err", err)
+			}
+			return true // what this server takes for the configuration may never be committed
 		}
 	}
 	o.undo(ctx, servers, blocked)
@@ -89,10 +94,14 @@ func (n *Node) policy() steward.Policy {
 // observe asks all members how they do, for a short time only: one that is dead must not hold up the others.
 func (o *observer) observe(ctx context.Context) []steward.Server {
 	n, now := o.node, time.Now()
-	asking, cancel := context.WithTimeout(ctx, max(2*n.cfg.Timeouts.Heartbeat, 500*time.Millisecond))
-	defer cancel()
+	limit := max(2*n.cfg.Timeouts.Heartbeat, 500*time.Millisecond)
+	asking, cancel := context.WithTimeout(ctx, limit)
 	servers := n.survey(asking)
+	cancel()
+	asking, cancel = context.WithTimeout(ctx, limit) // whoever is silent has used up the first one
 	o.apart(asking, servers)
+	cancel()
+	o.resume(now, lookGap+4*limit)
 	known := make(map[string]bool)
 	for i := range servers {
 		s := &servers[i]
@@ -118,6 +127,20 @@ func (o *observer) observe(ctx context.Context) []steward.Server {
 		}
 	}
 	return servers
+}
+
+// lookGap is longer than a look takes beside what it asks of others, unless this process was stopped in it.
+const lookGap = 10 * time.Second
+
+// resume begins a look. After a gap nothing is known of the time in it: nobody was asked, so nobody was silent,
+// nor well. Without that, a machine that was frozen would take servers for dead as soon as it wakes up.
+func (o *observer) resume(now time.Time, gap time.Duration) {
+	if !o.last.IsZero() && now.Sub(o.last) > gap {
+		clear(o.answered)
+		clear(o.stable)
+		clear(o.blocked)
+	}
+	o.last = now
 }
 
 // survey returns the members, and what they say of themselves.
@@ -233,12 +256,12 @@ func (n *Node) handleReach(ctx context.Context, payload []byte) (byte, []byte) {
 }
 
 // take carries out one step.
-func (n *Node) take(ctx context.Context, step steward.Step) error {
+func (n *Node) take(ctx context.Context, term uint64, step steward.Step) error {
 	if err := n.changing.enter(ctx); err != nil {
 		return err
 	}
 	defer n.changing.leave()
-	if n.leadership.term() == 0 {
+	if n.leadership.term() != term {
 		return errNoLeader
 	}
 	n.cfg.Logger.Info("members change", "step", step.Kind, "server", step.Server.ID, "why", step.Why)
@@ -258,7 +281,7 @@ func (n *Node) take(ctx context.Context, step steward.Step) error {
 		return n.transfer(m)
 	case steward.Expire:
 		old := n.standing(m.ID)
-		return n.decide(ctx, m.ID, old, standing{State: steward.Leaving, Name: m.Name, Why: "it was dead: " + step.Why})
+		return n.decide(ctx, term, m.ID, old, standing{State: steward.Leaving, Name: m.Name, Why: "it was dead: " + step.Why})
 	}
 	return fmt.Errorf("the step %q is not known", step.Kind)
 }
@@ -287,7 +310,7 @@ func (o *observer) undo(ctx context.Context, servers []steward.Server, blocked m
 		if time.Since(o.blocked[s.ID]) < undoAfter {
 			continue
 		}
-		if err := n.decide(ctx, s.ID, n.standing(s.ID), standing{}); err != nil {
+		if err := n.decide(ctx, o.term, s.ID, n.standing(s.ID), standing{}); err != nil {
 			n.cfg.Logger.Debug("cannot give up a departure yet", "server", s.ID, "err", err)
 			continue
 		}
@@ -309,7 +332,7 @@ func (o *observer) bury(ctx context.Context) {
 		if s.State != steward.Leaving {
 			why = "it is no member any more"
 		}
-		if err := n.decide(ctx, id, s, standing{State: Removed, Name: s.Name, Why: why}); err != nil {
+		if err := n.decide(ctx, o.term, id, s, standing{State: Removed, Name: s.Name, Why: why}); err != nil {
 			n.cfg.Logger.Debug("cannot write down yet that a server has left", "server", id, "err", err)
 			continue
 		}
