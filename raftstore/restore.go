@@ -43,8 +43,9 @@ type RestoreOptions struct {
 // The items go through the log in parts and are put aside on all servers until they are complete, so
 // a change of leader in the middle does no harm. When items fails, when ctx ends, or when a step fails,
 // nothing has changed; what was put aside is dropped, at once or, when this server dies, by the leader after
-// some minutes. One restore can be under way at a time: another fails with ErrInvalid. ErrUnknownOutcome says, as
-// with Commit, that the last step may have taken effect.
+// some minutes. One restore can be under way at a time: another fails with ErrInvalid. Items that count more than
+// Limits.StateBytes, and the reserve of a full store, fail with ErrNoSpace. ErrUnknownOutcome says, as with
+// Commit, that the last step may have taken effect.
 func (s *Store) Restore(ctx context.Context, items func(yield func(*Item) error) error, opts RestoreOptions) (Result, error) {
 	if opts.Supersede {
 		if err := s.supersede(ctx); err != nil {
@@ -94,6 +95,10 @@ func (r *restore) run(ctx context.Context, items func(yield func(*Item) error) e
 	})
 	if err == nil && len(r.chunk) > 0 {
 		err = r.flush(ctx)
+	}
+	if full := new(kv.NoSpaceError); errors.As(err, &full) {
+		return Result{}, fmt.Errorf("restore: %w: its items count more than the %d bytes, and a %dth of that, which the store may hold; "+
+			"restore with a higher limit; nothing was changed", kv.ErrNoSpace, full.Limit, mvcc.Reserve)
 	}
 	if err != nil {
 		return Result{}, fmt.Errorf("restore: %w; nothing was changed", err)

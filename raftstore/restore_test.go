@@ -115,6 +115,47 @@ func TestRestoreIsOneWrite(t *testing.T) {
 	}
 }
 
+// TestRestoreIsBounded restores more than the store may hold, which all servers would have to keep beside what
+// they have.
+func TestRestoreIsBounded(t *testing.T) {
+	s := raftstore.NewInMemory(raftstore.Options{Limits: raftstore.Limits{StateBytes: 2 << 20}})
+	defer s.Close()
+	ctx := limited(t)
+	if _, err := s.Commit(ctx, put("/before", "1")); err != nil {
+		t.Fatal(err)
+	}
+	given := 0
+	endless := func(yield func(*raftstore.Item) error) error {
+		for ; given < 1000; given++ {
+			if err := yield(&raftstore.Item{Key: fmt.Sprintf("/%04d", given), Value: make([]byte, 100<<10)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if _, err := s.Restore(ctx, endless, raftstore.RestoreOptions{}); !errors.Is(err, raftstore.ErrNoSpace) || given > 30 {
+		t.Fatalf("after %d items of 100 KiB: %v", given, err)
+	}
+	if got := contents(t, s); len(got) != 1 || got["/before"] != "1" {
+		t.Errorf("it left %d items", len(got))
+	}
+	// What was put aside does not count any more. A store that is in its reserve can be restored.
+	full := items(numbered(21), strings.Repeat("x", 100<<10))
+	if _, err := s.Restore(ctx, full, raftstore.RestoreOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Restore(ctx, full, raftstore.RestoreOptions{AtLeast: 1 << 63}); !errors.Is(err, raftstore.ErrInvalid) {
+		t.Errorf("a revision that leaves no room above it: %v", err)
+	}
+}
+
+func numbered(n int) (keys []string) {
+	for i := range n {
+		keys = append(keys, fmt.Sprintf("/%04d", i))
+	}
+	return keys
+}
+
 func TestFailedRestoreChangesNothing(t *testing.T) {
 	s := raftstore.NewInMemory(raftstore.Options{})
 	defer s.Close()

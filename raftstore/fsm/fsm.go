@@ -124,7 +124,7 @@ func (f *FSM) execute(req *command.Request, c *command.Command, term uint64) com
 		revision := f.state.Expire(req.Expire.Due, int(req.Expire.Most), c.Now)
 		return command.Outcome{Code: command.Applied, Revision: revision}
 	case command.KindRestore:
-		return f.restore(&req.Restore, c.Now, term)
+		return f.restore(&req.Restore, c.Now, c.StateBytes, term)
 	}
 	if req.Txn.Term != 0 && req.Txn.Term != term {
 		return command.Outcome{Code: command.Fenced, Revision: f.state.Applied()}

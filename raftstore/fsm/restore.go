@@ -10,7 +10,7 @@ import (
 )
 
 // restore applies one step of a restore. A step that does not fit is refused, on all replicas alike.
-func (f *FSM) restore(r *command.Restore, now int64, term uint64) command.Outcome {
+func (f *FSM) restore(r *command.Restore, now, limit int64, term uint64) command.Outcome {
 	if r.Term != 0 && r.Term != term {
 		return command.Outcome{Code: command.Fenced, Revision: f.state.Applied()}
 	}
@@ -19,11 +19,14 @@ func (f *FSM) restore(r *command.Restore, now int64, term uint64) command.Outcom
 	case command.RestoreBegin:
 		err = f.state.BeginRestore(r.ID, now)
 	case command.RestoreChunk:
-		err = f.stage(r, now)
+		err = f.stage(r, now, limit)
 	case command.RestoreCommit:
 		revision, err = f.state.CommitRestore(r.ID, mvcc.RestoreTotals{Seq: r.Seq, Items: r.Items, Sum: r.Sum}, r.AtLeast, now)
 	case command.RestoreAbort:
 		err = f.state.AbortRestore(r.ID, r.Seq, now)
+	}
+	if full, ok := errors.AsType[*kv.NoSpaceError](err); ok {
+		return command.Outcome{Code: command.NoSpace, Revision: f.state.Applied(), Full: *full}
 	}
 	if err != nil {
 		return command.Outcome{Code: command.Refused, Revision: f.state.Applied(), Key: err.Error()}
@@ -31,7 +34,7 @@ func (f *FSM) restore(r *command.Restore, now int64, term uint64) command.Outcom
 	return command.Outcome{Code: command.Applied, Revision: revision}
 }
 
-func (f *FSM) stage(r *command.Restore, now int64) error {
+func (f *FSM) stage(r *command.Restore, now, limit int64) error {
 	var items []kv.Item
 	for rest := r.Data; len(rest) > 0; {
 		item, after, err := command.DecodeItem(rest)
@@ -40,7 +43,7 @@ func (f *FSM) stage(r *command.Restore, now int64) error {
 		}
 		items, rest = append(items, item), after
 	}
-	return f.state.StageItems(r.ID, r.Seq, items, now)
+	return f.state.StageItems(r.ID, r.Seq, items, now, limit)
 }
 
 func saveStaging(st *mvcc.Staging) *snapshot.Staging {

@@ -10,7 +10,7 @@ import (
 // Origin is the state that a snapshot claims to hold.
 type Origin struct {
 	Revision uint64
-	Now      int64
+	Now      int64 // as Store.Now gave it
 	Hash     uint64
 }
 
@@ -35,12 +35,12 @@ func (s *Store) Load(origin Origin, items func(yield func(*kv.Item)) error, undo
 		s.work, s.deadlines, s.hash = work, deadlines, hash
 		return err
 	}
-	s.revision, s.now, s.pending, s.compactTo, s.replaced = origin.Revision, origin.Now, nil, 0, 0
+	s.revision, s.clock, s.pending, s.compactTo, s.replaced = origin.Revision, startAt(origin.Now), nil, 0, 0
 	s.setStaging(nil)
 	s.log.mu.Lock()
 	s.publishRoot()
 	abandoned := s.log.replace(history, origin.Revision-uint64(len(history)), origin.Revision)
-	s.log.compact(0, s.now) // this server may keep less than the one that wrote the snapshot
+	s.log.compact(0, s.clock.elapsed) // this server may keep less than the one that wrote the snapshot
 	s.pins.reset(origin.Revision)
 	s.log.mu.Unlock()
 	s.advance.send()
@@ -60,16 +60,18 @@ func (s *Store) loadHistory(revision uint64, undos func(yield func(kv.Undo) erro
 		if u.Revision != at || at == 0 {
 			return fmt.Errorf("history goes on with revision %d, and should with %d", u.Revision, at)
 		}
-		root := now.view(at)
+		e := newEntry(at, u.At, nil)
+		if uint64(len(entries))%s.limits.PinEvery == s.limits.PinEvery-1 {
+			e.root = now.view(at)
+		}
 		changes, err := now.redo(u)
 		if err != nil {
 			return err
 		}
-		e := newEntry(at, u.At, changes)
-		if uint64(len(entries))%s.limits.PinEvery == s.limits.PinEvery-1 {
+		if e.set(changes); e.root != nil {
 			// On the way back, what the new pin has and the one before it in time has not is what was
 			// replaced since the new one.
-			e.root, e.pinned = root, now.tree.begin()
+			e.pinned = now.tree.begin()
 		}
 		entries = append(entries, e)
 		return nil
@@ -106,7 +108,7 @@ func (p *past) redo(u kv.Undo) ([]change, error) {
 
 // History calls yield with the steps back from the newest revision, newest first, as long as they are in
 // history and together take no more than maxBytes, and until yield returns false. Writing goes on
-// meanwhile: the steps are those from the moment of the call of History.
+// meanwhile: the steps are those from the moment of the call of History, which is for the one writer.
 func (s *Store) History(maxBytes int) func(yield func(kv.Undo) bool) {
 	s.log.mu.RLock()
 	from, bytes := len(s.log.entries), 0
@@ -116,11 +118,11 @@ func (s *Store) History(maxBytes int) func(yield func(kv.Undo) bool) {
 		}
 		from--
 	}
-	entries := slices.Clone(s.log.entries[from:])
+	entries, clock := slices.Clone(s.log.entries[from:]), s.clock
 	s.log.mu.RUnlock()
 	return func(yield func(kv.Undo) bool) {
 		for _, e := range slices.Backward(entries) {
-			u := kv.Undo{Revision: e.revision, At: e.at, Before: make([]kv.Item, len(e.changes))}
+			u := kv.Undo{Revision: e.revision, At: clock.wall(e.at), Before: make([]kv.Item, len(e.changes))}
 			for i := range e.changes {
 				if before := e.changes[i].before; before != "" {
 					u.Before[i] = before.item()

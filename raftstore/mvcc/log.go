@@ -35,7 +35,7 @@ func (c *change) event(revision uint64) kv.Event {
 // entry is one revision in history.
 type entry struct {
 	revision uint64
-	at       int64
+	at       int64 // when it came, as clock.elapsed
 	changes  []change
 	one      [1]change // where the changes are when there is one
 	root     *View     // the whole tree as of this revision, in some entries
@@ -50,12 +50,16 @@ const (
 )
 
 func newEntry(revision uint64, at int64, changes []change) *entry {
-	e := &entry{revision: revision, at: at, changes: changes}
-	if len(changes) == 1 {
+	e := &entry{revision: revision, at: at}
+	e.set(changes)
+	return e
+}
+
+func (e *entry) set(changes []change) {
+	if e.changes = changes; len(changes) == 1 {
 		e.one[0] = changes[0]
 		e.changes = e.one[:]
 	}
-	return e
 }
 
 // bytes returns the memory that the entry keeps: itself, and the records that it replaced. What it put in
@@ -123,11 +127,11 @@ func (l *eventLog) wake(concerned []*route) {
 
 // compact drops the entries up to the revision, and those that are too old or too many. The
 // caller holds the lock.
-func (l *eventLog) compact(revision uint64, now int64) {
+func (l *eventLog) compact(revision uint64, elapsed int64) {
 	n := 0
 	for n < len(l.entries) {
 		e := l.entries[n]
-		if e.revision > revision && l.bytes <= l.limits.HistoryBytes && now-e.at <= l.limits.HistoryAge {
+		if e.revision > revision && l.bytes <= l.limits.HistoryBytes && elapsed-e.at <= l.limits.HistoryAge {
 			break
 		}
 		l.bytes -= e.bytes()

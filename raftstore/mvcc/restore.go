@@ -31,23 +31,25 @@ func (e *StepError) Error() string { return e.Reason }
 func misfit(format string, args ...any) error { return &StepError{fmt.Sprintf(format, args...)} }
 
 // BeginRestore makes room for the items of a restore. It is for the one writer, like all steps; they fail
-// with a *StepError, and then change nothing. Each may come twice.
+// with a *StepError, if nothing else is said, and then change nothing. Each may come twice.
 func (s *Store) BeginRestore(id uint64, now int64) error {
-	s.now = max(s.now, now)
+	s.tick(now)
 	switch {
 	case id == 0:
 		return misfit("a restore needs an ID")
 	case s.staging == nil:
-		s.setStaging(&Staging{ID: id, Touched: s.now})
+		s.setStaging(&Staging{ID: id, Touched: now})
 	case s.staging.ID != id:
 		return misfit("another restore is under way, begun or continued at %d (Unix milliseconds): wait until it ends", s.staging.Touched)
 	}
 	return nil
 }
 
-// StageItems puts the items of one chunk aside. Chunks count from 1; the keys ascend over all of them.
-func (s *Store) StageItems(id, seq uint64, items []kv.Item, now int64) error {
-	s.now = max(s.now, now)
+// StageItems puts the items of one chunk aside. Chunks count from 1; the keys ascend over all of them. limit
+// bounds what they may count together, as View.Bytes does, with the reserve of a full store; 0 is no bound. It
+// fails with a *kv.NoSpaceError when they count more.
+func (s *Store) StageItems(id, seq uint64, items []kv.Item, now, limit int64) error {
+	s.tick(now)
 	st := s.staging
 	switch {
 	case st == nil || st.ID != id:
@@ -68,7 +70,10 @@ func (s *Store) StageItems(id, seq uint64, items []kv.Item, now int64) error {
 		last = items[i].Key
 	}
 	next := *st
-	next.Seq, next.Touched = seq, s.now
+	next.Seq, next.Touched = seq, now
+	if full := st.checkSpace(items, limit); full != nil {
+		return full
+	}
 	for i := range items {
 		item := items[i]
 		item.Value = bytes.Clone(item.Value)
@@ -80,15 +85,32 @@ func (s *Store) StageItems(id, seq uint64, items []kv.Item, now int64) error {
 	return nil
 }
 
+// checkSpace says why the items would be too many, if they would. They are kept beside the state that they are to
+// replace, so a restore without a bound could take any server's memory.
+func (st *Staging) checkSpace(items []kv.Item, limit int64) *kv.NoSpaceError {
+	size := int64(st.Bytes) + kv.ItemOverhead*int64(len(st.Items))
+	more := int64(0)
+	for i := range items {
+		more += int64(len(items[i].Key) + len(items[i].Value) + kv.ItemOverhead)
+	}
+	if limit <= 0 || size+more <= limit+limit/Reserve {
+		return nil
+	}
+	return &kv.NoSpaceError{Size: size, Needed: more, Limit: limit}
+}
+
 // RestoreTotals is what a restore must have put aside when it is committed.
 type RestoreTotals struct{ Seq, Items, Sum uint64 }
+
+// maxRestored is the highest revision that a restore may ask for.
+const maxRestored = 1 << 62
 
 // CommitRestore replaces the state by the items that were put aside, at one revision that is above all
 // before, and at least atLeast. It returns that revision. An item that is what it was keeps its
 // revisions; all others are of the new one. History goes: watchers of older revisions are told that these
 // are compacted.
 func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now int64) (uint64, error) {
-	s.now = max(s.now, now)
+	s.tick(now)
 	st := s.staging
 	if st == nil || st.ID != id {
 		return 0, misfit("this restore is not under way any more: it was given up")
@@ -96,6 +118,9 @@ func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now
 	if got := (RestoreTotals{st.Seq, uint64(len(st.Items)), st.Sum}); got != want {
 		return 0, misfit("the restore has %d items in %d chunks with the sum %016x, and should have %d in %d with %016x",
 			got.Items, got.Seq, got.Sum, want.Items, want.Seq, want.Sum)
+	}
+	if atLeast > maxRestored {
+		return 0, misfit("the restore asks for revision %d, above which there would be no room for those to come", atLeast)
 	}
 	before := s.work
 	s.revision = max(s.revision+1, atLeast)
@@ -140,7 +165,7 @@ func restored(staged *kv.Item, prev record, revision uint64) record {
 // AbortRestore forgets the items that were put aside. With a seq other than 0 only if no more chunks have
 // come; without it is no error when there are none.
 func (s *Store) AbortRestore(id, seq uint64, now int64) error {
-	s.now = max(s.now, now)
+	s.tick(now)
 	st := s.staging
 	if st == nil || st.ID != id {
 		return nil

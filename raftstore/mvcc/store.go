@@ -14,7 +14,8 @@ import (
 // defaults.
 type Limits struct {
 	// HistoryAge is how long the events of a revision are kept, in milliseconds, measured on the
-	// times that the commands carry. Default: 10 minutes.
+	// times that the commands carry, of which one that is far ahead does not count in full: see clock.
+	// Default: 10 minutes.
 	HistoryAge int64
 	// HistoryBytes bounds the memory that history keeps beside the newest items. Default: 64 MiB.
 	HistoryBytes int
@@ -45,7 +46,7 @@ type Store struct {
 	deadlines *btree.BTreeG[deadline]
 	revision  uint64
 	hash      uint64
-	now       int64 // newest time that came with a command
+	clock     clock
 	pending   []*entry
 	compactTo uint64
 	replaced  uint64 // revision of a restore that is not published yet; 0 when there is none
@@ -104,7 +105,7 @@ func (s *Store) Publish() {
 		s.pin(entries[len(entries)-1])
 		concerned = append(concerned, s.log.append(entries)...)
 	}
-	s.log.compact(s.compactTo, s.now)
+	s.log.compact(s.compactTo, s.clock.elapsed)
 	s.compactTo = 0
 	s.log.mu.Unlock()
 	s.advance.send()
@@ -117,8 +118,11 @@ func (s *Store) publishRoot() {
 	s.published.Store(p)
 }
 
-// Now returns the newest time that came with a command. It is for the one writer.
-func (s *Store) Now() int64 { return s.now }
+// Now returns the time that came with the newest command. It is for the one writer.
+func (s *Store) Now() int64 { return s.clock.newest }
+
+// tick takes the time of a command.
+func (s *Store) tick(now int64) { s.clock.advance(now, s.limits.HistoryAge) }
 
 // Latest returns the newest published picture.
 func (s *Store) Latest() *View { return &s.published.Load().View }

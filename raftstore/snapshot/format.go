@@ -42,7 +42,7 @@ type Meta struct {
 	Index    uint64 // of the last log entry in it
 	Term     uint64 // of that entry
 	Revision uint64
-	Now      int64  // newest time that a command carried, in Unix milliseconds
+	Now      int64  // time that the newest command carried, in Unix milliseconds
 	Hash     uint64 // state hash
 	Items    uint64 // number of items
 }
