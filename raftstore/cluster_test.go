@@ -333,3 +333,29 @@ func TestRefusesForeignDirectory(t *testing.T) {
 		t.Errorf("a directory of a newer version: %v, %v", s, err)
 	}
 }
+
+// TestServerWithoutItsLog takes all of a server's log away, as who clears a directory by hand does. It must not go on
+// under its ID: it has acknowledged what is gone, and voted.
+func TestServerWithoutItsLog(t *testing.T) {
+	c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
+		onDisk(t)(i, cfg)
+		cfg.Name = fmt.Sprintf("s%d@rack", i) // people name servers as they like
+	})
+	leader, _ := c.Leader()
+	loser := (leader + 1) % 3
+	if _, err := c.Servers[loser].Commit(limited(t), put("/a", "1")); err != nil {
+		t.Fatal(err)
+	}
+	c.Stop(loser)
+	if err := os.RemoveAll(filepath.Join(c.Configs[loser].Dir, "log")); err != nil {
+		t.Fatal(err)
+	}
+	cfg := c.Configs[loser]
+	cfg.Stream = c.Net.Host("x")
+	if s, err := raftstore.Open(cfg); err == nil || !strings.Contains(err.Error(), "is lost") || !strings.Contains(err.Error(), "join again") {
+		t.Errorf("a server that has forgotten everything: %v, %v", s, err)
+		if s != nil {
+			s.Close()
+		}
+	}
+}

@@ -27,7 +27,7 @@ func destination(id, addr string) string {
 }
 
 func splitDestination(d string) (id, addr string) {
-	if i := strings.IndexByte(d, '@'); i >= 0 {
+	if i := strings.LastIndexByte(d, '@'); i >= 0 { // a name may have one, an address has none
 		return d[:i], d[i+1:]
 	}
 	return "", d

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/barque/barque/raftstore/faultpoint"
+	"github.com/barque/barque/raftstore/logstore"
 )
 
 // dirFormat is the newest layout of the data directory that this program knows.
@@ -23,6 +24,8 @@ type identity struct {
 	Format    int    `json:"format"`
 	ClusterID string `json:"clusterID"`
 	ServerID  string `json:"serverID"`
+	// HasLog is written after the log was made, and before anything is promised in it.
+	HasLog bool `json:"hasLog,omitempty"`
 }
 
 // openIdentity reads who this directory belongs to, or makes it the directory of a new server.
@@ -82,6 +85,31 @@ func createIdentity(cfg *Config, path string) (identity, error) {
 	}
 	faultpoint.Func(cfg.FaultPoint).At(faultpoint.IdentityAfterRename)
 	return id, nil
+}
+
+// checkLog refuses the directory of a server whose log was lost as a whole, with what tells of its end. A new log
+// under the same ID would have forgotten what the server has acknowledged, and for whom it has voted.
+func (id *identity) checkLog(cfg *Config) error {
+	if !id.HasLog {
+		return nil
+	}
+	if _, err := logstore.KindIn(filepath.Join(cfg.Dir, logDir)); err != nil {
+		return fmt.Errorf("the log of server %q is lost: %w; bring it back, or remove this server from the cluster and let it join again "+
+			"with an empty directory", id.ServerID, err)
+	}
+	return nil
+}
+
+// noteLog writes down that there is a log.
+func (id *identity) noteLog(cfg *Config) error {
+	if cfg.InMemory || id.HasLog {
+		return nil
+	}
+	id.HasLog = true
+	if err := writeJSON(filepath.Join(cfg.Dir, identityFile), id); err != nil {
+		return fmt.Errorf("write the identity of the store: %w", err)
+	}
+	return nil
 }
 
 func newIdentity(cfg *Config) identity {

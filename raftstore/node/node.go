@@ -85,6 +85,9 @@ func Open(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := id.checkLog(&cfg); err != nil {
+		return nil, err
+	}
 	n := &Node{cfg: cfg, id: id, nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), changing: make(gate, 1), hung: make(chan struct{}, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
@@ -103,6 +106,9 @@ func Open(cfg Config) (*Node, error) {
 	n.stats = newMetrics(cfg.Registerer)
 	if n.storage, err = openStorage(&cfg, n.fsm, n.stats, n.halt); err != nil {
 		return nil, err
+	}
+	if err := n.id.noteLog(&cfg); err != nil {
+		return nil, errors.Join(err, n.storage.log.Close())
 	}
 	if err := n.startRaft(); err != nil {
 		return nil, errors.Join(err, n.storage.log.Close())
