@@ -227,3 +227,44 @@ func TestRecoverRefuses(t *testing.T) {
 		t.Errorf("its report: %+v, %v", r, err)
 	}
 }
+
+// TestRecoveredServerKeepsItsVote recovers a server that the old cluster had left without a vote.
+func TestRecoveredServerKeepsItsVote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := onDisk(t)
+		c := storetest.NewCluster(t, 3, disk)
+		leader, _ := c.Leader()
+		survivor, other := (leader+1)%3, (leader+2)%3
+		id := c.Servers[survivor].ID()
+		if err := c.Servers[leader].Demote(limited(t), id); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Servers[survivor].Commit(limited(t), put("/a", "1")); err != nil { // so that it has all of it
+			t.Fatal(err)
+		}
+		if _, err := c.Servers[survivor].View(limited(t), raftstore.ViewOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range c.Servers {
+			c.Stop(i)
+		}
+		if err := raftstore.Recover(raftstore.RecoverConfig{Dir: c.Configs[survivor].Dir, ClusterID: "new"}); err != nil {
+			t.Fatal(err)
+		}
+		c.Configs[survivor].ClusterID = "new"
+		c.Start(survivor)
+		if err := os.RemoveAll(c.Configs[other].Dir); err != nil {
+			t.Fatal(err)
+		}
+		c.Configs[other].ClusterID, c.Configs[other].Bootstrap = "new", false
+		c.Start(other)
+		if err := c.Servers[other].Join(limited(t), []string{storetest.Addr(survivor)}); err != nil {
+			t.Fatal(err)
+		}
+		c.Await("two voters", func() bool { return len(voters(c.Servers[other])) == 2 })
+		<-time.After(time.Minute)
+		if v := voters(c.Servers[other]); len(v) != 2 {
+			t.Errorf("%v vote: the survivor lost its vote by what the old cluster had decided", v)
+		}
+	})
+}

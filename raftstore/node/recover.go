@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/fsm"
+	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/mvcc"
 )
@@ -117,7 +118,7 @@ func standAlone(c *Config, id identity) error {
 	alone := raft.Configuration{Servers: []raft.Server{{
 		ID: raft.ServerID(id.ServerID), Address: raft.ServerAddress(nowhere(id.ServerID)), Suffrage: raft.Voter,
 	}}}
-	err = raft.RecoverCluster(cfg, &ahead{machine}, s.log, s.log, s.snapshots, trans, alone)
+	err = raft.RecoverCluster(cfg, &ahead{machine, id.ServerID}, s.log, s.log, s.snapshots, trans, alone)
 	if halted != nil {
 		err = halted
 	}
@@ -127,11 +128,17 @@ func standAlone(c *Config, id identity) error {
 	return nil
 }
 
-// ahead is a state machine whose snapshot is of a later revision.
-type ahead struct{ *fsm.FSM }
+// ahead is a state machine whose snapshot is of a later revision, and in which nothing is decided about the
+// survivor: it may have been told to leave, or to stay without a vote, in the group that is lost.
+type ahead struct {
+	*fsm.FSM
+	survivor string
+}
 
 // Snapshot implements raft.FSM.
 func (a *ahead) Snapshot() (raft.FSMSnapshot, error) {
+	forget := kv.Txn{Ops: []kv.Op{{Kind: kv.Delete, Key: rosterPrefix + a.survivor}}}
+	a.State().Apply(&forget, a.State().Now(), 0)
 	a.State().Advance(a.State().Revision() + recoverGap)
 	a.State().Publish()
 	return a.FSM.Snapshot()
