@@ -38,6 +38,9 @@ const (
 	// too. Half a second is long for a server that has to write its vote to a busy disk first; two candidates
 	// at once may split the votes, which costs more.
 	doubtRounds = 50
+	// doubtAsked is how many attempts a server lets pass after somebody has asked it for its vote: it may be about
+	// to give it.
+	doubtAsked = 3
 	// doubtSettled is the pause when nothing came of many attempts.
 	doubtSettled = time.Second
 	// doubtTimeout bounds one attempt to reach a server.
@@ -108,18 +111,21 @@ func (n *Node) heedLeaders() {
 // ends with ctx, which does when another leader is known.
 func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 	connected := false
-	for round := 0; ctx.Err() == nil; round++ {
+	for round, asked := 0, 0; ctx.Err() == nil; round++ {
 		link, err := n.peers.to(addr).connect(ctx)
 		switch {
 		case err == nil:
-			connected, round = true, 0
+			connected, round, asked = true, 0, 0
 			select {
 			case <-link.done:
 			case <-ctx.Done():
 			}
 			continue
 		case connected && errors.Is(err, syscall.ECONNREFUSED):
-			n.succeed(ctx, leader, round >= doubtRounds)
+			if _, id := n.raft.LeaderWithID(); id == "" {
+				asked++ // Raft forgets the leader when it is asked for a vote
+			}
+			n.succeed(ctx, leader, round >= doubtRounds, asked >= doubtAsked)
 		}
 		pause := doubtPause
 		if round > 2*doubtRounds { // it lives, as others hear, and does not want to be connected with
@@ -133,32 +139,44 @@ func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 }
 
 // succeed makes this server stand for election if a quorum finds that the leader is lost, and if no other
-// one should. impatient is whether it does not matter any more who should.
-func (n *Node) succeed(ctx context.Context, leader raft.ServerID, impatient bool) {
+// one should or does. impatient is whether it does not matter any more who should, and answered whether this
+// server has had the time to vote for one who does.
+func (n *Node) succeed(ctx context.Context, leader raft.ServerID, impatient, answered bool) {
 	own := n.candidacy()
 	if !own.Stands {
 		return
 	}
 	agree, quorum, best := 1, n.voters()/2+1, own
 	for _, answer := range n.askForLost(ctx, leader) {
-		if !answer.Lost {
-			continue
+		if answer.Lost {
+			agree++
 		}
-		if agree++; answer.Stands && best.before(answer) {
+		// One who has not found out yet is about to, and would be a rival then.
+		if answer.Stands && best.before(answer) {
 			best = answer
 		}
 	}
 	if agree < quorum || best != own && !impatient {
 		return
 	}
-	if _, id := n.raft.LeaderWithID(); id != "" && id != leader || n.raft.State() != raft.Follower {
+	_, id := n.raft.LeaderWithID()
+	if id != "" && id != leader || n.raft.State() != raft.Follower {
 		return
+	}
+	if id == "" && !impatient && (!answered || n.hasVoted()) {
+		return // for one who may be the leader by now, whom this server would depose
 	}
 	n.cfg.Logger.Info("the leader is gone: its connections broke and its address refuses new ones; this server stands for election",
 		"leader", leader, "agree", agree, "voters", n.voters())
 	if err := n.stand(); err != nil {
 		n.cfg.Logger.Debug("the election begins later", "err", err)
 	}
+}
+
+// hasVoted returns whether this server has given its vote in the term of the moment, as far as is known.
+func (n *Node) hasVoted() bool {
+	term, err := n.storage.log.GetUint64([]byte("LastVoteTerm")) // where Raft keeps it
+	return err != nil || term == n.raft.CurrentTerm()
 }
 
 // candidacy is what this server says of itself. It is Lost to begin with.
