@@ -7,8 +7,19 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// check refuses a transaction that is too large, or that cannot mean anything.
+// check refuses a transaction that is too large, or that is not for callers.
 func (l Limits) check(txn *Txn) error {
+	for i := range txn.Ops {
+		if key := txn.Ops[i].Key; strings.HasPrefix(key, kv.ReservedPrefix) {
+			return fmt.Errorf("%w: the keys below %q are the store's own", ErrInvalid, kv.ReservedPrefix)
+		}
+	}
+	return l.checkForwarded(txn)
+}
+
+// checkForwarded refuses a transaction that is too large, or that cannot mean anything. What another server
+// forwards may be the store's own.
+func (l Limits) checkForwarded(txn *Txn) error {
 	if n := len(txn.Require) + len(txn.Ops); n > l.TxnOps {
 		return fmt.Errorf("%w: %d operations and preconditions in one transaction, the limit is %d", ErrTooLarge, n, l.TxnOps)
 	}
@@ -47,8 +58,6 @@ func (l Limits) checkOp(op *Op) error {
 		return err
 	}
 	switch {
-	case strings.HasPrefix(op.Key, kv.ReservedPrefix):
-		return fmt.Errorf("%w: the keys below %q are the store's own", ErrInvalid, kv.ReservedPrefix)
 	case op.Kind != kv.Put && op.Kind != kv.Delete:
 		return fmt.Errorf("%w: operation of kind %d on key %q", ErrInvalid, op.Kind, op.Key)
 	case op.TTL < 0:

@@ -149,7 +149,7 @@ func Open(cfg Config) (*Server, error) {
 		Name: cfg.Name, Dir: cfg.Dir, InMemory: cfg.InMemory, ServerID: cfg.ServerID, Bootstrap: cfg.Bootstrap,
 		ClusterID: cfg.ClusterID, Version: cfg.Version, Peers: cfg.Peers,
 		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
-		History: limits.history(), StateBytes: limits.StateBytes, QueueLength: cfg.QueueLength,
+		History: limits.history(), StateBytes: limits.StateBytes, CheckTxn: limits.checkForwarded, QueueLength: cfg.QueueLength,
 		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
 		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings, OnReseed: cfg.OnReseed, KeepQuarantine: cfg.KeepQuarantine,
 		LogStore: cfg.LogStore, DiskReserve: cfg.DiskReserve, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots, FaultPoint: cfg.FaultPoint,

@@ -1,32 +1,50 @@
 package command
 
 import (
-	"bytes"
-	"encoding/binary"
-	"hash/crc32"
+	"reflect"
 	"testing"
 
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// FuzzDecodeChecksummed gives the decoder any bytes, with a checksum that holds, so that what is behind it is reached.
-// What it takes must come out again as it went in.
-func FuzzDecodeChecksummed(f *testing.F) {
-	f.Add(Encode(sample())[headLen:])
-	f.Add(Encode(&Command{Now: -1})[headLen:])
-	f.Fuzz(func(t *testing.T, body []byte) {
-		data := append([]byte{Version, 0, 0, 0, 0}, body...)
-		binary.LittleEndian.PutUint32(data[1:], crc32.Checksum(body, castagnoli))
-		c, err := Decode(data)
+// FuzzDecodeRequest reads what another server forwards.
+func FuzzDecodeRequest(f *testing.F) {
+	for _, r := range sample().Requests {
+		f.Add(AppendRequest(nil, &r))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := DecodeRequest(data)
 		if err != nil {
 			return
 		}
-		again, err := Decode(Encode(c))
-		if err != nil {
-			t.Fatalf("what was decoded cannot be decoded again: %v", err)
+		if size := len(AppendRequest(nil, &r)); size > SizeOf(&r) {
+			t.Fatalf("%d bytes, and SizeOf says %d", size, SizeOf(&r))
 		}
-		if !bytes.Equal(Encode(again), Encode(c)) {
-			t.Fatal("it is another one the second time")
+		again, err := DecodeRequest(AppendRequest(nil, &r))
+		if err != nil || !reflect.DeepEqual(again, r) {
+			t.Fatalf("%+v became %+v, %v", r, again, err)
+		}
+	})
+}
+
+// FuzzDecodeItem reads items one after the other, as snapshots and backups have them.
+func FuzzDecodeItem(f *testing.F) {
+	item := kv.Item{Key: "/a", Value: []byte("v"), CreateRevision: 1, ModRevision: 3, Expires: 5}
+	f.Add(AppendItem(AppendItem(nil, &item), &item))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for rest := data; len(rest) > 0; {
+			item, after, err := DecodeItem(rest)
+			if err != nil {
+				return
+			}
+			if len(after) >= len(rest) {
+				t.Fatal("an item without bytes")
+			}
+			rest = after
+			again, none, err := DecodeItem(AppendItem(nil, &item))
+			if err != nil || len(none) > 0 || !reflect.DeepEqual(again, item) {
+				t.Fatalf("%+v became %+v, %v", item, again, err)
+			}
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/mvcc"
 	"github.com/barque/barque/raftstore/transport"
@@ -88,6 +89,9 @@ type Config struct {
 	// StateBytes is the limit of what all items count together, while this server leads; see
 	// raftstore.Limits. 0 or less is none.
 	StateBytes int64
+	// CheckTxn refuses, with an ErrTooLarge or an ErrInvalid, transactions that another server has forwarded and
+	// that this one, which leads, would not take of its own callers. nil refuses none.
+	CheckTxn func(*kv.Txn) error
 	// QueueLength bounds the requests that wait to be proposed. Default: 16,384.
 	QueueLength int
 	// SnapshotEvery is how many log entries lie between snapshots, and TrailingLogs how many

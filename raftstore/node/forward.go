@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -35,6 +36,8 @@ const (
 	answerUnknown     byte = 130 // a text
 	answerOverloaded  byte = 131 // nothing
 	answerRefused     byte = 132 // a text
+	answerTooLarge    byte = 133 // a text
+	answerInvalid     byte = 134 // a text
 )
 
 var errNoLeader = fmt.Errorf("%w: the servers have no leader at the moment", kv.ErrUnavailable)
@@ -209,6 +212,8 @@ func (n *Node) forwardRead(ctx context.Context, leader string, over <-chan struc
 // callError says what a failed call means; sent is the meaning when the request may have arrived.
 func (n *Node) callError(err, sent error) error {
 	switch {
+	case errors.Is(err, errFrameTooLarge):
+		return fmt.Errorf("%w: %w", kv.ErrTooLarge, err)
 	case errors.Is(err, errNotSent):
 		return fmt.Errorf("%w: cannot reach the leader: %w", kv.ErrUnavailable, err)
 	case n.ctx.Err() != nil && sent != kv.ErrUnknownOutcome:
@@ -226,6 +231,10 @@ func answerError(f frame) error {
 		return kv.ErrOverloaded
 	case answerRefused:
 		return &RefusedError{Reason: string(f.payload)}
+	case answerTooLarge:
+		return fmt.Errorf("%w: as the leader sees it: %s", kv.ErrTooLarge, f.payload)
+	case answerInvalid:
+		return fmt.Errorf("%w: as the leader sees it: %s", kv.ErrInvalid, f.payload)
 	}
 	return fmt.Errorf("%w: %s", kv.ErrUnknownOutcome, f.payload)
 }
@@ -240,6 +249,10 @@ func refuse(err error) (byte, []byte) {
 		return answerUnknown, []byte(err.Error())
 	case errors.Is(err, kv.ErrOverloaded):
 		return answerOverloaded, nil
+	case errors.Is(err, kv.ErrTooLarge):
+		return answerTooLarge, []byte(err.Error())
+	case errors.Is(err, kv.ErrInvalid):
+		return answerInvalid, []byte(err.Error())
 	case errors.Is(err, kv.ErrUnavailable), errors.Is(err, kv.ErrClosed):
 		return answerUnavailable, []byte(err.Error())
 	}
@@ -298,6 +311,11 @@ func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte)
 	if err != nil {
 		return answerRefused, []byte(err.Error())
 	}
+	if req.Kind == command.KindTxn && n.cfg.CheckTxn != nil {
+		if err := n.cfg.CheckTxn(&req.Txn); err != nil {
+			return refuse(err)
+		}
+	}
 	if err := n.storage.reserve.takes(&req); err != nil {
 		return refuse(err)
 	}
@@ -329,7 +347,10 @@ func (n *Node) acceptPeers(l net.Listener) {
 			return
 		}
 		serving.Go(func() { // ends with the connection, or with the node
-			serve(n.ctx, &checked{Conn: conn, self: n.id}, handler{n.handle, n.handleAtOnce})
+			err := serve(n.ctx, &checked{Conn: conn, self: n.id}, handler{n.handle, n.handleAtOnce})
+			if n.ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+				n.cfg.Logger.Info("a connection of another server has ended", "from", conn.RemoteAddr(), "err", err)
+			}
 		})
 	}
 }

@@ -22,6 +22,10 @@ import (
 const (
 	frameHead = 8 + 1
 	maxFrame  = 16 << 20 // far above the largest transaction that the store's limits allow
+	// trustedBytes are those for which memory is taken before they are here.
+	trustedBytes = 256 << 10
+	// frameStall is how long the rest of a message may take, and how long a peer may take none of what is sent to it.
+	frameStall = 30 * time.Second
 )
 
 // errNotSent is returned by call when the request has certainly not reached the peer.
@@ -34,6 +38,10 @@ type frame struct {
 	payload []byte
 }
 
+// errFrameTooLarge is returned for what the peer would not read.
+var errFrameTooLarge = fmt.Errorf("message of more than %d bytes for another server", maxFrame)
+
+// readFrame takes memory as the bytes arrive, and not because the length announces them.
 func readFrame(r io.Reader) (frame, error) {
 	var head [4 + frameHead]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -43,9 +51,21 @@ func readFrame(r io.Reader) (frame, error) {
 	if n < frameHead || n > maxFrame {
 		return frame{}, fmt.Errorf("message of %d bytes from another server, the limit is %d", n, maxFrame)
 	}
-	f := frame{call: binary.LittleEndian.Uint64(head[4:]), kind: head[12], payload: make([]byte, n-frameHead)}
-	_, err := io.ReadFull(r, f.payload)
-	return f, err
+	f := frame{call: binary.LittleEndian.Uint64(head[4:]), kind: head[12]}
+	size := int(n - frameHead)
+	f.payload = make([]byte, min(size, trustedBytes))
+	for read := 0; ; {
+		got, err := io.ReadFull(r, f.payload[read:])
+		if read += got; err != nil {
+			return frame{}, err
+		}
+		if read == size {
+			return f, nil
+		}
+		larger := make([]byte, min(size, 2*read))
+		copy(larger, f.payload)
+		f.payload = larger
+	}
 }
 
 func writeFrame(w *bufio.Writer, f frame) error {
@@ -67,6 +87,7 @@ type link struct {
 	out  chan frame
 	mu   sync.Mutex // held to write
 	w    *bufio.Writer
+	by   time.Time     // the deadline of writes
 	done chan struct{} // closed when the link is broken
 	once sync.Once
 
@@ -109,6 +130,12 @@ func (l *link) write() {
 }
 
 func (l *link) writeLocked(f frame) error {
+	if now := time.Now(); l.by.Sub(now) < frameStall {
+		l.by = now.Add(2 * frameStall)
+		if err := l.conn.SetWriteDeadline(l.by); err != nil {
+			return err
+		}
+	}
 	if err := writeFrame(l.w, f); err != nil {
 		return err
 	}
@@ -137,18 +164,42 @@ func (l *link) sendNow(ctx context.Context, f frame) error {
 	return err
 }
 
-// read hands each frame to handle. It ends with the link, and ends it.
-func (l *link) read(handle func(frame)) {
+// read hands each frame to handle. It ends with the link, and ends it, and tells why.
+func (l *link) read(handle func(frame)) error {
 	defer l.sever()
 	r := bufio.NewReaderSize(l.conn, 64<<10)
 	for {
-		f, err := readFrame(r)
+		f, err := l.next(r)
 		if err != nil {
-			return
+			return err
 		}
 		l.heard.Store(int64(time.Since(l.began)))
 		handle(f)
 	}
+}
+
+// next waits for a frame as long as it takes, but not for the rest of one that has begun.
+func (l *link) next(r *bufio.Reader) (frame, error) {
+	head, err := r.Peek(1)
+	if err != nil {
+		return frame{}, err
+	}
+	if n := r.Buffered(); n >= 4 {
+		if head, err = r.Peek(4); err != nil {
+			return frame{}, err
+		}
+		if uint64(n) >= 4+uint64(binary.LittleEndian.Uint32(head)) {
+			return readFrame(r) // it is all here
+		}
+	}
+	if err := l.conn.SetReadDeadline(time.Now().Add(frameStall)); err != nil {
+		return frame{}, err
+	}
+	f, err := readFrame(r)
+	if err != nil {
+		return frame{}, err
+	}
+	return f, l.conn.SetReadDeadline(time.Time{})
 }
 
 func (l *link) send(ctx context.Context, f frame) error {
@@ -193,6 +244,9 @@ func (c *client) call(ctx context.Context, kind byte, payload []byte) (frame, er
 
 // callUntil is call, but waits for the answer no longer than until over is closed.
 func (c *client) callUntil(ctx context.Context, over <-chan struct{}, kind byte, payload []byte) (frame, error) {
+	if len(payload) > maxFrame-frameHead {
+		return frame{}, errFrameTooLarge
+	}
 	l, err := c.connect(ctx)
 	if err != nil {
 		return frame{}, fmt.Errorf("%w: %w", errNotSent, err)
@@ -352,34 +406,85 @@ type handler struct {
 	atOnce func(kind byte, payload []byte) (byte, []byte, bool)
 }
 
-// maxCalls bounds the calls that one connection may have open.
-const maxCalls = 8192
+const (
+	// maxCalls bounds the calls that one connection may have open, and maxCallBytes what they hold. A peer that
+	// has more to ask waits.
+	maxCalls     = 8192
+	maxCallBytes = 4 * maxFrame
+)
 
-// serve answers the requests on one connection until it breaks, or until ctx ends.
-func serve(ctx context.Context, conn net.Conn, handle handler) {
+// serve answers the requests on one connection until it breaks, or until ctx ends, and tells why.
+func serve(ctx context.Context, conn net.Conn, handle handler) error {
 	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	l := newLink(conn)
 	stop := context.AfterFunc(ctx, l.sever)
 	defer stop()
-	slots := make(chan struct{}, maxCalls)
+	open := budget{calls: maxCalls, bytes: maxCallBytes, freed: make(chan struct{}, 1)}
 	var running sync.WaitGroup
-	running.Go(l.write)
-	l.read(func(f frame) {
+	running.Go(func() {
+		l.write()
+		cancel()
+	})
+	reply := func(f frame, kind byte, payload []byte) {
+		if len(payload) > maxFrame-frameHead {
+			kind, payload = refuse(errFrameTooLarge)
+		}
+		l.sendAs(ctx, f.kind, frame{call: f.call, kind: kind, payload: payload})
+	}
+	why := l.read(func(f frame) {
 		if kind, payload, ok := handle.atOnce(f.kind, f.payload); ok {
-			l.sendAs(ctx, f.kind, frame{call: f.call, kind: kind, payload: payload})
+			reply(f, kind, payload)
 			return
 		}
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
+		size := len(f.payload)
+		if !open.take(ctx, size) {
 			return
 		}
 		running.Go(func() { // ends with the connection at the latest, by ctx
-			defer func() { <-slots }()
+			defer open.give(size)
 			kind, payload := handle.answer(ctx, f.kind, f.payload)
-			l.sendAs(ctx, f.kind, frame{call: f.call, kind: kind, payload: payload})
+			reply(f, kind, payload)
 		})
 	})
 	cancel()
 	running.Wait()
+	return why
+}
+
+// budget is what the calls of one connection may still take. One goroutine takes, any give.
+type budget struct {
+	mu           sync.Mutex
+	calls, bytes int
+	freed        chan struct{} // holds a token when something came back
+}
+
+// take waits until there is room for a call. It reports false when ctx ends first.
+func (b *budget) take(ctx context.Context, bytes int) bool {
+	for {
+		b.mu.Lock()
+		if b.calls > 0 && b.bytes >= bytes {
+			b.calls--
+			b.bytes -= bytes
+			b.mu.Unlock()
+			return true
+		}
+		b.mu.Unlock()
+		select {
+		case <-b.freed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (b *budget) give(bytes int) {
+	b.mu.Lock()
+	b.calls++
+	b.bytes += bytes
+	b.mu.Unlock()
+	select {
+	case b.freed <- struct{}{}:
+	default:
+	}
 }

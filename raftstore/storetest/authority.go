@@ -52,13 +52,18 @@ func (a *Authority) Pool() *x509.CertPool {
 
 // Issue returns a certificate for a member of the organization.
 func (a *Authority) Issue(organization string) *tls.Certificate {
+	return a.IssueUntil(organization, time.Now().Add(time.Hour))
+}
+
+// IssueUntil is Issue with a time at which the certificate expires.
+func (a *Authority) IssueUntil(organization string, expires time.Time) *tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "s", Organization: []string{organization}},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: expires,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
@@ -75,7 +80,7 @@ func Mux(t testing.TB, cert func() *tls.Certificate, roots func() *x509.CertPool
 		t.Fatal(err)
 	}
 	m, err := transport.NewMux(transport.Config{
-		Listener: l, Certificate: cert, Roots: roots, HandshakeTimeout: time.Second, MaxHandshakes: 4,
+		Listener: l, Certificate: cert, Roots: roots, HandshakeTimeout: time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

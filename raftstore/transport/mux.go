@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -27,9 +28,15 @@ type Config struct {
 	Roots       func() *x509.CertPool
 	// HandshakeTimeout bounds how long a peer may take until it is authenticated. Default: 5 s.
 	HandshakeTimeout time.Duration
-	// MaxHandshakes bounds how many peers may be on the way there at once. Default: 64.
-	MaxHandshakes int
-	Logger        *slog.Logger
+	// MaxHandshakes bounds how many peers may be on the way there at once, and MaxHandshakesFrom how many of
+	// one address (of IPv6: one /64). When there are more, the oldest of the address that has the most is
+	// closed, so that others need not wait. Defaults: 128, and half of MaxHandshakes.
+	MaxHandshakes     int
+	MaxHandshakesFrom int
+	// MaxConns bounds how many connections one authenticated peer may have here, told by its certificate; more
+	// are closed at once. A server in order has about ten. Default: 128.
+	MaxConns int
+	Logger   *slog.Logger
 }
 
 // Mux is a Stream over TLS.
@@ -38,7 +45,12 @@ type Mux struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	slots   chan struct{}
+	// slots bound the goroutines that authenticate peers. There are more than places at the door: what was closed
+	// to make room ends at once, as soon as it gets a CPU.
+	slots      chan struct{}
+	door       *door
+	guests     *guests
+	complaints *complaints
 
 	mu     sync.Mutex
 	protos map[string]*queue
@@ -57,12 +69,21 @@ func NewMux(cfg Config) (*Mux, error) {
 		cfg.HandshakeTimeout = 5 * time.Second
 	}
 	if cfg.MaxHandshakes <= 0 {
-		cfg.MaxHandshakes = 64
+		cfg.MaxHandshakes = 128
+	}
+	if cfg.MaxHandshakesFrom <= 0 {
+		cfg.MaxHandshakesFrom = max(cfg.MaxHandshakes/2, 1)
+	}
+	if cfg.MaxConns <= 0 {
+		cfg.MaxConns = 128
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	m := &Mux{cfg: cfg, slots: make(chan struct{}, cfg.MaxHandshakes), protos: make(map[string]*queue)}
+	m := &Mux{
+		cfg: cfg, protos: make(map[string]*queue), slots: make(chan struct{}, 2*cfg.MaxHandshakes),
+		door: newDoor(cfg.MaxHandshakes, cfg.MaxHandshakesFrom), guests: newGuests(cfg.MaxConns), complaints: newComplaints(cfg.Logger),
+	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.running.Go(m.accept) // ends when Close closes the listener; Close waits for it
 	return m, nil
@@ -96,6 +117,7 @@ func (m *Mux) Close() error {
 	m.closed = true
 	m.cancel()
 	err := m.cfg.Listener.Close()
+	m.door.close()
 	for _, q := range m.protos {
 		q.Close()
 	}
@@ -111,7 +133,7 @@ func (m *Mux) accept() {
 			return
 		}
 		if err != nil { // out of file descriptors, most likely: others end, then it goes on
-			m.cfg.Logger.Error("cannot accept connections of other servers", "err", err)
+			m.complaints.warn("cannot accept connections of other servers", "err", err)
 			select {
 			case <-time.After(50 * time.Millisecond):
 				continue
@@ -119,37 +141,72 @@ func (m *Mux) accept() {
 				return
 			}
 		}
+		v := m.door.enter(conn)
+		if v == nil {
+			return
+		}
 		select {
 		case m.slots <- struct{}{}:
 		case <-m.ctx.Done():
-			conn.Close()
-			return
+			return // the door has closed the connection
 		}
 		m.running.Go(func() { // ends with the handshake, which has a deadline
 			defer func() { <-m.slots }()
-			m.admit(conn)
+			m.admit(v)
 		})
 	}
 }
 
+// keepAlive finds peers whose machine is gone, or was cut off, so that their connections do not stay.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
+
 // admit authenticates a connection and hands it to the listener of its protocol.
-func (m *Mux) admit(raw net.Conn) {
+func (m *Mux) admit(v *visitor) {
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.HandshakeTimeout)
 	defer cancel()
-	conn := tls.Server(raw, m.serverConfig())
-	if err := conn.HandshakeContext(ctx); err != nil {
-		m.cfg.Logger.Warn("closed a connection that is not from a server of this cluster",
-			"remote", raw.RemoteAddr(), "err", err)
-		raw.Close()
+	conn, err := m.authenticate(v)
+	if err != nil {
+		v.Close()
+		m.complaints.warn("closed a connection that is not from a server of this cluster", "remote", v.RemoteAddr(), "err", err)
+		return
+	}
+	guest, err := m.guests.admit(conn)
+	if err != nil {
+		conn.Close()
+		m.complaints.warn("closed a connection of another server", "remote", v.RemoteAddr(), "err", err)
 		return
 	}
 	m.mu.Lock()
 	q := m.protos[conn.ConnectionState().NegotiatedProtocol]
 	m.mu.Unlock()
-	if q == nil || !q.offer(ctx, conn) {
-		conn.Close()
+	if q == nil || !q.offer(ctx, guest) {
+		guest.Close()
 	}
 }
+
+// authenticate makes the handshake. The connection has left the door when it returns.
+func (m *Mux) authenticate(v *visitor) (*tls.Conn, error) {
+	err := v.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout))
+	conn := tls.Server(v.Conn, m.serverConfig())
+	if err == nil {
+		err = conn.Handshake()
+	}
+	if m.door.leave(v) {
+		return nil, errTooMany
+	}
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := v.Conn.(*net.TCPConn); ok {
+		if err := tcp.SetKeepAliveConfig(keepAlive); err != nil {
+			return nil, err
+		}
+	}
+	return conn, v.SetDeadline(time.Time{})
+}
+
+// errTooMany is why a connection was closed that had not been authenticated yet.
+var errTooMany = errors.New("too many connections were not authenticated yet, and this one had waited the longest")
 
 // Dial opens a connection to a server of the cluster.
 func (m *Mux) Dial(ctx context.Context, addr, proto string) (net.Conn, error) {
@@ -175,10 +232,7 @@ func (m *Mux) Dial(ctx context.Context, addr, proto string) (net.Conn, error) {
 func (m *Mux) serverConfig() *tls.Config {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	protos := make([]string, 0, len(m.protos))
-	for proto := range m.protos {
-		protos = append(protos, proto)
-	}
+	protos := slices.Sorted(maps.Keys(m.protos)) // in one order: of several that the peer offers, the first is taken
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		NextProtos:             protos,
