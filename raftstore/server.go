@@ -98,8 +98,9 @@ type Config struct {
 	QueueLength int
 	// RetryFor bounds how long a request is repeated while there is no leader. Default: 10 s.
 	RetryFor time.Duration
-	// SnapshotEvery is how many log entries lie between snapshots, and TrailingLogs how many stay
-	// behind one. Defaults: 16,384 and 8,192.
+	// SnapshotEvery is how many log entries lie between snapshots, and TrailingLogs how many stay at least
+	// behind one, for followers that lag a little. Defaults: 16,384 and 8,192. Whatever they are, the log on disk
+	// reaches back to the older of the two snapshots that are kept, unless the disk is full.
 	SnapshotEvery, TrailingLogs uint64
 	// DiskReserve is how many bytes of the disk are held for the time when it is full, so that the server
 	// can then still shorten its log and stop in order; less when the volume is small. Default: 64 MiB; a

@@ -137,9 +137,17 @@ func AppendRequest(b []byte, r *Request) []byte {
 		b = append(b, byte(op.Kind))
 		b = appendString(b, op.Key)
 		b = appendString(b, op.Value)
-		b = binary.AppendUvarint(b, uint64(op.TTL.Milliseconds()))
+		b = binary.AppendUvarint(b, milliseconds(op.TTL))
 	}
 	return b
+}
+
+// milliseconds of a time to live: 0 would be none.
+func milliseconds(ttl time.Duration) uint64 {
+	if ttl > 0 && ttl < time.Millisecond {
+		return 1
+	}
+	return uint64(ttl / time.Millisecond)
 }
 
 func appendString[T string | []byte](b []byte, s T) []byte {

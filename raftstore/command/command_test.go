@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"math"
 	"reflect"
 	"testing"
 	"time"
@@ -110,4 +111,19 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%+v became %+v, %v", c, again, err)
 		}
 	})
+}
+
+// TestShortTTL: a time to live below what an entry can say is not none at all.
+func TestShortTTL(t *testing.T) {
+	for given, want := range map[time.Duration]time.Duration{
+		0: 0, 1: time.Millisecond, 2500 * time.Microsecond: 2 * time.Millisecond, math.MaxInt64: math.MaxInt64 / time.Millisecond * time.Millisecond,
+	} {
+		c, err := Decode(Encode(&Command{Requests: []Request{{Kind: KindTxn, Txn: kv.Txn{Ops: []kv.Op{{Kind: kv.Put, Key: "k", TTL: given}}}}}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Requests[0].Txn.Ops[0].TTL; got != want {
+			t.Errorf("%v became %v", given, got)
+		}
+	}
 }

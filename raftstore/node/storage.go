@@ -143,6 +143,9 @@ func (s *storage) restore(logger *slog.Logger, machine *fsm.FSM) error {
 			s.start.SnapshotPath, s.start.SnapshotTaken = path, taken(meta.ID)
 			return nil
 		}
+		if !snapdir.Damaged(err) {
+			return fmt.Errorf("read the snapshot %s: %w", path, err)
+		}
 		logger.Error("a snapshot cannot be read, the one before is tried", "snapshot", path, "index", meta.Index, "err", err)
 		s.start.Damaged = append(s.start.Damaged, path)
 		readable.hidden[meta.ID] = true

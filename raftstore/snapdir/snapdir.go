@@ -19,18 +19,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/faultpoint"
+	"github.com/barque/barque/raftstore/snapshot"
 )
 
 const (
@@ -114,8 +117,22 @@ func (s *Store) names() ([]string, error) {
 	return names, nil
 }
 
-// List implements raft.SnapshotStore: the newest one is first. One whose description cannot be read is
-// set aside.
+// ErrVersion is returned for a snapshot that a newer program wrote.
+var ErrVersion = errors.New("the snapshot is of an unknown version: a newer program wrote it; run that version")
+
+// Damaged returns whether an error in reading a snapshot says that it is no good. Otherwise it says something
+// about this process, such as that it has too many files open, or that it is too old a program: the snapshot is
+// to be left where it is.
+func Damaged(err error) bool {
+	for _, other := range []error{ErrVersion, snapshot.ErrVersion, fs.ErrPermission, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+		if errors.Is(err, other) {
+			return false
+		}
+	}
+	return true
+}
+
+// List implements raft.SnapshotStore: the newest one is first. One whose description is damaged is set aside.
 func (s *Store) List() ([]*raft.SnapshotMeta, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,6 +146,9 @@ func (s *Store) List() ([]*raft.SnapshotMeta, error) {
 			continue
 		}
 		m, err := s.readMeta(name)
+		if err != nil && !Damaged(err) {
+			return nil, fmt.Errorf("read about the snapshot %s: %w", s.path(name), err)
+		}
 		if err != nil {
 			s.setAside(name, err)
 			continue
@@ -163,7 +183,7 @@ func (s *Store) readMeta(id string) (*raft.SnapshotMeta, error) {
 		return nil, fmt.Errorf("%s: the checksum differs", metaFile)
 	}
 	if outer.Format != metaFormat {
-		return nil, fmt.Errorf("%s has format %d and this program knows %d", metaFile, outer.Format, metaFormat)
+		return nil, fmt.Errorf("%w: %s has format %d and this program knows %d", ErrVersion, metaFile, outer.Format, metaFormat)
 	}
 	m := new(raft.SnapshotMeta)
 	if err := json.Unmarshal(outer.Meta, m); err != nil {

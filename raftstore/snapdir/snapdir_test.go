@@ -1,15 +1,18 @@
 package snapdir
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/faultpoint"
+	"github.com/barque/barque/raftstore/snapshot"
 )
 
 func write(t *testing.T, s *Store, index uint64, text string) string {
@@ -115,5 +118,36 @@ func TestDamagedDescription(t *testing.T) {
 	}
 	if _, err := os.Stat(s.path(id) + damaged); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSnapshotOfAnotherProgram: one of a newer format is left alone, and so is one that cannot be read for a
+// reason that is not its own.
+func TestSnapshotOfAnotherProgram(t *testing.T) {
+	s, err := Open(Options{Dir: t.TempDir(), Keep: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := write(t, s, 1, "one")
+	path := filepath.Join(s.path(id), metaFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(data), `"format":1`, `"format":2`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := s.List(); !errors.Is(err, ErrVersion) {
+		t.Errorf("%d are listed, %v", len(list), err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("it was not left where it was: %v", err)
+	}
+	for err, want := range map[error]bool{
+		syscall.EMFILE: false, syscall.EACCES: false, snapshot.ErrVersion: false, snapshot.ErrCorrupt: true, syscall.EIO: true, os.ErrNotExist: true,
+	} {
+		if Damaged(&os.PathError{Op: "open", Path: path, Err: err}) != want {
+			t.Errorf("%v: a snapshot is taken for damaged: %t", err, !want)
+		}
 	}
 }
