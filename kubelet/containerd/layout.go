@@ -26,12 +26,26 @@ func newLayout(dataDir string) (layout, error) {
 	if absolute == "/" {
 		return layout{}, fmt.Errorf("data directory %q: the root directory cannot be one", dataDir)
 	}
-	l := layout{dataDir: absolute, dir: filepath.Join(absolute, "containerd")}
+	return layout{dataDir: absolute, dir: filepath.Join(absolute, "containerd")}, nil
+}
+
+// check tells whether a containerd can run there. Without that, there may still be something to purge.
+func (l layout) check() error {
 	if n := len(l.ttrpcSocket()); n > maxSocketPath {
-		return layout{}, fmt.Errorf("data directory %s: its path is %d characters too long for containerd's socket; use a shorter one",
-			absolute, n-maxSocketPath)
+		return fmt.Errorf("data directory %s: its path is %d characters too long for containerd's socket; use a shorter one",
+			l.dataDir, n-maxSocketPath)
 	}
-	return l, nil
+	return nil
+}
+
+// CheckDataDir returns why a node with the data directory could not run a containerd of its own: because its path
+// is too long, or is the root. It touches nothing.
+func CheckDataDir(dataDir string) error {
+	l, err := newLayout(dataDir)
+	if err != nil {
+		return err
+	}
+	return l.check()
 }
 
 func (l layout) socket() string      { return filepath.Join(l.dir, "containerd.sock") }

@@ -80,6 +80,9 @@ var errStarting = errors.New("containerd is starting")
 // New checks the configuration. It touches nothing on the machine.
 func New(config Config) (*Supervisor, error) {
 	l, err := newLayout(config.DataDir)
+	if err == nil {
+		err = l.check()
+	}
 	if err != nil {
 		return nil, err
 	}

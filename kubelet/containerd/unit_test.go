@@ -28,6 +28,10 @@ func TestLayout(t *testing.T) {
 			}
 		})
 	}
+	long := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+	if err := Purge(t.Context(), long, ""); err != nil {
+		t.Errorf("nothing can have run in %s, and so nothing is left there: %v", long, err)
+	}
 	one, _ := newLayout("/var/lib/one")
 	two, _ := newLayout("/var/lib/two")
 	if one.shimSockets() == two.shimSockets() {

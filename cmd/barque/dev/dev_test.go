@@ -181,6 +181,21 @@ func TestClustersWithSimilarNamesAreToldApart(t *testing.T) {
 }
 
 // A checkout without a cluster must not remove that of another one.
+// TestUpRefusesALongDirectory must refuse before it makes anything.
+func TestUpRefusesALongDirectory(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: needs root, as Up does")
+	}
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+	_, err := Up(t.Context(), Options{Name: "longdir", Dir: dir, Servers: 1, Progress: func(string, ...any) {}})
+	if err == nil || !strings.Contains(err.Error(), "too long for containerd's socket; use a shorter one, with --dir") {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := os.Stat(planPath(dir)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a plan was written: %v", err)
+	}
+}
+
 func TestDownLeavesAnotherDirectorysClusterAlone(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: needs root, for network namespaces")
@@ -195,7 +210,7 @@ func TestDownLeavesAnotherDirectorysClusterAlone(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	dir := filepath.Join(t.TempDir(), "c")
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // no containerd can run there; to remove it works
 	quiet := func(string, ...any) {}
 	if err := Down(t.Context(), p.Name, dir, false, quiet); err == nil || !strings.Contains(err.Error(), "--dir") {
 		t.Fatalf("got %v", err)

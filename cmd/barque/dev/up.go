@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/barque/barque/kubelet/containerd"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 )
@@ -89,6 +90,9 @@ func begin(o Options) (*Plan, error) {
 		return nil, err
 	}
 	for i := range p.Nodes {
+		if err := containerd.CheckDataDir(p.DataDir(&p.Nodes[i])); err != nil {
+			return nil, fmt.Errorf("%w, with --dir", err)
+		}
 		if _, err := os.Stat("/run/netns/" + p.netns(&p.Nodes[i])); err == nil {
 			return nil, fmt.Errorf("a dev cluster named %q is there already, from another directory; remove it with `barque dev down --name %s`, or choose another --name", o.Name, o.Name)
 		}
