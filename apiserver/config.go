@@ -74,7 +74,7 @@ type Config struct {
 	// LongRunning are paths of Extra whose requests take as long as they take: no limit of time, and
 	// no place among the requests in flight.
 	LongRunning []string
-	// ReadyChecks must pass for /readyz. One of them has to fail while the store has no leader.
+	// ReadyChecks must pass for /readyz. One of them has to fail while the store has no leader: see StoreCheck.
 	ReadyChecks []healthz.HealthChecker
 	// LiveChecks must pass for /livez.
 	LiveChecks []healthz.HealthChecker

@@ -95,6 +95,9 @@ func TestFullDisk(t *testing.T) {
 			if status := s.Status(); !status.DiskFull {
 				t.Errorf("it says %+v", status)
 			}
+			if err := s.Ready(limited(t)); err != nil { // reads and deletions are served, and are the way out
+				t.Errorf("a server with a full disk is not ready: %v", err)
+			}
 			check := func(gone int) {
 				t.Helper()
 				v, err := s.View(limited(t), raftstore.ViewOptions{})

@@ -192,6 +192,24 @@ func (s *Server) Leader() (Member, bool) {
 // Status returns how this server sees itself.
 func (s *Server) Status() Status { return s.node.Status() }
 
+// Ready returns nil when this server can serve: when a linearizable read is answered before ctx ends, at the
+// latest after Config.RetryFor. Otherwise the error says why, and does so at once when the reason is known: the
+// server is closed (ErrClosed), was taken out of the group (a *RemovedError), is in quarantine (ErrQuarantined),
+// waits for its disk, is no member yet, or has found no leader for longer than an election takes. All but the
+// first are ErrUnavailable.
+//
+// A full disk or a full store is no reason by itself: reads and deletions are served, and are the way out. Status
+// tells of it.
+func (s *Server) Ready(ctx context.Context) error {
+	if err := s.node.Ailment(); err != nil {
+		return err
+	}
+	if _, err := s.View(ctx, ViewOptions{}); err != nil {
+		return s.node.Explain(err)
+	}
+	return nil
+}
+
 // PeerStatus asks all members for their status. It takes as long as Timeouts.Call when one of
 // them does not answer.
 func (s *Server) PeerStatus(ctx context.Context) []PeerStatus { return s.node.PeerStatus(ctx) }

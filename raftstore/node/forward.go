@@ -129,6 +129,7 @@ type followed struct {
 	mu     sync.Mutex
 	leader raft.ServerID
 	over   chan struct{} // closed when another one than leader is known to lead
+	lost   time.Time     // since when nobody is known to lead; zero while somebody is
 }
 
 // tenure returns a channel that is closed when another server is known to lead than now.
@@ -146,6 +147,12 @@ func (f *followed) tenure() <-chan struct{} {
 func (f *followed) learn(leader raft.ServerID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	switch {
+	case leader != "":
+		f.lost = time.Time{}
+	case f.lost.IsZero():
+		f.lost = time.Now()
+	}
 	if leader == "" || leader == f.leader {
 		return false
 	}
@@ -155,6 +162,13 @@ func (f *followed) learn(leader raft.ServerID) bool {
 		f.over = nil
 	}
 	return true
+}
+
+// leaderless returns since when nobody is known to lead; zero while somebody is.
+func (f *followed) leaderless() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lost
 }
 
 // Propose brings the request into the log, wherever the leader is.

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -13,6 +14,14 @@ import (
 // ErrLeadershipEnded is the cause of a leadership context that has ended because another server
 // leads, or none.
 var ErrLeadershipEnded = errors.New("this server does not lead any more")
+
+// endedError is an ErrLeadershipEnded that says why.
+type endedError struct{ why string }
+
+func (e *endedError) Error() string { return ErrLeadershipEnded.Error() + ": " + e.why }
+
+// Unwrap makes it an ErrLeadershipEnded.
+func (e *endedError) Unwrap() error { return ErrLeadershipEnded }
 
 // leadership follows Raft's word on whether this server leads.
 //
@@ -77,7 +86,11 @@ func (l *leadership) deposed(cause error) {
 		l.current = nil
 		t.end(cause)
 		if t.term != 0 {
-			l.logger.Info("this server does not lead any more", "term", t.term, "reason", cause)
+			reason := cause.Error()
+			if ended, ok := errors.AsType[*endedError](cause); ok {
+				reason = ended.why
+			}
+			l.logger.Info("this server does not lead any more", "term", t.term, "reason", reason)
 		}
 		l.notify()
 	}
@@ -145,7 +158,7 @@ func (n *Node) followLeadership() {
 			if elected {
 				n.leadership.elected(n.ctx, &n.offices, n.takeOffice)
 			} else {
-				n.leadership.deposed(ErrLeadershipEnded)
+				n.leadership.deposed(n.whyDeposed())
 			}
 		case <-n.storage.log.Disk().Changed():
 			hung = n.heedDisk(hung)
@@ -153,6 +166,21 @@ func (n *Node) followLeadership() {
 			return
 		}
 	}
+}
+
+// whyDeposed tells why Raft has just ended the leadership of this server.
+func (n *Node) whyDeposed() error {
+	heir := n.heir.Swap(nil)
+	switch now := n.raft.CurrentTerm(); {
+	case heir != nil:
+		return &endedError{"it has handed over to " + *heir}
+	case now > n.leadership.term():
+		return &endedError{fmt.Sprintf("another server stands for election, or leads, in term %d", now)}
+	}
+	if m, ok := n.member(n.id.ServerID); !ok || !m.Voter {
+		return &endedError{"it has no vote any more"}
+	}
+	return &endedError{fmt.Sprintf("too few servers have answered it for %s: it may be cut off", n.cfg.Timeouts.Lease)}
 }
 
 // takeOffice brings an empty entry through the log. When it is applied, so is everything that was

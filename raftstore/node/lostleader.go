@@ -79,8 +79,11 @@ func (n *Node) heedLeaders() {
 	defer n.raft.DeregisterObserver(observer)
 	var attending sync.WaitGroup
 	stop, attended := func() {}, raft.Server{}
+	var before raft.ServerID
 	for n.ctx.Err() == nil {
 		addr, id := n.raft.LeaderWithID()
+		n.tellOfLeader(before, id, addr)
+		before = id
 		if n.followed.learn(id) {
 			n.stats.leaders.Inc()
 		}
@@ -105,6 +108,22 @@ func (n *Node) heedLeaders() {
 	}
 	stop()
 	attending.Wait()
+}
+
+// tellOfLeader says whom this server follows from now on. Of its own time in office others tell.
+func (n *Node) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) {
+	self := raft.ServerID(n.id.ServerID)
+	switch log := n.cfg.Logger.With("term", n.raft.CurrentTerm()); {
+	case before == now || now == self || now == "" && before == self:
+	case now != "":
+		log.Info("this server follows another one", "leader", now, "address", addr)
+	default:
+		heard := "never"
+		if last := n.raft.LastContact(); !last.IsZero() {
+			heard = time.Since(last).Round(time.Millisecond).String() + " ago"
+		}
+		log.Info("this server has no leader any more", "leader", before, "heard", heard)
+	}
 }
 
 // attend stays connected with the leader, and finds out what has become of it when the connection breaks. It

@@ -1,16 +1,25 @@
 package node
 
 import (
+	"fmt"
 	"io"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/mvcc"
 )
 
-// measured is the state machine, with a clock beside it: it has none itself.
+// measured is the state machine, with a clock and a log beside it: it has none itself.
 type measured struct {
 	raft.BatchingFSM
-	stats *metrics
+	stats     *metrics
+	logger    *slog.Logger
+	state     *mvcc.Store
+	known     uint64      // the end of the log when it was opened: what is before is no news
+	restoring atomic.Bool // a snapshot of the leader is being read
 }
 
 // ApplyBatch implements raft.BatchingFSM.
@@ -19,7 +28,26 @@ func (m *measured) ApplyBatch(logs []*raft.Log) []any {
 	responses := m.BatchingFSM.ApplyBatch(logs)
 	m.stats.apply.Observe(time.Since(began).Seconds())
 	m.stats.applied.Add(float64(len(logs)))
+	for _, entry := range logs {
+		if entry.Type == raft.LogConfiguration && entry.Index > m.known {
+			m.tellMembers(entry)
+		}
+	}
 	return responses
+}
+
+// tellMembers says who the members are from now on.
+func (m *measured) tellMembers(entry *raft.Log) {
+	var voters, others []string
+	for _, s := range raft.DecodeConfiguration(entry.Data).Servers {
+		who := fmt.Sprintf("%s (%s)", s.ID, s.Address)
+		if s.Suffrage == raft.Voter {
+			voters = append(voters, who)
+		} else {
+			others = append(others, who)
+		}
+	}
+	m.logger.Info("the members have changed", "voters", voters, "withoutVote", others, "index", entry.Index)
 }
 
 // Snapshot implements raft.FSM.
@@ -28,14 +56,21 @@ func (m *measured) Snapshot() (raft.FSMSnapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &measuredPicture{picture, m.stats}, nil
+	return &measuredPicture{picture, m.stats, m.logger}, nil
 }
 
 // Restore implements raft.FSM.
 func (m *measured) Restore(rc io.ReadCloser) error {
+	m.restoring.Store(true)
+	defer m.restoring.Store(false)
+	began, before := time.Now(), m.state.Revision()
 	err := m.BatchingFSM.Restore(rc)
-	if err == nil {
+	took := time.Since(began).Round(time.Millisecond)
+	if err != nil {
+		m.logger.Error("a snapshot of the leader could not be read", "err", err, "took", took)
+	} else {
 		m.stats.restored.Inc()
+		m.logger.Info("this server was too far behind for the leader's log and took its snapshot", "revision", m.state.Revision(), "before", before, "took", took)
 	}
 	return err
 }
@@ -43,14 +78,21 @@ func (m *measured) Restore(rc io.ReadCloser) error {
 // measuredPicture is a snapshot that is about to be written.
 type measuredPicture struct {
 	raft.FSMSnapshot
-	stats *metrics
+	stats  *metrics
+	logger *slog.Logger
 }
 
 // Persist implements raft.FSMSnapshot.
 func (p *measuredPicture) Persist(sink raft.SnapshotSink) error {
 	began, counting := time.Now(), &countingSink{SnapshotSink: sink}
 	err := p.FSMSnapshot.Persist(counting)
-	p.stats.wroteSnapshot(time.Since(began), counting.bytes, err)
+	took := time.Since(began)
+	p.stats.wroteSnapshot(took, counting.bytes, err)
+	if err != nil {
+		p.logger.Warn("a snapshot could not be written; it is tried again", "snapshot", sink.ID(), "err", err)
+	} else {
+		p.logger.Info("a snapshot was written", "snapshot", sink.ID(), "bytes", counting.bytes, "took", took.Round(time.Millisecond))
+	}
 	return err
 }
 

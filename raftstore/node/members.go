@@ -252,7 +252,9 @@ func (n *Node) change(ctx context.Context, c Change) error {
 		}
 		return refused("there is no server %q in this cluster", c.ID)
 	}
-	n.cfg.Logger.Info("members change", "change", c.Kind, "dryRun", c.DryRun, "server", c.ID, "address", c.Address, "why", c.Why)
+	if !c.DryRun {
+		n.cfg.Logger.Info("a change of the members was asked for", "change", c.Kind, "server", c.ID, "address", c.Address, "why", c.Why)
+	}
 	switch c.Kind {
 	case AddMember, MoveMember:
 		return n.place(c, m, known)
@@ -427,6 +429,7 @@ func (n *Node) bequeath() error {
 	defer cancel()
 	heir, ok := steward.Heir(n.survey(ctx), n.id.ServerID)
 	if !ok { // in so short a time; Raft tries the one that has the most of the log
+		n.heir.Store(new("a server of Raft's choice"))
 		return n.raft.LeadershipTransfer().Error()
 	}
 	m, _ := n.member(heir.ID)
@@ -435,7 +438,9 @@ func (n *Node) bequeath() error {
 
 // transfer waits until the other server was told to stand for election.
 func (n *Node) transfer(m Member) error {
+	n.heir.Store(&m.ID)
 	if err := n.raft.LeadershipTransferToServer(raft.ServerID(m.ID), raft.ServerAddress(m.Address)).Error(); err != nil {
+		n.heir.Store(nil)
 		return fmt.Errorf("%w: transfer leadership to server %q: %w", kv.ErrUnavailable, m.ID, err)
 	}
 	return nil

@@ -23,6 +23,7 @@ type Node struct {
 	id         identity
 	state      *mvcc.Store
 	fsm        *fsm.FSM
+	machine    *measured // the same, as Raft has it
 	storage    *storage
 	transport  *named
 	book       *book
@@ -47,7 +48,10 @@ type Node struct {
 	changing   gate       // one change of members at a time
 	nudged     chan struct{}
 	health     atomic.Pointer[[]steward.Health] // while this server leads
+	fatal      atomic.Pointer[error]            // why the state machine cannot go on
+	heir       atomic.Pointer[string]           // to whom this server, which leads, is handing over
 	removal    sync.Once
+	removed    atomic.Pointer[Removal]
 	out        chan struct{} // closed when this server has learned that it was removed
 
 	ctx     context.Context // ends with Close
@@ -100,7 +104,7 @@ func Open(cfg Config) (*Node, error) {
 	}
 	n.withdraw()
 	n.book = newBook()
-	n.silence = newSilence(cfg.Timeouts.Heartbeat)
+	n.silence = newSilence(cfg.Timeouts.Heartbeat, cfg.Logger)
 	n.census = &census{members: n.dialed, termOf: n.termOf, running: &n.running, waiting: make(map[string][]*ballot)}
 	n.peers, n.strangers = newClients(n), newClients(n)
 	n.stats = newMetrics(cfg.Registerer)
@@ -132,8 +136,11 @@ func (n *Node) startRaft() error {
 	}
 	var err error
 	heard := &attentive{n.transport, n.silence, n.quarantine}
-	machine := &measured{&guarded{n.fsm, n.quarantine}, n.stats}
-	n.raft, err = raft.NewRaft(cfg, machine, logstore.NewCache(n.storage.log, logCacheBytes), n.storage.log, n.storage.snapshots, &muzzle{heard, n.storage.log.Disk()})
+	n.machine = &measured{BatchingFSM: &guarded{n.fsm, n.quarantine}, stats: n.stats, logger: n.cfg.Logger, state: n.state}
+	if n.machine.known, err = n.storage.log.LastIndex(); err != nil {
+		return errors.Join(fmt.Errorf("read the log in %s: %w", n.cfg.Dir, err), n.transport.Close())
+	}
+	n.raft, err = raft.NewRaft(cfg, n.machine, logstore.NewCache(n.storage.log, logCacheBytes), n.storage.log, n.storage.snapshots, &muzzle{heard, n.storage.log.Disk()})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
 	}
@@ -228,6 +235,7 @@ func (n *Node) rpcHeader() raft.RPCHeader {
 
 // halt is called by the state machine when it cannot go on.
 func (n *Node) halt(err error) {
+	n.fatal.Store(&err)
 	n.cfg.Logger.Error("the store cannot go on", "err", err)
 	if n.cfg.OnFatal != nil {
 		n.cfg.OnFatal(err)

@@ -32,6 +32,7 @@ type quarantine struct {
 
 	mu     sync.Mutex
 	reason string
+	cure   string // what is done about it
 }
 
 // mark is what stands in quarantineFile.
@@ -79,6 +80,24 @@ func (q *quarantine) why() string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.reason
+}
+
+// treat takes note of what is done to get a right state.
+func (q *quarantine) treat(cure string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.cure = cure
+}
+
+// explain is err, with what is done about it.
+func (q *quarantine) explain() error {
+	err := q.err()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err == nil || q.cure == "" {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, q.cure)
 }
 
 // err returns an ErrQuarantined, or nil when this server may serve.

@@ -15,29 +15,58 @@ import (
 // Raft's own words are one level less important than it thinks.
 func newRaftLogger(logger *slog.Logger) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Debug, Output: io.Discard})
-	l.RegisterSink(&raftSink{logger: logger.With("component", "raft"), said: make(map[string]time.Time)})
+	l.RegisterSink(&raftSink{logger: logger.With("component", "raft"), said: make(map[string]saying)})
 	return l
 }
 
-// sayAgain is how often the same message is passed on at its level. While a server is away, Raft says so
-// several times a second.
-const sayAgain = 10 * time.Second
+// While a server is away, Raft says so several times a second, for as long as that lasts. The same message is
+// passed on at its level after sayAgain, and then after twice as long each time; one that was not heard for
+// sayAgainMax is new.
+const (
+	sayAgain    = 10 * time.Second
+	sayAgainMax = time.Hour
+)
 
 type raftSink struct {
 	logger *slog.Logger
 
 	mu   sync.Mutex
-	said map[string]time.Time // by message, of which Raft has a fixed number
+	said map[string]saying // by message, of which Raft has a fixed number
+}
+
+// saying is when a message was passed on, and when it is next.
+type saying struct {
+	last, next time.Time
 }
 
 // repeated tells whether the message was passed on a short while ago.
 func (s *raftSink) repeated(msg string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last, ok := s.said[msg]; ok && time.Since(last) < sayAgain {
+	now := time.Now()
+	before, ok := s.said[msg]
+	if ok && now.Before(before.next) {
 		return true
 	}
-	s.said[msg] = time.Now()
+	pause := sayAgain
+	if ok && now.Sub(before.last) < sayAgainMax {
+		pause = min(2*before.next.Sub(before.last), sayAgainMax)
+	}
+	s.said[msg] = saying{now, now.Add(pause)}
+	return false
+}
+
+// usual tells whether a message is about what happens all the time, or what this package says itself and
+// better: that a member does not answer, and that a follower's log is not as long as the leader took it to be,
+// which is how the leader finds out where to go on.
+func usual(msg string) bool {
+	switch msg {
+	case "failed to heartbeat to", "failed to appendEntries to", "failed to make requestVote RPC", "failed to contact",
+		"failed to get previous log", "previous log term mis-match", "appendEntries rejected, sending older logs",
+		"failed to decode incoming command", "failed to flush response", "failed to pipeline appendEntries",
+		"rejecting pre-vote request since we have a leader", "rejecting vote request since we have a leader":
+		return true
+	}
 	return false
 }
 
@@ -50,7 +79,7 @@ func (s *raftSink) Accept(_ string, level hclog.Level, msg string, args ...any) 
 	case hclog.Error:
 		to = slog.LevelWarn
 	}
-	if to > slog.LevelDebug && s.repeated(msg) {
+	if to > slog.LevelDebug && (usual(msg) || s.repeated(msg)) {
 		to = slog.LevelDebug
 	}
 	if !s.logger.Enabled(context.Background(), to) {

@@ -77,16 +77,19 @@ func (g *guarded) Snapshot() (raft.FSMSnapshot, error) {
 // reseed gets a right state for the next Open. It ends when there is one, or with the node.
 func (n *Node) reseed() {
 	if n.cfg.InMemory || n.cfg.KeepQuarantine {
+		n.quarantine.treat("it stays so, as it is configured to")
 		return
 	}
 	if last, err := readReseeded(n.cfg.Dir); err == nil && time.Since(last.At) < reseedPause {
 		n.cfg.Logger.Error("this server got a right state not long ago and differs again, so it stays in quarantine: look for a fault of this machine, its memory first; "+
 			"then remove it from the cluster and let it join again with an empty data directory", "last", last.At, "lastReason", last.Reason)
+		n.quarantine.treat("it got a right state not long ago already, so it stays so: look for a fault of this machine")
 		return
 	}
 	if err := n.keepWrongState(); err != nil {
 		n.cfg.Logger.Warn("the wrong state could not be written to be looked at", "file", filepath.Join(n.cfg.Dir, wrongFile), "err", err)
 	}
+	n.quarantine.treat("it is getting a right state from the leader")
 	pause, told := reseedRetry, ""
 	for {
 		err := n.fetchSeed(n.ctx, n.takeSeed)
@@ -95,6 +98,7 @@ func (n *Node) reseed() {
 		}
 		if text := err.Error(); text != told {
 			told = text
+			n.quarantine.treat("it has no right state from the leader yet: " + text)
 			n.cfg.Logger.Warn("no right state yet", "err", err)
 		}
 		select {
@@ -104,6 +108,7 @@ func (n *Node) reseed() {
 			return
 		}
 	}
+	n.quarantine.treat("a right state is here, and is taken when this server starts again")
 	n.cfg.Logger.Info("a right state is here and verified: this server takes it when it is opened again", "dir", filepath.Join(n.cfg.Dir, seedDir))
 	if n.cfg.OnReseed != nil {
 		n.cfg.OnReseed()

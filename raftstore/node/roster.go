@@ -172,6 +172,7 @@ func (n *Node) expelled(r Removal) {
 				n.cfg.Logger.Warn("cannot mark the directory of a server that was removed", "err", err)
 			}
 		}
+		n.removed.Store(&r)
 		close(n.out)
 		if n.cfg.OnRemoved != nil {
 			n.cfg.OnRemoved(r)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -26,8 +27,9 @@ type SilentMember struct {
 //
 // This is little evidence: whoever acts on it asks the member by another way first.
 type silence struct {
-	limit time.Duration
-	wake  chan struct{} // holds a token when the heartbeats of a member begin or cease to fail
+	limit  time.Duration
+	logger *slog.Logger
+	wake   chan struct{} // holds a token when the heartbeats of a member begin or cease to fail
 
 	mu      sync.Mutex
 	hearing *hearing // of this tenure; nil while this server does not lead
@@ -43,12 +45,13 @@ type hearing struct {
 // contact is what was heard of one member.
 type contact struct {
 	heard  time.Time
-	failed bool // the newest heartbeat did, and nothing was heard since
-	silent bool // as published
+	fell   time.Time // when it was last heard before it fell silent
+	failed error     // of the newest heartbeat, if nothing was heard since
+	silent bool      // as published
 }
 
-func newSilence(limit time.Duration) *silence {
-	return &silence{limit: limit, wake: make(chan struct{}, 1), changed: make(chan struct{})}
+func newSilence(limit time.Duration, logger *slog.Logger) *silence {
+	return &silence{limit: limit, logger: logger, wake: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
 // watch keeps the list of the silent until ctx ends, which does with the tenure. others returns all
@@ -96,12 +99,29 @@ func (s *silence) look(h *hearing, others []Member, now time.Time) {
 			c = &contact{heard: now}
 			h.members[raft.ServerID(m.ID)] = c
 		}
-		if c.silent = c.failed || now.Sub(c.heard) >= s.limit; c.silent {
+		before := c.silent
+		if c.silent = c.failed != nil || now.Sub(c.heard) >= s.limit; c.silent {
 			silent = append(silent, SilentMember{Name: m.Name, Since: c.heard})
 		}
+		s.tell(m, c, before, now)
 	}
 	if !slices.Equal(s.silent, silent) {
 		s.publish(silent)
+	}
+}
+
+// tell says when a member falls silent, and when it answers again.
+func (s *silence) tell(m Member, c *contact, before bool, now time.Time) {
+	switch {
+	case c.silent && !before:
+		c.fell = c.heard
+		args := []any{"server", m.ID, "address", m.Address, "heard", now.Sub(c.heard).Round(time.Millisecond)}
+		if c.failed != nil {
+			args = append(args, "err", c.failed)
+		}
+		s.logger.Warn("a member does not answer", args...)
+	case before && !c.silent:
+		s.logger.Info("a member answers again", "server", m.ID, "address", m.Address, "after", now.Sub(c.fell).Round(time.Millisecond))
 	}
 }
 
@@ -113,7 +133,7 @@ func (s *silence) publish(silent []SilentMember) {
 }
 
 // note takes what became of a message to a member.
-func (s *silence) note(id raft.ServerID, answered bool) {
+func (s *silence) note(id raft.ServerID, failed error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.hearing == nil {
@@ -123,10 +143,10 @@ func (s *silence) note(id raft.ServerID, answered bool) {
 	if c == nil {
 		return // the next look knows it
 	}
-	if c.failed = !answered; answered {
+	if c.failed = failed; failed == nil {
 		c.heard = time.Now()
 	}
-	if c.failed != c.silent {
+	if (failed != nil) != c.silent {
 		select {
 		case s.wake <- struct{}{}:
 		default: // a token is there
@@ -152,7 +172,7 @@ type attentive struct {
 func (a *attentive) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	err := a.named.AppendEntries(id, target, args, resp)
 	if err == nil || isHeartbeat(args) {
-		a.silence.note(id, err == nil)
+		a.silence.note(id, err)
 	}
 	return err
 }

@@ -264,7 +264,7 @@ func (n *Node) take(ctx context.Context, term uint64, step steward.Step) error {
 	if n.leadership.term() != term {
 		return errNoLeader
 	}
-	n.cfg.Logger.Info("members change", "step", step.Kind, "server", step.Server.ID, "why", step.Why)
+	n.cfg.Logger.Info("this server changes the members", "step", step.Kind, "server", step.Server.ID, "why", step.Why)
 	m, ok := n.member(step.Server.ID)
 	if !ok {
 		return nil

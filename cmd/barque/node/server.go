@@ -268,7 +268,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra:             extra,
 		LongRunning:       []string{SnapshotSavePath, SnapshotRestorePath},
-		ReadyChecks:       []healthz.HealthChecker{healthz.NamedCheck("store", s.storeReady)},
+		ReadyChecks:       []healthz.HealthChecker{apiserver.StoreCheck(s.store.Ready)},
 		Build:             version.Version,
 		Logger:            s.logger.With("part", "api"),
 	})
@@ -276,15 +276,6 @@ func (s *server) startAPI(ctx context.Context) error {
 		return errors.Join(err, listener.Close())
 	}
 	return s.stack.Start(ctx, lifecycle.Component{Name: "API server", Run: s.api.Run, Ready: s.waitReady, StopTimeout: 15 * time.Second})
-}
-
-// storeReady fails while the store cannot serve a linearizable read, which is while this server is
-// without a leader that has a quorum.
-func (s *server) storeReady(r *http.Request) error {
-	ctx, cancel := context.WithTimeout(r.Context(), 800*time.Millisecond)
-	defer cancel()
-	_, err := s.store.View(ctx, raftstore.ViewOptions{})
-	return err
 }
 
 // waitReady waits until the API server says that it is ready for the leader's work, which gives a

@@ -1,0 +1,40 @@
+package apiserver
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/server/healthz"
+
+	"github.com/barque/barque/raftstore/storetest"
+)
+
+// A server whose store has lost its quorum is not ready and says why; it lives, and is ready again with the quorum.
+func TestReadyNamesTheReasonAndLifeDoesNotDependOnTheStore(t *testing.T) {
+	group := storetest.NewCluster(t, 3, nil)
+	store := group.Servers[0]
+	c := startCluster(t, func(cfg *Config) {
+		cfg.Store, cfg.ReadyChecks = store, []healthz.HealthChecker{StoreCheck(store.Ready)}
+	})
+	if code, body := c.raw(t, "/readyz/store", nil); code != http.StatusOK {
+		t.Fatalf("with a quorum: %d %s", code, body)
+	}
+	group.Net.Isolate(storetest.Addr(0))
+	group.Await("the reason is named", func() bool {
+		code, body := c.raw(t, "/readyz/store", nil)
+		return code == http.StatusInternalServerError && strings.Contains(string(body), "no leader at the moment for") &&
+			strings.Contains(string(body), "2 of the 3 servers with a vote")
+	})
+	if code, body := c.raw(t, "/readyz?verbose", nil); code != http.StatusInternalServerError || !strings.Contains(string(body), "[-]store failed") {
+		t.Errorf("readyz without a quorum: %d %s", code, body)
+	}
+	if code, body := c.raw(t, "/livez?verbose", nil); code != http.StatusOK || strings.Contains(string(body), "store") {
+		t.Errorf("livez without a quorum: %d %s", code, body)
+	}
+	group.Net.Heal()
+	group.Await("ready again", func() bool {
+		code, _ := c.raw(t, "/readyz/store", nil)
+		return code == http.StatusOK
+	})
+}
