@@ -263,7 +263,7 @@ func (t *tree) delete(key string) record {
 	}
 	t.root = t.own(t.root)
 	t.remove(t.root, key, old.size())
-	for t.root.children != nil && len(t.root.children) == 1 {
+	for len(t.root.children) == 1 {
 		t.root = t.root.children[0]
 	}
 	if t.root.sum.records == 0 {
