@@ -23,7 +23,7 @@ func TestReadyNamesTheReasonAndLifeDoesNotDependOnTheStore(t *testing.T) {
 	group.Net.Isolate(storetest.Addr(0))
 	group.Await("the reason is named", func() bool {
 		code, body := c.raw(t, "/readyz/store", nil)
-		return code == http.StatusInternalServerError && strings.Contains(string(body), "no leader at the moment for") &&
+		return code == http.StatusInternalServerError && strings.Contains(string(body), "no leader has been known for") &&
 			strings.Contains(string(body), "2 of the 3 servers with a vote")
 	})
 	if code, body := c.raw(t, "/readyz?verbose", nil); code != http.StatusInternalServerError || !strings.Contains(string(body), "[-]store failed") {

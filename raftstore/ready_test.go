@@ -46,7 +46,7 @@ func TestReadyWithoutQuorum(t *testing.T) {
 		}
 		c.Net.Isolate(storetest.Addr(2))
 		<-time.After(42 * time.Second)
-		checkNotReady(t, c.Servers[2], raftstore.ErrUnavailable, "no leader", "for 42s now", "2 of the 3 servers with a vote")
+		checkNotReady(t, c.Servers[2], raftstore.ErrUnavailable, "no leader has been known for 42s, since 2000-01-01T", "2 of the 3 servers with a vote")
 		checkReady(t, c.Servers[0])
 		c.Net.Heal()
 		c.Await("ready again", func() bool { return c.Servers[2].Ready(limited(t)) == nil })

@@ -180,7 +180,7 @@ func (n *Node) whyDeposed() error {
 	if m, ok := n.member(n.id.ServerID); !ok || !m.Voter {
 		return &endedError{"it has no vote any more"}
 	}
-	return &endedError{fmt.Sprintf("too few servers have answered it for %s: it may be cut off", n.cfg.Timeouts.Lease)}
+	return &endedError{fmt.Sprintf("too few servers have answered it for %s: it may be cut off", n.cfg.Timeouts.Lease.Round(time.Millisecond))}
 }
 
 // takeOffice brings an empty entry through the log. When it is applied, so is everything that was

@@ -116,7 +116,8 @@ func (n *Node) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) 
 	switch log := n.cfg.Logger.With("term", n.raft.CurrentTerm()); {
 	case before == now || now == self || now == "" && before == self:
 	case now != "":
-		log.Info("this server follows another one", "leader", now, "address", addr)
+		_, at := splitDestination(string(addr))
+		log.Info("this server follows another one", "leader", now, "address", at)
 	default:
 		heard := "never"
 		if last := n.raft.LastContact(); !last.IsZero() {

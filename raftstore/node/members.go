@@ -253,7 +253,14 @@ func (n *Node) change(ctx context.Context, c Change) error {
 		return refused("there is no server %q in this cluster", c.ID)
 	}
 	if !c.DryRun {
-		n.cfg.Logger.Info("a change of the members was asked for", "change", c.Kind, "server", c.ID, "address", c.Address, "why", c.Why)
+		log := n.cfg.Logger
+		if c.Address != "" {
+			log = log.With("address", c.Address)
+		}
+		if c.Why != "" {
+			log = log.With("why", c.Why)
+		}
+		log.Info("a change of the members was asked for", "change", c.Kind, "server", c.ID)
 	}
 	switch c.Kind {
 	case AddMember, MoveMember:

@@ -51,11 +51,11 @@ func (n *Node) leaderless() time.Duration {
 
 func (n *Node) withoutLeader(since time.Duration) error {
 	if _, ok := n.member(n.id.ServerID); !ok {
-		return fmt.Errorf("%w: this server is no member of the cluster yet, or hears nothing of it, for %s now: it waits to be let in",
+		return fmt.Errorf("%w: this server is no member of the cluster yet, or hears nothing of it, for %s: it waits to be let in",
 			kv.ErrUnavailable, since.Round(time.Second))
 	}
 	voters := n.voters()
-	return fmt.Errorf("%w for %s now, since %s: %d of the %d servers with a vote must reach each other", errNoLeader,
+	return fmt.Errorf("%w: no leader has been known for %s, since %s: %d of the %d servers with a vote must reach each other", kv.ErrUnavailable,
 		since.Round(time.Second), time.Now().Add(-since).UTC().Format(time.RFC3339), voters/2+1, voters)
 }
 
