@@ -34,9 +34,10 @@ type raftSink struct {
 	said map[string]saying // by message, of which Raft has a fixed number
 }
 
-// saying is when a message was passed on, and when it is next.
+// saying is when a message was heard, and when it is passed on again.
 type saying struct {
-	last, next time.Time
+	heard, next time.Time
+	pause       time.Duration // from when it was passed on to next
 }
 
 // repeated tells whether the message was passed on a short while ago.
@@ -44,15 +45,17 @@ func (s *raftSink) repeated(msg string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	before, ok := s.said[msg]
-	if ok && now.Before(before.next) {
+	was, ok := s.said[msg]
+	if ok && now.Before(was.next) {
+		was.heard = now
+		s.said[msg] = was
 		return true
 	}
 	pause := sayAgain
-	if ok && now.Sub(before.last) < sayAgainMax {
-		pause = min(2*before.next.Sub(before.last), sayAgainMax)
+	if ok && now.Sub(was.heard) < sayAgainMax {
+		pause = min(2*was.pause, sayAgainMax)
 	}
-	s.said[msg] = saying{now, now.Add(pause)}
+	s.said[msg] = saying{now, now.Add(pause), pause}
 	return false
 }
 
