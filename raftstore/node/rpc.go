@@ -180,12 +180,12 @@ func (l *link) read(handle func(frame)) error {
 
 // next waits for a frame as long as it takes, but not for the rest of one that has begun.
 func (l *link) next(r *bufio.Reader) (frame, error) {
-	head, err := r.Peek(1)
-	if err != nil {
+	if _, err := r.Peek(1); err != nil {
 		return frame{}, err
 	}
 	if n := r.Buffered(); n >= 4 {
-		if head, err = r.Peek(4); err != nil {
+		head, err := r.Peek(4)
+		if err != nil {
 			return frame{}, err
 		}
 		if uint64(n) >= 4+uint64(binary.LittleEndian.Uint32(head)) {

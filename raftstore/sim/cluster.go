@@ -118,16 +118,6 @@ func (s *server) live() *process {
 	return s.process
 }
 
-func (c *cluster) up() []*server {
-	var up []*server
-	for _, s := range c.servers {
-		if s.live() != nil {
-			up = append(up, s)
-		}
-	}
-	return up
-}
-
 // leader returns the server that leads, as far as one sees that looks at all; a random one if none does.
 func (c *cluster) leader(rnd *rand.Rand) *server {
 	found, term := c.servers[rnd.IntN(len(c.servers))], uint64(0)
