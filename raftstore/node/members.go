@@ -437,7 +437,11 @@ func (n *Node) bequeath() error {
 	heir, ok := steward.Heir(n.survey(ctx), n.id.ServerID)
 	if !ok { // in so short a time; Raft tries the one that has the most of the log
 		n.heir.Store(new("a server of Raft's choice"))
-		return n.raft.LeadershipTransfer().Error()
+		err := n.raft.LeadershipTransfer().Error()
+		if err != nil {
+			n.heir.Store(nil)
+		}
+		return err
 	}
 	m, _ := n.member(heir.ID)
 	return n.transfer(m)
