@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/raft"
-
 	"github.com/barque/barque/raftstore/transport"
 )
 
@@ -165,72 +163,4 @@ func (c *checked) check() error {
 func (c *checked) turnAway(why byte, who string) error {
 	_, err := c.Conn.Write(appendText([]byte{why}, who))
 	return err
-}
-
-// raftStream is a transport.Stream as Raft wants it. It keeps track of the connections, because Raft
-// leaves the accepted ones open when it stops.
-type raftStream struct {
-	net.Listener
-	stream transport.Stream
-	self   identity
-
-	mu     sync.Mutex
-	open   map[net.Conn]struct{}
-	closed bool
-}
-
-func newRaftStream(s transport.Stream, self identity) *raftStream {
-	return &raftStream{Listener: s.Listener(ProtoRaft), stream: s, self: self, open: make(map[net.Conn]struct{})}
-}
-
-func (s *raftStream) Accept() (net.Conn, error) {
-	conn, err := s.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return s.track(&checked{Conn: conn, self: s.self})
-}
-
-func (s *raftStream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	conn, err := greet(ctx, s.stream, string(addr), ProtoRaft, s.self)
-	if err != nil {
-		return nil, err
-	}
-	return s.track(conn)
-}
-
-func (s *raftStream) track(conn net.Conn) (net.Conn, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		conn.Close()
-		return nil, net.ErrClosed
-	}
-	s.open[conn] = struct{}{}
-	return &tracked{Conn: conn, stream: s}, nil
-}
-
-// Close closes the listener and all connections.
-func (s *raftStream) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for conn := range s.open {
-		conn.Close()
-	}
-	return s.Listener.Close()
-}
-
-type tracked struct {
-	net.Conn
-	stream *raftStream
-}
-
-func (t *tracked) Close() error {
-	t.stream.mu.Lock()
-	delete(t.stream.open, t.Conn)
-	t.stream.mu.Unlock()
-	return t.Conn.Close()
 }

@@ -430,33 +430,6 @@ func (n *Node) handOver(ctx context.Context, id string, m Member) error {
 	return n.transfer(m)
 }
 
-// bequeath makes another voter the leader before this server stops: one that lives, which Raft would not know.
-func (n *Node) bequeath() error {
-	ctx, cancel := context.WithTimeout(n.ctx, 2*n.cfg.Timeouts.Heartbeat)
-	defer cancel()
-	heir, ok := steward.Heir(n.survey(ctx), n.id.ServerID)
-	if !ok { // in so short a time; Raft tries the one that has the most of the log
-		n.heir.Store(new("a server of Raft's choice"))
-		err := n.raft.LeadershipTransfer().Error()
-		if err != nil {
-			n.heir.Store(nil)
-		}
-		return err
-	}
-	m, _ := n.member(heir.ID)
-	return n.transfer(m)
-}
-
-// transfer waits until the other server was told to stand for election.
-func (n *Node) transfer(m Member) error {
-	n.heir.Store(&m.ID)
-	if err := n.raft.LeadershipTransferToServer(raft.ServerID(m.ID), raft.ServerAddress(m.Address)).Error(); err != nil {
-		n.heir.Store(nil)
-		return fmt.Errorf("%w: transfer leadership to server %q: %w", kv.ErrUnavailable, m.ID, err)
-	}
-	return nil
-}
-
 // Removed returns a channel that is closed when this server has learned that it was taken out of the group.
 func (n *Node) Removed() <-chan struct{} { return n.out }
 

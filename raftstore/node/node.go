@@ -62,6 +62,7 @@ type Node struct {
 
 	stopped   chan struct{} // closed when Raft has stopped
 	following sync.WaitGroup
+	transfers transfers
 	closing   sync.Once
 	closed    error
 }
@@ -140,7 +141,8 @@ func (n *Node) startRaft() error {
 	if n.machine.known, err = n.storage.log.LastIndex(); err != nil {
 		return errors.Join(fmt.Errorf("read the log in %s: %w", n.cfg.Dir, err), n.transport.Close())
 	}
-	n.raft, err = raft.NewRaft(cfg, n.machine, logstore.NewCache(n.storage.log, logCacheBytes), n.storage.log, n.storage.snapshots, &muzzle{heard, n.storage.log.Disk()})
+	log := logstore.NewCache(logstore.NewTail(n.storage.log, n.halt), logCacheBytes)
+	n.raft, err = raft.NewRaft(cfg, n.machine, log, n.storage.log, n.storage.snapshots, &muzzle{heard, n.storage.log.Disk()})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
 	}

@@ -152,7 +152,7 @@ func (n *Node) keepQuarantine() {
 	defer ticker.Stop()
 	for {
 		if n.raft.State() == raft.Leader {
-			if err := n.raft.LeadershipTransfer().Error(); err != nil {
+			if err := n.bequeath(); err != nil {
 				n.cfg.Logger.Debug("cannot hand leadership over yet", "err", err)
 			}
 		}

@@ -1,0 +1,122 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/steward"
+)
+
+// transfers remembers the transfers of leadership that Raft may not be done with.
+//
+// To transfer, Raft gives the replication to the other server a task, through a channel with room for one,
+// and waits until it is done. It gives up after a while, as when the other server does not answer; the task
+// stays. A second transfer to the same server then waits for room, and takes no notice of its own end: if
+// leadership ends before the replication has come back to its channel, that is for ever. From then on Raft
+// believes that a transfer is under way, and whenever this server is elected it leads and refuses every write
+// (raft.leadershipTransfer in 1.8.0). So there is no second transfer before the first one's task is gone.
+type transfers struct {
+	mu   sync.Mutex
+	term uint64                   // in which they were; the replications end with it
+	left map[raft.ServerID]uint64 // to whom a transfer was given up, and the newest entry of the log then
+}
+
+// pending returns what is known of a transfer to a server that was given up in this term.
+func (t *transfers) pending(term uint64, id raft.ServerID) (newest uint64, is bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.term != term {
+		return 0, false
+	}
+	newest, is = t.left[id]
+	return newest, is
+}
+
+func (t *transfers) gaveUp(term uint64, id raft.ServerID, newest uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.term != term {
+		t.term, t.left = term, make(map[raft.ServerID]uint64)
+	}
+	t.left[id] = newest
+}
+
+func (t *transfers) done(id raft.ServerID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.left, id)
+}
+
+// any tells whether there is a transfer in the term that was given up.
+func (t *transfers) any(term uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.term == term && len(t.left) > 0
+}
+
+// transfer waits until the other server was told to stand for election.
+func (n *Node) transfer(m Member) error {
+	id, term := raft.ServerID(m.ID), n.raft.CurrentTerm()
+	if newest, is := n.transfers.pending(term, id); is {
+		if err := n.awaitReplication(m, newest); err != nil {
+			return fmt.Errorf("%w: transfer leadership to server %q: an earlier attempt is not over: %w", kv.ErrUnavailable, m.ID, err)
+		}
+		n.transfers.done(id)
+	}
+	n.heir.Store(&m.ID)
+	if err := n.raft.LeadershipTransferToServer(id, raft.ServerAddress(m.Address)).Error(); err != nil {
+		n.heir.Store(nil)
+		n.transfers.gaveUp(term, id, n.raft.LastIndex())
+		return fmt.Errorf("%w: transfer leadership to server %q: %w", kv.ErrUnavailable, m.ID, err)
+	}
+	return nil
+}
+
+// awaitReplication waits, for a short time, until a member has an entry that is newer than the one given: then
+// the replication to it does its work again.
+func (n *Node) awaitReplication(m Member, newest uint64) error {
+	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.Timeouts.Call)
+	defer cancel()
+	if n.raft.LastIndex() <= newest {
+		n.raft.Barrier(n.cfg.Timeouts.Call)
+	}
+	for {
+		status, err := n.ask(ctx, m)
+		if err == nil && status.LastIndex > newest {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if err == nil {
+				err = fmt.Errorf("it has nothing of the log behind entry %d", newest)
+			}
+			return err
+		case <-time.After(departureLook):
+		}
+	}
+}
+
+// bequeath makes another voter the leader, because this server stops or must not lead: one that lives, which Raft
+// would not know.
+func (n *Node) bequeath() error {
+	ctx, cancel := context.WithTimeout(n.ctx, 2*n.cfg.Timeouts.Heartbeat)
+	defer cancel()
+	if heir, ok := steward.Heir(n.survey(ctx), n.id.ServerID); ok {
+		m, _ := n.member(heir.ID)
+		return n.transfer(m)
+	}
+	if n.transfers.any(n.raft.CurrentTerm()) {
+		return fmt.Errorf("%w: no other voter answers", kv.ErrUnavailable)
+	}
+	n.heir.Store(new("a server of Raft's choice"))
+	err := n.raft.LeadershipTransfer().Error() // to the one that has the most of the log
+	if err != nil {
+		n.heir.Store(nil)
+	}
+	return err
+}

@@ -1,0 +1,44 @@
+package node
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/barque/barque/raftstore/kv"
+)
+
+// TestTransferTwice: a server that was asked twice to hand leadership to another one, whose disk hangs, is a
+// leader like any other when it is elected again.
+func TestTransferTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSickbay(t, 3)
+		leader := s.leader(-1)
+		ill, heir := (leader+1)%3, (leader+2)%3
+		n := s.nodes[leader]
+		member := func(i int) Member {
+			m, _ := n.member(s.nodes[i].id.ServerID)
+			return m
+		}
+		s.disks[ill].hang()
+		if err := s.write(leader); err != nil { // which the ill one does not get
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err := n.transfer(member(ill)); !errors.Is(err, kv.ErrUnavailable) {
+				t.Fatalf("leadership goes to a server whose disk hangs: %v", err)
+			}
+		}
+		if err := n.transfer(member(heir)); err != nil {
+			t.Fatal(err)
+		}
+		s.await("the heir leads", func() bool { return s.nodes[heir].leadership.term() != 0 })
+		s.disks[ill].recover()
+		back, _ := s.nodes[heir].member(n.id.ServerID)
+		s.await("it goes back", func() bool { return s.nodes[heir].transfer(back) == nil })
+		s.await("the first one leads", func() bool { return n.leadership.term() != 0 })
+		if err := s.write(leader); err != nil {
+			t.Errorf("it leads and takes no write: %v", err)
+		}
+	})
+}
