@@ -139,9 +139,9 @@ bench: build ## measure start, pods, failover and memory of a cluster (as root; 
 # Each seed is a cluster of three or five under faults in virtual time; it stops at the first one with a
 # violation and says where the record is. SEED is the first one, FOR repeats each as often.
 .PHONY: sim
-sim: ## simulate the store under faults, any number of seeds (SEEDS=200 SEED=… EXCHANGE=1 FOR=1)
+sim: ## simulate the store under faults, any number of seeds (SEEDS=200 SEED=… EXCHANGE=1 LEADERS=… FOR=1)
 	$(GO) test -count=$(or $(FOR),1) -v -timeout 0 -run '^TestSimulation$$' ./raftstore/sim \
-	  -seeds $(or $(SEEDS),200) -seed $(or $(SEED),0) -leaders $(or $(LEADERS),52) $(if $(EXCHANGE),-exchange) | grep -v '^ *=== '
+	  -seeds $(or $(SEEDS),200) -seed $(or $(SEED),0) -leaders $(or $(LEADERS),0) $(if $(EXCHANGE),-exchange) | grep -v '^ *=== '
 
 .PHONY: fuzz
 fuzz: ## fuzz what reads foreign bytes, each for FUZZTIME (1m)

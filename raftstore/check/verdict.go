@@ -255,15 +255,30 @@ func (j *judge) unacknowledged(r uint64, byValue map[string]*Write, deletes []*W
 		j.expiry(r, byValue)
 		return nil
 	}
+	var best *Write // of those that may have been it, the one that could be it for the shortest time to come
 	for _, w := range deletes {
-		if w.effect == 0 && w.Call <= h.seen && matches(w, h.events) && allows(w, h.events) {
-			return w
+		if w.effect != 0 || w.Call > h.seen || !matches(w, h.events) || !allows(w, h.events) {
+			continue
 		}
+		switch {
+		case best == nil, !j.fenceAllows(best, r):
+			best = w
+		case w.Txn.Term != 0 && (best.Txn.Term == 0 || w.Txn.Term < best.Txn.Term) && j.fenceAllows(w, r):
+			best = w
+		}
+	}
+	if best != nil {
+		return best
 	}
 	if len(h.events) > 0 {
 		j.violated(ExpiryOnTime, "nobody deleted what revision %d did, and it was not due: %s", r, describe(h.events))
 	}
 	return nil
+}
+
+// fenceAllows tells whether a write may have made a revision, as far as its term goes.
+func (j *judge) fenceAllows(w *Write, r uint64) bool {
+	return w.Txn.Term == 0 || !slices.ContainsFunc(j.offices, func(o Office) bool { return o.Term > w.Txn.Term && r > o.Revision })
 }
 
 // expiry checks that what expired, and was due, was given the time that was asked for, by any clock.

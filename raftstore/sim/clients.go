@@ -80,6 +80,9 @@ func (cl *client) read(ctx context.Context, s *server, p *process, kind check.Re
 		opts.Revision = read.Asked
 	}
 	v, err := p.api.View(ctx, opts)
+	if !s.heard(p, func() {}) {
+		return
+	}
 	if err != nil {
 		if kind == check.At && errors.Is(err, raftstore.ErrFutureRevision) {
 			cl.c.problem(check.Linearizes, "revision %d, which was told before, is called a future one by server %d", read.Asked, s.index)
@@ -97,6 +100,9 @@ func (cl *client) read(ctx context.Context, s *server, p *process, kind check.Re
 func (cl *client) write(ctx context.Context, s *server, p *process, txn raftstore.Txn) {
 	w := check.Write{Client: cl.id, Server: s.index, Txn: txn, Call: cl.c.record.Now()}
 	result, err := p.api.Commit(ctx, txn)
+	if !s.heard(p, func() {}) {
+		result, err = raftstore.Result{}, fmt.Errorf("%w: the server has crashed", raftstore.ErrUnknownOutcome)
+	}
 	cl.c.record.Write(w, result, err)
 	cl.last = max(cl.last, result.Revision)
 }
@@ -144,7 +150,10 @@ func (s *server) inOffice(p *process) {
 		if err != nil {
 			return
 		}
-		s.c.record.Office(check.Office{Server: s.index, Life: p.life, Term: term, Revision: p.Revision()})
+		office := check.Office{Server: s.index, Life: p.life, Term: term, Revision: p.Revision()}
+		if !s.heard(p, func() { s.c.record.Office(office) }) {
+			return
+		}
 		for over := 0; over < 3; {
 			if leading.Err() != nil {
 				over++

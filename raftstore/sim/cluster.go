@@ -62,6 +62,7 @@ type process struct {
 	api     api // what clients use
 	life    int
 	host    *memnet.Host
+	crashed bool            // guarded by the server's lock: what it still does, nobody hears of
 	ctx     context.Context // ends with it
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -158,7 +159,7 @@ func (s *server) config(host *memnet.Host) raftstore.Config {
 		},
 		RetryFor: time.Second, SnapshotEvery: 200, TrailingLogs: uint64(5 + s.rnd.IntN(40)),
 		Now: s.clock.now, Logger: slog.New(slog.DiscardHandler),
-		OnFatal:       func(err error) { s.c.problem("every server goes on", "server %d halts: %v", s.index, err) },
+		OnFatal:       s.fatal,
 		WrapLog:       func(raftstore.LogStore) raftstore.LogStore { return mounted },
 		WrapSnapshots: func(raft.SnapshotStore) raft.SnapshotStore { return &snapshots{mounted, s.reach} },
 		FaultPoint:    s.reach,
@@ -225,7 +226,7 @@ func (s *server) crash(power bool, why string) {
 	if p == nil {
 		return
 	}
-	s.process, s.armed = nil, ""
+	s.process, s.armed, p.crashed = nil, "", true
 	s.disk.crash()
 	if power {
 		p.host.Vanish()
@@ -234,6 +235,28 @@ func (s *server) crash(power bool, why string) {
 	}
 	s.c.note("server %d crashes: %s", s.index, why)
 	s.c.dying.Go(func() { p.close() }) // run waits for it
+}
+
+// fatal ends a process that cannot go on. It may do so for the sake of its disk; whoever made that sick starts
+// it again.
+func (s *server) fatal(err error) {
+	if errors.Is(err, errIO) || errors.Is(err, errFull) {
+		s.crash(false, err.Error())
+		return
+	}
+	s.c.problem("every server goes on", "server %d halts: %v", s.index, err)
+}
+
+// heard calls a function with what a process said, unless it had crashed before it could say so. A process
+// that has crashed goes on with a copy of its disk, and if it has the only vote it even commits what it writes
+// there.
+func (s *server) heard(p *process, take func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !p.crashed {
+		take()
+	}
+	return !p.crashed
 }
 
 // stop stops a server in order.
@@ -251,10 +274,33 @@ func (s *server) halt() {
 	if p == nil {
 		return
 	}
-	if err := p.close(); err != nil {
-		s.c.note("server %d stops: %v", s.index, err)
+	closed := make(chan struct{})
+	s.c.dying.Go(func() { // ends when the process has stopped, at the latest after it was killed
+		defer close(closed)
+		if err := p.close(); err != nil {
+			s.c.note("server %d stops: %v", s.index, err)
+		}
+	})
+	select {
+	case <-closed:
+	case <-time.After(stopTime): // its disk hangs, most likely
+		s.kill(p)
+		<-closed
 	}
 	p.host.Close()
+}
+
+// stopTime is how long a server may take to stop in order until it is killed.
+const stopTime = 3 * time.Second
+
+// kill crashes a process that was told to stop.
+func (s *server) kill(p *process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.crashed = true
+	s.disk.crash()
+	p.host.Close()
+	s.c.note("server %d does not stop and is killed", s.index)
 }
 
 func (p *process) close() error {
@@ -291,7 +337,7 @@ func (s *server) tap(p *process) {
 		for err == nil {
 			var b raftstore.Batch
 			if b, err = w.Next(context.Background()); err == nil {
-				s.c.record.Deliver(tap, b)
+				s.heard(p, func() { s.c.record.Deliver(tap, b) })
 			}
 		}
 		w.Close()

@@ -292,7 +292,7 @@ const keptSnapshots = 2
 // Create implements raft.SnapshotStore.
 func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration, configurationIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
 	sink := &sink{store: s, meta: raft.SnapshotMeta{
-		Version: version, ID: fmt.Sprintf("%d-%d-%d", term, index, time.Now().UnixNano()), Index: index, Term: term,
+		Version: version, ID: fmt.Sprintf("%d-%d-%d", term, index, time.Now().UnixMilli()), Index: index, Term: term,
 		Configuration: configuration, ConfigurationIndex: configurationIndex,
 	}}
 	return sink, s.mount.write(func(*platter) error { return nil })

@@ -4,7 +4,7 @@
 // The servers are real ones, up to their network (package memnet), their disks (disk), and their clocks
 // (clock). A run must be inside a testing/synctest bubble.
 //
-// What a seed decides: the size of the cluster, every fault with its time and place, the delays of the
+// What a seed decides: the size of the cluster, whether servers are exchanged, every fault with its time and place, the delays of the
 // network, the speed of disks, clocks and timers, and what each client asks for. What it does not: the order in which
 // the scheduler runs goroutines at one moment of virtual time, Raft's random timeouts, and the IDs of
 // servers and requests. So a seed that finds a fault finds it often, and not always.

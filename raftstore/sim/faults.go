@@ -73,6 +73,9 @@ var faults = []fault{
 	}},
 }
 
+// brisk are the faults of a brisk run.
+var brisk = []string{"leader isolated", "one-way partition of the leader", "connections break", "crash", "stop in order", "transfer"}
+
 func nothing() {}
 
 func pick[T any](rnd *rand.Rand, from []T, n int) []T {
@@ -205,14 +208,21 @@ func (c *cluster) delay(rnd *rand.Rand, most time.Duration, loss float64) {
 // storm does harm until enough terms had a leader, or until the end of its time.
 func (c *cluster) storm(end time.Time) {
 	rnd := rand.New(rand.NewPCG(c.opts.Seed, 2))
-	faults := slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return c.opts.only != nil && !slices.Contains(c.opts.only, f.name) })
+	only, pause := c.opts.only, 550
+	if c.opts.Brisk {
+		only, pause = brisk, 150
+	}
+	faults := slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return only != nil && !slices.Contains(only, f.name) })
 	total := 0
 	for _, f := range faults {
 		total += f.often
 	}
 	for c.record.Terms() < c.opts.Leaders && time.Now().Before(end) {
 		var undo []func()
-		for range 1 + rnd.IntN(2) {
+		for i := range 1 + rnd.IntN(2) {
+			if i > 0 && c.opts.Brisk {
+				break
+			}
 			n := rnd.IntN(total)
 			for _, f := range faults {
 				if n -= f.often; n < 0 {
@@ -222,7 +232,7 @@ func (c *cluster) storm(end time.Time) {
 				}
 			}
 		}
-		sleep(time.Duration(50+rnd.IntN(550)) * time.Millisecond)
+		sleep(time.Duration(50+rnd.IntN(pause)) * time.Millisecond)
 		for _, f := range undo {
 			f()
 		}

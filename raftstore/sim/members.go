@@ -3,8 +3,10 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/barque/barque/raftstore"
@@ -136,4 +138,19 @@ func (c *cluster) complete(ctx context.Context) bool {
 		pause(ctx, 100*time.Millisecond)
 	}
 	return false
+}
+
+// look describes each server as it sees itself and its group.
+func (c *cluster) look() string {
+	var text strings.Builder
+	for i, s := range c.servers {
+		p := s.live()
+		if p == nil {
+			fmt.Fprintf(&text, "\n server %d is down", i)
+			continue
+		}
+		status := p.Status()
+		fmt.Fprintf(&text, "\n server %d: %+v\n   members %+v", i, status, p.Members())
+	}
+	return text.String()
 }

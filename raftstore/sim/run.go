@@ -14,11 +14,12 @@ import (
 type Options struct {
 	Seed     uint64
 	Servers  int           // 3 or 5; default: as the seed decides
-	Leaders  int           // how many terms with a leader there are to be; default 50
+	Leaders  int           // how many terms with a leader there are to be; default 40, or 120 in a brisk run
 	Limit    time.Duration // of virtual time, for the faults; default 5 minutes
 	Clients  int           // default 4
 	Pace     time.Duration // how long a client waits on average; default 80 ms
-	Exchange bool          // servers are removed, wiped, and join again, all the time
+	Brisk    bool          // only what makes leaders change, and fast; default: as the seed decides
+	Exchange bool          // servers are removed, wiped, and join again, all the time; default: as the seed decides
 	Calm     bool          // no faults, no drift, no exchange of servers
 
 	// For tests of the checks: what changes a server before it starts, and what clients are given in its place.
@@ -34,8 +35,15 @@ func (o Options) withDefaults() Options {
 			o.Servers = 5
 		}
 	}
+	if !o.Calm && o.only == nil { // both, one, or none
+		o.Brisk = o.Brisk || o.Seed%2 == 0
+		o.Exchange = o.Exchange || o.Seed%4 < 2
+	}
 	if o.Leaders == 0 {
-		o.Leaders = 50
+		o.Leaders = 40
+		if o.Brisk {
+			o.Leaders = 120
+		}
 	}
 	if o.Limit == 0 {
 		o.Limit = 5 * time.Minute
@@ -109,7 +117,7 @@ func (c *cluster) found() {
 		}
 	}
 	if !c.complete(ctx) {
-		c.problem("a cluster comes about", "not all servers got their vote in %v", recovery)
+		c.problem("a cluster comes about", "not all servers got their vote in %v%s", recovery, c.look())
 	}
 }
 
@@ -118,7 +126,7 @@ func (c *cluster) settle(watchers []*watcher) {
 	ctx, cancel := limited(context.Background(), recovery)
 	defer cancel()
 	if !c.complete(ctx) {
-		c.problem("the cluster recovers", "not all servers vote %v after all harm was taken back", recovery)
+		c.problem("the cluster recovers", "not all servers vote %v after all harm was taken back%s", recovery, c.look())
 		return
 	}
 	for i, s := range c.servers {

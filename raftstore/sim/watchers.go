@@ -80,7 +80,9 @@ func (w *watcher) watch(ctx context.Context, s *server, p *process, reach uint64
 			}
 			return
 		}
-		w.c.record.Deliver(record, b)
+		if !s.heard(p, func() { w.c.record.Deliver(record, b) }) {
+			return
+		}
 		w.at = max(w.at, b.Revision)
 	}
 }
