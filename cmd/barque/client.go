@@ -1,12 +1,14 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -54,6 +56,16 @@ func clientConfig(given string) (*rest.Config, error) {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
 	return config, nil
+}
+
+// said is the error of a raw request whose answer was data. client-go does not look for the reason in it, and calls
+// it unknown.
+func said(data []byte, err error) error {
+	var status metav1.Status
+	if err == nil || json.Unmarshal(data, &status) != nil || status.Message == "" {
+		return err
+	}
+	return fmt.Errorf("the server answers %d: %s", status.Code, status.Message)
 }
 
 func newClient(given string) (*kubernetes.Clientset, *rest.Config, error) {

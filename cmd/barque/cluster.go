@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/barque/barque/cmd/barque/node"
 )
@@ -39,15 +38,11 @@ func clusterCommand() *cobra.Command {
 }
 
 func clusterStatus(ctx context.Context, kubeconfig string) (*node.ClusterStatus, error) {
-	path, err := findKubeconfig(kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	return fetchStatus(ctx, path)
+	return fetchStatus(ctx, kubeconfig)
 }
 
 func fetchStatus(ctx context.Context, kubeconfig string) (*node.ClusterStatus, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	config, err := clientConfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +53,7 @@ func fetchStatus(ctx context.Context, kubeconfig string) (*node.ClusterStatus, e
 	}
 	data, err := client.Discovery().RESTClient().Get().AbsPath(node.StatusPath).DoRaw(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for the cluster's status: %w", config.Host, err)
+		return nil, fmt.Errorf("ask %s for the cluster's status: %w", config.Host, said(data, err))
 	}
 	s := new(node.ClusterStatus)
 	if err := json.Unmarshal(data, s); err != nil {

@@ -16,6 +16,10 @@ import (
 	"github.com/barque/barque/cmd/barque/node"
 )
 
+// smallestStoreMemory, in bytes, has room for what an empty cluster holds. Less is a slip of the keyboard that would
+// stop all writes, as soon as that server leads.
+const smallestStoreMemory = 16 << 20
+
 // nodeFlags are the flags of a server and of an agent.
 type nodeFlags struct {
 	options                  node.Options
@@ -120,8 +124,8 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 	}
 	if f.storeMemory != "" {
 		limit, err := resource.ParseQuantity(f.storeMemory)
-		if err != nil || limit.Value() <= 0 {
-			return wrong(fmt.Errorf("--store-memory-limit %q: want a size such as 2Gi", f.storeMemory))
+		if err != nil || limit.Value() < smallestStoreMemory {
+			return wrong(fmt.Errorf("--store-memory-limit %q: want a size such as 2Gi, 16Mi at least", f.storeMemory))
 		}
 		o.StoreMemory = limit.Value()
 	}

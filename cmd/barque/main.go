@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/kubelet/containerd"
 )
@@ -46,7 +47,7 @@ func exitOn(err error) {
 		os.Exit(child.ExitCode())
 	case errors.As(err, &usage):
 		fmt.Fprintf(os.Stderr, "barque: %v\nSee `%s --help`.\n", err, usage.command)
-		os.Exit(2)
+		os.Exit(node.ExitUsage)
 	case errors.As(err, &coded):
 		fmt.Fprintln(os.Stderr, "barque:", err)
 		os.Exit(coded.ExitCode())
@@ -56,7 +57,7 @@ func exitOn(err error) {
 	}
 }
 
-// Exit codes beside 1 (it failed), 2 (wrong arguments) and node.ExitRemoved (3: this server is a member no more).
+// Exit codes beside 1 (it failed), node.ExitUsage (2: wrong arguments) and node.ExitRemoved (3: this server is a member no more).
 const (
 	exitRefused    = 4 // it would do harm, and nothing was changed
 	exitUnfinished = 5 // it was begun, and its end is not known

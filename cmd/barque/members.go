@@ -56,7 +56,7 @@ the node first (barque kubectl drain), and delete it afterwards (barque kubectl 
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		name, err := node.ServerName(*dataDir)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w; from elsewhere: barque cluster remove SERVER", err)
 		}
 		if m.kubeconfig == "" {
 			m.kubeconfig = filepath.Join(*dataDir, "admin.kubeconfig")
@@ -231,7 +231,7 @@ func memberChange(ctx context.Context, config *rest.Config, method, name string,
 	}
 	data, err := client.Discovery().RESTClient().Verb(method).AbsPath(node.MembersPath, name).Param("change", string(change)).DoRaw(ctx)
 	answer := new(node.MemberAnswer)
-	what := fmt.Sprintf("%s %s", change, name)
+	what := strings.TrimSuffix(fmt.Sprintf("%s %s", change, name), " "+node.AnyServer)
 	if json.Unmarshal(data, answer) == nil && answer.Change != "" {
 		switch {
 		case answer.Refused:
@@ -247,7 +247,7 @@ func memberChange(ctx context.Context, config *rest.Config, method, name string,
 		return nil, &exitError{exitUnfinished, fmt.Errorf("%s: the answer of %s did not come: %w; `barque cluster members` shows whether it was done", what, config.Host, err)}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: ask %s: %w", what, config.Host, err)
+		return nil, fmt.Errorf("%s: ask %s: %w", what, config.Host, said(data, err))
 	}
 	return answer, nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -83,6 +85,9 @@ acknowledged before. The file is read back and verified before it gets its name.
 			if _, err := os.Stat(path); err == nil {
 				return fmt.Errorf("%s exists already: give another name, or remove it first", path)
 			}
+			if _, err := os.Stat(filepath.Dir(path)); err != nil {
+				return fmt.Errorf("the directory for the backup: %w", err)
+			}
 		}
 		saved, err := client.save(c, path, text)
 		if err != nil {
@@ -129,12 +134,11 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 		}
 		if !*yes {
 			a := report.About
-			fmt.Fprintf(c.OutOrStdout(), "The state of the cluster at %s is replaced by the backup of %s, revision %d, %d items, of cluster %s.\n"+
-				"What was written since then is lost. To keep it, save a backup first: barque snapshot save\nRestore it? [y/N] ",
+			fmt.Fprintf(c.ErrOrStderr(), "The state of the cluster at %s is replaced by the backup of %s, revision %d, %d items, of cluster %s.\n"+
+				"What was written since then is lost. To keep it, save a backup first: barque snapshot save\nGo on? [y/N] ",
 				client.config.Host, a.Created.Format(time.RFC3339), a.Revision, a.Items, a.ClusterID)
-			var answer string
-			if _, err := fmt.Fscanln(c.InOrStdin(), &answer); err != nil || (answer != "y" && answer != "yes") {
-				return errors.New("nothing was changed")
+			if err := confirmed(c); err != nil {
+				return err
 			}
 		}
 		restored, err := client.restore(c, args[0], node.SnapshotRequest{Key: text, OtherCluster: *other})
@@ -155,7 +159,9 @@ func snapshotListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List the backups that a server has made, or those in a directory",
-		Args:  noArgs,
+		Long: `List the backups that a server has made, or those in a directory: the files whose names
+end in .backup, oldest first, each with whether its checksums are right.`,
+		Args: noArgs,
 	}
 	dir := cmd.Flags().String("dir", "", "list the backups in this directory of this machine instead")
 	kubeconfig, format := kubeconfigFlag(cmd), outputFlag(cmd)
@@ -228,6 +234,9 @@ func inspect(path, keyText string) (*backup.Report, error) {
 		return nil, err
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.IsDir() {
+		return nil, errors.Join(err, fmt.Errorf("%s is a directory: give the file of a backup; `barque snapshot ls --dir` lists those in a directory", path))
+	}
 	report, err := backup.Verify(f, key)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -250,7 +259,8 @@ func writeReport(w io.Writer, r *backup.Report) error {
 	}
 	fmt.Fprintln(w, "\nPREFIX\tITEMS\tBYTES")
 	for _, k := range r.Kinds {
-		fmt.Fprintf(w, "%s\t%d\t%d\n", k.Prefix, k.Keys, k.Bytes)
+		prefix := strings.Trim(strconv.Quote(k.Prefix), `"`) // the store's own keys begin with a byte 0
+		fmt.Fprintf(w, "%s\t%d\t%d\n", prefix, k.Keys, k.Bytes)
 	}
 	return nil
 }

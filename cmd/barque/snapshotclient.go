@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -122,12 +124,12 @@ func (s *snapshotClient) restore(c *cobra.Command, path string, wish node.Snapsh
 	}
 	response, err := s.do(c.Context(), http.MethodPost, node.SnapshotRestorePath, body)
 	if err != nil {
-		return nil, fmt.Errorf("restore %s: the answer was lost, so the restore may or may not have taken effect: %w", path, err)
+		return nil, lostAnswer(path, err)
 	}
 	defer response.Body.Close()
 	data, err := io.ReadAll(response.Body)
 	if err != nil {
-		return nil, fmt.Errorf("restore %s: the answer was lost, so the restore may or may not have taken effect: %w", path, err)
+		return nil, lostAnswer(path, err)
 	}
 	restored := new(node.Restored)
 	if response.StatusCode == http.StatusOK {
@@ -136,9 +138,21 @@ func (s *snapshotClient) restore(c *cobra.Command, path string, wish node.Snapsh
 	response.Body = io.NopCloser(bytes.NewReader(data))
 	err = refusal(response)
 	if json.Unmarshal(data, restored) == nil && restored.Unknown {
-		return nil, fmt.Errorf("restore %s: it may or may not have taken effect; doing it again does no harm: %w", path, err)
+		return nil, &exitError{exitUnfinished, fmt.Errorf("restore %s: it may or may not have taken effect; doing it again does no harm: %w", path, err)}
+	}
+	if response.StatusCode == http.StatusConflict {
+		return nil, &exitError{exitRefused, fmt.Errorf("restore %s: refused, nothing was changed: %w", path, err)}
 	}
 	return nil, fmt.Errorf("restore %s: nothing was changed: %w", path, err)
+}
+
+// lostAnswer is returned when a restore was sent, and what became of it was not heard. Where nobody took the
+// connection nothing was sent.
+func lostAnswer(path string, err error) error {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("restore %s: nothing was changed: %w", path, err)
+	}
+	return &exitError{exitUnfinished, fmt.Errorf("restore %s: the answer was lost, so it may or may not have taken effect; doing it again does no harm: %w", path, err)}
 }
 
 func listSnapshots(ctx context.Context, kubeconfig string) (*node.SnapshotList, error) {

@@ -288,6 +288,19 @@ func TestDirectory(t *testing.T) {
 	if err != nil || len(files) != 3 || !strings.Contains(files[0].Name, "20260102") || !strings.Contains(files[2].Name, "20260110") || files[0].Problem != "" {
 		t.Fatalf("%+v, %v", files, err)
 	}
+	// A name that people gave: it is shown, in its place, and stays.
+	given := filepath.Join(dir, "before-restore.backup")
+	if err := os.Rename(files[0].Path, given); err != nil {
+		t.Fatal(err)
+	}
+	if files, err = backup.List(dir); err != nil || len(files) != 3 || files[0].Path != given {
+		t.Fatalf("with a name of its own: %+v, %v", files, err)
+	}
+	save(2)
+	if files, err = backup.List(dir); err != nil || len(files) != 4 {
+		t.Fatalf("%+v, %v", files, err)
+	}
+	files = slices.Delete(files, 0, 1)
 	damaged, err := os.OpenFile(files[1].Path, os.O_WRONLY, 0)
 	if err == nil {
 		_, err = damaged.WriteAt([]byte{0xff}, 300)
@@ -296,7 +309,7 @@ func TestDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if files, err = backup.List(dir); err != nil || !strings.Contains(files[1].Problem, "block") {
+	if files, err = backup.List(dir); err != nil || !strings.Contains(files[2].Problem, "block") {
 		t.Errorf("a damaged one: %+v, %v", files, err)
 	}
 	if err := backup.Prune(dir, 2); err != nil {
@@ -307,7 +320,7 @@ func TestDirectory(t *testing.T) {
 	for _, e := range left {
 		names = append(names, e.Name())
 	}
-	if err != nil || len(names) != 3 || !slices.Contains(names, "of-the-operator") || strings.Contains(strings.Join(names, " "), "20260102") {
+	if err != nil || len(names) != 4 || !slices.Contains(names, "of-the-operator") || !slices.Contains(names, "before-restore.backup") || strings.Contains(strings.Join(names, " "), "20260102") {
 		t.Errorf("left: %v, %v", names, err)
 	}
 }

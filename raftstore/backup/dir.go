@@ -95,10 +95,10 @@ type File struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// List returns the backups in a directory, oldest first, each checked for damage. A directory that does not
-// exist has none.
+// List returns the backups in a directory, oldest first, each checked for damage: whatever ends as a backup's name
+// does, so also those that people gave a name. A directory that does not exist has none.
 func List(dir string) ([]File, error) {
-	names, err := names(dir)
+	names, err := names(dir, "")
 	if err != nil {
 		return nil, err
 	}
@@ -110,10 +110,11 @@ func List(dir string) ([]File, error) {
 		}
 		files = append(files, file)
 	}
+	slices.SortStableFunc(files, func(a, b File) int { return a.About.Created.Compare(b.About.Created) })
 	return files, nil
 }
 
-func names(dir string) ([]string, error) {
+func names(dir, prefix string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -147,13 +148,14 @@ func (file *File) check() error {
 }
 
 // Prune removes all but the newest backups of a directory, and what a Save has left that was killed. It is
-// called after a new one was saved: then the newest one is good. keep is at least 1.
+// called after a new one was saved: then the newest one is good. keep is at least 1. Backups that people gave a
+// name of their own stay.
 func Prune(dir string, keep int) error {
 	left, err := filepath.Glob(filepath.Join(dir, prefix+"*"+unready))
 	if err != nil {
 		return err
 	}
-	names, err := names(dir)
+	names, err := names(dir, prefix)
 	if err != nil {
 		return err
 	}

@@ -48,6 +48,11 @@ func RunAgent(ctx context.Context, o Options, logger *slog.Logger) (err error) {
 	if err := o.complete(); err != nil {
 		return err
 	}
+	held, err := lockData(ctx, o.DataDir)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
 	bridgeLogs(logger)
 	a := &agent{options: &o, logger: logger, stack: lifecycle.New(logger)}
 	defer func() { err = errors.Join(err, a.stack.Stop()) }()

@@ -132,7 +132,7 @@ func storeDir(dataDir string) string { return filepath.Join(dataDir, "store") }
 // greet proves, by the token, that the address belongs to the right cluster.
 func greet(ctx context.Context, o *Options) (*join.Client, error) {
 	if o.Token == "" {
-		return nil, errors.New("joining needs a token: make one on a server with `barque token create` and give it with --token or --token-file")
+		return nil, wrongOption("joining needs a token: make one on a server with `barque token create` and give it with --token or --token-file")
 	}
 	t, err := pki.ParseToken(o.Token)
 	if err != nil {

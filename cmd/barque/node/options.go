@@ -106,6 +106,21 @@ func (s Settings) validate() error {
 	return nil
 }
 
+// ExitUsage is the exit code when an option is wrong: starting again with the same ones is no use.
+const ExitUsage = 2
+
+// optionError is returned when an option is wrong.
+type optionError struct{ text string }
+
+func (e *optionError) Error() string { return e.text }
+
+// ExitCode is the code with which the process should end.
+func (e *optionError) ExitCode() int { return ExitUsage }
+
+func wrongOption(format string, args ...any) error {
+	return &optionError{fmt.Sprintf(format, args...)}
+}
+
 // complete fills in what was left open and checks the rest.
 func (o *Options) complete() error {
 	if os.Geteuid() != 0 {
@@ -119,7 +134,7 @@ func (o *Options) complete() error {
 		o.Name = strings.ToLower(name)
 	}
 	if bad := validation.IsDNS1123Subdomain(o.Name); len(bad) > 0 {
-		return fmt.Errorf("node name %q: %s; give another one with --name", o.Name, strings.Join(bad, "; "))
+		return wrongOption("node name %q: %s; give another one with --name", o.Name, strings.Join(bad, "; "))
 	}
 	if o.NodeIP == "" {
 		addr, err := outboundAddr()
@@ -130,7 +145,7 @@ func (o *Options) complete() error {
 	}
 	addr, err := netip.ParseAddr(o.NodeIP)
 	if err != nil || !addr.Is4() || addr.IsUnspecified() {
-		return fmt.Errorf("node address %q: want the IPv4 address of this machine that the other nodes reach", o.NodeIP)
+		return wrongOption("node address %q: want the IPv4 address of this machine that the other nodes reach", o.NodeIP)
 	}
 	if o.DataDir, err = filepath.Abs(o.DataDir); err != nil {
 		return err
@@ -140,7 +155,7 @@ func (o *Options) complete() error {
 	}
 	if o.Restore.File != "" {
 		if o.Join != "" {
-			return errors.New("--restore-from begins a new cluster, --join joins one: give one of them")
+			return wrongOption("--restore-from begins a new cluster, --join joins one: give one of them")
 		}
 		if o.Restore.File, err = filepath.Abs(o.Restore.File); err != nil {
 			return err
@@ -151,11 +166,17 @@ func (o *Options) complete() error {
 			}
 		}
 	}
+	if o.Restore.KeyFile != "" && o.Restore.File == "" {
+		return wrongOption("--restore-key-file opens a backup: give --restore-from, too")
+	}
 	if o.Backups.Dir == "" {
 		o.Backups.Dir = filepath.Join(o.DataDir, "snapshots")
 	}
+	if o.Backups.Every < 0 {
+		return wrongOption("--snapshot-schedule %s: want how often, such as 12h; 0 makes none", o.Backups.Every)
+	}
 	if o.Backups.Every > 0 && o.Backups.Keep < 1 {
-		return fmt.Errorf("--snapshot-retention %d: want 1 at least; --snapshot-schedule 0 makes none", o.Backups.Keep)
+		return wrongOption("--snapshot-retention %d: want 1 at least; --snapshot-schedule 0 makes none", o.Backups.Keep)
 	}
 	if _, err := ReadBackupKey(o.Backups.KeyFile); err != nil {
 		return fmt.Errorf("--snapshot-key-file: %w", err)
@@ -169,7 +190,10 @@ func (o *Options) complete() error {
 	if err := os.MkdirAll(o.DataDir, 0o755); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	return o.Settings.validate()
+	if err := o.Settings.validate(); err != nil {
+		return wrongOption("%v", err)
+	}
+	return nil
 }
 
 // completePeers gives each peer a port.
@@ -178,7 +202,7 @@ func (o *Options) completePeers() error {
 		if addr, err := netip.ParseAddr(p); err == nil {
 			o.Peers[i] = netip.AddrPortFrom(addr, o.PeerPort).String()
 		} else if _, err := netip.ParseAddrPort(p); err != nil {
-			return fmt.Errorf("--peers %q: want the IP address of another server, with its peer port if that is not %d", p, o.PeerPort)
+			return wrongOption("--peers %q: want the IP address of another server, with its peer port if that is not %d", p, o.PeerPort)
 		}
 	}
 	return nil

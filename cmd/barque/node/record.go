@@ -108,7 +108,7 @@ func ServerName(dataDir string) (string, error) {
 	case err != nil:
 		return "", err
 	case r == nil || r.Role != roleServer:
-		return "", fmt.Errorf("%s is no server's data directory: give --data-dir, or name the server with `barque cluster remove`", dataDir)
+		return "", fmt.Errorf("%s is no server's data directory: give its own with --data-dir", dataDir)
 	}
 	return r.Name, nil
 }

@@ -53,6 +53,11 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	if err := o.complete(); err != nil {
 		return err
 	}
+	held, err := lockData(ctx, o.DataDir)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
 	bridgeLogs(logger)
 	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}
 	began := time.Now()

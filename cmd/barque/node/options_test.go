@@ -1,0 +1,37 @@
+package node
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestWrongOptions: options that contradict themselves end with the exit code of wrong arguments, before anything is made.
+func TestWrongOptions(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a node needs root")
+	}
+	for says, change := range map[string]func(*Options){
+		"--name":               func(o *Options) { o.Name = "A B" },
+		"node address":         func(o *Options) { o.NodeIP = "x" },
+		"--join joins one":     func(o *Options) { o.Join, o.Restore.File = "https://10.0.0.2:6443", "f" },
+		"--restore-key-file":   func(o *Options) { o.Restore.KeyFile = "f" },
+		"--snapshot-schedule":  func(o *Options) { o.Backups.Every = -time.Hour },
+		"--snapshot-retention": func(o *Options) { o.Backups.Every = time.Hour },
+		"--peers":              func(o *Options) { o.Peers = []string{"x"} },
+		"overlap":              func(o *Options) { o.Settings.ServiceCIDR = o.Settings.ClusterCIDR },
+	} {
+		o := options(t, "s1")
+		change(o)
+		err := o.complete()
+		var coded interface{ ExitCode() int }
+		if err == nil || !strings.Contains(err.Error(), says) || !errors.As(err, &coded) || coded.ExitCode() != ExitUsage {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+	if err := options(t, "s1").complete(); err != nil {
+		t.Error(err)
+	}
+}
