@@ -41,7 +41,7 @@ func places() []place {
 	return []place{
 		{"single", func(t *testing.T) *raftstore.Store {
 			c := storetest.NewCluster(t, 1, func(_ int, cfg *raftstore.Config) {
-				cfg.InMemory, cfg.Dir = false, t.TempDir()
+				cfg.InMemory, cfg.Dir, cfg.Timeouts = false, t.TempDir(), patient
 			})
 			return c.Servers[0].Store
 		}},
@@ -58,9 +58,16 @@ func places() []place {
 	}
 }
 
+// patient lets nobody lose an office, or give an answer up, because the race detector and the tests of
+// other packages have the CPU: these tests are about storages.
+var patient = raftstore.Timeouts{
+	Heartbeat: 10 * time.Second, Lease: 8 * time.Second,
+	Call: 30 * time.Second, DiskWrite: time.Minute, PromoteAfter: time.Millisecond,
+}
+
 func newThree(t *testing.T) *storetest.Cluster {
 	return storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
-		cfg.Timeouts.Heartbeat, cfg.Timeouts.Lease = 2*time.Second, time.Second
+		cfg.Timeouts = patient
 	})
 }
 
