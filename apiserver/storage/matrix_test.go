@@ -61,7 +61,7 @@ func places() []place {
 // patient lets nobody lose an office, or give an answer up, because the race detector and the tests of
 // other packages have the CPU: these tests are about storages.
 var patient = raftstore.Timeouts{
-	Heartbeat: 10 * time.Second, Lease: 8 * time.Second,
+	Heartbeat: 3 * time.Second, Lease: 3 * time.Second,
 	Call: 30 * time.Second, DiskWrite: time.Minute, PromoteAfter: time.Millisecond,
 }
 
