@@ -264,7 +264,7 @@ func TestBadPeers(t *testing.T) {
 					open++
 				}
 			}
-			if open != 128 {
+			if open < 32 || open > 64 { // those of the servers to each other come from the same address
 				t.Errorf("one peer has %d connections", open)
 			}
 			for _, conn := range conns {

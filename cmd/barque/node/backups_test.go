@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,12 +84,12 @@ func keyFile(t *testing.T) string {
 // failing is a store that cannot be read for some time.
 type failing struct {
 	*raftstore.Store
-	err error
+	err atomic.Pointer[error]
 }
 
 func (f *failing) View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error) {
-	if f.err != nil {
-		return nil, f.err
+	if err := f.err.Load(); err != nil {
+		return nil, *err
 	}
 	return f.Store.View(ctx, opts)
 }
@@ -137,12 +138,13 @@ func TestBackupsAreMadeInTime(t *testing.T) {
 		after(11*time.Minute, 3)
 		after(3*time.Hour, 3) // old ones go
 
-		store.err = errors.New("the store has no leader")
+		noLeader := errors.New("the store has no leader")
+		store.err.Store(&noLeader)
 		after(70*time.Minute, 3)
 		if w := b.warnings(); len(w) != 1 || !strings.Contains(w[0], "no leader") {
 			t.Errorf("warnings after a failure: %q", w)
 		}
-		store.err = nil
+		store.err.Store(nil)
 		after(11*time.Minute, 3)
 		if w := b.warnings(); len(w) != 0 {
 			t.Errorf("warnings after a success: %q", w)
@@ -198,11 +200,12 @@ func TestSnapshotsOverHTTP(t *testing.T) {
 	if r.StatusCode != http.StatusOK || bytes.Contains(data, []byte("PRIVATE KEY")) {
 		t.Fatalf("%s, %d bytes", r.Status, len(data))
 	}
-	store.err = raftstore.ErrUnavailable
+	unavailable := raftstore.ErrUnavailable
+	store.err.Store(&unavailable)
 	if r, text := post(SnapshotSavePath, user.SystemPrivilegedGroup, bytes.NewReader(wish)); r.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(text), "unavailable") {
 		t.Errorf("without a leader: %s, %s", r.Status, text)
 	}
-	store.err = nil
+	store.err.Store(nil)
 
 	writeKeys(t, store.Store, "/c")
 	restore := func(wish SnapshotRequest, file []byte) (*http.Response, Restored) {
