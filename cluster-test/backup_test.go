@@ -55,7 +55,7 @@ func TestBackupIntoRunningCluster(t *testing.T) {
 	}
 	defer old.Stop()
 
-	if r := c.BarqueResult(t.Context(), "snapshot", "restore", file, "--key-file", key); r.Code != 1 || !contains(r.Out, "is lost", "Restore it? [y/N]") || !strings.Contains(r.Err, "nothing was changed") {
+	if r := c.BarqueResult(t.Context(), "snapshot", "restore", file, "--key-file", key); r.Code != 4 || !contains(r.Err, "is lost", "Go on? [y/N]", "nothing was changed") {
 		t.Errorf("without a yes: code %d, %s%s", r.Code, r.Out, r.Err)
 	}
 	var restored struct {

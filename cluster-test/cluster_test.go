@@ -175,12 +175,15 @@ func TestTokens(t *testing.T) {
 		return 'a'
 	}, good[len(good)-4:])
 	expired := create("--ttl=1s")
-	for _, c2 := range []struct{ what, token, want string }{
-		{"no token at all", "", "token create"},
-		{"nonsense", "nonsense", "token"},
-		{"a wrong secret", wrong, "token"},
+	for _, c2 := range []struct {
+		what, token, want string
+		code              int
+	}{
+		{"no token at all", "", "token create", 2},
+		{"nonsense", "nonsense", "token", 1},
+		{"a wrong secret", wrong, "token", 1},
 	} {
-		if r := c.join(t, c2.token, "joiner"); r.Error == nil || !strings.Contains(r.Err, c2.want) || r.Code != 1 {
+		if r := c.join(t, c2.token, "joiner"); r.Error == nil || !strings.Contains(r.Err, c2.want) || r.Code != c2.code {
 			t.Errorf("%s: code %d, %s", c2.what, r.Code, r.Err)
 		}
 	}
