@@ -15,7 +15,7 @@ const maxTail = 1024
 // A follower whose log ends with entries that another leader has not, deletes these and then writes what the
 // leader has. Raft takes the second step for certain once the first is done: when it fails, as on a full disk,
 // Raft goes on to believe that the old entries are there. It then applies up to the newest of them as soon as
-// the leader says that so many are committed, does not find them, and panics (the TODO in raft.appendEntries).
+// the leader says that so many are committed, does not find them, and panics (its source notes that raft.appendEntries leaves this case open).
 // So when nothing could be written in their place, the deleted entries are there again, in memory. Raft
 // deletes them again at its next attempt; and should it instead add to them, because their author has come
 // back or this server is elected, they are written again, before what is added.
