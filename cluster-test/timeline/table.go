@@ -1,0 +1,26 @@
+package timeline
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+)
+
+// Table writes the lines for people.
+func (r *Run) Table(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "FAULT\tTIMES\tWRITE GAP median\tworst\tWHOLE AGAIN median\tworst")
+	for _, l := range r.Lines() {
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n", l.Kind, l.Times, short(l.GapMedian), short(l.GapWorst), short(l.SettledMedian), short(l.SettledMax))
+	}
+	return t.Flush()
+}
+
+// short is a duration as far as anybody cares: milliseconds, from ten seconds on tenths of a second.
+func short(d time.Duration) string {
+	if d >= 10*time.Second {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
