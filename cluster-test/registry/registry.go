@@ -15,12 +15,10 @@ import (
 	"io"
 	"log"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -30,7 +28,8 @@ import (
 	ocireg "github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/vishvananda/netns"
+
+	"github.com/barque/barque/cluster-test/netspace"
 )
 
 // Address is where a node finds the registry: its own loopback.
@@ -100,7 +99,7 @@ func (r *Registry) Serve(namespace string) error {
 	if r.servers[namespace] != nil {
 		return nil
 	}
-	listener, err := listenIn(namespace)
+	listener, err := netspace.Listen(namespace, "tcp", Address)
 	if err != nil {
 		return fmt.Errorf("serve images in network namespace %s: %w", namespace, err)
 	}
@@ -194,40 +193,4 @@ func (r *Registry) count(path string) (off bool) {
 		r.blobs++
 	}
 	return r.off
-}
-
-// listenIn opens the registry's port in a network namespace. The thread that goes there comes
-// back before anything else runs on it; one that cannot is given up.
-func listenIn(namespace string) (net.Listener, error) {
-	type result struct {
-		listener net.Listener
-		err      error
-	}
-	done := make(chan result, 1)
-	go func() {
-		runtime.LockOSThread()
-		home, err := netns.Get()
-		if err != nil {
-			done <- result{nil, err}
-			return
-		}
-		defer home.Close()
-		there, err := netns.GetFromName(namespace)
-		if err != nil {
-			done <- result{nil, err}
-			return
-		}
-		defer there.Close()
-		if err := netns.Set(there); err != nil {
-			done <- result{nil, err}
-			return
-		}
-		listener, err := net.Listen("tcp", Address)
-		if netns.Set(home) == nil {
-			runtime.UnlockOSThread()
-		}
-		done <- result{listener, err}
-	}()
-	r := <-done
-	return r.listener, r.err
 }

@@ -263,7 +263,7 @@ func (g *Group) stop() error {
 	for _, m := range g.Members() {
 		m.Kill()
 		if m.disk != nil {
-			if err := g.keeper.do(m.disk.detach); err != nil {
+			if err := g.keeper.do(m.disk.Detach); err != nil {
 				errs = append(errs, fmt.Errorf("unmount the disk of %s: %w", m.Name, err))
 			}
 			m.disk = nil

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/barque/barque/cluster-test/disk"
 	"github.com/barque/barque/cluster-test/store/member"
 	"github.com/barque/barque/raftstore"
 )
@@ -23,7 +24,7 @@ type Member struct {
 
 	group                *Group
 	dir                  string
-	disk                 *disk // nil: a directory
+	disk                 *disk.Disk // nil: a directory
 	certificate, key, ca []byte
 
 	mu     sync.Mutex
@@ -38,7 +39,7 @@ type Member struct {
 // read by Files.
 func (m *Member) Data() string {
 	if m.disk != nil {
-		return filepath.Join(m.disk.mount, "data")
+		return filepath.Join(m.disk.Mount, "data")
 	}
 	return filepath.Join(m.dir, "data")
 }
@@ -175,18 +176,18 @@ func (m *Member) signal(s syscall.Signal) error {
 func (m *Member) Wipe() error { return m.Files(os.RemoveAll) }
 
 // Fill leaves no byte free on the member's disk, until Free.
-func (m *Member) Fill() error { return m.onDisk((*disk).fill) }
+func (m *Member) Fill() error { return m.onDisk((*disk.Disk).Fill) }
 
 // Free takes back what Fill took.
-func (m *Member) Free() error { return m.onDisk((*disk).free) }
+func (m *Member) Free() error { return m.onDisk((*disk.Disk).Free) }
 
 // CutPower kills the process and makes the disk lose all that was not synced. Start finds what a
 // machine finds after a power failure.
 func (m *Member) CutPower() error {
-	return errors.Join(m.onDisk((*disk).cutPower), m.Kill(), m.onDisk((*disk).detach), m.onDisk((*disk).attach))
+	return errors.Join(m.onDisk((*disk.Disk).CutPower), m.Kill(), m.onDisk((*disk.Disk).Detach), m.onDisk((*disk.Disk).Attach))
 }
 
-func (m *Member) onDisk(f func(*disk) error) error {
+func (m *Member) onDisk(f func(*disk.Disk) error) error {
 	if m.disk == nil {
 		return fmt.Errorf("member %s has no disk of its own: see Config.DiskMegabytes", m.Name)
 	}

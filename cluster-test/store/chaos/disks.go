@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/barque/barque/cluster-test/damage"
 	"github.com/barque/barque/cluster-test/store"
 	"github.com/barque/barque/cluster-test/store/member"
 	"github.com/barque/barque/raftstore/faultpoint"
@@ -28,8 +26,8 @@ func diskFaults() []fault {
 		{name: "disk full: leader", disk: true, run: full(theLeader)},
 		{name: "disk full: follower", disk: true, run: full(aFollower)},
 		{name: "disk full: all", disk: true, run: full(everyone)},
-		{name: "flipped bytes: log", run: flipped("log")},
-		{name: "flipped bytes: snapshot", run: flipped("snapshots")},
+		{name: "flipped bytes: log", run: flipped(damage.Log)},
+		{name: "flipped bytes: snapshot", run: flipped(damage.Snapshots)},
 		{name: "garbage after the log", run: garbage},
 	}
 }
@@ -163,10 +161,10 @@ func killInStart(ctx context.Context, t *trial) error {
 // flipped flips bytes of one kind of file of a member that was killed. It must refuse them at its start or
 // find them later; at the latest when it serves, the audit finds what it did not. It is replaced after that
 // in any case: what lies damaged and unread might be read at any time.
-func flipped(kind string) func(context.Context, *trial) error {
+func flipped(kind damage.Kind) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		m := t.any()
-		if kind == "snapshots" { // so that there is one
+		if kind == damage.Snapshots { // so that there is one
 			limited, cancel := context.WithTimeout(ctx, springs)
 			_ = m.Change(limited, member.Change{Kind: member.Snapshot})
 			cancel()
@@ -174,7 +172,10 @@ func flipped(kind string) func(context.Context, *trial) error {
 		if err := m.Kill(); err != nil {
 			return err
 		}
-		if err := m.Files(func(dir string) error { return t.flip(dir, kind) }); err != nil {
+		if err := m.Files(func(dir string) (err error) {
+			t.note, err = damage.Flip(t.rnd, dir, kind)
+			return err
+		}); err != nil {
 			return err
 		}
 		err := m.Start(ctx)
@@ -206,107 +207,19 @@ func brief(err error) string {
 	return text[:min(len(text), 300)]
 }
 
-// flip changes one to eight bytes of one file of the kind.
-func (t *trial) flip(dir, kind string) error {
-	var files []string
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() && strings.Contains(path, "/snapshots/") == (kind == "snapshots") && filepath.Ext(path) != ".json" {
-			if info, err := d.Info(); err == nil && info.Size() > 0 {
-				files = append(files, path)
-			}
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if len(files) == 0 {
-		t.say("there is no file of the kind")
-		return nil
-	}
-	path := files[t.rnd.IntN(len(files))]
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	n := 1 + t.rnd.IntN(8)
-	at := t.rnd.Int64N(info.Size())
-	for i := range int64(n) {
-		var b [1]byte
-		if _, err := f.ReadAt(b[:], (at+i)%info.Size()); err != nil {
-			return err
-		}
-		b[0] ^= byte(1 + t.rnd.IntN(255))
-		if _, err := f.WriteAt(b[:], (at+i)%info.Size()); err != nil {
-			return err
-		}
-	}
-	rel, _ := filepath.Rel(dir, path)
-	t.say("%d bytes of %s at %d of %d", n, rel, at, info.Size())
-	return nil
-}
-
-// garbage leaves, behind the end of the newest log file of a killed member, what a write that was torn
-// apart leaves: bytes that were never synced. Nothing may be lost by it, and nothing refused.
+// garbage leaves, behind the end of the newest log file of a killed member, what a write that was torn apart leaves.
 func garbage(ctx context.Context, t *trial) error {
 	m := t.any()
 	if err := m.Kill(); err != nil {
 		return err
 	}
-	junk := make([]byte, 1+t.rnd.IntN(6000))
-	for i := range junk {
-		junk[i] = byte(t.rnd.Uint32())
-	}
 	err := m.Files(func(dir string) error {
-		path, end, err := logEnd(dir)
-		if err != nil {
-			return err
-		}
-		rel, _ := filepath.Rel(dir, path)
-		t.say("%s, %d bytes after %d of %s", m.Name, len(junk), end, rel)
-		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err != nil {
-			return err
-		}
-		_, err = f.WriteAt(junk, end)
-		return errors.Join(err, f.Close())
+		note, err := damage.Tear(t.rnd, dir)
+		t.say("%s, %s", m.Name, note)
+		return err
 	})
 	if err != nil {
 		return err
 	}
 	return m.Start(ctx)
-}
-
-// logEnd finds where the log ends: the one file of a Boltdb with its last page, the newest segment of a WAL,
-// which is longer than what it holds, with the last byte that is not zero.
-func logEnd(dir string) (path string, end int64, err error) {
-	var newest time.Time
-	err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
-		ext := filepath.Ext(p)
-		if err != nil || !d.Type().IsRegular() || strings.Contains(p, "/snapshots/") || ext != ".wal" && !strings.HasPrefix(filepath.Base(p), "boltdb-") {
-			return err
-		}
-		info, err := d.Info()
-		if err == nil && info.ModTime().After(newest) {
-			path, newest, end = p, info.ModTime(), info.Size()
-		}
-		return err
-	})
-	if err != nil || path == "" {
-		return "", 0, errors.Join(err, fmt.Errorf("there is no log in %s", dir))
-	}
-	if filepath.Ext(path) == ".wal" {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return "", 0, err
-		}
-		end = int64(len(strings.TrimRight(string(data), "\x00")))
-		end = (end + 7) &^ 7 // frames are aligned, and may end with zeros
-	}
-	return path, end, nil
 }

@@ -1,0 +1,114 @@
+// Package damage spoils the files of a store that does not run, as disks and torn writes do.
+package damage
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Kind is what of a store's directory is spoilt.
+type Kind string
+
+// The kinds.
+const (
+	Log       Kind = "log"
+	Snapshots Kind = "snapshots"
+)
+
+// Flip changes one to eight bytes of one file of the kind, below the store's directory. It tells what it did.
+func Flip(rnd *rand.Rand, dir string, kind Kind) (note string, err error) {
+	var files []string
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && strings.Contains(path, "/snapshots/") == (kind == Snapshots) && filepath.Ext(path) != ".json" {
+			if info, err := d.Info(); err == nil && info.Size() > 0 {
+				files = append(files, path)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	if len(files) == 0 {
+		return "there is no file of the kind", nil
+	}
+	path := files[rnd.IntN(len(files))]
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	n := 1 + rnd.IntN(8)
+	at := rnd.Int64N(info.Size())
+	for i := range int64(n) {
+		var b [1]byte
+		if _, err := f.ReadAt(b[:], (at+i)%info.Size()); err != nil {
+			return "", err
+		}
+		b[0] ^= byte(1 + rnd.IntN(255))
+		if _, err := f.WriteAt(b[:], (at+i)%info.Size()); err != nil {
+			return "", err
+		}
+	}
+	rel, _ := filepath.Rel(dir, path)
+	return fmt.Sprintf("%d bytes of %s at %d of %d", n, rel, at, info.Size()), nil
+}
+
+// Tear leaves, behind the end of the newest log file below the store's directory, what a write that was torn apart leaves:
+// bytes that were never synced. Nothing may be lost by it, and nothing refused. It tells what it did.
+func Tear(rnd *rand.Rand, dir string) (note string, err error) {
+	junk := make([]byte, 1+rnd.IntN(6000))
+	for i := range junk {
+		junk[i] = byte(rnd.Uint32())
+	}
+	path, end, err := logEnd(dir)
+	if err != nil {
+		return "", err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteAt(junk, end)
+	rel, _ := filepath.Rel(dir, path)
+	return fmt.Sprintf("%d bytes after %d of %s", len(junk), end, rel), errors.Join(err, f.Close())
+}
+
+// logEnd finds where the log ends: the one file of a Boltdb with its last page, the newest segment of a WAL,
+// which is longer than what it holds, with the last byte that is not zero.
+func logEnd(dir string) (path string, end int64, err error) {
+	var newest time.Time
+	err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		ext := filepath.Ext(p)
+		if err != nil || !d.Type().IsRegular() || strings.Contains(p, "/snapshots/") || ext != ".wal" && !strings.HasPrefix(filepath.Base(p), "boltdb-") {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.ModTime().After(newest) {
+			path, newest, end = p, info.ModTime(), info.Size()
+		}
+		return err
+	})
+	if err != nil || path == "" {
+		return "", 0, errors.Join(err, fmt.Errorf("there is no log in %s", dir))
+	}
+	if filepath.Ext(path) == ".wal" {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return "", 0, err
+		}
+		end = int64(len(strings.TrimRight(string(data), "\x00")))
+		end = (end + 7) &^ 7 // frames are aligned, and may end with zeros
+	}
+	return path, end, nil
+}

@@ -1,0 +1,196 @@
+// Package disk makes file systems of a size of their own, in image files, that can be broken as disks break: full, hung,
+// slow, or without power. Loop devices and root are needed; Possible tells.
+//
+// A disk belongs to whoever made it: what is mounted on it is detached by him, and goes with his mount namespace if
+// that is his own.
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Disk is an ext4 file system in an image file.
+type Disk struct{ Image, Mount string }
+
+// Possible is nil where disks can be made, and otherwise says what is missing.
+func Possible() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a disk of its own takes root")
+	}
+	for _, program := range []string{"mkfs.ext4", "mount"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return err
+		}
+	}
+	f, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// New makes an image of a size, with an empty file system, and attaches it to the directory, which it makes too.
+func New(image, mount string, megabytes int) (*Disk, error) {
+	d := &Disk{Image: image, Mount: mount}
+	if err := os.MkdirAll(mount, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.Create(image)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(f.Truncate(int64(megabytes)<<20), f.Close()); err != nil {
+		return nil, err
+	}
+	if err := command("mkfs.ext4", "-q", "-F", "-m", "0", image); err != nil {
+		return nil, err
+	}
+	return d, d.Attach()
+}
+
+func command(name string, args ...string) error {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, out)
+	}
+	return nil
+}
+
+// detachPatience is how long whoever was killed may take to let go of the file system.
+const detachPatience = 20 * time.Second
+
+// Attach mounts the disk. The loop device goes with the mount, and only when nobody uses the file system any more: two
+// at once would destroy it, so Attach waits for that.
+func (d *Disk) Attach() error {
+	for end := time.Now().Add(detachPatience); ; {
+		device, err := d.device()
+		if err != nil {
+			return err
+		}
+		if device == "" {
+			return command("mount", "-o", "loop", d.Image, d.Mount)
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s is still in use through %s", d.Image, device)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+// device returns the loop device of the image, if there is one.
+func (d *Disk) device() (string, error) {
+	image, err := filepath.EvalSymlinks(d.Image)
+	if err != nil {
+		return "", err
+	}
+	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return "", err
+	}
+	for _, path := range backing {
+		// One that goes meanwhile is nobody's.
+		if data, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(data)) == image {
+			return filepath.Base(filepath.Dir(filepath.Dir(path))), nil
+		}
+	}
+	return "", nil
+}
+
+// Detach unmounts the disk. Nobody may use it.
+func (d *Disk) Detach() error {
+	if err := unix.Unmount(d.Mount, 0); err != nil {
+		return fmt.Errorf("unmount %s: %w", d.Mount, err)
+	}
+	return nil
+}
+
+// Requests to a file system.
+const (
+	// shutdown is EXT4_IOC_SHUTDOWN, and noFlush its way of a power failure: nothing that is only in memory,
+	// neither data nor journal, gets to the device any more.
+	shutdown = 0x8004587d
+	noFlush  = 2
+	freeze   = 0xc0045877 // FIFREEZE
+	thaw     = 0xc0045878 // FITHAW
+)
+
+func (d *Disk) ask(request uint, argument int) error {
+	f, err := os.Open(d.Mount)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return unix.IoctlSetPointerInt(int(f.Fd()), request, argument)
+}
+
+// CutPower makes all that was not synced be lost. The disk fails until it is detached and attached again.
+func (d *Disk) CutPower() error {
+	if err := d.ask(shutdown, noFlush); err != nil {
+		return fmt.Errorf("shut the file system %s down: %w", d.Mount, err)
+	}
+	return nil
+}
+
+// Freeze makes all writes hang until Thaw. Whoever writes cannot even be killed meanwhile.
+func (d *Disk) Freeze() error {
+	if err := d.ask(freeze, 0); err != nil {
+		return fmt.Errorf("freeze the file system %s: %w", d.Mount, err)
+	}
+	return nil
+}
+
+// Thaw ends Freeze. A disk that is not frozen stays as it is.
+func (d *Disk) Thaw() error {
+	if err := d.ask(thaw, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("thaw the file system %s: %w", d.Mount, err)
+	}
+	return nil
+}
+
+const ballast = "ballast"
+
+// Fill leaves no byte free.
+func (d *Disk) Fill() error {
+	f, err := os.OpenFile(filepath.Join(d.Mount, ballast), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// Blocks that are only reserved are as full as those that are written, and much faster.
+	var end int64
+	for size := int64(64 << 20); size >= 4096; {
+		switch err := unix.Fallocate(int(f.Fd()), 0, end, size); {
+		case err == nil:
+			end += size
+		case errors.Is(err, unix.ENOSPC):
+			size /= 2
+		case !errors.Is(err, unix.EINTR):
+			return fmt.Errorf("fill %s: %w", d.Mount, err)
+		}
+	}
+	for zero := make([]byte, 4096); len(zero) > 0; {
+		switch _, err := f.Write(zero); {
+		case errors.Is(err, unix.ENOSPC):
+			zero = zero[:len(zero)/2]
+		case err != nil:
+			return err
+		}
+	}
+	return f.Sync()
+}
+
+// Free takes back what Fill took.
+func (d *Disk) Free() error {
+	if err := os.Remove(filepath.Join(d.Mount, ballast)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
