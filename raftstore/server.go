@@ -32,6 +32,12 @@ type (
 	Status = node.Status
 	// PeerStatus is what is known of one member.
 	PeerStatus = node.PeerStatus
+	// Detail is what a server finds out, or is told, only when it is asked for it.
+	Detail = node.Detail
+	// Way is the way from one server to a member.
+	Way = node.Way
+	// LeaderChange is one change of leaders, as one server saw it.
+	LeaderChange = node.LeaderChange
 	// LogStore keeps the log, the term and the vote of a server.
 	LogStore = logstore.Store
 	// SilentMember is a member that does not answer the leader.
@@ -127,6 +133,11 @@ type Config struct {
 	KeepQuarantine bool
 	// Warnings of the program go into the status of this server, which the other servers see; nil: none.
 	Warnings func() []string
+	// Report of the program goes into the Detail of this server's status, as JSON. It must return when ctx ends; nil: none.
+	Report func(ctx context.Context) []byte
+	// JoinAgain tells the operator, in messages, how a server joins again as a new one. Default: with an empty
+	// directory.
+	JoinAgain string
 
 	// WrapLog and WrapSnapshots put something between this server and its disk, and FaultPoint is called
 	// with each name of package faultpoint when that point is reached. They are for tests: disks that
@@ -152,7 +163,7 @@ func Open(cfg Config) (*Server, error) {
 		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
 		History: limits.history(), StateBytes: limits.StateBytes, CheckTxn: limits.checkForwarded, QueueLength: cfg.QueueLength,
 		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
-		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings, OnReseed: cfg.OnReseed, KeepQuarantine: cfg.KeepQuarantine,
+		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings, Report: cfg.Report, JoinAgain: cfg.JoinAgain, OnReseed: cfg.OnReseed, KeepQuarantine: cfg.KeepQuarantine,
 		LogStore: cfg.LogStore, DiskReserve: cfg.DiskReserve, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots, FaultPoint: cfg.FaultPoint,
 	})
 	if err != nil {
@@ -213,6 +224,10 @@ func (s *Server) Ready(ctx context.Context) error {
 // PeerStatus asks all members for their status. It takes as long as Timeouts.Call when one of
 // them does not answer.
 func (s *Server) PeerStatus(ctx context.Context) []PeerStatus { return s.node.PeerStatus(ctx) }
+
+// PeerDetails is PeerStatus with a Detail in each status: the ways between the members, and what the programs around
+// the store say. It takes a second longer when a member does not answer.
+func (s *Server) PeerDetails(ctx context.Context) []PeerStatus { return s.node.PeerDetails(ctx) }
 
 // Silent returns the members that do not answer the heartbeats of this server, and a channel that is
 // closed when that changes. It is known within Timeouts.Heartbeat, and a server that takes over from

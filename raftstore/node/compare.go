@@ -265,8 +265,8 @@ func (n *Node) handleVerdict(payload []byte) (byte, []byte) {
 
 func (v *verdict) reason(n *Node) string {
 	return fmt.Sprintf("the same log brought %d of %d voters to %v, and server %s to %v, so its state is wrong; "+
-		"it gets a right one from the leader by itself; should it not, remove it from the cluster and let it join again with an empty data directory (its store is in %q)",
-		v.Agree, v.Voters, v.Right, n.id.ServerID, v.Yours, n.cfg.Dir)
+		"it gets a right one from the leader by itself; should it not, remove it from the cluster and %s (its store is in %q)",
+		v.Agree, v.Voters, v.Right, n.id.ServerID, v.Yours, n.cfg.JoinAgain, n.cfg.Dir)
 }
 
 // doubt notes that the members differ, if they do, and nobody can tell who is right.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"time"
@@ -118,6 +119,11 @@ type Config struct {
 	KeepQuarantine bool
 	// Warnings of the program go into the status of this server, which the other servers see; nil: none.
 	Warnings func() []string
+	// Report of the program goes into the Detail of this server's status, as JSON. It must return when ctx ends; nil: none.
+	Report func(ctx context.Context) []byte
+	// JoinAgain tells the operator, in messages, how a server joins again as a new one. Default: with an empty
+	// directory.
+	JoinAgain string
 
 	// LogStore is how the log is kept on disk: "boltdb", which is the default, or "wal".
 	LogStore string
@@ -161,6 +167,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.TrailingLogs == 0 {
 		c.TrailingLogs = 8 << 10
+	}
+	if c.JoinAgain == "" {
+		c.JoinAgain = "let it join again with an empty data directory"
 	}
 	if c.Now == nil {
 		c.Now = time.Now

@@ -39,6 +39,7 @@ func (n *Node) keepContact() {
 			n.move()
 		} else {
 			n.strangers.keep(nil)
+			n.foreign.forget()
 		}
 		select {
 		case <-n.ctx.Done():
@@ -115,11 +116,59 @@ func (n *Node) candidates() []string {
 func (n *Node) noteUnfriendly(addr string, err error) {
 	var stranger *StrangerError
 	if errors.As(err, &stranger) && stranger.Cluster != "" {
-		n.cfg.Logger.Warn("a server of this cluster was expected there; if the cluster was recovered from lost quorum without this server, "+
-			"it must join again with an empty directory", "address", addr, "err", err)
+		if n.foreign.note(addr, stranger.Cluster, time.Now()) {
+			n.cfg.Logger.Warn("a server of another cluster is where one of this was expected; if the cluster was recovered from a lost quorum without this server, "+
+				n.cfg.JoinAgain, "address", addr, "its", stranger.Cluster, "this", n.id.ClusterID)
+		}
 		return
 	}
 	n.cfg.Logger.Debug("nobody of this cluster was found", "address", addr, "err", err)
+}
+
+// foreignAgain is how often it is said that a server of another cluster was met. It stays true until a person acts.
+const foreignAgain = 10 * time.Minute
+
+// foreigners are the servers of other clusters that were met where one of this was expected.
+type foreigners struct {
+	mu  sync.Mutex
+	met map[string]foreigner // by address
+}
+
+type foreigner struct {
+	cluster string
+	told    time.Time
+}
+
+// note takes one down and returns whether it is to be told.
+func (f *foreigners) note(addr, cluster string, now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if was, ok := f.met[addr]; ok && was.cluster == cluster && now.Sub(was.told) < foreignAgain {
+		return false
+	}
+	if f.met == nil {
+		f.met = make(map[string]foreigner)
+	}
+	f.met[addr] = foreigner{cluster, now}
+	return true
+}
+
+// forget is for when this server is in touch with its own cluster again.
+func (f *foreigners) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.met = nil
+}
+
+// clusters returns where which other clusters were met.
+func (f *foreigners) clusters() map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clusters := make(map[string]string, len(f.met))
+	for addr, m := range f.met {
+		clusters[addr] = m.cluster
+	}
+	return clusters
 }
 
 // sayHello asks whoever is at the address who it is.

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +20,7 @@ import (
 const (
 	callPropose byte = 1  // a request, as command writes it
 	callRead    byte = 2  // a readVote
-	callStatus  byte = 3  // nothing
+	callStatus  byte = 3  // a statusQuestion, or nothing
 	callMembers byte = 4  // a Change in JSON
 	callPing    byte = 5  // nothing; answered at once
 	callTerm    byte = 6  // nothing; answered with the term that the server is in
@@ -281,11 +280,7 @@ func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []b
 	case callRead:
 		return n.handleRead(ctx)
 	case callStatus:
-		data, err := json.Marshal(n.Status())
-		if err != nil {
-			return refuse(err)
-		}
-		return answerOK, data
+		return n.handleStatus(ctx, payload)
 	case callMembers:
 		return n.handleMembers(ctx, payload)
 	case callState:

@@ -32,6 +32,8 @@ func (e *endedError) Unwrap() error { return ErrLeadershipEnded }
 // Only in the state leading is everything applied that was acknowledged by leaders before.
 type leadership struct {
 	logger *slog.Logger
+	// told is called when a tenure that was leading has ended, with why. It must not block, nor call back.
+	told func(term uint64, why string)
 
 	mu      sync.Mutex
 	current *tenure // nil: follower
@@ -91,6 +93,9 @@ func (l *leadership) deposed(cause error) {
 				reason = ended.why
 			}
 			l.logger.Info("this server does not lead any more", "term", t.term, "reason", reason)
+			if l.told != nil {
+				l.told(t.term, reason)
+			}
 		}
 		l.notify()
 	}
@@ -193,6 +198,7 @@ func (n *Node) takeOffice(t *tenure) {
 		response, err := n.mark()
 		if err == nil {
 			n.leadership.leading(t, response.Term)
+			n.chronicle.began(time.Now(), response.Term, n.id.ServerID, n.whyElected)
 			n.offices.Go(func() { n.announce(t.ctx, response.Term) }) // ends with the tenure
 			n.offices.Go(func() { n.compareWhileLeading(t.ctx) })     // ends with the tenure
 			n.offices.Go(func() { n.watchOwnDisk(t.ctx) })            // ends with the tenure

@@ -116,15 +116,35 @@ func (n *Node) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) 
 	switch log := n.cfg.Logger.With("term", n.raft.CurrentTerm()); {
 	case before == now || now == self || now == "" && before == self:
 	case now != "":
+		n.chronicle.began(time.Now(), n.raft.CurrentTerm(), string(now), nil)
 		_, at := splitDestination(string(addr))
 		log.Info("this server follows another one", "leader", now, "address", at)
 	default:
-		heard := "never"
+		heard, why := "never", nameOf(string(before))+" was never heard of"
 		if last := n.raft.LastContact(); !last.IsZero() {
-			heard = time.Since(last).Round(time.Millisecond).String() + " ago"
+			silent := time.Since(last)
+			heard, why = silent.Round(time.Millisecond).String()+" ago", n.whyLost(nameOf(string(before)), silent)
 		}
+		n.chronicle.ended(time.Now(), n.raft.CurrentTerm(), string(before), why)
 		log.Info("this server has no leader any more", "leader", before, "heard", heard)
 	}
+}
+
+// whyElected is why this server leads in place of another one, if it was so quick that nobody was missed in between.
+func (n *Node) whyElected(before string) string {
+	if last := n.raft.LastContact(); !last.IsZero() {
+		return n.whyLost(nameOf(before), time.Since(last))
+	}
+	return ""
+}
+
+// whyLost tells why this server has lost the leader. Who was heard of until just now has handed over, or another
+// server stands for election.
+func (n *Node) whyLost(leader string, silent time.Duration) string {
+	if silent < n.cfg.Timeouts.Heartbeat {
+		return fmt.Sprintf("%s handed over, or another server stood for election", leader)
+	}
+	return fmt.Sprintf("nothing was heard of %s for %s", leader, silent.Round(time.Millisecond))
 }
 
 // attend stays connected with the leader, and finds out what has become of it when the connection breaks. It
@@ -188,6 +208,8 @@ func (n *Node) succeed(ctx context.Context, leader raft.ServerID, impatient, ans
 	}
 	n.cfg.Logger.Info("the leader is gone: its connections broke and its address refuses new ones; this server stands for election",
 		"leader", leader, "agree", agree, "voters", n.voters())
+	n.chronicle.blame(fmt.Sprintf("%s is gone: its connections broke and its address refuses new ones, as %d of %d servers found",
+		nameOf(string(leader)), agree, n.voters()))
 	if err := n.stand(); err != nil {
 		n.cfg.Logger.Debug("the election begins later", "err", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -35,6 +36,8 @@ type Node struct {
 	census     *census
 	peers      *clients
 	followed   followed
+	chronicle  chronicle
+	foreign    foreigners
 	strangers  *clients // of whom only the address is known
 	stats      *metrics
 	quarantine *quarantine
@@ -97,6 +100,9 @@ func Open(cfg Config) (*Node, error) {
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
+	n.leadership.told = func(term uint64, why string) {
+		n.chronicle.ended(time.Now(), term, id.ServerID, cfg.Name+" gave it up: "+why)
+	}
 	if err := adoptSeed(&cfg); err != nil {
 		return nil, err
 	}
@@ -269,7 +275,7 @@ func (n *Node) Close() error {
 // end, and then Raft does.
 func (n *Node) close() error {
 	if n.leadership.term() != 0 && n.voters() > 1 {
-		if err := n.bequeath(); err != nil {
+		if err := n.bequeath("it stops"); err != nil {
 			n.cfg.Logger.Warn("could not hand leadership over before stopping", "err", err)
 		}
 	}

@@ -57,7 +57,7 @@ func openQuarantine(cfg *Config) (*quarantine, error) {
 	}
 	var m mark
 	if err := json.Unmarshal(data, &m); err != nil || m.Reason == "" {
-		m.Reason = fmt.Sprintf("%s exists, but cannot be read: remove this server from the cluster and let it join again with an empty data directory", q.path)
+		m.Reason = fmt.Sprintf("%s exists, but cannot be read: remove this server from the cluster and %s", q.path, cfg.JoinAgain)
 	}
 	q.begin(m.Reason)
 	return q, nil
@@ -152,7 +152,7 @@ func (n *Node) keepQuarantine() {
 	defer ticker.Stop()
 	for {
 		if n.raft.State() == raft.Leader {
-			if err := n.bequeath(); err != nil {
+			if err := n.bequeath("it is in quarantine"); err != nil {
 				n.cfg.Logger.Debug("cannot hand leadership over yet", "err", err)
 			}
 		}

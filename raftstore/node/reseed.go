@@ -82,7 +82,7 @@ func (n *Node) reseed() {
 	}
 	if last, err := readReseeded(n.cfg.Dir); err == nil && time.Since(last.At) < reseedPause {
 		n.cfg.Logger.Error("this server got a right state not long ago and differs again, so it stays in quarantine: look for a fault of this machine, its memory first; "+
-			"then remove it from the cluster and let it join again with an empty data directory", "last", last.At, "lastReason", last.Reason)
+			"then remove it from the cluster and "+n.cfg.JoinAgain, "last", last.At, "lastReason", last.Reason)
 		n.quarantine.treat("it got a right state not long ago already, so it stays so: look for a fault of this machine")
 		return
 	}

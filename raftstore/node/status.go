@@ -67,6 +67,13 @@ type Status struct {
 	Start Start `json:"start"`
 	// Warnings are what the program around the store wants the operator to know; see Config.Warnings.
 	Warnings []string `json:"warnings,omitempty"`
+	// Changes are the last changes of leaders that this server saw since it was opened, newest first.
+	Changes []LeaderChange `json:"changes,omitempty"`
+	// Foreign has, by address, the other clusters to which the servers belong that this one met where it expected its
+	// own, while it is out of touch: as when the cluster was recovered without it.
+	Foreign map[string]string `json:"foreign,omitempty"`
+	// Detail is there when it was asked for; see PeerDetails.
+	Detail *Detail `json:"detail,omitempty"`
 }
 
 // Status returns how this server sees itself.
@@ -98,6 +105,7 @@ func (n *Node) Status() Status {
 	}
 	s.DiskP50, s.DiskP99, _ = n.storage.log.Latency(time.Time{})
 	s.Start, s.Disk, s.DiskFull = n.storage.start, n.diskSpeed(), n.storage.reserve.exhausted()
+	s.Changes, s.Foreign = n.chronicle.newest(), n.foreign.clusters()
 	if n.cfg.Warnings != nil {
 		s.Warnings = n.cfg.Warnings()
 	}
@@ -116,13 +124,17 @@ type PeerStatus struct {
 
 // PeerStatus asks all members for their status, all at once, each for a limited time.
 func (n *Node) PeerStatus(ctx context.Context) []PeerStatus {
+	return n.askAll(ctx, statusQuestion{})
+}
+
+func (n *Node) askAll(ctx context.Context, q statusQuestion) []PeerStatus {
 	members := n.Members()
 	statuses := make([]PeerStatus, len(members))
 	var asking sync.WaitGroup
 	for i, m := range members {
 		asking.Go(func() {
 			statuses[i].Member = m
-			status, err := n.ask(ctx, m)
+			status, err := n.askFor(ctx, m, q)
 			if err == nil && status.ID != m.ID {
 				err = fmt.Errorf("server %q answers at the address %s", status.ID, m.Address)
 			}
@@ -139,21 +151,20 @@ func (n *Node) PeerStatus(ctx context.Context) []PeerStatus {
 
 // ask returns the status of a member.
 func (n *Node) ask(ctx context.Context, m Member) (*Status, error) {
+	return n.askFor(ctx, m, statusQuestion{})
+}
+
+func (n *Node) askFor(ctx context.Context, m Member, q statusQuestion) (*Status, error) {
 	if m.Self {
-		status := n.Status()
+		status := n.statusFor(ctx, q)
 		return &status, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
-	defer cancel()
-	f, err := n.peers.to(n.dial(m)).call(ctx, callStatus, nil)
+	data, err := n.tell(ctx, m, callStatus, q)
 	if err != nil {
 		return nil, err
 	}
-	if f.kind != answerOK {
-		return nil, answerError(f)
-	}
 	status := new(Status)
-	if err := json.Unmarshal(f.payload, status); err != nil {
+	if err := json.Unmarshal(data, status); err != nil {
 		return nil, fmt.Errorf("status of server %q: %w", m.ID, err)
 	}
 	return status, nil

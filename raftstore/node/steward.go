@@ -69,6 +69,7 @@ func (o *observer) look(ctx context.Context) (busy bool) {
 	health := make([]steward.Health, len(servers))
 	for i, s := range servers {
 		health[i] = steward.HealthOf(s, policy, blocked[s.ID])
+		health[i].Lag, health[i].LagFor = s.Lag, n.lagFor(s)
 		busy = busy || s.Standing == steward.Leaving || s.Standing == steward.Regular && !s.Voter || s.Standing == steward.Standby && s.Voter
 	}
 	n.health.Store(&health)
@@ -83,6 +84,16 @@ func (o *observer) look(ctx context.Context) (busy bool) {
 	o.undo(ctx, servers, blocked)
 	o.bury(ctx)
 	return busy
+}
+
+// lagFor is how long ago the first entry came into this server's log that the member does not have; 0 when that is not
+// known, as when the member does not answer.
+func (n *Node) lagFor(s steward.Server) time.Duration {
+	var first raft.Log
+	if !s.Answers || s.Lag == 0 || n.storage.log.GetLog(n.raft.LastIndex()-s.Lag+1, &first) != nil || first.AppendedAt.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(first.AppendedAt))
 }
 
 func (n *Node) policy() steward.Policy {
@@ -278,7 +289,7 @@ func (n *Node) take(ctx context.Context, term uint64, step steward.Step) error {
 	case steward.Remove:
 		return configured(n.raft.RemoveServer(id, 0, call))
 	case steward.HandOver:
-		return n.transfer(m)
+		return n.transfer(m, "it is to lose its vote")
 	case steward.Expire:
 		old := n.standing(m.ID)
 		return n.decide(ctx, term, m.ID, old, standing{State: steward.Leaving, Name: m.Name, Why: "it was dead: " + step.Why})

@@ -59,8 +59,8 @@ func (t *transfers) any(term uint64) bool {
 	return t.term == term && len(t.left) > 0
 }
 
-// transfer waits until the other server was told to stand for election.
-func (n *Node) transfer(m Member) error {
+// transfer waits until the other server was told to stand for election. why is for people who ask later.
+func (n *Node) transfer(m Member, why string) error {
 	id, term := raft.ServerID(m.ID), n.raft.CurrentTerm()
 	if newest, is := n.transfers.pending(term, id); is {
 		if err := n.awaitReplication(m, newest); err != nil {
@@ -68,7 +68,7 @@ func (n *Node) transfer(m Member) error {
 		}
 		n.transfers.done(id)
 	}
-	n.heir.Store(&m.ID)
+	n.heir.Store(new(m.Name + ", because " + why))
 	if err := n.raft.LeadershipTransferToServer(id, raft.ServerAddress(m.Address)).Error(); err != nil {
 		n.heir.Store(nil)
 		n.transfers.gaveUp(term, id, n.raft.LastIndex())
@@ -103,17 +103,17 @@ func (n *Node) awaitReplication(m Member, newest uint64) error {
 
 // bequeath makes another voter the leader, because this server stops or must not lead: one that lives, which Raft
 // would not know.
-func (n *Node) bequeath() error {
+func (n *Node) bequeath(why string) error {
 	ctx, cancel := context.WithTimeout(n.ctx, 2*n.cfg.Timeouts.Heartbeat)
 	defer cancel()
 	if heir, ok := steward.Heir(n.survey(ctx), n.id.ServerID); ok {
 		m, _ := n.member(heir.ID)
-		return n.transfer(m)
+		return n.transfer(m, why)
 	}
 	if n.transfers.any(n.raft.CurrentTerm()) {
 		return fmt.Errorf("%w: no other voter answers", kv.ErrUnavailable)
 	}
-	n.heir.Store(new("a server of Raft's choice"))
+	n.heir.Store(new("a server of Raft's choice, because " + why))
 	err := n.raft.LeadershipTransfer().Error() // to the one that has the most of the log
 	if err != nil {
 		n.heir.Store(nil)

@@ -25,17 +25,17 @@ func TestTransferTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			if err := n.transfer(member(ill)); !errors.Is(err, kv.ErrUnavailable) {
+			if err := n.transfer(member(ill), "the test wants it"); !errors.Is(err, kv.ErrUnavailable) {
 				t.Fatalf("leadership goes to a server whose disk hangs: %v", err)
 			}
 		}
-		if err := n.transfer(member(heir)); err != nil {
+		if err := n.transfer(member(heir), "the test wants it"); err != nil {
 			t.Fatal(err)
 		}
 		s.await("the heir leads", func() bool { return s.nodes[heir].leadership.term() != 0 })
 		s.disks[ill].recover()
 		back, _ := s.nodes[heir].member(n.id.ServerID)
-		s.await("it goes back", func() bool { return s.nodes[heir].transfer(back) == nil })
+		s.await("it goes back", func() bool { return s.nodes[heir].transfer(back, "the test wants it") == nil })
 		s.await("the first one leads", func() bool { return n.leadership.term() != 0 })
 		if err := s.write(leader); err != nil {
 			t.Errorf("it leads and takes no write: %v", err)

@@ -92,6 +92,10 @@ type Health struct {
 	// Stable is for how long it has been well; Silent for how long it has not answered.
 	Stable time.Duration `json:"stable"`
 	Silent time.Duration `json:"silent,omitempty"`
+	// Lag is how many entries of the log it is behind, and LagFor how long ago the first of them was written; 0 when
+	// it does not answer.
+	Lag    uint64        `json:"lag,omitempty"`
+	LagFor time.Duration `json:"lagFor,omitempty"`
 }
 
 // Decide returns what to do next, and false when there is nothing to do. blocked has, by ID, why a server
