@@ -91,11 +91,18 @@ type Config struct {
 	LogMaxSize  int64 // bytes of one log file; 10 MiB when 0
 	LogMaxFiles int   // of one container; 5 when 0
 
+	// Found is told what the node finds wrong with itself, each time that it has looked: every ten seconds, and more often
+	// while it is not ready. It may be nil.
+	Found func(Ills)
+
 	// PodPidsLimit bounds the processes of one pod; 0 sets no bound.
 	PodPidsLimit int64
 
 	Logger *slog.Logger
 }
+
+// Ills are what a node finds wrong with itself.
+type Ills = node.Ills
 
 // Kubelet is one node's agent.
 type Kubelet struct {
@@ -183,7 +190,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	k.node, err = node.New(node.Config{
 		Name: c.NodeName, IPs: hostIPs, Hostname: c.Hostname, ProviderID: c.ProviderID, Labels: c.Labels, Taints: c.Taints,
 		Version: c.Version, Port: port, MaxPods: c.MaxPods, Reserved: c.Reserved, RootDir: c.RootDir, Machine: machine,
-		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Logger: c.Logger,
+		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Found: c.Found, Logger: c.Logger,
 	})
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ func clusterCommand() *cobra.Command {
 		}
 		return print(c, *membersFormat, s.Members, func(w io.Writer) error { return writeMembers(w, s.Members) })
 	}
-	cmd.AddCommand(status, members, clusterLeaveCommand(), clusterRemoveCommand(), clusterPromoteCommand(), clusterDemoteCommand(), clusterTransferCommand(), clusterRecoverCommand())
+	cmd.AddCommand(status, members, clusterLeaveCommand(), clusterRemoveCommand(), clusterPromoteCommand(), clusterDemoteCommand(), clusterTransferCommand(), clusterRecoverCommand(), clusterKeysCommand())
 	return cmd
 }
 

@@ -22,11 +22,21 @@ const (
 	maxImagesTold = 50
 )
 
+// Ills are what a node finds wrong with itself.
+type Ills struct {
+	Runtime bool // it does not answer, or says that it is not ready
+	Network bool // the runtime says that the pods' network is not ready
+	Disk    bool // little space, or few inodes
+	Memory  bool
+	PIDs    bool
+}
+
 // conditions looks at the machine and the runtime.
-func (r *Reporter) conditions(ctx context.Context, d disk) []v1.NodeCondition {
-	return []v1.NodeCondition{
-		memoryPressure(), diskPressure(d), pidPressure(), r.ready(ctx),
-	}
+func (r *Reporter) conditions(ctx context.Context, d disk) ([]v1.NodeCondition, Ills) {
+	memory, space, pids := memoryPressure(), diskPressure(d), pidPressure()
+	isTrue := func(c v1.NodeCondition) bool { return c.Status == v1.ConditionTrue }
+	ills := Ills{Memory: isTrue(memory), Disk: isTrue(space), PIDs: isTrue(pids)}
+	return []v1.NodeCondition{memory, space, pids, r.ready(ctx, &ills)}, ills
 }
 
 func pressure(kind v1.NodeConditionType, under bool, what, message string) v1.NodeCondition {
@@ -67,12 +77,14 @@ func pidPressure() v1.NodeCondition {
 	return c
 }
 
-func (r *Reporter) ready(ctx context.Context) v1.NodeCondition {
+// ready also says in ills what of the runtime is not.
+func (r *Reporter) ready(ctx context.Context, ills *Ills) v1.NodeCondition {
 	notReady := func(format string, args ...any) v1.NodeCondition {
 		return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: fmt.Sprintf(format, args...)}
 	}
 	status, err := r.Runtime.Status(ctx)
 	if err != nil {
+		ills.Runtime = true
 		if cri.IsUnavailable(err) {
 			return notReady("container runtime is not reachable")
 		}
@@ -87,6 +99,7 @@ func (r *Reporter) ready(ctx context.Context) v1.NodeCondition {
 			}
 		}
 		if !ok {
+			ills.Runtime, ills.Network = kind == runtimeapi.RuntimeReady, kind == runtimeapi.NetworkReady
 			return notReady("%s=false: %s", kind, message)
 		}
 	}

@@ -61,8 +61,10 @@ type Config struct {
 	Client  kubernetes.Interface
 	Runtime Runtime
 	Images  Images
-	Logger  *slog.Logger
-	Now     func() time.Time // time.Now when nil
+	// Found is told what is wrong each time that the node was looked at. It may be nil.
+	Found  func(Ills)
+	Logger *slog.Logger
+	Now    func() time.Time // time.Now when nil
 }
 
 // Reporter keeps the Node object.
@@ -188,6 +190,10 @@ func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
 	r.mu.Lock()
 	r.allocatable = allocatable
 	r.mu.Unlock()
+	conditions, ills := r.conditions(ctx, d)
+	if r.Found != nil && ctx.Err() == nil {
+		r.Found(ills)
+	}
 	info := r.Machine.Info
 	info.KubeletVersion = r.Version
 	info.ContainerRuntimeVersion = "containerd://Unknown"
@@ -207,7 +213,7 @@ func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
 		Spec:       v1.NodeSpec{ProviderID: r.ProviderID},
 		Status: v1.NodeStatus{
 			Capacity: capacity, Allocatable: allocatable, NodeInfo: info,
-			Conditions:      r.conditions(ctx, d),
+			Conditions:      conditions,
 			DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: r.Port}},
 			Images:          r.images(ctx),
 		},

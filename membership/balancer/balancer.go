@@ -1,15 +1,15 @@
 // Package balancer gives a machine one address that always leads to a living API server.
 //
-// It forwards TCP connections, so TLS stays end to end and client certificates arrive. It probes
-// all servers all the time; connections through a server that has fallen ill are cut, because a
-// client whose connection hangs finds another server only when its own time-out is over.
+// It forwards TCP connections, so TLS stays end to end and client certificates arrive. It probes the servers all
+// the time; connections through one that has fallen ill are cut, because a client whose connection hangs finds
+// another server only when its own time-out is over. A connection is cut only when there is a better server to go to:
+// where the store has lost its quorum no server is ready, and those that live still answer what they can.
 package balancer
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -21,13 +21,20 @@ import (
 // Config of a Balancer.
 type Config struct {
 	Listener net.Listener
-	// Servers returns the API servers that are believed to exist, best first.
+	// Servers returns the API servers that are believed to exist, best first; see Spread.
 	Servers func() []netip.AddrPort
-	// Probe returns nil when the server can serve now. It is called with a deadline.
+	// Probe returns nil when the server can serve now, and an error that is ErrNotReady when it answers that it cannot. It is
+	// called with a deadline.
 	Probe func(ctx context.Context, server netip.AddrPort) error
-	// Interval between probes of one server, and the time that a probe may take. Defaults: 300 ms
-	// and 900 ms.
+	// Interval between probes of a server that connections run through, and the time that a probe may take. Others
+	// are probed more rarely, and at once when one that is in use fails. Defaults: 300 ms and 700 ms.
 	Interval, Timeout time.Duration
+	// Patience is how long connections stay with a server that answers that it is not ready. Most of the time that is an
+	// election, which ends by itself. Default: 5 s.
+	Patience time.Duration
+	// Return is how long a better server, by the order of Servers, must have been ready before connections move back to
+	// it: after this time and up to as much again, one after the other, when nothing flows through them. 0 is never.
+	Return time.Duration
 	// Dial opens a connection to a server; a plain TCP dialer when nil.
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	Logger *slog.Logger
@@ -39,42 +46,30 @@ type Balancer struct {
 
 	mu       sync.Mutex
 	backends map[netip.AddrPort]*backend
+	alarm    chan struct{} // closed and replaced when all servers are to be probed now
 	conns    sync.WaitGroup
 }
 
-// backend is one server. It is ill after ill probes in a row, and well after one that succeeds.
-type backend struct {
-	addr     netip.AddrPort
-	healthy  bool
-	failures int
-	conns    map[net.Conn]struct{} // client sides of what runs through it
-	stop     context.CancelFunc
-}
-
-// illAfter is how many probes must fail in a row before a server counts as ill: one lost packet
-// cuts nobody off.
-const illAfter = 2
-
 // New returns a Balancer that listens already.
 func New(c Config) *Balancer {
-	if c.Interval == 0 {
-		c.Interval = 300 * time.Millisecond
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 900 * time.Millisecond
-	}
+	c.Interval = cmp.Or(c.Interval, 300*time.Millisecond)
+	c.Timeout = cmp.Or(c.Timeout, 700*time.Millisecond)
+	c.Patience = cmp.Or(c.Patience, 5*time.Second)
 	if c.Dial == nil {
 		c.Dial = (&net.Dialer{KeepAlive: 5 * time.Second}).DialContext
 	}
-	return &Balancer{config: c, backends: map[netip.AddrPort]*backend{}}
+	return &Balancer{config: c, backends: map[netip.AddrPort]*backend{}, alarm: make(chan struct{})}
 }
 
 // Run serves until the context ends, then cuts what is open and waits for it.
 func (b *Balancer) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var probers sync.WaitGroup
-	probers.Go(func() { b.discover(ctx, &probers) })
+	var own sync.WaitGroup
+	own.Go(func() { b.discover(ctx, &own) })
+	if b.config.Return > 0 {
+		own.Go(func() { b.goHome(ctx) })
+	}
 	stopAccept := context.AfterFunc(ctx, func() { b.config.Listener.Close() })
 	defer stopAccept()
 
@@ -92,7 +87,7 @@ func (b *Balancer) Run(ctx context.Context) error {
 		err = fmt.Errorf("accept on %s: %w", b.config.Listener.Addr(), err)
 	}
 	cancel()
-	probers.Wait()
+	own.Wait()
 	b.cutAll()
 	b.conns.Wait()
 	return err
@@ -108,7 +103,7 @@ func (b *Balancer) discover(ctx context.Context, probers *sync.WaitGroup) {
 		for _, addr := range want {
 			if b.backends[addr] == nil {
 				probeCtx, stop := context.WithCancel(ctx)
-				be := &backend{addr: addr, conns: map[net.Conn]struct{}{}, stop: stop}
+				be := &backend{addr: addr, links: map[*link]struct{}{}, stop: stop}
 				b.backends[addr] = be
 				probers.Go(func() { b.probe(probeCtx, be) })
 			}
@@ -129,44 +124,6 @@ func (b *Balancer) discover(ctx context.Context, probers *sync.WaitGroup) {
 	}
 }
 
-func (b *Balancer) probe(ctx context.Context, be *backend) {
-	ticker := time.NewTicker(b.config.Interval)
-	defer ticker.Stop()
-	for {
-		probeCtx, cancel := context.WithTimeout(ctx, b.config.Timeout)
-		err := b.config.Probe(probeCtx, be.addr)
-		cancel()
-		if ctx.Err() != nil {
-			return
-		}
-		b.mu.Lock()
-		was := be.healthy
-		if err == nil {
-			be.healthy, be.failures = true, 0
-		} else if be.failures++; be.failures >= illAfter {
-			be.healthy = false
-			be.cut()
-		}
-		now := be.healthy
-		b.mu.Unlock()
-		if was != now {
-			b.config.Logger.Info("API server changed", "server", be.addr, "healthy", now, "reason", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
-}
-
-// cut ends what runs through the server. The balancer's mutex is held.
-func (be *backend) cut() {
-	for conn := range be.conns {
-		conn.Close()
-	}
-}
-
 func (b *Balancer) cutAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,23 +132,20 @@ func (b *Balancer) cutAll() {
 	}
 }
 
-// candidates returns the servers to try: the healthy ones in the order of Servers, then the others,
-// whose last probe may be older than their recovery.
+// candidates returns the servers to try: the ready ones, those that say that they are not, and then the others, whose
+// last probe may be older than their recovery; each in the order of Servers.
 func (b *Balancer) candidates() []*backend {
 	order := b.config.Servers()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var healthy, others []*backend
+	var out []*backend
 	for _, addr := range order {
-		switch be := b.backends[addr]; {
-		case be == nil:
-		case be.healthy:
-			healthy = append(healthy, be)
-		default:
-			others = append(others, be)
+		if be := b.backends[addr]; be != nil {
+			out = append(out, be)
 		}
 	}
-	return append(healthy, others...)
+	slices.SortStableFunc(out, func(x, y *backend) int { return cmp.Compare(y.grade, x.grade) })
+	return out
 }
 
 func (b *Balancer) forward(ctx context.Context, client net.Conn) {
@@ -205,32 +159,17 @@ func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 		if err != nil {
 			continue
 		}
+		l := newLink(client)
 		b.mu.Lock()
-		be.conns[client] = struct{}{}
+		if be.links[l] = struct{}{}; len(be.links) == 1 {
+			b.probeAll() // it was probed rarely
+		}
 		b.mu.Unlock()
-		pipe(client, server)
+		l.pipe(server, b.config.Return > 0)
 		b.mu.Lock()
-		delete(be.conns, client)
+		delete(be.links, l)
 		b.mu.Unlock()
 		return
 	}
 	b.config.Logger.Debug("no API server can be reached", "client", client.RemoteAddr())
-}
-
-// pipe copies both ways and returns when both are done. The end of one direction is passed on as
-// a half-close, so that protocols that use one keep working; an error ends both.
-func pipe(a, b net.Conn) {
-	var wg sync.WaitGroup
-	one := func(dst, src net.Conn) {
-		_, err := io.Copy(dst, src)
-		if half, ok := dst.(interface{ CloseWrite() error }); err == nil && ok && !errors.Is(half.CloseWrite(), net.ErrClosed) {
-			return
-		}
-		a.Close()
-		b.Close()
-	}
-	wg.Go(func() { one(a, b) })
-	wg.Go(func() { one(b, a) })
-	wg.Wait()
-	b.Close()
 }

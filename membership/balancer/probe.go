@@ -8,7 +8,7 @@ import (
 	"net/netip"
 )
 
-// ReadyProbe asks a server's /readyz over TLS. It keeps one connection per server, so that a
+// ReadyProbe asks a server's /readyz over TLS. Any answer but 200 is ErrNotReady. It keeps one connection per server, so that a
 // probe costs one exchange.
 func ReadyProbe(config *tls.Config) func(context.Context, netip.AddrPort) error {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
@@ -25,7 +25,7 @@ func ReadyProbe(config *tls.Config) func(context.Context, netip.AddrPort) error 
 		}
 		response.Body.Close()
 		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s says %s", server, response.Status)
+			return fmt.Errorf("%s says %s: %w", server, response.Status, ErrNotReady)
 		}
 		return nil
 	}

@@ -48,6 +48,7 @@ func (n *node) crash() {
 		if err := n.list.Shutdown(); err != nil {
 			n.t.Error(err)
 		}
+		n.talk.close()
 	})
 }
 
@@ -79,11 +80,21 @@ func fast(c *memberlist.Config) {
 	c.ProbeInterval, c.ProbeTimeout = 50*time.Millisecond, 25*time.Millisecond
 	c.GossipInterval, c.SuspicionMult = 10*time.Millisecond, 2
 	c.TCPTimeout, c.DeadNodeReclaimTime = time.Second, time.Millisecond
+	c.PushPullInterval = time.Second // a busy machine may lose what is gossiped once
+}
+
+// calm gives answers time, on a machine that is busy with other tests, and calls nobody dead for a while.
+func calm(c *memberlist.Config) {
+	fast(c)
+	c.ProbeInterval, c.ProbeTimeout = 20*time.Second, time.Second
 }
 
 func startNode(t *testing.T, c Config) *node {
 	t.Helper()
-	c.ClusterID, c.Keys, c.Rejoin, c.Tune = clusterID, [][]byte{key}, 50*time.Millisecond, fast
+	c.ClusterID, c.Keys, c.Rejoin = clusterID, [][]byte{key}, 50*time.Millisecond
+	if c.Tune == nil {
+		c.Tune = fast
+	}
 	c.Goodbye = 20 * time.Second             // a busy machine must not turn a good-bye into a death
 	c.Logger = slog.New(slog.DiscardHandler) // not t.Output: memberlist logs after Shutdown
 	p, err := New(c)
@@ -93,7 +104,7 @@ func startNode(t *testing.T, c Config) *node {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
-		p.seek(ctx)
+		p.attend(ctx)
 		close(done)
 	}()
 	n := &node{Pool: p, t: t, halt: func() { cancel(); <-done }}

@@ -25,6 +25,10 @@ type Facts struct {
 	// Leaving is set just before a member goes on purpose. memberlist's events do not tell a
 	// good-bye from a death, and this one is signed.
 	Leaving bool `json:"l,omitempty"`
+	// Health is what the member finds wrong with itself; see Pool.SetHealth.
+	Health Health `json:"h,omitempty"`
+	// KeyGeneration is that of the gossip keys which the member uses; see Pool.SetKeys.
+	KeyGeneration uint64 `json:"k,omitempty"`
 }
 
 // Proof is how a member proves itself.

@@ -45,7 +45,7 @@ type Config struct {
 	ClusterID string
 	Advertise netip.AddrPort
 	Facts     Facts
-	// Keys encrypt the pool's traffic; the first one is used for sending.
+	// Keys encrypt the pool's traffic; the first one is used for sending. Facts.KeyGeneration numbers them.
 	Keys      [][]byte
 	Authority *pki.Authority
 	// Proof is asked whenever the metadata is sent, so that a renewed credential is used.
@@ -67,13 +67,17 @@ type Config struct {
 
 // Pool is this node's view of all nodes.
 type Pool struct {
-	config Config
-	list   *memberlist.Memberlist
+	config  Config
+	list    *memberlist.Memberlist
+	keyring *memberlist.Keyring
+	talk    talk
+	news    chan struct{} // holds one when the metadata may have to be sent again
 
 	mu      sync.Mutex
-	leaving bool
-	shown   []byte // the credential in the metadata that was sent last
+	facts   Facts
+	shown   []byte // the metadata that was sent last
 	members map[string]Member
+	heard   map[string]answered
 	changed chan struct{} // closed and replaced at every change
 }
 
@@ -88,9 +92,10 @@ func New(c Config) (*Pool, error) {
 	if c.Goodbye == 0 {
 		c.Goodbye = time.Second
 	}
-	p := &Pool{config: c, members: map[string]Member{}, changed: make(chan struct{})}
-	keyring, err := memberlist.NewKeyring(c.Keys, c.Keys[0])
-	if err != nil {
+	p := &Pool{config: c, facts: c.Facts, news: make(chan struct{}, 1), talk: talk{asked: map[string]chan View{}},
+		members: map[string]Member{}, heard: map[string]answered{}, changed: make(chan struct{})}
+	var err error
+	if p.keyring, err = memberlist.NewKeyring(c.Keys, c.Keys[0]); err != nil {
 		return nil, fmt.Errorf("gossip keys: %w", err)
 	}
 	mc := memberlist.DefaultLANConfig()
@@ -98,12 +103,12 @@ func New(c Config) (*Pool, error) {
 	mc.Label = "barque:" + c.ClusterID
 	mc.BindAddr, mc.BindPort = c.Advertise.Addr().String(), int(c.Advertise.Port())
 	mc.AdvertiseAddr, mc.AdvertisePort = mc.BindAddr, mc.BindPort
-	mc.Keyring = keyring
+	mc.Keyring = p.keyring
 	// A node that comes back with another address may take its name again once it is seen dead.
 	mc.DeadNodeReclaimTime = 10 * time.Second
 	// Also how long a node that stops may have to wait for a seed that does not answer.
 	mc.TCPTimeout = 4 * time.Second
-	mc.Delegate, mc.Events, mc.Alive, mc.Merge, mc.Conflict = p, p, p, p, p
+	mc.Delegate, mc.Events, mc.Alive, mc.Merge, mc.Conflict, mc.Ping = p, p, p, p, p, p
 	mc.Logger = log.New(&lineLogger{logger: c.Logger}, "", 0)
 	if c.Tune != nil {
 		c.Tune(mc)
@@ -114,13 +119,15 @@ func New(c Config) (*Pool, error) {
 	if p.list, err = memberlist.Create(mc); err != nil {
 		return nil, fmt.Errorf("open the gossip port %s (TCP and UDP): %w", c.Advertise, err)
 	}
+	p.talk.open()
 	return p, nil
 }
 
 // provesItself checks this node's own metadata as the others will: nobody would believe it, and
-// memberlist would not even list it, were it not right.
+// memberlist would not even list it, were it not right. What may be added to it later has to fit, too.
 func (p *Pool) provesItself() error {
 	c := p.config
+	c.Facts.Leaving, c.Facts.Health, c.Facts.KeyGeneration = true, 1<<len(healthNames)-1, max(c.Facts.KeyGeneration, 1_000_000)
 	meta, err := encodeMeta(c.ClusterID, c.Name, c.Advertise, c.Proof(), c.Facts)
 	if err != nil {
 		return err
@@ -134,8 +141,16 @@ func (p *Pool) provesItself() error {
 
 // Run joins the pool, looks for missing members until the context ends, and then says good-bye.
 func (p *Pool) Run(ctx context.Context) error {
-	p.seek(ctx)
+	p.attend(ctx)
 	return p.leave()
+}
+
+// attend is what a member does while it is one.
+func (p *Pool) attend(ctx context.Context) {
+	var showing sync.WaitGroup
+	showing.Go(func() { p.show(ctx) })
+	p.seek(ctx)
+	showing.Wait()
 }
 
 func (p *Pool) seek(ctx context.Context) {
@@ -143,7 +158,6 @@ func (p *Pool) seek(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		p.join(ctx)
-		p.showProof()
 		select {
 		case <-ctx.Done():
 			return
@@ -154,27 +168,72 @@ func (p *Pool) seek(ctx context.Context) {
 
 func (p *Pool) leave() error {
 	p.mu.Lock()
-	p.leaving = true
+	p.facts.Leaving = true
 	p.mu.Unlock()
 	if err := errors.Join(p.list.UpdateNode(p.config.Goodbye), p.list.Leave(p.config.Goodbye)); err != nil {
 		p.config.Logger.Info("the other nodes may take this one for dead, not for gone on purpose", "reason", err)
 	}
-	return p.list.Shutdown()
+	err := p.list.Shutdown()
+	p.talk.close()
+	return err
 }
 
-// showProof sends this node's metadata again when its credential was renewed. memberlist asks for
-// metadata when it starts and when it is told to only, and the others cease to believe a credential
-// that has ended.
-func (p *Pool) showProof() {
+// SetHealth tells the others how this member is.
+func (p *Pool) SetHealth(h Health) {
 	p.mu.Lock()
-	shown := p.shown
+	p.facts.Health = h
 	p.mu.Unlock()
-	if bytes.Equal(shown, p.config.Proof().Credential) {
-		return
+	p.tell()
+}
+
+// tell has show look at once.
+func (p *Pool) tell() {
+	select {
+	case p.news <- struct{}{}:
+	default:
 	}
-	if err := p.list.UpdateNode(p.config.Goodbye); err != nil {
-		p.config.Logger.Warn("the other nodes may not have heard of this node's new gossip credential", "err", err)
+}
+
+// show sends this member's metadata again when something in it is new: its health, its keys' generation, its credential.
+// memberlist asks for metadata when it starts and when it is told to only, and the others cease to believe a credential
+// that has ended. What changes to and fro is sent a few times a second at most.
+func (p *Pool) show(ctx context.Context) {
+	ticker := time.NewTicker(p.config.Rejoin)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.news:
+		case <-ticker.C:
+		}
+		if p.isShown() {
+			continue
+		}
+		if err := p.list.UpdateNode(p.config.Goodbye); err != nil {
+			p.config.Logger.Warn("the other nodes may not have heard what is new about this one", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(p.config.Rejoin / 20):
+		}
 	}
+}
+
+func (p *Pool) isShown() bool {
+	meta, err := p.metadata()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return err == nil && bytes.Equal(meta, p.shown)
+}
+
+// metadata is what this member says of itself now.
+func (p *Pool) metadata() ([]byte, error) {
+	p.mu.Lock()
+	facts := p.facts
+	p.mu.Unlock()
+	return encodeMeta(p.config.ClusterID, p.config.Name, p.config.Advertise, p.config.Proof(), facts)
 }
 
 // join contacts the seeds that are not among the living. A seed that does not answer is no fault:
@@ -239,6 +298,7 @@ func (p *Pool) Forget(name string) {
 	defer p.mu.Unlock()
 	if m, ok := p.members[name]; ok && m.State != Alive {
 		delete(p.members, name)
+		delete(p.heard, name)
 		p.notify()
 	}
 }
@@ -260,6 +320,9 @@ func (p *Pool) set(node *memberlist.Node, state State) {
 	} else {
 		p.config.Logger.Info("gossip member changed", "member", m.Name, "role", m.Role, "address", m.Addr, "state", state, "was", old.State)
 	}
+	if was := p.members[m.Name].Facts.Health; was != facts.Health && state == Alive {
+		p.config.Logger.Info("gossip member tells of its health", "member", m.Name, "ills", facts.Health.Ills(), "before", was.Ills())
+	}
 	p.members[node.Name] = m
 	p.notify()
 }
@@ -268,72 +331,3 @@ func (p *Pool) notify() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
-
-// NotifyAlive implements memberlist.AliveDelegate: it decides who is believed.
-func (p *Pool) NotifyAlive(node *memberlist.Node) error {
-	_, _, err := decodeMeta(p.config.Authority, p.config.ClusterID, node, p.config.Now())
-	if err != nil {
-		p.config.Logger.Warn("gossip member not believed", "member", node.Name, "address", addrOf(node), "reason", err)
-	}
-	return err
-}
-
-// NotifyMerge implements memberlist.MergeDelegate. An ended credential does not stop a merge: the
-// member that has it is left out by NotifyAlive, and the others must go on hearing of each other.
-func (p *Pool) NotifyMerge(peers []*memberlist.Node) error {
-	for _, peer := range peers {
-		if len(peer.Meta) == 0 && peer.State != memberlist.StateAlive {
-			continue // dead members may be remembered without metadata
-		}
-		if _, _, err := decodeMeta(p.config.Authority, p.config.ClusterID, peer, p.config.Now()); err != nil && !errors.Is(err, pki.ErrCredentialEnded) {
-			return fmt.Errorf("gossip merge refused: %w", err)
-		}
-	}
-	return nil
-}
-
-// NotifyConflict implements memberlist.ConflictDelegate: two machines use one name.
-func (p *Pool) NotifyConflict(existing, other *memberlist.Node) {
-	p.config.Logger.Error("two machines use the same node name; stop one of them", "name", existing.Name, "first", addrOf(existing), "second", addrOf(other))
-}
-
-// NotifyJoin implements memberlist.EventDelegate.
-func (p *Pool) NotifyJoin(node *memberlist.Node) { p.set(node, Alive) }
-
-// NotifyUpdate implements memberlist.EventDelegate.
-func (p *Pool) NotifyUpdate(node *memberlist.Node) { p.set(node, Alive) }
-
-// NotifyLeave implements memberlist.EventDelegate.
-func (p *Pool) NotifyLeave(node *memberlist.Node) {
-	if m, ok := p.Member(node.Name); ok && m.Facts.Leaving {
-		p.set(node, Left)
-	} else {
-		p.set(node, Dead)
-	}
-}
-
-// NodeMeta implements memberlist.Delegate.
-func (p *Pool) NodeMeta(int) []byte {
-	c, proof := p.config, p.config.Proof()
-	p.mu.Lock()
-	c.Facts.Leaving, p.shown = p.leaving, proof.Credential
-	p.mu.Unlock()
-	meta, err := encodeMeta(c.ClusterID, c.Name, c.Advertise, proof, c.Facts)
-	if err != nil { // New has tried it, so only a renewed credential could have grown
-		c.Logger.Error("gossip metadata cannot be sent", "err", err)
-		return nil
-	}
-	return meta
-}
-
-// NotifyMsg implements memberlist.Delegate; the pool sends no messages of its own.
-func (p *Pool) NotifyMsg([]byte) {}
-
-// GetBroadcasts implements memberlist.Delegate.
-func (p *Pool) GetBroadcasts(int, int) [][]byte { return nil }
-
-// LocalState implements memberlist.Delegate.
-func (p *Pool) LocalState(bool) []byte { return nil }
-
-// MergeRemoteState implements memberlist.Delegate.
-func (p *Pool) MergeRemoteState([]byte, bool) {}

@@ -41,8 +41,12 @@ type Config struct {
 	AddressTaken func(name string, addr netip.Addr) error
 	Cluster      func() Cluster
 	Keys         func() (map[string][]byte, error)
-	Logger       *slog.Logger
-	Now          func() time.Time
+	// GossipKeys returns the newest that this server has. Barred tells why a node of the role does not get them though
+	// its certificate is good, or returns nil; ErrNotYet when it cannot tell.
+	GossipKeys func() GossipKeys
+	Barred     func(name, role string) error
+	Logger     *slog.Logger
+	Now        func() time.Time
 }
 
 // Handler serves Prefix. It authenticates by itself: by token, or by the client's certificate.
@@ -58,6 +62,7 @@ func NewHandler(c Config) *Handler {
 	h.mux.HandleFunc("POST "+Prefix+"server", answer(h, h.server))
 	h.mux.HandleFunc("POST "+Prefix+"agent", answer(h, h.agent))
 	h.mux.HandleFunc("POST "+Prefix+"renew", answer(h, h.renew))
+	h.mux.HandleFunc("POST "+Prefix+"gossip-keys", answer(h, h.gossipKeys))
 	return h
 }
 

@@ -39,7 +39,9 @@ type Cluster struct {
 	ID         string   `json:"id"`
 	CA         []byte   `json:"ca"`         // PEM
 	GossipKeys [][]byte `json:"gossipKeys"` // the first one is used for sending
-	Servers    []Server `json:"servers"`
+	// KeyGeneration is that of GossipKeys; 0 is the one that the cluster began with.
+	KeyGeneration uint64   `json:"keyGeneration,omitempty"`
+	Servers       []Server `json:"servers"`
 	// Settings are the cluster-wide settings (address ranges, DNS domain); cmd owns their meaning.
 	Settings json.RawMessage `json:"settings"`
 }

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/barque/barque/membership/balancer"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/pki"
 )
 
@@ -144,19 +146,20 @@ func (a *agent) credential(ed25519.PublicKey) ([]byte, error) {
 }
 
 func (a *agent) startGossip(ctx context.Context) (err error) {
-	o := a.options
+	o, ring := a.options, a.record.gossipRing()
 	a.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: a.record.Cluster.ID, Advertise: o.at(o.GossipPort),
-		Facts: gossip.Facts{Zone: o.Zone, Version: version.String()},
-		Keys:  a.record.Cluster.GossipKeys, Authority: a.ca, Proof: a.proof.proof,
+		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), KeyGeneration: ring.Generation},
+		Keys:  ring.Keys, Authority: a.ca, Proof: a.proof.proof,
 		Seeds:  a.record.gossipSeeds,
 		Logger: a.logger.With("part", "gossip"),
 	})
 	if err != nil {
 		return err
 	}
+	refresher := newRefresher(o.Name, a.pool, ownRing(a.record, a.pool), a.fetchKeys, keyring.RefresherConfig{Logger: a.logger.With("part", "gossip")})
 	return a.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
-		return lifecycle.All(ctx, a.pool.Run, func(ctx context.Context) error {
+		return lifecycle.All(ctx, a.pool.Run, refresher.Run, func(ctx context.Context) error {
 			return rememberServers(ctx, a.record, a.pool, func() []string { return nil }, a.logger)
 		})
 	}})
@@ -172,21 +175,25 @@ func (a *agent) startBalancer(ctx context.Context) error {
 		Listener: listener,
 		Servers:  a.apiServers,
 		Probe:    balancer.ReadyProbe(&tls.Config{RootCAs: a.ca.Pool()}),
+		Return:   returnAfter,
 		Logger:   a.logger.With("part", "balancer"),
 	})
 	return a.stack.Start(ctx, lifecycle.Component{Name: "balancer", Run: b.Run})
 }
 
-// apiServers are the servers that gossip shows alive, or, before it shows any, those of before.
+// returnAfter is how long a server must be back before agents that it comes first for begin to return to it.
+const returnAfter = 2 * time.Minute
+
+// apiServers are all servers that gossip and the record know of, in this agent's own order. Who of them lives the
+// balancer finds out: that gossip has lost one is no reason to leave it.
 func (a *agent) apiServers() []netip.AddrPort {
-	if alive := (apiServers{a.pool}).Servers(); len(alive) > 0 {
-		return alive
-	}
 	var out []netip.AddrPort
-	for _, s := range a.record.servers() {
-		out = append(out, s.API)
+	for _, s := range append(knownServers(a.pool), a.record.servers()...) {
+		if !slices.Contains(out, s.API) {
+			out = append(out, s.API)
+		}
 	}
-	return out
+	return balancer.Spread(a.options.Name, out)
 }
 
 func (a *agent) startNode(ctx context.Context) error {
@@ -202,10 +209,14 @@ func (a *agent) startNode(ctx context.Context) error {
 				ForceAttemptHTTP2:   true,
 				TLSHandshakeTimeout: 10 * time.Second,
 				MaxIdleConnsPerHost: 25,
+				// The balancer cuts connections to servers that fall silent. This is for a way that is cut for
+				// this connection alone.
+				HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
 			},
 		},
 		tls:    kubeletServerTLS(a.serving, a.ca),
 		labels: nodeLabels(a.options),
+		health: newHealth(a.pool.SetHealth),
 		logger: a.logger,
 	}
 	return w.start(ctx, a.stack)

@@ -121,7 +121,7 @@ func clusterSecrets(dataDir string, r *record) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if secrets[secretGossip], err = json.Marshal(r.Cluster.GossipKeys); err != nil {
+	if secrets[secretGossip], err = json.Marshal(r.gossipRing().Keys); err != nil {
 		return nil, err
 	}
 	secrets[secretCA] = r.Cluster.CA

@@ -108,5 +108,5 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, client kubernetes.Interface) error {
 		return s.api.LeaderRoutine(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
 	}}
-	return slices.Concat([]runtime.Routine{ensure}, list, []runtime.Routine{schedule}), nil
+	return slices.Concat([]runtime.Routine{ensure, s.driveKeys()}, list, []runtime.Routine{schedule}), nil
 }

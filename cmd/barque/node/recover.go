@@ -164,7 +164,7 @@ func (p *recoverPlan) carryOut(dataDir string, logger *slog.Logger) error {
 	if r == nil {
 		return fmt.Errorf("%s has no node.json any more", dataDir)
 	}
-	r.Cluster.ID, r.Cluster.GossipKeys, r.Cluster.Servers = p.ClusterID, [][]byte{p.GossipKey}, nil
+	r.Cluster.ID, r.Cluster.GossipKeys, r.Cluster.KeyGeneration, r.Cluster.Servers = p.ClusterID, [][]byte{p.GossipKey}, 0, nil
 	if err := r.save(); err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
@@ -36,6 +37,7 @@ type server struct {
 	ids      *serverIdentities
 	store    *raftstore.Server
 	pool     *gossip.Pool
+	keys     *keyring.Manager
 	backups  *backups
 	api      *apiserver.Server
 	stack    *lifecycle.Stack
@@ -179,11 +181,11 @@ func (s *server) fail(err error) {
 }
 
 func (s *server) startGossip(ctx context.Context) (err error) {
-	o := s.options
+	o, ring := s.options, s.record.gossipRing()
 	s.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
-		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID()},
-		Keys:  s.record.Cluster.GossipKeys, Authority: s.ids.ca, Proof: s.ids.proof.proof,
+		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation},
+		Keys:  ring.Keys, Authority: s.ids.ca, Proof: s.ids.proof.proof,
 		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.gossipSeeds()...) },
 		Logger: s.logger.With("part", "gossip"),
 	})
@@ -191,8 +193,11 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 		return err
 	}
 	s.met.Store(s.pool)
+	keys := ownRing(s.record, s.pool)
+	s.keys = s.newManager(keys)
+	refresher := newRefresher(o.Name, s.pool, keys, s.fetchKeys, keyring.RefresherConfig{Logger: s.logger.With("part", "gossip")})
 	return s.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
-		return lifecycle.All(ctx, s.pool.Run, func(ctx context.Context) error { return rememberServers(ctx, s.record, s.pool, s.goneNames, s.logger) })
+		return lifecycle.All(ctx, s.pool.Run, s.keys.Run, refresher.Run, func(ctx context.Context) error { return rememberServers(ctx, s.record, s.pool, s.goneNames, s.logger) })
 	}})
 }
 
@@ -254,6 +259,8 @@ func (s *server) startAPI(ctx context.Context) error {
 		AddressTaken: s.addressTaken,
 		Cluster:      s.cluster,
 		Keys:         func() (map[string][]byte, error) { return clusterKeys(o.DataDir) },
+		GossipKeys:   s.gossipKeys,
+		Barred:       s.keysBarred,
 		Logger:       s.logger.With("part", "join"),
 		Now:          time.Now,
 	})
@@ -262,6 +269,8 @@ func (s *server) startAPI(ctx context.Context) error {
 		return statusOf(ctx, o.Name, s.record.Cluster.ID, s.store, s.pool)
 	})
 	extra[MembersPath] = membersHandler(s.store)
+	extra[KeysPath] = keysHandler(s.keys)
+	extra[GossipPath] = gossipHandler(o.Name, s.pool)
 	s.api, err = apiserver.New(apiserver.Config{
 		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),
 		Certificate:       func() (*tls.Certificate, error) { return s.ids.api.Certificate(), nil },
@@ -358,6 +367,6 @@ func (s *server) addressTaken(name string, addr netip.Addr) error {
 
 // cluster is what a joining machine is told.
 func (s *server) cluster() join.Cluster {
-	c := s.record.Cluster
-	return join.Cluster{ID: c.ID, CA: c.CA, GossipKeys: c.GossipKeys, Settings: c.Settings, Servers: knownServers(s.pool)}
+	c, keys := &s.record.Cluster, s.gossipKeys()
+	return join.Cluster{ID: c.ID, CA: c.CA, GossipKeys: keys.Keys, KeyGeneration: keys.Generation, Settings: c.Settings, Servers: knownServers(s.pool)}
 }

@@ -29,6 +29,7 @@ type worker struct {
 	client   *rest.Config // as system:node:<name>
 	tls      *tls.Config  // of the node's own server
 	labels   map[string]string
+	health   *health
 	logger   *slog.Logger
 }
 
@@ -70,7 +71,7 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	}
 	// The kubelet registers the node, which gets its addresses then, which the network needs.
 	return stack.Start(ctx, lifecycle.Component{Name: "node", Run: func(ctx context.Context) error {
-		return withInformers(ctx, []informers.SharedInformerFactory{factory, own}, agent.Run, packets.Run)
+		return withInformers(ctx, []informers.SharedInformerFactory{factory, own}, agent.Run, packets.Run, w.health.run)
 	}, StopTimeout: 20 * time.Second})
 }
 
@@ -101,6 +102,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 		RootDir:         filepath.Join(o.DataDir, "kubelet"), LogDir: filepath.Join(o.DataDir, "pods-log"), CgroupRoot: o.CgroupRoot,
 		// No ClusterDNS yet: as long as the cluster serves no names, pods use the node's resolvers.
 		ClusterDomain: w.settings.Domain,
+		Found:         w.health.observe,
 		Logger:        w.logger.With("part", "kubelet"),
 	})
 }
@@ -140,6 +142,7 @@ func (s *server) startNode(ctx context.Context) error {
 		client: s.api.LoopbackConfigAs("system:node:"+s.options.Name, "system:nodes"),
 		tls:    kubeletServerTLS(s.ids.kubelet, s.ids.ca),
 		labels: nodeLabels(s.options),
+		health: newHealth(s.pool.SetHealth),
 		logger: s.logger,
 	}
 	return w.start(ctx, s.stack)

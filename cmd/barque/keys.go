@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/membership/keyring"
+)
+
+func clusterKeysCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "keys", Short: "Look at the keys of gossip and rotate them"}
+	cmd.AddCommand(keysListCommand(), keysRotateCommand())
+	return cmd
+}
+
+func keysListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the keys of gossip, and how far each member is",
+		Long: `List the keys of gossip by their IDs, and which generation of them each member says
+it uses. The keys themselves are not shown.`,
+		Args: noArgs,
+	}
+	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if err := checkFormat(c, *format); err != nil {
+			return err
+		}
+		config, err := clientConfig(*kubeconfig)
+		if err != nil {
+			return err
+		}
+		answer, err := askKeys(c.Context(), config, http.MethodGet, nil)
+		if err != nil {
+			return err
+		}
+		return print(c, *format, answer.Status, func(w io.Writer) error { return writeKeys(w, &answer.Status) })
+	}
+	return cmd
+}
+
+func keysRotateCommand() *cobra.Command {
+	var force, undo, dryRun bool
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Give gossip another key, while the cluster runs",
+		Long: `Give gossip another key, while the cluster runs: all members get it, then all send with
+it, then all drop the old one; each step begins when all living members have done the
+one before. The servers go on by themselves, whatever becomes of this command and of
+the leader; run it again to go on watching.
+
+It is refused while members are away, unless --force is given: those get the new key
+from a server when they come back. With --force it also goes on without members that
+do not follow within half a minute.`,
+		Example: "  barque cluster keys rotate\n  barque cluster keys rotate --undo",
+		Args:    noArgs,
+	}
+	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
+	cmd.Flags().BoolVar(&force, "force", false, "go on without members that are away or do not follow")
+	cmd.Flags().BoolVar(&undo, "undo", false, "take back a rotation that is under way, as long as no member has dropped the old key")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only tell whether it would be refused, and why")
+	cmd.Flags().DurationVar(&wait, "wait", 2*time.Minute, "how long to wait for the end; 0 does not wait")
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if err := checkFormat(c, *format); err != nil {
+			return err
+		}
+		switch {
+		case wait < 0:
+			return &usageError{c.CommandPath(), fmt.Errorf("--wait %s is negative", wait)}
+		case force && undo:
+			return &usageError{c.CommandPath(), errors.New("give --force or --undo, not both")}
+		}
+		config, err := clientConfig(*kubeconfig)
+		if err != nil {
+			return err
+		}
+		query := url.Values{"change": {"rotate"}}
+		if undo {
+			query.Set("change", "undo")
+		}
+		for name, on := range map[string]bool{"force": force, "dryRun": dryRun} {
+			if on {
+				query.Set(name, "true")
+			}
+		}
+		answer, err := askKeys(c.Context(), config, http.MethodPost, query)
+		if err == nil && !dryRun && wait > 0 {
+			answer, err = awaitKeys(c, config, answer, wait)
+		}
+		if err != nil {
+			return err
+		}
+		return print(c, *format, answer.Status, func(w io.Writer) error {
+			if dryRun {
+				fmt.Fprintln(w, "It would be done; nothing was changed.")
+			}
+			return writeKeys(w, &answer.Status)
+		})
+	}
+	return cmd
+}
+
+// keysEvery is how often a command that waits asks how far a rotation is.
+const keysEvery = 300 * time.Millisecond
+
+// awaitKeys waits until the rotation is at rest, and tells of its steps.
+func awaitKeys(c *cobra.Command, config *rest.Config, answer *node.KeysAnswer, wait time.Duration) (*node.KeysAnswer, error) {
+	ctx, cancel := context.WithTimeout(c.Context(), wait)
+	defer cancel()
+	told, next := keyring.AtRest, time.Time{}
+	for answer.Step != keyring.AtRest {
+		if answer.Step != told {
+			told, next = answer.Step, time.Now().Add(progressEvery)
+			fmt.Fprintln(c.ErrOrStderr(), answer.Text)
+		} else if time.Now().After(next) && len(answer.Waiting) > 0 {
+			next = time.Now().Add(5 * progressEvery)
+			fmt.Fprintf(c.ErrOrStderr(), "waiting for %s\n", strings.Join(answer.Waiting, ", "))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, unfinishedKeys(answer)
+		case <-time.After(keysEvery):
+		}
+		next, err := askKeys(ctx, config, http.MethodGet, nil)
+		switch {
+		case err == nil:
+			answer = next
+		case ctx.Err() != nil:
+			return nil, unfinishedKeys(answer)
+		}
+		// Otherwise the server that is asked may be away for a moment; the rotation goes on.
+	}
+	return answer, nil
+}
+
+func unfinishedKeys(answer *node.KeysAnswer) error {
+	reason, ways := "", ""
+	if len(answer.Waiting) > 0 {
+		reason = fmt.Sprintf(", waiting for %s", strings.Join(answer.Waiting, ", "))
+	}
+	switch answer.Step {
+	case keyring.Add, keyring.Use:
+		ways = ", `barque cluster keys rotate --force` goes on without members that do not follow, `barque cluster keys rotate --undo` takes it back"
+	case keyring.Remove:
+		ways = ", `barque cluster keys rotate --force` goes on without members that do not follow"
+	}
+	return &exitError{exitUnfinished, fmt.Errorf("the rotation is under way (%s%s). It goes on by itself; `barque cluster keys list` shows how far it is%s", answer.Text, reason, ways)}
+}
+
+// askKeys asks for the keys' status, or for a change.
+func askKeys(ctx context.Context, config *rest.Config, method string, query url.Values) (*node.KeysAnswer, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = 20 * time.Second
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	request := client.Discovery().RESTClient().Verb(method).AbsPath(node.KeysPath)
+	for name, values := range query {
+		request = request.Param(name, values[0])
+	}
+	data, err := request.DoRaw(ctx)
+	answer := new(node.KeysAnswer)
+	if json.Unmarshal(data, answer) == nil && answer.Error != "" {
+		if answer.Refused {
+			return nil, &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: %s", answer.Error)}
+		}
+		return nil, errors.New(answer.Error)
+	}
+	var status apierrors.APIStatus
+	if err != nil && method != http.MethodGet && !errors.As(err, &status) {
+		return nil, &exitError{exitUnfinished, fmt.Errorf("the answer of %s did not come: %w; `barque cluster keys list` shows whether it was begun", config.Host, err)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for the gossip keys: %w", config.Host, said(data, err))
+	}
+	return answer, nil
+}
+
+func writeKeys(w io.Writer, s *keyring.Status) error {
+	fmt.Fprintf(w, "generation\t%d\nrotation\t%s\n", s.Generation, s.Text)
+	if len(s.Waiting) > 0 {
+		fmt.Fprintf(w, "waiting for\t%s\n", strings.Join(s.Waiting, ", "))
+	}
+	fmt.Fprintln(w, "\nKEY\tUSE\tMADE")
+	for _, k := range s.Keys {
+		use, made := "read", "with the cluster"
+		if k.Sends {
+			use = "send and read"
+		}
+		if k.Made != nil {
+			made = k.Made.Format(time.RFC3339)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", k.ID, use, made)
+	}
+	fmt.Fprintln(w, "\nMEMBER\tROLE\tSTATE\tGENERATION\tNOTE")
+	for _, m := range s.Members {
+		generation, note := fmt.Sprint(m.Generation), "-"
+		if m.State != "alive" {
+			generation, note = "-", "gets the newest key from a server when it comes back"
+		}
+		if m.Barred != "" {
+			note = "gets no key: " + m.Barred
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", m.Name, m.Role, m.State, generation, note)
+	}
+	return nil
+}

@@ -1,0 +1,304 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/barque/barque/controllers/runtime"
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
+)
+
+// KeysPath answers with the keyring.Status of the gossip keys, in a KeysAnswer. POST takes the parameter "change", which is
+// rotate or undo, and "force" and "dryRun", which are true or missing. RBAC says who may.
+const KeysPath = "/barque/v1/keys"
+
+// KeysAnswer is the answer to GET and POST.
+type KeysAnswer struct {
+	keyring.Status
+	Error   string `json:"error,omitempty"`
+	Refused bool   `json:"refused,omitempty"` // nothing was changed
+}
+
+// gossipRing returns the gossip keys on disk.
+func (r *record) gossipRing() keyring.Ring {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return keyring.Ring{Generation: r.Cluster.KeyGeneration, Keys: slices.Clone(r.Cluster.GossipKeys)}
+}
+
+// setGossipRing writes other gossip keys to the disk, in a file that is its owner's alone.
+func (r *record) setGossipRing(ring keyring.Ring) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	keys, generation := r.Cluster.GossipKeys, r.Cluster.KeyGeneration
+	r.Cluster.GossipKeys, r.Cluster.KeyGeneration = ring.Keys, ring.Generation
+	if err := r.save(); err != nil {
+		r.Cluster.GossipKeys, r.Cluster.KeyGeneration = keys, generation
+		return err
+	}
+	return nil
+}
+
+// ownRing is this node's ring, on its disk and in its pool.
+func ownRing(r *record, pool *gossip.Pool) *keyring.Own {
+	return keyring.NewOwn(r.gossipRing(), r.setGossipRing, func(ring keyring.Ring) error { return pool.SetKeys(ring.Keys, ring.Generation) })
+}
+
+// newManager is this server's part in the rotation of gossip keys.
+func (s *server) newManager(own *keyring.Own) *keyring.Manager {
+	return keyring.New(keyring.Config{
+		ClusterID: s.record.Cluster.ID, Store: ringStore{s.store}, Own: own, Sealer: s.ids.ca,
+		Members: s.keyMembers, Changed: s.pool.Changed,
+		Logger: s.logger.With("part", "gossip"),
+	})
+}
+
+// gossipKeys are what other nodes are told.
+func (s *server) gossipKeys() join.GossipKeys {
+	ring := s.record.gossipRing()
+	return join.GossipKeys{Generation: ring.Generation, Keys: ring.Keys}
+}
+
+// fetchKeys asks the other servers.
+func (s *server) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
+	others := slices.DeleteFunc(s.record.servers(), func(k join.Server) bool { return k.Name == s.options.Name })
+	return fetchKeys(ctx, others, s.ids.ca, s.ids.peer.Certificate(), generation)
+}
+
+// fetchKeys asks the servers.
+func (a *agent) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
+	return fetchKeys(ctx, a.record.servers(), a.ca, a.client.Certificate(), generation)
+}
+
+// driveKeys is leader work.
+func (s *server) driveKeys() runtime.Routine {
+	return runtime.Routine{Name: "gossip keys", Run: func(ctx context.Context, _ kubernetes.Interface) error {
+		return s.keys.Drive(ctx, runtime.TermFrom(ctx))
+	}}
+}
+
+// keyMembers are all members of the cluster: those in the pool, and those that the store or the API know of and the pool
+// does not, because they have been away since before this server started.
+func (s *server) keyMembers() []keyring.Member {
+	var out []keyring.Member
+	add := func(name, role string) {
+		if !slices.ContainsFunc(out, func(m keyring.Member) bool { return m.Name == name }) {
+			out = append(out, keyring.Member{Name: name, Role: role, State: "not in the pool"})
+		}
+	}
+	for _, m := range s.pool.Members() {
+		member := keyring.Member{Name: m.Name, Role: m.Role, Alive: m.State == gossip.Alive, State: string(m.State), Generation: m.Facts.KeyGeneration}
+		if err := s.keysBarred(m.Name, m.Role); err != nil && !errors.Is(err, join.ErrNotYet) {
+			member.Barred = err.Error()
+		}
+		out = append(out, member)
+	}
+	for _, m := range s.store.Members() {
+		add(m.Name, roleServer)
+	}
+	nodes, err := s.api.Informers().Core().V1().Nodes().Lister().List(labels.Everything())
+	if err != nil {
+		s.logger.Warn("cannot list nodes", "err", err)
+	}
+	for _, node := range nodes {
+		add(node.Name, roleAgent)
+	}
+	return out
+}
+
+// keysBarred tells why a node gets no gossip keys: it was taken out of the cluster. A server belongs to it while it is a
+// member of the store, an agent while it has a Node object.
+func (s *server) keysBarred(name, role string) error {
+	if role == roleServer {
+		if slices.ContainsFunc(s.store.Members(), func(m raftstore.Member) bool { return m.Name == name }) {
+			return nil
+		}
+		return fmt.Errorf("%q is no server of this cluster any more", name)
+	}
+	nodes := s.api.Informers().Core().V1().Nodes()
+	if !nodes.Informer().HasSynced() {
+		return join.ErrNotYet
+	}
+	if _, err := nodes.Lister().Get(name); apierrors.IsNotFound(err) {
+		return fmt.Errorf("%q is no node of this cluster any more: it has no Node object", name)
+	}
+	return nil
+}
+
+// ringStore keeps the state of the gossip keys in the store, beside the API's objects.
+type ringStore struct{ store *raftstore.Server }
+
+const ringKey = "/barque/gossip-keys"
+
+// Get implements keyring.Store.
+func (s ringStore) Get(ctx context.Context) ([]byte, uint64, error) {
+	item, _, err := s.store.Get(ctx, ringKey)
+	return item.Value, item.ModRevision, err
+}
+
+// Put implements keyring.Store.
+func (s ringStore) Put(ctx context.Context, value []byte, revision, term uint64) error {
+	_, err := s.store.Commit(ctx, raftstore.Txn{
+		Require: []raftstore.Precondition{{Key: ringKey, ModRevision: revision}},
+		Ops:     []raftstore.Op{{Kind: raftstore.Put, Key: ringKey, Value: value}},
+		Term:    term,
+	})
+	var conflict *raftstore.ConflictError
+	if errors.As(err, &conflict) {
+		return keyring.ErrConflict
+	}
+	return err
+}
+
+// followAgain is after how long a watch that ended begins anew.
+const followAgain = time.Second
+
+// Follow implements keyring.Store.
+func (s ringStore) Follow(ctx context.Context, f func([]byte, uint64)) error {
+	for {
+		err := s.follow(ctx, f)
+		if ctx.Err() != nil || errors.Is(err, raftstore.ErrClosed) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(followAgain): // history has gone, or the server is in quarantine
+		}
+	}
+}
+
+func (s ringStore) follow(ctx context.Context, f func([]byte, uint64)) error {
+	view, err := s.store.View(ctx, raftstore.ViewOptions{Stale: true})
+	if err != nil {
+		return err
+	}
+	watcher, err := s.store.Watch(raftstore.WatchOptions{Prefix: ringKey, After: max(1, view.Revision())})
+	if err != nil {
+		return err
+	}
+	defer watcher.Close()
+	item, _ := view.Get(ringKey)
+	f(item.Value, item.ModRevision)
+	for {
+		batch, err := watcher.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for _, e := range batch.Events {
+			switch {
+			case e.Item.Key != ringKey:
+			case e.Kind == raftstore.Deleted:
+				f(nil, 0)
+			default:
+				f(e.Item.Value, e.Item.ModRevision)
+			}
+		}
+	}
+}
+
+// newRefresher gets gossip keys from other servers when this node may not have the newest ones.
+func newRefresher(self string, pool *gossip.Pool, own *keyring.Own, fetch func(context.Context, uint64) (keyring.Ring, error), config keyring.RefresherConfig) *keyring.Refresher {
+	config.Own, config.Changed, config.Fetch = own, pool.Changed, fetch
+	config.Seen = func() (generation uint64, anyServer bool) {
+		for _, m := range pool.Members() {
+			if m.Role == roleServer && m.State == gossip.Alive && m.Name != self {
+				generation, anyServer = max(generation, m.Facts.KeyGeneration), true
+			}
+		}
+		return generation, anyServer
+	}
+	return keyring.NewRefresher(config)
+}
+
+// fetchTimeout bounds how long one server is asked.
+const fetchTimeout = 5 * time.Second
+
+// fetchKeys asks the servers, one after the other, for gossip keys of at least the generation.
+func fetchKeys(ctx context.Context, servers []join.Server, ca *pki.Authority, own *tls.Certificate, generation uint64) (keyring.Ring, error) {
+	failed := errors.New("no other server is known")
+	for _, server := range servers {
+		keys, err := fetchKeysFrom(ctx, server, ca, own)
+		var refused *join.RefusedError
+		switch {
+		case err == nil && keys.Generation >= generation:
+			return keyring.Ring{Generation: keys.Generation, Keys: keys.Keys}, nil
+		case err == nil:
+			failed = fmt.Errorf("%s has gossip keys of generation %d, %d is wanted", server.Name, keys.Generation, generation)
+		case errors.As(err, &refused) && refused.Status == http.StatusForbidden:
+			return keyring.Ring{}, fmt.Errorf("%w: %w", keyring.ErrBarred, err)
+		default:
+			failed = err
+		}
+	}
+	return keyring.Ring{}, failed
+}
+
+func fetchKeysFrom(ctx context.Context, server join.Server, ca *pki.Authority, own *tls.Certificate) (join.GossipKeys, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	client, err := join.NewClient(server.API.String(), ca, own, time.Now)
+	if err != nil {
+		return join.GossipKeys{}, err
+	}
+	defer client.Close()
+	return client.GossipKeys(ctx)
+}
+
+// keysHandler serves KeysPath.
+func keysHandler(keys *keyring.Manager) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		force, dryRun := query.Get("force") == "true", query.Get("dryRun") == "true"
+		var err error
+		switch change := query.Get("change"); {
+		case r.Method == http.MethodGet:
+		case r.Method != http.MethodPost:
+			http.Error(w, "only GET and POST are served here", http.StatusMethodNotAllowed)
+			return
+		case change == "rotate":
+			err = keys.Rotate(r.Context(), force, dryRun)
+		case change == "undo":
+			err = keys.Undo(r.Context(), dryRun)
+		default:
+			http.Error(w, fmt.Sprintf("the parameter change is %q: want rotate or undo", change), http.StatusBadRequest)
+			return
+		}
+		var answer KeysAnswer
+		if err == nil {
+			answer.Status, err = keys.Status(r.Context())
+		}
+		status := answer.judge(err)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			return // the client has gone
+		}
+	})
+}
+
+func (a *KeysAnswer) judge(err error) int {
+	var refused *keyring.RefusedError
+	if err == nil {
+		return http.StatusOK
+	}
+	a.Error = err.Error()
+	if a.Refused = errors.As(err, &refused) || errors.Is(err, keyring.ErrConflict); a.Refused {
+		return http.StatusConflict
+	}
+	return http.StatusServiceUnavailable
+}

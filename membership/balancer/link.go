@@ -1,0 +1,60 @@
+package balancer
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// link is one connection of a client that is forwarded.
+type link struct {
+	client net.Conn
+	active atomic.Int64 // when something came from either side, in nanoseconds; kept when it is metered
+}
+
+func newLink(client net.Conn) *link {
+	l := &link{client: client}
+	l.touch()
+	return l
+}
+
+func (l *link) touch() { l.active.Store(time.Now().UnixNano()) }
+
+func (l *link) lastActive() time.Time { return time.Unix(0, l.active.Load()) }
+
+// metered notes when something is read. It also keeps io.Copy from letting the kernel copy, which it would not notice.
+type metered struct {
+	io.Reader
+	link *link
+}
+
+func (m metered) Read(p []byte) (int, error) {
+	n, err := m.Reader.Read(p)
+	m.link.touch()
+	return n, err
+}
+
+// pipe copies both ways and returns when both are done. The end of one direction is passed on as
+// a half-close, so that protocols that use one keep working; an error ends both.
+func (l *link) pipe(server net.Conn, meter bool) {
+	var wg sync.WaitGroup
+	one := func(dst, src net.Conn) {
+		var from io.Reader = src
+		if meter {
+			from = metered{src, l}
+		}
+		_, err := io.Copy(dst, from)
+		if half, ok := dst.(interface{ CloseWrite() error }); err == nil && ok && !errors.Is(half.CloseWrite(), net.ErrClosed) {
+			return
+		}
+		l.client.Close()
+		server.Close()
+	}
+	wg.Go(func() { one(l.client, server) })
+	wg.Go(func() { one(server, l.client) })
+	wg.Wait()
+	server.Close()
+}

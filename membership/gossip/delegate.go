@@ -1,0 +1,86 @@
+package gossip
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/barque/barque/pki"
+)
+
+// Pool is all of memberlist's delegates. They are called with its locks held: none may call it back or block.
+
+// NotifyAlive implements memberlist.AliveDelegate: it decides who is believed.
+func (p *Pool) NotifyAlive(node *memberlist.Node) error {
+	_, _, err := decodeMeta(p.config.Authority, p.config.ClusterID, node, p.config.Now())
+	if err != nil {
+		p.config.Logger.Warn("gossip member not believed", "member", node.Name, "address", addrOf(node), "reason", err)
+	}
+	return err
+}
+
+// NotifyMerge implements memberlist.MergeDelegate. An ended credential does not stop a merge: the
+// member that has it is left out by NotifyAlive, and the others must go on hearing of each other.
+func (p *Pool) NotifyMerge(peers []*memberlist.Node) error {
+	for _, peer := range peers {
+		if len(peer.Meta) == 0 && peer.State != memberlist.StateAlive {
+			continue // dead members may be remembered without metadata
+		}
+		if _, _, err := decodeMeta(p.config.Authority, p.config.ClusterID, peer, p.config.Now()); err != nil && !errors.Is(err, pki.ErrCredentialEnded) {
+			return fmt.Errorf("gossip merge refused: %w", err)
+		}
+	}
+	return nil
+}
+
+// NotifyConflict implements memberlist.ConflictDelegate: two machines use one name.
+func (p *Pool) NotifyConflict(existing, other *memberlist.Node) {
+	p.config.Logger.Error("two machines use the same node name; stop one of them", "name", existing.Name, "first", addrOf(existing), "second", addrOf(other))
+}
+
+// NotifyJoin implements memberlist.EventDelegate.
+func (p *Pool) NotifyJoin(node *memberlist.Node) { p.set(node, Alive) }
+
+// NotifyUpdate implements memberlist.EventDelegate.
+func (p *Pool) NotifyUpdate(node *memberlist.Node) { p.set(node, Alive) }
+
+// NotifyLeave implements memberlist.EventDelegate.
+func (p *Pool) NotifyLeave(node *memberlist.Node) {
+	if m, ok := p.Member(node.Name); ok && m.Facts.Leaving {
+		p.set(node, Left)
+	} else {
+		p.set(node, Dead)
+	}
+}
+
+// NotifyPingComplete implements memberlist.PingDelegate: a member has answered a probe directly.
+func (p *Pool) NotifyPingComplete(other *memberlist.Node, rtt time.Duration, _ []byte) {
+	p.hear(other.Name, rtt)
+}
+
+// AckPayload implements memberlist.PingDelegate.
+func (p *Pool) AckPayload() []byte { return nil }
+
+// NodeMeta implements memberlist.Delegate.
+func (p *Pool) NodeMeta(int) []byte {
+	meta, err := p.metadata()
+	if err != nil { // New has tried it with all facts, so only a renewed credential could have grown
+		p.config.Logger.Error("gossip metadata cannot be sent", "err", err)
+		return nil
+	}
+	p.mu.Lock()
+	p.shown = meta
+	p.mu.Unlock()
+	return meta
+}
+
+// GetBroadcasts implements memberlist.Delegate.
+func (p *Pool) GetBroadcasts(int, int) [][]byte { return nil }
+
+// LocalState implements memberlist.Delegate.
+func (p *Pool) LocalState(bool) []byte { return nil }
+
+// MergeRemoteState implements memberlist.Delegate.
+func (p *Pool) MergeRemoteState([]byte, bool) {}

@@ -1,0 +1,213 @@
+package gossip
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// A member asks another one for its view in a message of the pool, over TCP, and gets it in another. This works for
+// servers and agents alike, and while neither API nor store do. Messages are encrypted and not signed: whoever has the
+// key of the pool could answer in a member's name. Views are for people who look for faults, and decide nothing.
+
+// message is what members send each other, as JSON. An unknown kind is ignored: it is a newer Barque's.
+type message struct {
+	Kind string `json:"kind"`
+	ID   string `json:"id"` // of the question
+	From string `json:"from"`
+	View *View  `json:"view,omitempty"`
+}
+
+const (
+	askView    = "view?"
+	answerView = "view"
+
+	// maxAnswers bounds how many questions are answered at a time; more of them are dropped.
+	maxAnswers = 4
+	// maxAsked bounds how many members are asked at a time.
+	maxAsked = 16
+)
+
+// talk is what is going on between this member and others.
+type talk struct {
+	mu      sync.Mutex
+	isOpen  bool
+	running sync.WaitGroup // answers and questions
+	asked   map[string]chan View
+	answers int
+}
+
+// open is called once memberlist is there; messages may come before.
+func (t *talk) open() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.isOpen = true
+}
+
+// start runs f unless the pool is closing. close waits for it.
+func (t *talk) start(f func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.isOpen {
+		return false
+	}
+	t.running.Go(f)
+	return true
+}
+
+func (t *talk) close() {
+	t.mu.Lock()
+	t.isOpen = false
+	t.mu.Unlock()
+	t.running.Wait()
+}
+
+func (t *talk) expect(id string) <-chan View {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	answer := make(chan View, 1)
+	t.asked[id] = answer
+	return answer
+}
+
+func (t *talk) forget(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.asked, id)
+}
+
+func (t *talk) deliver(id string, v View) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if answer, ok := t.asked[id]; ok {
+		answer <- v
+		delete(t.asked, id)
+	}
+}
+
+// begin and end count the answers under way.
+func (t *talk) begin() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.answers >= maxAnswers {
+		return false
+	}
+	t.answers++
+	return true
+}
+
+func (t *talk) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.answers--
+}
+
+// errLeaving is returned for a question of a pool that is shutting down.
+var errLeaving = errors.New("this member is leaving the pool")
+
+// ViewOf asks another member for its view. The context should have a deadline: one that is away does not answer.
+func (p *Pool) ViewOf(ctx context.Context, name string) (View, error) {
+	m, ok := p.Member(name)
+	if !ok {
+		return View{}, fmt.Errorf("no member of the pool is named %q", name)
+	}
+	id := rand.Text()
+	answer := p.talk.expect(id)
+	defer p.talk.forget(id)
+	sent := make(chan error, 1)
+	// Sending takes up to memberlist's TCP time-out, whatever the context says.
+	if !p.talk.start(func() { sent <- p.send(m, message{Kind: askView, ID: id, From: p.config.Name}) }) {
+		return View{}, errLeaving
+	}
+	for {
+		select {
+		case v := <-answer:
+			if v.From != name {
+				return View{}, fmt.Errorf("%q answers in the name of %q", name, v.From)
+			}
+			return v, nil
+		case err := <-sent:
+			if err != nil {
+				return View{}, fmt.Errorf("ask %s at %s: %w", name, m.Addr, err)
+			}
+			sent = nil
+		case <-ctx.Done():
+			return View{}, fmt.Errorf("%s at %s does not answer: %w", name, m.Addr, context.Cause(ctx))
+		}
+	}
+}
+
+// Views returns this member's own view, and then those of the living members that which chooses. Those that did not
+// answer are in the second result, with the reason.
+func (p *Pool) Views(ctx context.Context, which func(Member) bool) ([]View, map[string]error) {
+	var others []Member
+	for _, m := range p.Members() {
+		if m.Name != p.config.Name && m.State == Alive && which(m) {
+			others = append(others, m)
+		}
+	}
+	views, errs := make([]View, 1+len(others)), make([]error, 1+len(others))
+	turn := make(chan struct{}, maxAsked)
+	var asking sync.WaitGroup
+	asking.Go(func() { views[0] = p.View(ctx) })
+	for i, m := range others {
+		asking.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			views[1+i], errs[1+i] = p.ViewOf(ctx, m.Name)
+		})
+	}
+	asking.Wait()
+	answers, silent := views[:1], map[string]error{}
+	for i, m := range others {
+		if err := errs[1+i]; err != nil {
+			silent[m.Name] = err
+		} else {
+			answers = append(answers, views[1+i])
+		}
+	}
+	return answers, silent
+}
+
+func (p *Pool) send(to Member, m message) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode a message: %w", err)
+	}
+	return p.list.SendReliable(&memberlist.Node{Name: to.Name, Addr: to.Addr.Addr().AsSlice(), Port: to.Addr.Port()}, text)
+}
+
+// NotifyMsg implements memberlist.Delegate. It must not block.
+func (p *Pool) NotifyMsg(text []byte) {
+	var m message
+	if err := json.Unmarshal(text, &m); err != nil {
+		p.config.Logger.Debug("gossip message is not understood", "err", err)
+		return
+	}
+	switch m.Kind {
+	case answerView:
+		if m.View != nil {
+			p.talk.deliver(m.ID, *m.View)
+		}
+	case askView:
+		// The answer goes to the address that the member has proven, not to whoever asks.
+		asker, known := p.Member(m.From)
+		if !known || !p.talk.begin() {
+			return
+		}
+		if !p.talk.start(func() {
+			defer p.talk.end()
+			view := p.View(context.Background()) // bounded by itself
+			if err := p.send(asker, message{Kind: answerView, ID: m.ID, From: p.config.Name, View: &view}); err != nil {
+				p.config.Logger.Debug("gossip view could not be sent", "to", asker.Name, "err", err)
+			}
+		}) {
+			p.talk.end()
+		}
+	}
+}

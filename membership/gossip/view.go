@@ -1,0 +1,137 @@
+package gossip
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// View is what one member sees of the pool.
+type View struct {
+	From string    `json:"from"`
+	At   time.Time `json:"at"` // by the clock of From
+	// Slowness is memberlist's awareness that From itself is slow: 0 is healthy, 8 is the worst.
+	Slowness int    `json:"slowness"`
+	Members  []Seen `json:"members"`
+}
+
+// Seen is one member as another one sees it.
+type Seen struct {
+	Name    string    `json:"name"`
+	Role    string    `json:"role"`
+	Address string    `json:"address"` // of gossip, IP:PORT
+	State   State     `json:"state"`
+	Since   time.Time `json:"since"`
+	Ills    []string  `json:"ills,omitempty"`
+	// KeyGeneration is that of the gossip keys which the member uses.
+	KeyGeneration uint64 `json:"keyGeneration,omitempty"`
+	// Heard is when the member last answered a probe of From directly, and RTT how long that took, in seconds. A large pool
+	// probes each member rarely: that one was not heard for long tells nothing there.
+	Heard *time.Time `json:"heard,omitempty"`
+	RTT   float64    `json:"rttSeconds,omitempty"`
+	// Silent is set on a server that was asked for this view, twice, and did not answer From directly. Gossip may take
+	// it for alive all the same, because others reach it.
+	Silent bool `json:"silent,omitempty"`
+}
+
+// answered is the last direct answer of a member.
+type answered struct {
+	at  time.Time
+	rtt time.Duration
+}
+
+// pingTries is how many lost packets make a server silent.
+const pingTries = 2
+
+// View asks the servers of the pool for an answer, all at the same time, and returns what this member sees. It takes
+// two of memberlist's probe time-outs at most, one second unless they were tuned.
+func (p *Pool) View(ctx context.Context) View {
+	members := p.Members()
+	silent := make([]bool, len(members))
+	var pings sync.WaitGroup
+	for i, m := range members {
+		if m.Role == "server" && m.State != Left && m.Name != p.config.Name {
+			pings.Go(func() { silent[i] = !p.ping(ctx, m) })
+		}
+	}
+	pings.Wait()
+	v := View{From: p.config.Name, At: p.config.Now(), Slowness: p.list.GetHealthScore()}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, m := range members {
+		seen := Seen{Name: m.Name, Role: m.Role, Address: m.Addr.String(), State: m.State, Since: m.Since,
+			Ills: m.Facts.Health.Ills(), KeyGeneration: m.Facts.KeyGeneration, Silent: silent[i]}
+		if last, ok := p.heard[m.Name]; ok {
+			seen.Heard, seen.RTT = &last.at, last.rtt.Seconds()
+		}
+		v.Members = append(v.Members, seen)
+	}
+	return v
+}
+
+// ping tells whether the member answers directly.
+func (p *Pool) ping(ctx context.Context, m Member) bool {
+	for range pingTries {
+		if ctx.Err() != nil {
+			return false
+		}
+		if rtt, err := p.list.Ping(m.Name, net.UDPAddrFromAddrPort(m.Addr)); err == nil {
+			p.hear(m.Name, rtt)
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Pool) hear(name string, rtt time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heard[name] = answered{p.config.Now(), rtt}
+}
+
+// Disagreement is a member of which views differ: a network that is cut on some ways only, or a change that has not
+// reached everybody yet.
+type Disagreement struct {
+	About string   `json:"about"`
+	Sees  []string `json:"sees"`  // who takes it for alive and gets its answers
+	Lacks []string `json:"lacks"` // who takes it for dead, gets no answer, or has never heard of it
+}
+
+// Disagreements compares views. What a member says of itself does not count, nor what is said of one that somebody
+// has heard say good-bye.
+func Disagreements(views []View) []Disagreement {
+	left, about := map[string]bool{}, map[string]bool{}
+	for _, v := range views {
+		for _, m := range v.Members {
+			about[m.Name] = true
+			left[m.Name] = left[m.Name] || m.State == Left
+		}
+	}
+	var out []Disagreement
+	for name := range about {
+		if left[name] {
+			continue
+		}
+		d := Disagreement{About: name}
+		for _, v := range views {
+			i := slices.IndexFunc(v.Members, func(m Seen) bool { return m.Name == name })
+			switch {
+			case v.From == name:
+			case i >= 0 && v.Members[i].State == Alive && !v.Members[i].Silent:
+				d.Sees = append(d.Sees, v.From)
+			default:
+				d.Lacks = append(d.Lacks, v.From)
+			}
+		}
+		if len(d.Sees) > 0 && len(d.Lacks) > 0 {
+			slices.Sort(d.Sees)
+			slices.Sort(d.Lacks)
+			out = append(out, d)
+		}
+	}
+	slices.SortFunc(out, func(a, b Disagreement) int { return cmp.Compare(a.About, b.About) })
+	return out
+}
