@@ -3,28 +3,40 @@ package atomicfile
 
 import (
 	"errors"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Write replaces a file so that a reader, or a crash at any moment, sees the old content or the
 // new one, never a part, and never with more permissions than mode. Missing parent directories are
-// made, closed to others.
-func Write(path string, data []byte, mode os.FileMode) (err error) {
+// made, closed to others. When it fails, the new content may or may not be in place; nothing else is left behind.
+func Write(path string, data []byte, mode os.FileMode) error {
+	return WriteFrom(path, mode, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// WriteFrom is Write for what is better not held in memory as a whole: fill writes the content.
+func WriteFrom(path string, mode os.FileMode, fill func(io.Writer) error) (err error) {
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := MakeDir(dir); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(dir, temporary(path)) // CreateTemp makes it 0600
 	if err != nil {
 		return err
 	}
+	placed := false
 	defer func() {
-		if err != nil {
+		if err != nil && !placed {
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
-	if _, err = f.Write(data); err == nil {
+	if err = fill(f); err == nil {
 		err = f.Chmod(mode)
 	}
 	if err == nil {
@@ -36,7 +48,41 @@ func Write(path string, data []byte, mode os.FileMode) (err error) {
 	if err = os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	placed = true
+	return SyncDir(dir)
+}
+
+// Remove removes a file, if it is there, so that it does not come back after a loss of power.
+func Remove(path string) error {
+	if err := os.Remove(path); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// MakeDir makes a directory and the missing ones above it, closed to others, so that they are still there after a
+// loss of power.
+func MakeDir(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return nil
+	case err == nil:
+		return &os.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	above := filepath.Dir(path)
+	if err := MakeDir(above); err != nil {
+		return err
+	}
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return SyncDir(above)
 }
 
 // temporary is the pattern of the names of files that are not in their place yet.
@@ -52,8 +98,8 @@ func Sweep(path string) error {
 	return err
 }
 
-// syncDir makes a rename in the directory survive a power loss.
-func syncDir(dir string) error {
+// SyncDir makes what was renamed, made or removed in the directory survive a power loss.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

@@ -1,6 +1,8 @@
 package atomicfile_test
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -57,5 +59,58 @@ func only(t *testing.T, dir string, want ...string) {
 		if got[i] != want[i] {
 			t.Fatalf("%s has %v; want %v", dir, got, want)
 		}
+	}
+}
+
+func TestFailedWriteLeavesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := atomicfile.Write(path, []byte("one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	full := errors.New("no room")
+	err := atomicfile.WriteFrom(path, 0o600, func(w io.Writer) error {
+		_, err := io.WriteString(w, "a par")
+		return errors.Join(err, full)
+	})
+	if !errors.Is(err, full) {
+		t.Fatalf("it says %v", err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "one" {
+		t.Errorf("the file has %q, %v", got, err)
+	}
+	only(t, filepath.Dir(path), "file")
+}
+
+func TestRemove(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	for range 2 { // the second time there is nothing to remove
+		if err := atomicfile.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		only(t, filepath.Dir(path))
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestMakeDir(t *testing.T) {
+	root := t.TempDir()
+	path := filepath.Join(root, "a", "b", "c")
+	for range 2 {
+		if err := atomicfile.MakeDir(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for dir := path; dir != root; dir = filepath.Dir(dir) {
+		if info, err := os.Stat(dir); err != nil || info.Mode() != os.ModeDir|0o700 {
+			t.Errorf("%s: %v, %v", dir, info, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := atomicfile.MakeDir(filepath.Join(root, "file")); err == nil {
+		t.Error("a file counts as a directory")
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/barque/barque/internal/atomicfile"
 )
 
 const (
@@ -36,8 +38,8 @@ func SaveIn(dir string, key *Key, write func(io.Writer) error) (File, error) {
 }
 
 func save(tmp string, key *Key, write func(io.Writer) error, name func(About) string) (File, error) {
-	if err := os.MkdirAll(filepath.Dir(tmp), 0o700); err != nil {
-		return File{}, err
+	if err := atomicfile.MakeDir(filepath.Dir(tmp)); err != nil {
+		return File{}, fmt.Errorf("make the directory of the backups: %w", err)
 	}
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
@@ -52,11 +54,7 @@ func save(tmp string, key *Key, write func(io.Writer) error, name func(About) st
 	if err != nil {
 		return File{}, errors.Join(err, os.Remove(tmp))
 	}
-	dir, err := os.Open(filepath.Dir(tmp))
-	if err != nil {
-		return File{}, err
-	}
-	return file, errors.Join(dir.Sync(), dir.Close())
+	return file, atomicfile.SyncDir(filepath.Dir(tmp))
 }
 
 // fill writes, syncs and verifies the file.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/internal/atomicfile"
 )
 
 // sickDisk fails every write with an error.
@@ -146,6 +148,36 @@ type lateFailure struct {
 
 func (f lateFailure) StoreLogs(entries []*raft.Log) error {
 	return errors.Join(f.Store.StoreLogs(entries), *f.err)
+}
+
+// TestSwitchThatMayNotLast: a new log has taken the place of the old one, and the disk is too full to say that this
+// is so after a crash, too. Whichever of the two is the log then lacks what would be written to the other.
+func TestSwitchThatMayNotLast(t *testing.T) {
+	for _, sick := range []error{syscall.ENOSPC, syscall.EIO} {
+		opts := Options{Kind: WAL, Dir: t.TempDir(), Timeout: time.Hour}
+		var fatal []error
+		opts.Fatal = func(err error) { fatal = append(fatal, err) }
+		opts.MakeRoom = func() bool { return true }
+		l := open(t, opts)
+		store(t, l, 1, 10)
+		l.home.put = func(path string, data []byte, mode os.FileMode) error {
+			return errors.Join(atomicfile.Write(path, data, mode), &os.PathError{Op: "sync", Path: l.home.dir, Err: sick})
+		}
+		if err := l.DeleteRange(8, 10); !errors.Is(err, ErrBroken) || errors.Is(err, ErrFull) { // it rebuilds a WAL
+			t.Errorf("%v: %v", sick, err)
+		}
+		if len(fatal) != 1 || !errors.Is(fatal[0], ErrBroken) {
+			t.Errorf("%v: it was told %v", sick, fatal)
+		}
+		l.home.put = atomicfile.Write
+		if err := l.StoreLog(entry(8)); !errors.Is(err, ErrBroken) {
+			t.Errorf("%v: a write after that: %v", sick, err)
+		}
+		shut(t, l)
+		l = open(t, opts)
+		expect(t, l, 1, 7)
+		shut(t, l)
+	}
 }
 
 // TestShrink: the file of a Boltdb gives back what it does not need.

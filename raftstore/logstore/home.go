@@ -8,20 +8,17 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/cespare/xxhash/v2"
-	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/internal/atomicfile"
 )
 
 const (
 	recordFile = "log.json"
 	markFile   = "mark"
-	lockFile   = "LOCK"
 	// homeFormat is the newest layout of the directory that this program knows.
 	homeFormat = 1
-	// lockWait bounds how long it waits for another process that has the log open.
-	lockWait = 5 * time.Second
 )
 
 // record says what the directory holds. It is replaced as a whole, and what it does not name is not the log:
@@ -38,57 +35,31 @@ func (r record) sum() string {
 	return fmt.Sprintf("%016x", xxhash.Sum64String(fmt.Sprintf("%d %s %d", r.Format, r.Kind, r.Generation)))
 }
 
-// home is the directory of a log.
+// home is the directory of a log. One process at a time has it: whoever opens a log sees to that.
 //
-//	LOCK   held by the process that has it open
 //	log.json   the record
 //	mark   what was promised
 //	boltdb-1 or wal-1   the log itself, a file or a directory
 type home struct {
-	dir  string
-	lock *os.File
-	rec  record
+	dir string
+	rec record
+	put func(path string, data []byte, mode os.FileMode) error // atomicfile.Write, but for tests
 }
 
 func (r record) name() string { return fmt.Sprintf("%s-%d", r.Kind, r.Generation) }
 
 func (h *home) path(r record) string { return filepath.Join(h.dir, r.name()) }
 
-// openHome locks the directory and reads its record, which is empty when there is none.
+// openHome reads the record of a directory, which is empty when there is none.
 func openHome(dir string) (*home, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := atomicfile.MakeDir(dir); err != nil {
 		return nil, fmt.Errorf("make the directory of the log: %w", err)
 	}
-	h := &home{dir: dir}
-	var err error
-	if h.lock, err = lock(filepath.Join(dir, lockFile)); err != nil {
+	h := &home{dir: dir, put: atomicfile.Write}
+	if err := errors.Join(h.readRecord(), atomicfile.Sweep(filepath.Join(dir, recordFile))); err != nil {
 		return nil, err
 	}
-	if err = h.readRecord(); err == nil {
-		err = h.sweep()
-	}
-	if err != nil {
-		h.lock.Close()
-		return nil, err
-	}
-	return h, nil
-}
-
-func lock(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the lock of the log: %w", err)
-	}
-	for end := time.Now().Add(lockWait); ; <-time.After(50 * time.Millisecond) {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return file, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(end) {
-			file.Close()
-			return nil, fmt.Errorf("lock %s: %w: another process has this log open; stop it first", path, err)
-		}
-	}
+	return h, h.sweep()
 }
 
 func (h *home) readRecord() error {
@@ -158,10 +129,10 @@ func (h *home) adopt(next record) error {
 	if err != nil {
 		return err
 	}
-	if err := syncDir(h.dir); err != nil {
+	if err := atomicfile.SyncDir(h.dir); err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(h.dir, recordFile), append(data, '\n')); err != nil {
+	if err := h.put(filepath.Join(h.dir, recordFile), append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write what kind of log is in %s: %w", h.dir, err)
 	}
 	h.rec = next
@@ -172,32 +143,4 @@ func (h *home) adopt(next record) error {
 func (h *home) stands() bool {
 	now := &home{dir: h.dir}
 	return now.readRecord() == nil && now.rec == h.rec
-}
-
-func (h *home) close() error { return h.lock.Close() } // which gives the lock up
-
-// writeFile puts a file in place so that after a crash it is there as a whole or not at all.
-func writeFile(path string, data []byte) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -27,7 +27,8 @@ var ErrBroken = errors.New("the disk of this server has failed")
 
 // Options of a Log.
 type Options struct {
-	// Dir is where everything is kept. It is made when it is absent. Empty: in memory, for tests.
+	// Dir is where everything is kept. It is made when it is absent. Empty: in memory, for tests. The caller sees
+	// to it that no other process has it open.
 	Dir string
 	// Kind of the log. One of another kind that is found is converted.
 	Kind Kind
@@ -309,7 +310,7 @@ func (l *Log) pending() uint64 {
 	return l.term
 }
 
-// Close closes the log and gives its lock up.
+// Close closes the log.
 func (l *Log) Close() error {
 	l.writing.lock()
 	defer l.writing.unlock()
@@ -319,11 +320,7 @@ func (l *Log) Close() error {
 	if l.store != nil {
 		err = l.store.Close()
 	}
-	err = errors.Join(err, l.mark.close())
-	if l.home != nil {
-		err = errors.Join(err, l.home.close())
-	}
-	return err
+	return errors.Join(err, l.mark.close())
 }
 
 // isFull tells that an error is a lack of room.

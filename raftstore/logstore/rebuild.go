@@ -66,8 +66,8 @@ func (l *Log) copyTo(keep uint64) error {
 	}
 	l.opts.Fault.At(faultpoint.LogBeforeSwitch)
 	if err := l.home.adopt(next); err != nil {
-		if !l.home.stands() {
-			l.broken = fmt.Errorf("%w: %w", ErrBroken, err)
+		if !l.home.stands() { // after a crash either of the two logs may be the one, so neither may be written to
+			err = l.breaks(err)
 		}
 		return errors.Join(err, fresh.Close())
 	}

@@ -41,14 +41,17 @@ func (l *Log) write(op Operation, before, after string, do func() error) error {
 // holds writing.
 func (l *Log) attempt(do func() error) error {
 	err := l.once(do)
-	if isFull(err) && l.opts.MakeRoom != nil && l.opts.MakeRoom() {
+	if l.lacksRoom(err) && l.opts.MakeRoom != nil && l.opts.MakeRoom() {
 		err = l.once(do)
 	}
-	if isFull(err) {
+	if l.lacksRoom(err) {
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	return err
 }
+
+// lacksRoom tells that a write failed because the disk is full, and may be repeated when it is not.
+func (l *Log) lacksRoom(err error) bool { return l.broken == nil && isFull(err) }
 
 func (l *Log) once(do func() error) error {
 	if l.broken != nil {
@@ -71,11 +74,19 @@ func (l *Log) failed(err error) error {
 	if err == nil {
 		return nil
 	}
+	if l.broken != nil {
+		return l.broken
+	}
 	l.stale = l.home != nil && l.home.rec.Kind == WAL // it takes no more entries after a failure
 	var errno syscall.Errno
 	if isFull(err) || !errors.As(err, &errno) {
 		return err
 	}
+	return l.breaks(err)
+}
+
+// breaks ends all writing: what the disk holds is not known any more.
+func (l *Log) breaks(err error) error {
 	l.broken = fmt.Errorf("%w: %w", ErrBroken, err)
 	if l.opts.Fatal != nil {
 		l.opts.Fatal(l.broken)

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -23,6 +24,10 @@ type Timeouts struct {
 	// are cut: when the leader's process dies, followers know it by their broken connections, at
 	// once. So it leaves room for a leader that is short of CPU. Default: 1 s.
 	Heartbeat time.Duration
+	// Silence is how long a leader may be silent, in every way, to a quorum of the others, before one of them stands
+	// for election without waiting for Heartbeat; longer where leaders were silent for long and came back. Default:
+	// half of Heartbeat, and no less than 200 ms; negative: they always wait.
+	Silence time.Duration
 	// Election is how long a candidate waits for votes before it tries again: between once and twice
 	// this, and no less than Heartbeat. Default: Heartbeat.
 	Election time.Duration
@@ -47,6 +52,9 @@ func (t Timeouts) withDefaults() Timeouts {
 		}
 	}
 	set(&t.Heartbeat, time.Second)
+	if t.Silence == 0 {
+		t.Silence = max(t.Heartbeat/2, 200*time.Millisecond)
+	}
 	set(&t.Election, t.Heartbeat)
 	set(&t.Lease, t.Heartbeat*5/6)
 	set(&t.Call, 2*time.Second)
@@ -57,7 +65,7 @@ func (t Timeouts) withDefaults() Timeouts {
 
 // Config of a Node. Stream, and Dir or InMemory, are needed.
 type Config struct {
-	// Name of this server, for people. It becomes part of the server's ID.
+	// Name of this server, for people, of maxName bytes at most. It becomes part of the server's ID.
 	Name string
 	// Dir is the directory that belongs to this server alone. It is made when it is absent.
 	Dir string
@@ -135,12 +143,17 @@ type Config struct {
 	FaultPoint    func(name string)
 }
 
+// maxName is how long the name of a host may be.
+const maxName = 253
+
 func (c Config) withDefaults() (Config, error) {
 	switch {
 	case c.Stream == nil:
 		return c, errors.New("raftstore: Stream is needed: a transport.Mux, or memnet for tests")
 	case c.Dir == "" && !c.InMemory:
 		return c, errors.New("raftstore: Dir is needed")
+	case len(c.Name) > maxName:
+		return c, fmt.Errorf("raftstore: Name has %d bytes, and may have %d at most", len(c.Name), maxName)
 	case len(c.ClusterID) > 255:
 		return c, errors.New("raftstore: ClusterID may have 255 bytes at most")
 	case !c.Bootstrap && c.ClusterID == "" && c.InMemory:

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -9,7 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/internal/filelock"
 	"github.com/barque/barque/raftstore/faultpoint"
 	"github.com/barque/barque/raftstore/logstore"
 )
@@ -67,20 +71,13 @@ func createIdentity(cfg *Config, path string) (identity, error) {
 	if cfg.ClusterID == "" && !cfg.Bootstrap {
 		return identity{}, errors.New("raftstore: ClusterID is needed to join a cluster")
 	}
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return identity{}, fmt.Errorf("make the store's directory: %w", err)
-	}
 	if _, err := os.Stat(filepath.Join(cfg.Dir, logDir)); err == nil {
 		return identity{}, fmt.Errorf("%s has a log but no %s: it is not complete; restore the file, or remove "+
 			"this server from the cluster and let it join again with an empty directory", cfg.Dir, identityFile)
 	}
 	id := newIdentity(cfg)
-	data, err := json.MarshalIndent(id, "", "  ")
-	if err != nil {
-		return identity{}, err
-	}
 	faultpoint.Func(cfg.FaultPoint).At(faultpoint.IdentityBeforeRename)
-	if err := writeFile(path, append(data, '\n')); err != nil {
+	if err := writeJSON(path, id); err != nil {
 		return identity{}, fmt.Errorf("write the identity of the store: %w", err)
 	}
 	faultpoint.Func(cfg.FaultPoint).At(faultpoint.IdentityAfterRename)
@@ -126,24 +123,55 @@ func randomText(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// writeFile puts a file in place so that after a crash it is there as a whole or not at all.
-func writeFile(path string, data []byte) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+// writeJSON puts a file in place so that after a crash it is there as a whole or not at all.
+func writeJSON(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(tmp, path)
+	return atomicfile.Write(path, append(data, '\n'), 0o600)
+}
+
+const (
+	lockFile = "LOCK"
+	// lockWait is how long it waits for another process that has the directory, and may be about to end.
+	lockWait = 5 * time.Second
+)
+
+// dirLock is held by the one process that works in a directory: from before anything in it is read until all is
+// closed.
+type dirLock struct{ file *os.File }
+
+// lockDir takes hold of the directory, which is made when it is absent, and removes what writes have left in it
+// that were not finished when another process died.
+func lockDir(cfg *Config) (dirLock, error) {
+	if cfg.InMemory {
+		return dirLock{}, nil
+	}
+	if err := atomicfile.MakeDir(cfg.Dir); err != nil {
+		return dirLock{}, fmt.Errorf("make the store's directory: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
+	defer cancel()
+	file, err := filelock.Acquire(ctx, filepath.Join(cfg.Dir, lockFile))
+	if errors.Is(err, filelock.ErrHeld) {
+		return dirLock{}, fmt.Errorf("%s is in use: %w; stop that process first", cfg.Dir, err)
 	}
 	if err != nil {
-		return err
+		return dirLock{}, fmt.Errorf("take hold of the store's directory: %w", err)
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
+	lock := dirLock{file}
+	for _, name := range []string{identityFile, quarantineFile, removedFile, recoveryFile, reseededFile, wrongFile} {
+		if err := atomicfile.Sweep(filepath.Join(cfg.Dir, name)); err != nil {
+			return dirLock{}, errors.Join(fmt.Errorf("remove what was not finished: %w", err), lock.release())
+		}
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return lock, nil
+}
+
+func (l dirLock) release() error {
+	if l.file == nil {
+		return nil
+	}
+	return l.file.Close()
 }

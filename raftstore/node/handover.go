@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/barque/barque/raftstore/steward"
 )
 
 // When a leader hands its office to another server because of its disk.
@@ -129,14 +131,14 @@ func (n *Node) diskSpeed() (s DiskSpeed) {
 	return s
 }
 
-// otherDisks asks the other voters. Those that do not answer are left out.
+// otherDisks asks the other voters that are to stay. Those that do not answer are left out.
 func (n *Node) otherDisks(ctx context.Context) []diskView {
 	var mu sync.Mutex
 	var views []diskView
 	var asking sync.WaitGroup
-	last := n.raft.LastIndex()
+	last, roster := n.raft.LastIndex(), n.roster()
 	for _, m := range n.Members() {
-		if m.Self || !m.Voter {
+		if m.Self || !m.Voter || roster[m.ID].State != steward.Regular {
 			continue
 		}
 		asking.Go(func() {

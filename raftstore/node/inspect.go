@@ -56,28 +56,40 @@ func Inspect(dir string, logger *slog.Logger) (*Report, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	id, err := existingIdentity(&cfg)
+	lock, err := lockExisting(&cfg)
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Dir: dir, ServerID: id.ServerID, ClusterID: id.ClusterID}
-	if err := r.marks(&cfg); err != nil {
+	r, err := inspect(&cfg)
+	if err = errors.Join(err, lock.release()); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func inspect(cfg *Config) (*Report, error) {
+	id, err := openIdentity(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Dir: cfg.Dir, ServerID: id.ServerID, ClusterID: id.ClusterID}
+	if err := r.marks(cfg); err != nil {
 		return nil, err
 	}
 	machine := fsm.New(mvcc.New(mvcc.Limits{}), func(error) {})
-	s, err := openExisting(&cfg, machine)
+	s, err := openExisting(cfg, machine)
 	if err != nil {
 		return nil, err
 	}
 	return r, errors.Join(r.read(s, machine), s.log.Close())
 }
 
-// existingIdentity reads whose directory it is, and makes none.
-func existingIdentity(cfg *Config) (identity, error) {
+// lockExisting takes hold of the directory of a server, and makes none.
+func lockExisting(cfg *Config) (dirLock, error) {
 	if _, err := os.Stat(filepath.Join(cfg.Dir, identityFile)); err != nil {
-		return identity{}, fmt.Errorf("%s is not the directory of a server's store: %w", cfg.Dir, err)
+		return dirLock{}, fmt.Errorf("%s is not the directory of a server's store: %w", cfg.Dir, err)
 	}
-	return openIdentity(cfg)
+	return lockDir(cfg)
 }
 
 // openExisting opens the log, of whichever kind it is, and reads the newest snapshot into the machine.

@@ -50,6 +50,7 @@ const (
 // lostQuestion asks whether the server finds that the leader is lost.
 type lostQuestion struct {
 	Leader raft.ServerID `json:"leader"`
+	Silent bool          `json:"silent,omitempty"` // whether nothing is heard of it; else whether it can be reached
 }
 
 // lostAnswer says so, and what the log of the server that answers ends with.
@@ -96,7 +97,8 @@ func (n *Node) heedLeaders() {
 			if string(id) != n.id.ServerID {
 				ctx, cancel := context.WithCancel(n.ctx)
 				stop = cancel
-				attending.Go(func() { n.attend(ctx, string(addr), id) }) // ends with ctx
+				attending.Go(func() { n.attend(ctx, string(addr), id) }) // both end with ctx
+				attending.Go(func() { n.listen(ctx, string(addr), id) })
 			}
 		}
 		select {
@@ -165,7 +167,7 @@ func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 			if _, id := n.raft.LeaderWithID(); id == "" {
 				asked++ // Raft forgets the leader when it is asked for a vote
 			}
-			n.succeed(ctx, leader, round >= doubtRounds, asked >= doubtAsked)
+			n.succeed(ctx, leader, doubt{impatient: round >= doubtRounds, answered: asked >= doubtAsked})
 		}
 		pause := doubtPause
 		if round > 2*doubtRounds { // it lives, as others hear, and does not want to be connected with
@@ -178,16 +180,24 @@ func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 	}
 }
 
+// doubt is why a leader may be lost, and how long it has been in doubt.
+type doubt struct {
+	// silent is whether nothing is heard of it. Otherwise the connection has broken and no other one comes about.
+	silent bool
+	// impatient is whether it does not matter any more who should stand for election, and answered whether this server
+	// has had the time to vote for one who does.
+	impatient, answered bool
+}
+
 // succeed makes this server stand for election if a quorum finds that the leader is lost, and if no other
-// one should or does. impatient is whether it does not matter any more who should, and answered whether this
-// server has had the time to vote for one who does.
-func (n *Node) succeed(ctx context.Context, leader raft.ServerID, impatient, answered bool) {
+// one should or does.
+func (n *Node) succeed(ctx context.Context, leader raft.ServerID, d doubt) {
 	own := n.candidacy()
-	if !own.Stands {
+	if !own.Stands || n.raft.State() != raft.Follower {
 		return
 	}
 	agree, quorum, best := 1, n.voters()/2+1, own
-	for _, answer := range n.askForLost(ctx, leader) {
+	for _, answer := range n.askForLost(ctx, lostQuestion{Leader: leader, Silent: d.silent}) {
 		if answer.Lost {
 			agree++
 		}
@@ -196,20 +206,25 @@ func (n *Node) succeed(ctx context.Context, leader raft.ServerID, impatient, ans
 			best = answer
 		}
 	}
-	if agree < quorum || best != own && !impatient {
+	if agree < quorum || best != own && !d.impatient || ctx.Err() != nil {
 		return
 	}
 	_, id := n.raft.LeaderWithID()
 	if id != "" && id != leader || n.raft.State() != raft.Follower {
 		return
 	}
-	if id == "" && !impatient && (!answered || n.hasVoted()) {
+	if id == "" && !d.impatient && (!d.answered || n.hasVoted()) {
 		return // for one who may be the leader by now, whom this server would depose
 	}
-	n.cfg.Logger.Info("the leader is gone: its connections broke and its address refuses new ones; this server stands for election",
-		"leader", leader, "agree", agree, "voters", n.voters())
-	n.chronicle.blame(fmt.Sprintf("%s is gone: its connections broke and its address refuses new ones, as %d of %d servers found",
-		nameOf(string(leader)), agree, n.voters()))
+	why := "its connections broke and its address refuses new ones"
+	if d.silent {
+		if !n.ear.misses(leader) {
+			return // it was heard while the others were asked
+		}
+		why = "nothing was heard of it, nor did it answer"
+	}
+	n.cfg.Logger.Info("the leader is gone: "+why+"; this server stands for election", "leader", leader, "agree", agree, "voters", n.voters())
+	n.chronicle.blame(fmt.Sprintf("%s is gone: %s, as %d of %d servers found", nameOf(string(leader)), why, agree, n.voters()))
 	if err := n.stand(); err != nil {
 		n.cfg.Logger.Debug("the election begins later", "err", err)
 	}
@@ -234,8 +249,8 @@ func (n *Node) candidacy() lostAnswer {
 }
 
 // askForLost returns the answers of the voters that answer in time, but for the leader.
-func (n *Node) askForLost(ctx context.Context, leader raft.ServerID) []lostAnswer {
-	question, err := json.Marshal(lostQuestion{Leader: leader})
+func (n *Node) askForLost(ctx context.Context, q lostQuestion) []lostAnswer {
+	question, err := json.Marshal(q)
 	if err != nil {
 		return nil
 	}
@@ -245,7 +260,7 @@ func (n *Node) askForLost(ctx context.Context, leader raft.ServerID) []lostAnswe
 	var answers []lostAnswer
 	var asking sync.WaitGroup
 	for _, m := range n.Members() {
-		if m.Self || !m.Voter || raft.ServerID(m.ID) == leader {
+		if m.Self || !m.Voter || raft.ServerID(m.ID) == q.Leader {
 			continue
 		}
 		asking.Go(func() {
@@ -270,7 +285,7 @@ func (n *Node) handleLost(ctx context.Context, payload []byte) (byte, []byte) {
 		return answerRefused, fmt.Appendf(nil, "question for the leader: %v", err)
 	}
 	a := n.candidacy()
-	a.Lost = n.findsLost(ctx, q.Leader)
+	a.Lost = n.findsLost(ctx, q)
 	data, err := json.Marshal(a)
 	if err != nil {
 		return refuse(err)
@@ -278,13 +293,16 @@ func (n *Node) handleLost(ctx context.Context, payload []byte) (byte, []byte) {
 	return answerOK, data
 }
 
-// findsLost tells whether this server cannot reach the leader, because its address refuses connections. One
-// who is a leader, or knows of another, has lost none.
-func (n *Node) findsLost(ctx context.Context, leader raft.ServerID) bool {
-	if _, id := n.raft.LeaderWithID(); id != "" && id != leader {
+// findsLost tells whether this server hears nothing of the leader, if that is the question, or else cannot reach it,
+// because its address refuses connections. One who is a leader, or knows of another, has lost none.
+func (n *Node) findsLost(ctx context.Context, q lostQuestion) bool {
+	if _, id := n.raft.LeaderWithID(); id != "" && id != q.Leader {
 		return false
 	}
-	m, ok := n.member(string(leader))
+	if q.Silent {
+		return n.ear.misses(q.Leader)
+	}
+	m, ok := n.member(string(q.Leader))
 	if !ok {
 		return false
 	}

@@ -18,6 +18,8 @@ type measured struct {
 	stats     *metrics
 	logger    *slog.Logger
 	state     *mvcc.Store
+	members   *committed
+	snapshots raft.SnapshotStore
 	known     uint64      // the end of the log when it was opened: what is before is no news
 	restoring atomic.Bool // a snapshot of the leader is being read
 }
@@ -25,6 +27,7 @@ type measured struct {
 // ApplyBatch implements raft.BatchingFSM.
 func (m *measured) ApplyBatch(logs []*raft.Log) []any {
 	began := time.Now()
+	m.members.note(logs)
 	responses := m.BatchingFSM.ApplyBatch(logs)
 	m.stats.apply.Observe(time.Since(began).Seconds())
 	m.stats.applied.Add(float64(len(logs)))
@@ -69,6 +72,9 @@ func (m *measured) Restore(rc io.ReadCloser) error {
 	if err != nil {
 		m.logger.Error("a snapshot of the leader could not be read", "err", err, "took", took)
 	} else {
+		if err := m.members.load(m.snapshots); err != nil { // of the one that was just read: it is the newest
+			m.logger.Warn("who the members are is not known until they change", "err", err)
+		}
 		m.stats.restored.Inc()
 		m.logger.Info("this server was too far behind for the leader's log and took its snapshot", "revision", m.state.Revision(), "before", before, "took", took)
 	}

@@ -172,6 +172,8 @@ func (n *Node) awaitDeparture(ctx context.Context, c Change) error {
 	}
 }
 
+// departed tells whether what was decided about a server is done, by what is committed: this server may have
+// configurations in its log that never will be.
 func (n *Node) departed(ctx context.Context, c Change) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, departureRead)
 	defer cancel()
@@ -182,14 +184,17 @@ func (n *Node) departed(ctx context.Context, c Change) (bool, error) {
 	if err != nil {
 		return false, nil // it is looked at again
 	}
-	m, member := n.member(c.ID)
+	member, voter, known := n.committed.place(c.ID)
 	decided := n.standing(c.ID).State
 	switch {
-	case c.Kind == DemoteMember && member && decided == steward.Standby:
-		return !m.Voter, nil
-	case c.Kind == RemoveMember && (decided == Removed || !member && decided == steward.Regular):
+	case !known || decided == unreadable:
+	case c.Kind == DemoteMember && member && decided == steward.Regular:
+		return false, refused("the demotion of server %q was taken back: somebody has promoted it meanwhile", c.ID)
+	case c.Kind == DemoteMember:
+		return !voter, nil
+	case decided == Removed || decided == steward.Regular && !member:
 		return true, nil
-	case decided == steward.Regular:
+	case decided != steward.Leaving:
 		return false, refused("the departure of server %q was given up, because too few of the other voters were able to take part: it stays a member", c.ID)
 	}
 	return false, nil

@@ -131,7 +131,7 @@ func (n *Node) heedDisk(told bool) bool {
 // the heartbeats for long enough.
 func (n *Node) nominate() {
 	best, found := lostAnswer{}, false
-	for _, answer := range n.askForLost(n.ctx, raft.ServerID(n.id.ServerID)) {
+	for _, answer := range n.askForLost(n.ctx, lostQuestion{Leader: raft.ServerID(n.id.ServerID)}) {
 		if answer.Stands && (!found || best.before(answer)) {
 			best, found = answer, true
 		}

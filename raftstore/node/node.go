@@ -22,9 +22,11 @@ import (
 type Node struct {
 	cfg        Config
 	id         identity
+	lock       dirLock
 	state      *mvcc.Store
 	fsm        *fsm.FSM
 	machine    *measured // the same, as Raft has it
+	committed  committed
 	storage    *storage
 	transport  *named
 	book       *book
@@ -38,6 +40,7 @@ type Node struct {
 	followed   followed
 	chronicle  chronicle
 	foreign    foreigners
+	ear        ear
 	strangers  *clients // of whom only the address is known
 	stats      *metrics
 	quarantine *quarantine
@@ -83,6 +86,20 @@ func Open(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	lock, err := lockDir(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	n, err := open(cfg)
+	if err != nil {
+		return nil, errors.Join(err, lock.release())
+	}
+	n.lock = lock
+	return n, nil
+}
+
+// open is Open for one who holds the lock of the directory.
+func open(cfg Config) (*Node, error) {
 	if err := checkNotRecovering(&cfg); err != nil {
 		return nil, err
 	}
@@ -143,7 +160,13 @@ func (n *Node) startRaft() error {
 	}
 	var err error
 	heard := &attentive{n.transport, n.silence, n.quarantine}
-	n.machine = &measured{BatchingFSM: &guarded{n.fsm, n.quarantine}, stats: n.stats, logger: n.cfg.Logger, state: n.state}
+	n.machine = &measured{
+		BatchingFSM: &guarded{n.fsm, n.quarantine}, stats: n.stats, logger: n.cfg.Logger, state: n.state,
+		members: &n.committed, snapshots: n.storage.snapshots,
+	}
+	if err := n.committed.load(n.storage.snapshots); err != nil {
+		return errors.Join(fmt.Errorf("list the snapshots in %s: %w", n.cfg.Dir, err), n.transport.Close())
+	}
 	if n.machine.known, err = n.storage.log.LastIndex(); err != nil {
 		return errors.Join(fmt.Errorf("read the log in %s: %w", n.cfg.Dir, err), n.transport.Close())
 	}
@@ -275,7 +298,10 @@ func (n *Node) Close() error {
 // end, and then Raft does.
 func (n *Node) close() error {
 	if n.leadership.term() != 0 && n.voters() > 1 {
-		if err := n.bequeath("it stops"); err != nil {
+		switch err := n.bequeath("it stops"); {
+		case errors.Is(err, errNoHeir):
+			n.cfg.Logger.Info("leadership ends with this server: no other voter answers")
+		case err != nil:
 			n.cfg.Logger.Warn("could not hand leadership over before stopping", "err", err)
 		}
 	}
@@ -292,7 +318,7 @@ func (n *Node) close() error {
 	close(n.stopped)
 	n.following.Wait()
 	n.stats.unregister()
-	return errors.Join(err, n.storage.log.Close())
+	return errors.Join(err, n.storage.log.Close(), n.lock.release())
 }
 
 // Snapshot writes a snapshot of the state to disk now.

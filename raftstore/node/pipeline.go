@@ -18,11 +18,12 @@ type pipeline struct {
 	answers chan raft.AppendFuture
 	closed  chan struct{}
 	once    sync.Once
+	taking  sync.WaitGroup
 }
 
 func newPipeline(p raft.AppendPipeline) *pipeline {
 	taken := &pipeline{AppendPipeline: p, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
-	go taken.take() // ends with Close, which Raft calls on each pipeline
+	taken.taking.Go(taken.take) // ends with Close, which Raft calls on each pipeline, and which waits for it
 	return taken
 }
 
@@ -55,5 +56,6 @@ func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
 // Close implements raft.AppendPipeline.
 func (p *pipeline) Close() error {
 	p.once.Do(func() { close(p.closed) })
+	p.taking.Wait()
 	return p.AppendPipeline.Close()
 }

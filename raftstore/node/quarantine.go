@@ -117,11 +117,7 @@ func (n *Node) isolate(reason string) {
 	if n.quarantine.path == "" {
 		return
 	}
-	data, err := json.MarshalIndent(mark{Since: time.Now().UTC(), Reason: reason}, "", "  ")
-	if err == nil {
-		err = writeFile(n.quarantine.path, append(data, '\n'))
-	}
-	if err != nil {
+	if err := writeJSON(n.quarantine.path, mark{Since: time.Now().UTC(), Reason: reason}); err != nil {
 		n.cfg.Logger.Error("the quarantine will not outlive a restart: do not restart this server before it was removed from the cluster",
 			"file", n.quarantine.path, "err", err)
 	}

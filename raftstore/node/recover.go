@@ -1,7 +1,6 @@
 package node
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/raftstore/fsm"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
@@ -47,7 +47,15 @@ func Recover(cfg RecoverConfig) error {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	id, err := existingIdentity(&c)
+	lock, err := lockExisting(&c)
+	if err != nil {
+		return err
+	}
+	return errors.Join(recoverLocked(cfg, c), lock.release())
+}
+
+func recoverLocked(cfg RecoverConfig, c Config) error {
+	id, err := openIdentity(&c)
 	if err != nil {
 		return err
 	}
@@ -78,7 +86,7 @@ func Recover(cfg RecoverConfig) error {
 			return fmt.Errorf("give the store its new cluster: %w", err)
 		}
 	}
-	if err := os.Remove(filepath.Join(c.Dir, recoveryFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := atomicfile.Remove(filepath.Join(c.Dir, recoveryFile)); err != nil {
 		return fmt.Errorf("end the recovery: %w", err)
 	}
 	c.Logger.Warn("the store was recovered as the only member of a new cluster", "server", id.ServerID, "cluster", id.ClusterID)
@@ -142,12 +150,4 @@ func (a *ahead) Snapshot() (raft.FSMSnapshot, error) {
 	a.State().Advance(a.State().Revision() + recoverGap)
 	a.State().Publish()
 	return a.FSM.Snapshot()
-}
-
-func writeJSON(path string, value any) error {
-	data, err := json.MarshalIndent(value, "", "  ")
-	if err != nil {
-		return err
-	}
-	return writeFile(path, append(data, '\n'))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/raftstore/faultpoint"
 	"github.com/barque/barque/raftstore/fsm"
 	"github.com/barque/barque/raftstore/kv"
@@ -118,7 +119,7 @@ func (n *Node) reseed() {
 // keepWrongState writes what this server has made of the log, for those who look for the reason.
 func (n *Node) keepWrongState() error {
 	view := n.state.Latest()
-	return writeStream(filepath.Join(n.cfg.Dir, wrongFile), func(w io.Writer) error {
+	return atomicfile.WriteFrom(filepath.Join(n.cfg.Dir, wrongFile), 0o600, func(w io.Writer) error {
 		return snapshot.Write(w, snapshot.Source{
 			Meta:  snapshot.Meta{Revision: view.Revision(), Hash: view.Hash(), Items: uint64(view.Len())},
 			Items: func(yield func(kv.Item) bool) { view.Ascend("", "", yield) },
@@ -129,11 +130,11 @@ func (n *Node) keepWrongState() error {
 // takeSeed writes a plan: the state, verified, and then what it is.
 func (n *Node) takeSeed(meta *raft.SnapshotMeta, state io.Reader) error {
 	dir := filepath.Join(n.cfg.Dir, seedDir)
-	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), atomicfile.MakeDir(dir)); err != nil {
 		return err
 	}
 	path := filepath.Join(dir, seedState)
-	if err := writeStream(path, func(w io.Writer) error { _, err := io.Copy(w, state); return err }); err != nil {
+	if err := atomicfile.WriteFrom(path, 0o600, func(w io.Writer) error { _, err := io.Copy(w, state); return err }); err != nil {
 		return fmt.Errorf("write the leader's state: %w", err)
 	}
 	f, err := os.Open(path)
@@ -143,13 +144,9 @@ func (n *Node) takeSeed(meta *raft.SnapshotMeta, state io.Reader) error {
 	if err := fsm.New(mvcc.New(n.cfg.History), func(error) {}).Restore(f); err != nil { // which closes it
 		return fmt.Errorf("verify the leader's state: %w", err)
 	}
-	data, err := json.MarshalIndent(meta, "", "  ")
-	if err != nil {
-		return err
-	}
 	fault := faultpoint.Func(n.cfg.FaultPoint)
 	fault.At(faultpoint.SeedBeforePlan)
-	if err := writeFile(filepath.Join(dir, seedMeta), append(data, '\n')); err != nil {
+	if err := writeJSON(filepath.Join(dir, seedMeta), meta); err != nil {
 		return err
 	}
 	fault.At(faultpoint.SeedAfterPlan)
@@ -187,13 +184,11 @@ func adoptSeed(cfg *Config) error {
 		cfg.Logger.Warn("the state that was got is older than a snapshot that is here: another is got", "index", seed.Index)
 		return removePlan(dir)
 	}
-	if data, err = json.MarshalIndent(reseeded{At: time.Now().UTC(), Reason: mark.Reason, Index: seed.Index}, "", "  "); err != nil {
+	if err := writeJSON(filepath.Join(cfg.Dir, reseededFile), reseeded{At: time.Now().UTC(), Reason: mark.Reason, Index: seed.Index}); err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(cfg.Dir, reseededFile), append(data, '\n')); err != nil {
-		return err
-	}
-	if err := os.Remove(filepath.Join(cfg.Dir, quarantineFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	// Before the plan goes: without it, a mark that came back after a loss of power would stay.
+	if err := atomicfile.Remove(filepath.Join(cfg.Dir, quarantineFile)); err != nil {
 		return err
 	}
 	fault.At(faultpoint.SeedUnmarked)
@@ -240,7 +235,7 @@ func installSeed(cfg *Config, seed *raft.SnapshotMeta, path string) (older bool,
 
 // removePlan ends the plan, and then removes what belonged to it.
 func removePlan(dir string) error {
-	if err := os.Remove(filepath.Join(dir, seedMeta)); err != nil {
+	if err := atomicfile.Remove(filepath.Join(dir, seedMeta)); err != nil {
 		return err
 	}
 	return os.RemoveAll(dir)
@@ -253,21 +248,4 @@ func readReseeded(dir string) (reseeded, error) {
 		err = json.Unmarshal(data, &r)
 	}
 	return r, err
-}
-
-// writeStream is writeFile for what does not fit into memory twice.
-func writeStream(path string, write func(io.Writer) error) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	err = write(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		return os.Rename(tmp, path)
-	}
-	return errors.Join(err, os.Remove(tmp))
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -160,7 +161,9 @@ func (r *reserve) renew() bool {
 	return true
 }
 
-// takes returns an error for a request that a leader whose disk is full refuses.
+// takes returns an error for a request that a leader whose disk is full refuses. What the store decides about its
+// own members goes through, as deletions do: taking out the server with the full disk is a way out as well, and a
+// few hundred bytes are what the reserve is for.
 func (r *reserve) takes(req *command.Request) error {
 	if !r.exhausted() {
 		return nil
@@ -170,7 +173,7 @@ func (r *reserve) takes(req *command.Request) error {
 		return nil
 	case command.KindTxn:
 		for i := range req.Txn.Ops {
-			if req.Txn.Ops[i].Kind == kv.Put {
+			if op := &req.Txn.Ops[i]; op.Kind == kv.Put && !strings.HasPrefix(op.Key, kv.ReservedPrefix) {
 				return errDiskFull
 			}
 		}

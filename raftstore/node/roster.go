@@ -164,11 +164,7 @@ func (n *Node) expelled(r Removal) {
 	n.removal.Do(func() {
 		n.cfg.Logger.Error("this server was taken out of the cluster", "server", n.id.ServerID, "at", r.At, "why", r.Why)
 		if !n.cfg.InMemory {
-			data, err := json.MarshalIndent(r, "", "  ")
-			if err == nil {
-				err = writeFile(filepath.Join(n.cfg.Dir, removedFile), append(data, '\n'))
-			}
-			if err != nil { // the others will tell it again at the next start
+			if err := writeJSON(filepath.Join(n.cfg.Dir, removedFile), r); err != nil { // the others will tell it again at the next start
 				n.cfg.Logger.Warn("cannot mark the directory of a server that was removed", "err", err)
 			}
 		}

@@ -374,12 +374,32 @@ func (c *client) listen(l *link) {
 			l.sever()
 			return
 		case quiet >= c.patience/4:
-			select {
-			case l.out <- frame{kind: callPing}: // numbered 0: nobody waits for the answer
-			default: // the link is clogged, which is silence as well
-			}
+			l.ping()
 		}
 		owed += c.patience / 4
+	}
+}
+
+// ping asks for a sign of life.
+func (l *link) ping() {
+	select {
+	case l.out <- frame{kind: callPing}: // numbered 0: nobody waits for the answer
+	default: // the link is clogged, which is silence as well
+	}
+}
+
+// current returns the link that is open, nil when there is none.
+func (c *client) current() *link {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link == nil {
+		return nil
+	}
+	select {
+	case <-c.link.done:
+		return nil
+	default:
+		return c.link
 	}
 }
 

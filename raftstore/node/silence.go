@@ -12,7 +12,7 @@ import (
 
 // SilentMember is a member that does not answer this server, which leads.
 type SilentMember struct {
-	Name string
+	ID, Name string
 	// Since is when it last answered, or when this server was elected if it has not since.
 	Since time.Time
 }
@@ -101,7 +101,7 @@ func (s *silence) look(h *hearing, others []Member, now time.Time) {
 		}
 		before := c.silent
 		if c.silent = c.failed != nil || now.Sub(c.heard) >= s.limit; c.silent {
-			silent = append(silent, SilentMember{Name: m.Name, Since: c.heard})
+			silent = append(silent, SilentMember{ID: m.ID, Name: m.Name, Since: c.heard})
 		}
 		s.tell(m, c, before, now)
 	}

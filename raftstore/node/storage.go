@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -81,9 +80,6 @@ func openStorage(cfg *Config, machine *fsm.FSM, stats *metrics, fatal func(error
 		}
 		return nil, err
 	}
-	if err := s.unchanged(); err != nil {
-		return nil, errors.Join(err, s.log.Close())
-	}
 	s.start.Log = s.log.Report()
 	if last := s.start.Log.Last; last > s.start.Snapshot {
 		s.start.Replayed = last - max(s.start.Snapshot, s.start.Log.First-1)
@@ -91,24 +87,6 @@ func openStorage(cfg *Config, machine *fsm.FSM, stats *metrics, fatal func(error
 	s.start.Took = time.Since(began)
 	s.start.tell(cfg.Logger)
 	return s, nil
-}
-
-// unchanged fails when the newest snapshot is not that which was read. Opening the log may have waited for another
-// process that had it open, and this one has what that one had before. Raft would go on behind the newer one.
-func (s *storage) unchanged() error {
-	all, err := s.snapshots.List()
-	if err != nil {
-		return fmt.Errorf("list the snapshots: %w", err)
-	}
-	newest := uint64(0)
-	if len(all) > 0 {
-		newest = all[0].Index
-	}
-	if newest != s.start.Snapshot {
-		return fmt.Errorf("another process wrote a snapshot up to entry %d while this one waited for it to stop, and had read one up to entry %d: start again",
-			newest, s.start.Snapshot)
-	}
-	return nil
 }
 
 // floor returns up to which entry the log may be cut: where the oldest snapshot ends, so that the log connects

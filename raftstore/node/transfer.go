@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -102,16 +103,21 @@ func (n *Node) awaitReplication(m Member, newest uint64) error {
 }
 
 // bequeath makes another voter the leader, because this server stops or must not lead: one that lives, which Raft
-// would not know.
+// would not know. When no other voter answers, it fails at once: nobody could take the office.
 func (n *Node) bequeath(why string) error {
+	if n.deserted() {
+		return errNoHeir
+	}
 	ctx, cancel := context.WithTimeout(n.ctx, 2*n.cfg.Timeouts.Heartbeat)
 	defer cancel()
-	if heir, ok := steward.Heir(n.survey(ctx), n.id.ServerID); ok {
+	servers := n.survey(ctx)
+	if heir, ok := steward.Heir(servers, n.id.ServerID); ok {
 		m, _ := n.member(heir.ID)
 		return n.transfer(m, why)
 	}
-	if n.transfers.any(n.raft.CurrentTerm()) {
-		return fmt.Errorf("%w: no other voter answers", kv.ErrUnavailable)
+	answers := func(s steward.Server) bool { return s.Voter && s.Answers && s.ID != n.id.ServerID }
+	if !slices.ContainsFunc(servers, answers) || n.transfers.any(n.raft.CurrentTerm()) {
+		return errNoHeir
 	}
 	n.heir.Store(new("a server of Raft's choice, because " + why))
 	err := n.raft.LeadershipTransfer().Error() // to the one that has the most of the log
@@ -119,4 +125,17 @@ func (n *Node) bequeath(why string) error {
 		n.heir.Store(nil)
 	}
 	return err
+}
+
+var errNoHeir = fmt.Errorf("%w: no other voter answers", kv.ErrUnavailable)
+
+// deserted tells that this server, which leads, knows of all other voters that they do not answer.
+func (n *Node) deserted() bool {
+	silent, _ := n.Silent()
+	for _, m := range n.others() {
+		if m.Voter && !slices.ContainsFunc(silent, func(s SilentMember) bool { return s.ID == m.ID }) {
+			return false
+		}
+	}
+	return true
 }

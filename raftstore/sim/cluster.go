@@ -154,7 +154,7 @@ func (s *server) config(host *memnet.Host) raftstore.Config {
 		Name: fmt.Sprintf("s%d", s.index), InMemory: true, ServerID: id, ClusterID: "sim",
 		Bootstrap: s.index == 0 && s.generation == 0, Stream: host,
 		Timeouts: raftstore.Timeouts{
-			Heartbeat: scale(100 * time.Millisecond), Election: scale(100 * time.Millisecond), Lease: scale(80 * time.Millisecond),
+			Heartbeat: scale(100 * time.Millisecond), Silence: scale(50 * time.Millisecond), Election: scale(100 * time.Millisecond), Lease: scale(80 * time.Millisecond),
 			Call: 400 * time.Millisecond, DiskWrite: 250 * time.Millisecond, PromoteAfter: 50 * time.Millisecond,
 		},
 		RetryFor: time.Second, SnapshotEvery: 200, TrailingLogs: uint64(5 + s.rnd.IntN(40)),

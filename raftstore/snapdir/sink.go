@@ -11,6 +11,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/internal/atomicfile"
+
 	"github.com/barque/barque/raftstore/faultpoint"
 )
 
@@ -77,7 +79,7 @@ func (k *sink) finish() error {
 	if err := k.writeMeta(); err != nil {
 		return err
 	}
-	if err := syncDir(k.dir); err != nil {
+	if err := atomicfile.SyncDir(k.dir); err != nil {
 		return err
 	}
 	k.store.opts.Fault.At(faultpoint.SnapshotBeforeRename)

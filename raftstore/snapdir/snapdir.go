@@ -32,6 +32,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/raftstore/faultpoint"
 	"github.com/barque/barque/raftstore/snapshot"
 )
@@ -80,7 +81,7 @@ func Open(opts Options) (*Store, error) {
 	if opts.Keep < 1 {
 		return nil, errors.New("snapdir: at least one snapshot stays")
 	}
-	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
+	if err := atomicfile.MakeDir(opts.Dir); err != nil {
 		return nil, fmt.Errorf("make the directory of the snapshots: %w", err)
 	}
 	s := &Store{opts: opts}
@@ -265,7 +266,7 @@ func (s *Store) adopt(k *sink) error {
 	if err := os.Rename(k.dir, s.path(k.meta.ID)); err != nil {
 		return err
 	}
-	if err := syncDir(s.opts.Dir); err != nil {
+	if err := atomicfile.SyncDir(s.opts.Dir); err != nil {
 		return err
 	}
 	if s.opts.Done != nil {
@@ -292,12 +293,4 @@ func (s *Store) reap() {
 	if err != nil {
 		s.opts.Logger.Warn("cannot remove old snapshots", "err", err)
 	}
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -1,0 +1,43 @@
+package filelock_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/barque/barque/internal/filelock"
+)
+
+func TestOneAtATime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	synctest.Test(t, func(t *testing.T) {
+		first, err := filelock.Acquire(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if second, err := filelock.Acquire(ctx, path); !errors.Is(err, filelock.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("a second one: %v, %v", second, err)
+		}
+		time.AfterFunc(time.Second, func() { first.Close() })
+		began := time.Now()
+		second, err := filelock.Acquire(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(began); waited < time.Second {
+			t.Errorf("the second one has it after %v, when the first one still had it", waited)
+		}
+		second.Close()
+	})
+}
+
+func TestUnusablePath(t *testing.T) {
+	if file, err := filelock.Acquire(t.Context(), filepath.Join(t.TempDir(), "absent", "lock")); err == nil || errors.Is(err, filelock.ErrHeld) {
+		t.Errorf("without its directory: %v, %v", file, err)
+	}
+}

@@ -1,0 +1,66 @@
+package node
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/barque/barque/raftstore/steward"
+)
+
+// fill makes a server believe that its disk is full, for good.
+func (s *sickbay) fill(i int) {
+	r := s.nodes[i].storage.reserve
+	r.path = s.t.TempDir() + "/reserve" // as if it were on disk
+	r.size = 1 << 50                    // for which there is never room again
+	r.release()
+}
+
+// TestMembersLeaveAFullLeader: what is decided about members goes through on a full disk. Taking out the server that
+// has it is a way out.
+func TestMembersLeaveAFullLeader(t *testing.T) {
+	for _, kind := range []ChangeKind{DemoteMember, RemoveMember} {
+		t.Run(string(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSickbay(t, 3)
+				full := s.leader(-1)
+				s.fill(full)
+				began := time.Now()
+				if err := s.nodes[full].Apply(s.ctx, Change{Kind: kind, ID: s.nodes[full].ID()}); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took >= diskLook {
+					t.Errorf("it took %v: it waited until somebody else led", took)
+				}
+				if next := s.nodes[s.leader(full)]; next.voters() != 2 {
+					t.Errorf("%d vote: %+v", next.voters(), next.Members())
+				}
+			})
+		})
+	}
+}
+
+// TestAServerThatLeavesIsNoHeir: a leader with a full disk keeps its office rather than give it to one that is on its
+// way out, and that only waits for a third one to be well.
+func TestAServerThatLeavesIsNoHeir(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSickbay(t, 3)
+		leader := s.leader(-1)
+		leaver, sick := (leader+1)%3, (leader+2)%3
+		n, term := s.nodes[leader], s.nodes[leader].leadership.term()
+		s.disks[sick].hang()
+		id := s.nodes[leaver].ID()
+		if err := n.decide(s.ctx, term, id, n.standing(id), standing{State: steward.Leaving, Name: "leaver"}); err != nil {
+			t.Fatal(err)
+		}
+		s.fill(leader)
+		<-time.After(4 * diskLook)
+		if now := n.leadership.term(); now != term {
+			t.Errorf("the leader of term %d leads in term %d", term, now)
+		}
+		if s.nodes[leaver].leadership.term() != 0 {
+			t.Error("the one that is to leave leads")
+		}
+		s.disks[sick].recover()
+	})
+}

@@ -1,0 +1,145 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// A leader may fall silent without breaking a connection: its process is stopped, its machine hangs or has lost power,
+// the network is cut. Raft finds that out after one to two times Timeouts.Heartbeat, which leaves room for a leader
+// that is only short of CPU. It is found out sooner here, because more is known:
+//
+//	heard ──nothing for Timeouts.Silence, nor answers to pings──▶ in doubt ──a quorum hears nothing either──▶ lost
+//	  ▲                                                              │
+//	  └────────────────────────any sign of life──────────────────────┘
+//
+// What keeps a leader in office that lives on a busy machine:
+//
+//   - A sign of life is anything it says to Raft or over the connection for calls, where the goroutine that reads
+//     answers a ping by itself.
+//   - Time counts only while this server runs: by the ticks of its own clock, of which one that comes late is one.
+//     Servers that wait for the same CPU lose count together.
+//   - A leader that was silent for a good while and came back is allowed three times that, for some minutes.
+//   - A quorum, the leader not counted, must hear nothing.
+//
+// When it is lost, things go as when its process has died: see lostleader.go.
+
+const (
+	// silenceTicks is how many ticks Timeouts.Silence has.
+	silenceTicks = 5
+	// shareTicks is after how many of them a server agrees with one who asks.
+	shareTicks = 3
+	// allowance is how many times as long as it has been silent before a leader may be silent.
+	allowance = 3
+	// allowanceLasts is for how long that is remembered, at least; at most it is twice this.
+	allowanceLasts = 5 * time.Minute
+)
+
+// ear is how this server hears its leader.
+type ear struct {
+	mu     sync.Mutex
+	leader raft.ServerID // the one that is listened to; empty: none
+	silent int           // ticks since the last sign of life
+	// longest are the longest silences, in ticks, that ended with a sign of life: in the window of now and in the one
+	// before. They say something about these machines, and not about one leader.
+	longest [2]int
+	window  int // ticks of the window of now
+}
+
+// attend begins to listen to a leader.
+func (e *ear) attend(leader raft.ServerID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.leader, e.silent = leader, 0
+}
+
+// tick takes note of whether there was a sign of life since the last tick, and returns for how many ticks there was
+// none.
+func (e *ear) tick(heard bool, windowTicks int) (silent int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.window++; e.window >= windowTicks {
+		e.longest, e.window = [2]int{0, e.longest[0]}, 0
+	}
+	if !heard {
+		e.silent++
+		return e.silent
+	}
+	e.longest[0] = max(e.longest[0], e.silent)
+	e.silent = 0
+	return 0
+}
+
+// limit returns after how many ticks of silence the leader is in doubt.
+func (e *ear) limit() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	longest := max(e.longest[0], e.longest[1])
+	if longest < shareTicks { // so much is normal
+		return silenceTicks
+	}
+	return max(silenceTicks, allowance*longest)
+}
+
+// misses tells whether this server, too, hears nothing of the leader.
+func (e *ear) misses(leader raft.ServerID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.leader == leader && e.silent >= shareTicks
+}
+
+// listen finds out when the leader falls silent. It ends with ctx, which does when another leader is known.
+func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
+	every := n.cfg.Timeouts.Silence / silenceTicks
+	if every <= 0 {
+		return
+	}
+	n.ear.attend(leader)
+	signs := signsOfLife{contact: n.raft.LastContact, client: n.peers.to(addr)}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		silent, limit := n.ear.tick(signs.heard(), int(allowanceLasts/every)), n.ear.limit()
+		// After that it is Raft's to elect somebody, as when this server is the one that is cut off.
+		if silent >= limit && silent <= limit+4*silenceTicks {
+			n.succeed(ctx, leader, doubt{silent: true, impatient: silent >= limit+silenceTicks})
+		}
+	}
+}
+
+// signsOfLife looks for what was heard of a leader since it looked last.
+type signsOfLife struct {
+	contact func() time.Time // when Raft heard last from it
+	client  *client
+
+	last time.Time
+	link *link
+	read int64 // of the link: link.heard
+}
+
+// heard tells whether there is anything. If not, it asks for a sign.
+func (s *signsOfLife) heard() bool {
+	heard := false
+	if at := s.contact(); at.After(s.last) {
+		s.last, heard = at, true
+	}
+	l := s.client.current()
+	if l == nil {
+		return heard
+	}
+	if read := l.heard.Load(); l != s.link || read != s.read {
+		s.link, s.read, heard = l, read, true
+	}
+	if !heard {
+		l.ping()
+	}
+	return heard
+}

@@ -1,0 +1,86 @@
+package raftstore_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/storetest"
+)
+
+// newListeningCluster has servers whose leader may be silent for half a second, and Raft's time-out far away.
+func newListeningCluster(t *testing.T, size int) *storetest.Cluster {
+	return storetest.NewCluster(t, size, func(_ int, cfg *raftstore.Config) {
+		cfg.Timeouts = raftstore.Timeouts{Heartbeat: patient, Silence: 500 * time.Millisecond, PromoteAfter: time.Millisecond}
+	})
+}
+
+// TestASilentLeaderIsReplaced drops all that the leader sends and gets, as when its process is stopped.
+func TestASilentLeaderIsReplaced(t *testing.T) {
+	for _, size := range []int{3, 5} {
+		for range 10 {
+			synctest.Test(t, func(t *testing.T) {
+				c := newListeningCluster(t, size)
+				for i := range 20 {
+					if _, err := c.Servers[i%size].Commit(limited(t), put("/k", "v")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				<-time.After(time.Second)
+				old, term := c.Leader()
+				began := time.Now()
+				c.Net.Mute(storetest.Addr(old))
+				if _, err := c.Servers[(old+1)%size].Commit(limited(t), put("/after", "v")); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took < 400*time.Millisecond || took > time.Second {
+					t.Errorf("of %d servers: the first write after the leader fell silent took %v", size, took)
+				}
+				c.Net.Heal()
+				<-time.After(2 * time.Second)
+				if _, now := c.Leader(); now != term+1 {
+					t.Errorf("of %d servers: term %d became term %d", size, term, now)
+				}
+			})
+		}
+	}
+}
+
+// TestALeaderThatIsHeardIsNotDeposed: what is less than the silence of the leader to a quorum, for long enough,
+// deposes nobody.
+func TestALeaderThatIsHeardIsNotDeposed(t *testing.T) {
+	faults := map[string]func(c *storetest.Cluster, leader int){
+		"it is silent for a moment": func(c *storetest.Cluster, leader int) {
+			c.Net.Mute(storetest.Addr(leader))
+			<-time.After(300 * time.Millisecond)
+			c.Net.Heal()
+		},
+		"it stalls again and again, as on a busy machine": func(c *storetest.Cluster, leader int) {
+			for _, stall := range []time.Duration{400, 900, 400, 900} { // after the first one it is allowed more
+				c.Net.Mute(storetest.Addr(leader))
+				<-time.After(stall * time.Millisecond)
+				c.Net.Heal()
+				<-time.After(200 * time.Millisecond)
+			}
+		},
+		"one server does not hear it": func(c *storetest.Cluster, leader int) {
+			c.Net.Cut(storetest.Addr(leader), storetest.Addr((leader+1)%3))
+		},
+		"one server hears nobody": func(c *storetest.Cluster, leader int) {
+			c.Net.Mute(storetest.Addr((leader + 1) % 3))
+		},
+	}
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newListeningCluster(t, 3)
+				leader, term := c.Leader()
+				<-time.After(time.Second)
+				fault(c, leader)
+				keepsItsLeader(t, c, leader, term)
+				c.Net.Heal()
+			})
+		})
+	}
+}
