@@ -13,6 +13,7 @@ import (
 
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/storetest"
+	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
 func filler(key string, bytes int) raftstore.Txn {
@@ -271,4 +272,40 @@ func TestCompactUnderReaders(t *testing.T) {
 	reading.Wait()
 	stop()
 	all.Wait()
+}
+
+// TestLimitsThatCannotBeKept: a server refuses them when it is opened, not some transaction of them later.
+func TestLimitsThatCannotBeKept(t *testing.T) {
+	for _, c := range []struct {
+		limits raftstore.Limits
+		name   string
+		want   string
+	}{
+		{limits: raftstore.Limits{ValueBytes: 1 << 30}, want: "ValueBytes"},
+		{limits: raftstore.Limits{KeyBytes: 1 << 62, ValueBytes: 1 << 62}, want: "KeyBytes"},
+		{limits: raftstore.Limits{TxnBytes: 9 << 20}, want: "TxnBytes is 9437184"},
+		{limits: raftstore.Limits{TxnBytes: 1 << 20}, want: "less than a key"},
+		{limits: raftstore.Limits{TxnOps: 1 << 20}, want: "TxnOps"},
+		{name: strings.Repeat("n", 254), want: "Name has 254 bytes"},
+	} {
+		s, err := raftstore.Open(raftstore.Config{
+			Name: c.name, Limits: c.limits, InMemory: true, Bootstrap: true, Stream: new(memnet.Network).Host("alone"),
+		})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, it should name %s", c, err, c.want)
+		}
+		if s != nil {
+			s.Close()
+		}
+	}
+	s, err := raftstore.Open(raftstore.Config{
+		Name: strings.Repeat("n", 253), Limits: raftstore.Limits{ValueBytes: 6 << 20}, InMemory: true, Bootstrap: true, Stream: new(memnet.Network).Host("alone"),
+	})
+	if err != nil {
+		t.Fatalf("a value that needs a larger transaction than the default: %v", err)
+	}
+	defer s.Close()
+	if _, err := s.Commit(limited(t), filler("/a", 6<<20)); err != nil {
+		t.Errorf("the largest value: %v", err)
+	}
 }

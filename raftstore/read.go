@@ -23,25 +23,60 @@ func (p picture) AsOf() time.Time { return p.asOf }
 // freshness is the newest moment for which it is known that the local state reflects all writes
 // acknowledged before it. Each linearizable read moves it, at no cost.
 type freshness struct {
-	start time.Time
-	known atomic.Int64 // nanoseconds after start; 0 when nothing is known
+	clock func() moment
+	// The two parts of the newest moment that is known. mono is 0 when none is.
+	mono, wall atomic.Int64
+}
+
+// moment is read off both clocks: the monotonic one, which stands still while the machine is suspended, and the
+// wall clock, which people and NTP set.
+type moment struct {
+	mono int64 // nanoseconds, more than 0
+	wall int64 // Unix nanoseconds
+}
+
+func (m moment) time() time.Time { return time.Unix(0, m.wall) }
+
+// clockSince returns a clock for moments after start.
+func clockSince(start time.Time) func() moment {
+	return func() moment {
+		now := time.Now()
+		return moment{mono: int64(now.Sub(start)) + 1, wall: now.UnixNano()}
+	}
 }
 
 // reached notes that the state has come to what was acknowledged at the moment.
-func (f *freshness) reached(moment time.Time) {
-	after := int64(moment.Sub(f.start)) + 1
+func (f *freshness) reached(at moment) {
 	for {
-		known := f.known.Load()
-		if after <= known || f.known.CompareAndSwap(known, after) {
+		known := f.mono.Load()
+		if at.mono <= known {
+			return
+		}
+		if f.mono.CompareAndSwap(known, at.mono) {
+			f.wall.Store(at.wall) // of an older one, at worst, when two come at once: that errs on the safe side
 			return
 		}
 	}
 }
 
-// moment returns the zero time when nothing is known.
+// known returns the newest moment, and whether there is one.
+func (f *freshness) known() (moment, bool) {
+	wall := f.wall.Load() // first: so it is no newer than the other part
+	mono := f.mono.Load()
+	return moment{mono, wall}, mono != 0 && wall != 0
+}
+
+// age returns for how long the state may have been out of date, by the clock that says more: one of them misses a
+// suspension of the machine, and the other one a step back.
+func (f *freshness) age(known moment) time.Duration {
+	now := f.clock()
+	return time.Duration(max(now.mono-known.mono, now.wall-known.wall))
+}
+
+// moment returns the newest moment; the zero time when none is known.
 func (f *freshness) moment() time.Time {
-	if known := f.known.Load(); known != 0 {
-		return f.start.Add(time.Duration(known - 1))
+	if known, ok := f.known(); ok {
+		return known.time()
 	}
 	return time.Time{}
 }
@@ -89,10 +124,10 @@ func (s *Store) viewAt(ctx context.Context, opts ViewOptions) (View, error) {
 // synchronize waits until the local state reflects everything acknowledged before the call. It returns when
 // that was.
 func (s *Store) synchronize(ctx context.Context) (time.Time, error) {
-	began := time.Now()
+	began := s.fresh.clock()
 	var revision uint64
 	err := s.retry(ctx, func() (err error) {
-		began = time.Now()
+		began = s.fresh.clock()
 		revision, err = s.consensus.ReadRevision(ctx)
 		return err
 	})
@@ -102,19 +137,22 @@ func (s *Store) synchronize(ctx context.Context) (time.Time, error) {
 	if err == nil {
 		s.fresh.reached(began)
 	}
-	return began, err
+	return began.time(), err
 }
 
 // staleSince returns how old the local state may be, and makes sure that it is no more than most, when that
 // is not 0.
 func (s *Store) staleSince(ctx context.Context, most time.Duration) (time.Time, error) {
-	known := s.fresh.moment()
-	if most <= 0 || !known.IsZero() && time.Since(known) <= most {
-		return known, nil
+	known, any := s.fresh.known()
+	switch {
+	case !any && most <= 0:
+		return time.Time{}, nil
+	case most <= 0 || any && s.fresh.age(known) <= most:
+		return known.time(), nil
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, most, errSlowLeader)
 	defer cancel()
-	began := time.Now()
+	began := s.fresh.clock()
 	revision, err := s.consensus.ReadRevision(limited)
 	if err == nil {
 		err = s.state.Wait(limited, revision)
@@ -122,15 +160,15 @@ func (s *Store) staleSince(ctx context.Context, most time.Duration) (time.Time, 
 	switch {
 	case err == nil:
 		s.fresh.reached(began)
-		return began, nil
+		return began.time(), nil
 	case ctx.Err() != nil:
 		return time.Time{}, context.Cause(ctx)
 	case errors.Is(err, kv.ErrClosed), errors.Is(err, kv.ErrQuarantined):
 		return time.Time{}, err
 	}
 	age := "it has not heard from the leader since it started"
-	if !known.IsZero() {
-		age = fmt.Sprintf("it was up to date %v ago", time.Since(known).Round(time.Millisecond))
+	if any {
+		age = fmt.Sprintf("it was up to date %v ago", s.fresh.age(known).Round(time.Millisecond))
 	}
 	return time.Time{}, fmt.Errorf("%w, which is %v: %s (%w)", kv.ErrTooStale, most, age, err)
 }

@@ -66,7 +66,8 @@ func NewMux(cfg MuxConfig) (*Mux, error) { return transport.NewMux(cfg) }
 
 // Config of a server. Stream is needed, and Dir unless InMemory is set.
 type Config struct {
-	// Name of this server, for people. It becomes part of the server's ID. Default: "server".
+	// Name of this server, for people, of 253 bytes at most, as a host's. It becomes part of the server's ID.
+	// Default: "server".
 	Name string
 	// Dir is the directory that belongs to this server alone. It is made when it is absent.
 	Dir string
@@ -157,6 +158,9 @@ type Server struct {
 // reads and writes do.
 func Open(cfg Config) (*Server, error) {
 	limits := cfg.Limits.withDefaults()
+	if err := limits.validate(); err != nil {
+		return nil, err
+	}
 	n, err := node.Open(node.Config{
 		Name: cfg.Name, Dir: cfg.Dir, InMemory: cfg.InMemory, ServerID: cfg.ServerID, Bootstrap: cfg.Bootstrap,
 		ClusterID: cfg.ClusterID, Version: cfg.Version, Peers: cfg.Peers,

@@ -20,8 +20,10 @@ import (
 type Limits struct {
 	KeyBytes   int // longest key; default 4 KiB
 	ValueBytes int // longest value; default 1.5 MiB
-	TxnBytes   int // all keys and values of one transaction; default 4 MiB
-	TxnOps     int // operations and preconditions of one transaction; default 1024
+	// TxnBytes is for all keys and values of one transaction, so it is no less than KeyBytes and ValueBytes together,
+	// and no more than MaxTxnBytes. Default: 4 MiB, or what those two need.
+	TxnBytes int
+	TxnOps   int // operations and preconditions of one transaction; default 1024, at most MaxTxnOps
 	// StateBytes bounds what all items count together: keys, values, and kv.ItemOverhead for each. What
 	// would make the store grow over it fails with ErrNoSpace. The limit of the server that leads counts, for
 	// all servers alike. History and the trees that readers hold come on top. Default: 2 GiB; negative is
@@ -41,12 +43,33 @@ func (l Limits) withDefaults() Limits {
 	}
 	set(&l.KeyBytes, 4<<10)
 	set(&l.ValueBytes, 3<<19)
-	set(&l.TxnBytes, 4<<20)
+	set(&l.TxnBytes, max(4<<20, l.KeyBytes+l.ValueBytes))
 	set(&l.TxnOps, 1024)
 	if l.StateBytes == 0 {
 		l.StateBytes = 2 << 30
 	}
 	return l
+}
+
+// What no limit may be above: the largest transaction must fit into one message between servers.
+const (
+	MaxTxnBytes = 8 << 20
+	MaxTxnOps   = 64 << 10
+)
+
+// validate returns why a server cannot keep limits like these, which have their defaults.
+func (l Limits) validate() error {
+	switch {
+	case l.TxnOps > MaxTxnOps:
+		return fmt.Errorf("raftstore: Limits.TxnOps is %d, and may be %d at most", l.TxnOps, MaxTxnOps)
+	case l.KeyBytes > MaxTxnBytes || l.ValueBytes > MaxTxnBytes || l.KeyBytes+l.ValueBytes > MaxTxnBytes:
+		return fmt.Errorf("raftstore: Limits.KeyBytes is %d and ValueBytes %d, together they may be %d at most", l.KeyBytes, l.ValueBytes, MaxTxnBytes)
+	case l.TxnBytes > MaxTxnBytes:
+		return fmt.Errorf("raftstore: Limits.TxnBytes is %d, and may be %d at most", l.TxnBytes, MaxTxnBytes)
+	case l.TxnBytes < l.KeyBytes+l.ValueBytes:
+		return fmt.Errorf("raftstore: Limits.TxnBytes is %d, which is less than a key of %d bytes and a value of %d bytes, which are allowed", l.TxnBytes, l.KeyBytes, l.ValueBytes)
+	}
+	return nil
 }
 
 func (l Limits) history() mvcc.Limits {
@@ -98,7 +121,7 @@ func newStore(state *mvcc.Store, c consensus, limits Limits, retryFor time.Durat
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &Store{
 		state: state, consensus: c, limits: limits.withDefaults(), retryFor: retryFor, now: now, logger: logger,
-		requests: newRequests(randomOrigin()), stop: stop, fresh: freshness{start: time.Now()},
+		requests: newRequests(randomOrigin()), stop: stop, fresh: freshness{clock: clockSince(time.Now())},
 	}
 	s.running.Go(func() { s.expire(ctx) }) // ends with ctx; Close waits for it
 	return s

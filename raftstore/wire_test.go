@@ -308,13 +308,13 @@ func TestStrangerJoins(t *testing.T) {
 }
 
 // TestForwardedLimits gives followers larger limits than the leader. What it would not take of its own callers it
-// does not take through them either; what is too large for the way is refused before it is sent.
+// does not take through them either.
 func TestForwardedLimits(t *testing.T) {
 	w := newWired(t, func(i int) raftstore.Limits {
 		if i == 0 {
 			return raftstore.Limits{KeyBytes: 100, ValueBytes: 10_000, TxnBytes: 20_000, TxnOps: 5}
 		}
-		return raftstore.Limits{KeyBytes: 1 << 30, ValueBytes: 1 << 30, TxnBytes: 1 << 30, TxnOps: 1 << 30}
+		return raftstore.Limits{KeyBytes: 1 << 20, ValueBytes: raftstore.MaxTxnBytes - 1<<20, TxnBytes: raftstore.MaxTxnBytes, TxnOps: raftstore.MaxTxnOps}
 	})
 	w.write()
 	follower := w.servers[1]
@@ -323,11 +323,11 @@ func TestForwardedLimits(t *testing.T) {
 		many.Ops = append(many.Ops, raftstore.Op{Kind: raftstore.Put, Key: fmt.Sprint(i)})
 	}
 	for what, txn := range map[string]raftstore.Txn{
-		"key":                       put(strings.Repeat("k", 101), ""),
-		"key of a precondition":     {Require: []raftstore.Precondition{{Key: strings.Repeat("k", 101)}}, Ops: put("/a", "").Ops},
-		"value":                     filler("/a", 10_001),
-		"count":                     many,
-		"more than a message holds": filler("/a", 17<<20),
+		"key":                   put(strings.Repeat("k", 101), ""),
+		"key of a precondition": {Require: []raftstore.Precondition{{Key: strings.Repeat("k", 101)}}, Ops: put("/a", "").Ops},
+		"value":                 filler("/a", 10_001),
+		"count":                 many,
+		"all that is possible":  filler("/a", raftstore.MaxTxnBytes-1<<20),
 	} {
 		if _, err := follower.Commit(limited(t), txn); !errors.Is(err, raftstore.ErrTooLarge) || errors.Is(err, raftstore.ErrUnknownOutcome) {
 			t.Errorf("%s: %v", what, err)
@@ -336,5 +336,24 @@ func TestForwardedLimits(t *testing.T) {
 	}
 	if _, err := follower.Commit(limited(t), filler("/a", 10_000)); err != nil {
 		t.Errorf("at the limit: %v", err)
+	}
+}
+
+// TestLargestTransactions sends the largest transactions that limits can allow by a follower: in bytes, and in the
+// number of their operations, which have a head each.
+func TestLargestTransactions(t *testing.T) {
+	w := newWired(t, func(int) raftstore.Limits {
+		return raftstore.Limits{TxnBytes: raftstore.MaxTxnBytes, ValueBytes: raftstore.MaxTxnBytes - 1<<10, KeyBytes: 1 << 10, TxnOps: raftstore.MaxTxnOps}
+	})
+	w.write()
+	many := raftstore.Txn{}
+	value := make([]byte, raftstore.MaxTxnBytes/raftstore.MaxTxnOps-len("/many/00000"))
+	for i := range raftstore.MaxTxnOps {
+		many.Ops = append(many.Ops, raftstore.Op{Kind: raftstore.Put, Key: fmt.Sprintf("/many/%05d", i), Value: value, TTL: 1000 * time.Hour})
+	}
+	for what, txn := range map[string]raftstore.Txn{"one value": filler("/a", raftstore.MaxTxnBytes-1<<10), "many keys": many} {
+		if _, err := w.servers[1].Commit(limited(t), txn); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

@@ -318,6 +318,13 @@ func (m *Member) Usage(ctx context.Context) (member.Usage, error) {
 	return u, err
 }
 
+// AtRest returns what the member uses, without a collection.
+func (m *Member) AtRest(ctx context.Context) (member.Usage, error) {
+	var u member.Usage
+	err := m.call(ctx, "AtRest", &struct{}{}, &u)
+	return u, err
+}
+
 // Watch opens a watcher on the member. It ends with the process.
 func (m *Member) Watch(ctx context.Context, opts raftstore.WatchOptions) (*Watcher, error) {
 	p := m.process()

@@ -215,6 +215,11 @@ func TestKeys(t *testing.T) {
 	if _, err := backup.NewReader(bytes.NewReader(encode(t, v, parse(t, "one passphrase"))), parse(t, "two passphrases")); !errors.Is(err, backup.ErrKey) {
 		t.Errorf("a wrong passphrase: %v", err)
 	}
+	for what, key := range map[string]*backup.Key{"a secret key": parse(t, secret), "a public key": parse(t, public)} {
+		if _, err := backup.NewReader(bytes.NewReader(encode(t, v, nil)), key); !errors.Is(err, backup.ErrKey) || !strings.Contains(err.Error(), "not sealed") {
+			t.Errorf("%s for a file that is not sealed: %v", what, err)
+		}
+	}
 	for _, text := range []string{"", "\n# only a comment\n", "short", "two\nlines", secret[:40], public[:30]} {
 		if _, err := backup.ParseKey(text); err == nil {
 			t.Errorf("%q was taken for a key", text)

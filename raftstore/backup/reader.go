@@ -25,21 +25,27 @@ type Reader struct {
 	secrets map[string][]byte
 }
 
-// NewReader reads the head of a backup. The key may be nil for one that is not sealed. It fails with
-// ErrCorrupt, ErrVersion, or ErrKey.
+// NewReader reads the head of a backup. The key is nil for one that is not sealed: who gives a key relies on it that
+// nobody without the key has made the file. It fails with ErrCorrupt, ErrVersion, or ErrKey.
 func NewReader(r io.Reader, key *Key) (*Reader, error) {
 	blocks, about, err := open(r)
 	if err != nil {
 		return nil, err
 	}
 	b := &Reader{blocks: blocks, about: about, content: blocks}
-	if about.Sealed {
+	switch {
+	case about.Sealed:
 		if err := b.unseal(key); err != nil {
 			return nil, err
 		}
+	case key != nil:
+		return nil, errNotSealed
 	}
 	return b, b.readHead()
 }
+
+var errNotSealed = fmt.Errorf("%w: it is not sealed, and a key to open it was given: anybody may have written it. "+
+	"Give no key to take it as it is", ErrKey)
 
 func (b *Reader) unseal(key *Key) error {
 	if key == nil || key.identity == nil {

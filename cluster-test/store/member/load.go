@@ -72,6 +72,7 @@ type LoadResult struct {
 type Usage struct {
 	CPU  time.Duration // user and system
 	RSS  int64         // bytes
+	File int64         // bytes of RSS that are files' pages, which the kernel takes back when it needs room
 	Heap int64         // live bytes of the Go heap; 0 where nobody collected before
 }
 
@@ -82,9 +83,10 @@ func usage() Usage {
 		u.CPU = time.Duration(r.Utime.Nano() + r.Stime.Nano())
 	}
 	if data, err := os.ReadFile("/proc/self/statm"); err == nil {
-		if f := strings.Fields(string(data)); len(f) > 1 {
+		if f := strings.Fields(string(data)); len(f) > 2 {
 			pages, _ := strconv.ParseInt(f[1], 10, 64)
-			u.RSS = pages * int64(os.Getpagesize())
+			shared, _ := strconv.ParseInt(f[2], 10, 64) // nobody shares memory here but by files
+			u.RSS, u.File = pages*int64(os.Getpagesize()), shared*int64(os.Getpagesize())
 		}
 	}
 	return u

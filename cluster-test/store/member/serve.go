@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/headroom"
 )
 
 const (
@@ -45,7 +46,12 @@ func ServeIfMember() {
 	if err := server.RegisterName(Service, m); err != nil {
 		panic(err)
 	}
-	server.ServeConn(conn) // until the driver is gone, or has done with this process
+	keeping, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { headroom.Keep(keeping, headroom.Policy{}) }) // as in a real server
+	server.ServeConn(conn)                                           // until the driver is gone, or has done with this process
+	stop()
+	running.Wait()
 	os.Exit(0)
 }
 
@@ -295,6 +301,12 @@ func (m *Member) Load(args *Load, reply *LoadResult) (err error) {
 // Usage collects garbage and tells what is left.
 func (m *Member) Usage(_ *struct{}, reply *Usage) error {
 	*reply = collectedUsage()
+	return nil
+}
+
+// AtRest tells what is used, and disturbs nothing.
+func (m *Member) AtRest(_ *struct{}, reply *Usage) error {
+	*reply = usage()
 	return nil
 }
 

@@ -64,7 +64,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}
 	began := time.Now()
 	defer func() { err = errors.Join(err, s.stack.Stop()) }()
-	for _, step := range []func(context.Context) error{s.enlist, s.startStore, s.startGossip, s.startAPI, s.startBackups, s.startLeaderWork, s.startNode} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startStore, s.startGossip, s.startAPI, s.startBackups, s.startLeaderWork, s.startNode} {
 		if err := step(ctx); err != nil {
 			return err
 		}

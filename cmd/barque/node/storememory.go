@@ -1,12 +1,15 @@
 package node
 
 import (
+	"context"
 	"fmt"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/headroom"
 )
 
 const (
@@ -25,6 +28,14 @@ func storeMemory(asked int64) int64 {
 		return leastStoreMemory
 	}
 	return partOfMemory(int64(info.Totalram) * int64(info.Unit))
+}
+
+// keepMemory lets the process take little more memory than what is alive in it, for as long as that costs little.
+func (s *server) keepMemory(ctx context.Context) error {
+	return s.stack.Start(ctx, lifecycle.Component{Name: "memory", Run: func(ctx context.Context) error {
+		headroom.Keep(ctx, headroom.Policy{})
+		return nil
+	}})
 }
 
 func partOfMemory(total int64) int64 { return min(max(total/4, leastStoreMemory), mostStoreMemory) }

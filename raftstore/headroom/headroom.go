@@ -1,0 +1,174 @@
+// Package headroom decides how much memory Go's garbage collector may leave unused in a process that holds a store.
+//
+// By Go's default a process takes twice what is alive in it, before garbage is collected. That is well spent where
+// objects are small and full of pointers. The items of a store are large, long-lived, and have no pointers in
+// them (raftstore/mvcc), so that looking through them costs little. Keep lets the process take a part more
+// than what is alive, for as long as collecting stays cheap:
+//
+//	tight ──collecting takes more than MaxShare of the CPU used──▶ looser … as loose as Go's default
+//	tight ◀──less than half of that────────────────────────────── looser
+//
+// When the process allocates next to nothing any more, what it does not use goes back to the system.
+//
+// It is for the program, not for the store, and once in a process: the collector belongs to all of it. It does nothing
+// where the operator has said what he wants, by GOGC. What GOMEMLIMIT says holds beside it.
+package headroom
+
+import (
+	"context"
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+// Policy says how tight memory is. The zero value is for servers.
+type Policy struct {
+	// Least is how many bytes may always be in use beside what is alive. Default: 32 MiB.
+	Least uint64
+	// Part is what part of what is alive may be on top, when that is more than Least: one in so many. Default: 8.
+	Part uint64
+	// MaxShare is the share of the CPU time used by the process that collecting may take. Default: 0.05.
+	MaxShare float64
+}
+
+func (p Policy) withDefaults() Policy {
+	if p.Least == 0 {
+		p.Least = 32 << 20
+	}
+	if p.Part == 0 {
+		p.Part = 8
+	}
+	if p.MaxShare <= 0 {
+		p.MaxShare = 0.05
+	}
+	return p
+}
+
+const (
+	// loosest is Go's default.
+	loosest = 100
+	look    = time.Second
+	// restLooks is for how many looks a process must allocate next to nothing before it gives memory back.
+	restLooks = 15
+	// restBytes is next to nothing, in bytes a look.
+	restBytes = 4 << 20
+)
+
+// Keep keeps the collector at what the policy says until ctx ends, and then sets it back.
+func Keep(ctx context.Context, p Policy) {
+	if os.Getenv("GOGC") != "" {
+		<-ctx.Done()
+		return
+	}
+	before := debug.SetGCPercent(loosest)
+	defer debug.SetGCPercent(before)
+	k := keeper{policy: p.withDefaults(), percent: loosest}
+	k.look(read()) // from where the first look counts
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		d := k.look(read())
+		if d.set {
+			debug.SetGCPercent(k.percent)
+		}
+		if d.giveBack {
+			debug.FreeOSMemory()
+		}
+	}
+}
+
+// reading is what the runtime tells. All but live only grow.
+type reading struct {
+	live      uint64  // bytes that the newest collection found alive
+	allocated uint64  // bytes
+	cycles    uint64  // collections
+	collect   float64 // CPU seconds of the collector that it did not take from idle cores
+	user      float64 // CPU seconds of the program
+}
+
+func read() reading {
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/cycles/total:gc-cycles"},
+		{Name: "/cpu/classes/gc/mark/assist:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/dedicated:cpu-seconds"},
+		{Name: "/cpu/classes/gc/pause:cpu-seconds"}, {Name: "/cpu/classes/user:cpu-seconds"},
+	}
+	metrics.Read(samples)
+	return reading{
+		live: samples[0].Value.Uint64(), allocated: samples[1].Value.Uint64(), cycles: samples[2].Value.Uint64(),
+		collect: samples[3].Value.Float64() + samples[4].Value.Float64() + samples[5].Value.Float64(), user: samples[6].Value.Float64(),
+	}
+}
+
+// keeper decides, from one look to the next.
+type keeper struct {
+	policy  Policy
+	percent int // in force
+
+	last     reading // of the look before
+	measured reading // of the newest look that saw a new collection: the CPU times change with these
+	resting  int     // looks in a row with next to nothing allocated
+	used     uint64  // bytes allocated since memory was given back
+}
+
+// decision is what follows from a look.
+type decision struct{ set, giveBack bool }
+
+func (k *keeper) look(now reading) (d decision) {
+	allocated := now.allocated - k.last.allocated
+	k.used += allocated
+	k.last = now
+	if now.cycles != k.measured.cycles {
+		next := k.policy.next(k.percent, now.live, share(k.measured, now))
+		k.measured = now
+		if d.set = differs(k.percent, next); d.set {
+			k.percent = next
+		}
+	}
+	if k.resting++; allocated > restBytes {
+		k.resting = 0
+	}
+	if k.resting == restLooks && k.used > k.policy.Least {
+		k.used, d.giveBack = 0, true
+	}
+	return d
+}
+
+// share is what part of the CPU time the collector took between two looks.
+func share(from, to reading) float64 {
+	collect, user := to.collect-from.collect, to.user-from.user
+	if collect <= 0 {
+		return 0
+	}
+	return collect / (collect + max(user, 0))
+}
+
+// next returns how much more than what is alive the process may take before the next collection, in percent.
+func (p Policy) next(percent int, live uint64, share float64) int {
+	switch {
+	case share > p.MaxShare:
+		percent = percent*3/2 + 1
+	case share < p.MaxShare/2:
+		percent = percent * 4 / 5
+	}
+	return min(max(percent, p.tightest(live)), loosest)
+}
+
+// tightest is the percentage when collecting is cheap.
+func (p Policy) tightest(live uint64) int {
+	if live == 0 {
+		return loosest
+	}
+	return int(min(100*max(p.Least, live/p.Part)/live, loosest))
+}
+
+// differs tells whether a change is worth stopping the world for.
+func differs(old, new int) bool {
+	change := max(old-new, new-old)
+	return change > 0 && (10*change >= old || new == loosest)
+}

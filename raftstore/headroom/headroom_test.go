@@ -1,0 +1,139 @@
+package headroom
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"testing"
+	"time"
+)
+
+const mib = 1 << 20
+
+func TestTightest(t *testing.T) {
+	p := Policy{}.withDefaults()
+	for _, c := range []struct {
+		live uint64
+		want int
+	}{{0, 100}, {mib, 100}, {32 * mib, 100}, {64 * mib, 50}, {256 * mib, 12}, {8 << 10 * mib, 12}} {
+		if got := p.tightest(c.live); got != c.want {
+			t.Errorf("with %d MiB alive: %d %%, want %d", c.live/mib, got, c.want)
+		}
+	}
+}
+
+// process is a process that allocates so much a second, and needs so much CPU to look through what is alive.
+type process struct {
+	live, rate uint64
+	mark       float64 // CPU seconds of a collection
+	used       float64 // CPU seconds of everything else in a second
+}
+
+// second lets a second pass.
+func (p process) second(now *reading, percent int) {
+	now.allocated += p.rate
+	now.user += p.used
+	if cycles := p.rate * 100 / (p.live*uint64(percent) + 1); cycles > 0 || now.allocated%(64*mib) < p.rate {
+		now.cycles += max(cycles, 1)
+		now.collect += float64(max(cycles, 1)) * p.mark
+	}
+	now.live = p.live
+}
+
+// settle returns the percentage after two minutes, and how often it was changed in the second one.
+func (p process) settle(k *keeper, now *reading) (percent, changes int) {
+	for i := range 120 {
+		p.second(now, k.percent)
+		if k.look(*now).set && i >= 60 {
+			changes++
+		}
+	}
+	return k.percent, changes
+}
+
+func TestItIsTightWhileThatIsCheap(t *testing.T) {
+	k, now := keeper{policy: Policy{}.withDefaults(), percent: loosest}, reading{}
+	cheap := process{live: 256 * mib, rate: 100 * mib, mark: 0.005, used: 1}
+	if percent, changes := cheap.settle(&k, &now); percent > 14 || changes > 0 {
+		t.Errorf("cheap: %d %%, changed %d times in a minute", percent, changes)
+	}
+	dear := process{live: 256 * mib, rate: 500 * mib, mark: 0.1, used: 1}
+	if percent, _ := dear.settle(&k, &now); percent != loosest {
+		t.Errorf("dear: %d %%", percent)
+	}
+	between := process{live: 256 * mib, rate: 200 * mib, mark: 0.02, used: 1} // 5 % of the time at 30 %
+	percent, changes := between.settle(&k, &now)
+	if percent < 25 || percent > 70 || changes > 2 {
+		t.Errorf("between: %d %%, changed %d times in a minute", percent, changes)
+	}
+	if percent, _ := cheap.settle(&k, &now); percent > 14 {
+		t.Errorf("cheap again: %d %%", percent)
+	}
+}
+
+func TestAProcessThatRestsGivesBack(t *testing.T) {
+	k, now := keeper{policy: Policy{}.withDefaults(), percent: loosest}, reading{}
+	looks := func(n int, bytes uint64) (given int) {
+		for range n {
+			now.allocated += bytes
+			if k.look(now).giveBack {
+				given++
+			}
+		}
+		return given
+	}
+	if n := looks(60, 100*mib); n != 0 {
+		t.Errorf("it gave back %d times while it worked", n)
+	}
+	if n := looks(60, mib); n != 1 {
+		t.Errorf("it gave back %d times after that", n)
+	}
+	looks(1, 2*restBytes)
+	if n := looks(60, 0); n != 1 { // what it allocated while it rested is garbage, too
+		t.Errorf("it gave back %d times after a moment's work", n)
+	}
+	if looks(1, 2*restBytes); looks(60, 0) != 0 {
+		t.Error("it gave back when there was next to nothing")
+	}
+}
+
+// TestKeep sets what the collector really does, and sets it back.
+func TestKeep(t *testing.T) {
+	t.Setenv("GOGC", "")
+	before := debug.SetGCPercent(loosest)
+	t.Cleanup(func() { debug.SetGCPercent(before) })
+	percent := func() int {
+		sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+		metrics.Read(sample)
+		return int(sample[0].Value.Uint64())
+	}
+	alive := make([]byte, 200*mib)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		Keep(ctx, Policy{MaxShare: 1})
+	}()
+	for end := time.Now().Add(time.Minute); percent() > 50; <-time.After(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("still %d %%", percent())
+		}
+		runtime.GC()
+	}
+	runtime.KeepAlive(alive)
+	stop()
+	<-done
+	if got := percent(); got != loosest {
+		t.Errorf("it left %d %% behind", got)
+	}
+
+	t.Setenv("GOGC", "77")
+	debug.SetGCPercent(77)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	Keep(over, Policy{})
+	if got := percent(); got != 77 {
+		t.Errorf("it made %d %% of what the operator wanted", got)
+	}
+}
