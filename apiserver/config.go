@@ -33,12 +33,15 @@ type Config struct {
 	Advertise netip.AddrPort
 	// Certificate gives the serving certificate. It is asked again every minute.
 	Certificate func() (*tls.Certificate, error)
-	// ClientCA gives the PEM bundle of the authorities for client certificates. It is asked again
-	// every minute.
+	// ClientCA gives the PEM bundle of the authorities for client certificates. It is asked for each
+	// certificate that is verified.
 	ClientCA func() ([]byte, error)
-	// KubeletClient is the TLS configuration for connections to kubelets; nil means that pods/log,
-	// exec, attach, port-forward and the proxies are not served.
-	KubeletClient *tls.Config
+	// Renewed returns a channel that is closed when Certificate or ClientCA give something new, which is used at once
+	// then. nil leaves it at every minute.
+	Renewed func() <-chan struct{}
+	// KubeletClient gives the TLS configuration for connections to kubelets, another one when the CAs have changed;
+	// nil means that pods/log, exec, attach, port-forward and the proxies are not served.
+	KubeletClient func() *tls.Config
 
 	// ServiceAccounts says how service-account tokens are signed.
 	ServiceAccounts ServiceAccounts

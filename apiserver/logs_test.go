@@ -23,7 +23,8 @@ func newKubelet(t *testing.T) (port int32, trust func(*Config)) {
 	t.Cleanup(kubelet.Close)
 	pool := x509.NewCertPool()
 	pool.AddCert(kubelet.Certificate())
-	return int32(kubelet.Listener.Addr().(*net.TCPAddr).Port), func(c *Config) { c.KubeletClient = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12} }
+	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	return int32(kubelet.Listener.Addr().(*net.TCPAddr).Port), func(c *Config) { c.KubeletClient = func() *tls.Config { return config } }
 }
 
 func testLogs(t *testing.T, c *cluster) {

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -21,7 +22,7 @@ import (
 
 // servingInfo joins the listener with the certificates that the caller provides.
 func servingInfo(cfg *Config) (*genericapiserver.SecureServingInfo, []byte, error) {
-	cert, err := newServingCertificate(cfg.Certificate, cfg.Logger)
+	cert, err := newServingCertificate(cfg.Certificate, cfg.Renewed, cfg.Logger)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -48,15 +49,17 @@ func servingInfo(cfg *Config) (*genericapiserver.SecureServingInfo, []byte, erro
 
 // servingCertificate shows a provider of certificates to the generic server, which polls it.
 type servingCertificate struct {
-	get    func() (*tls.Certificate, error)
-	logger *slog.Logger
+	get     func() (*tls.Certificate, error)
+	renewed func() <-chan struct{} // nil: nobody tells
+	logger  *slog.Logger
 
 	mu        sync.Mutex
 	cert, key []byte // the last good pair
+	listeners []dynamiccertificates.Listener
 }
 
-func newServingCertificate(get func() (*tls.Certificate, error), logger *slog.Logger) (*servingCertificate, error) {
-	s := &servingCertificate{get: get, logger: logger}
+func newServingCertificate(get func() (*tls.Certificate, error), renewed func() <-chan struct{}, logger *slog.Logger) (*servingCertificate, error) {
+	s := &servingCertificate{get: get, renewed: renewed, logger: logger}
 	var err error
 	s.cert, s.key, err = s.load()
 	return s, err
@@ -83,9 +86,37 @@ func (s *servingCertificate) load() (cert, key []byte, err error) {
 // Name implements dynamiccertificates.CertKeyContentProvider.
 func (s *servingCertificate) Name() string { return "serving-certificate" }
 
-// AddListener implements dynamiccertificates.Notifier. Nobody is told: the generic server asks
-// every minute, which is often enough for a certificate.
-func (s *servingCertificate) AddListener(dynamiccertificates.Listener) {}
+// AddListener implements dynamiccertificates.Notifier.
+func (s *servingCertificate) AddListener(l dynamiccertificates.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners = append(s.listeners, l)
+}
+
+// RunOnce implements dynamiccertificates.ControllerRunner.
+func (s *servingCertificate) RunOnce(context.Context) error { return nil }
+
+// Run implements dynamiccertificates.ControllerRunner: the generic server runs it, and stops it when it ends. It tells
+// the server, which otherwise asks every minute, that there is something new. Client CAs are read again then, too.
+func (s *servingCertificate) Run(ctx context.Context, _ int) {
+	for {
+		var renewed <-chan struct{}
+		if s.renewed != nil {
+			renewed = s.renewed()
+		}
+		s.mu.Lock()
+		listeners := s.listeners
+		s.mu.Unlock()
+		for _, l := range listeners { // also at the start: something may have changed before
+			l.Enqueue()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-renewed:
+		}
+	}
+}
 
 // CurrentCertKeyContent implements dynamiccertificates.CertKeyContentProvider. When the provider
 // fails, the last certificate goes on serving.
@@ -137,7 +168,8 @@ func (c *clientCA) load() error {
 // Name implements dynamiccertificates.CAContentProvider.
 func (c *clientCA) Name() string { return "client-ca" }
 
-// AddListener implements dynamiccertificates.Notifier; see servingCertificate.
+// AddListener implements dynamiccertificates.Notifier. Nobody is told: the generic server asks for the CAs whenever the
+// serving certificate changes.
 func (c *clientCA) AddListener(dynamiccertificates.Listener) {}
 
 // CurrentCABundleContent implements dynamiccertificates.CAContentProvider.
@@ -150,11 +182,14 @@ func (c *clientCA) CurrentCABundleContent() []byte {
 	return c.bundle
 }
 
-// VerifyOptions implements dynamiccertificates.CAContentProvider. It is asked with each connection,
-// so it answers from memory; CurrentCABundleContent, asked every minute, refreshes it.
+// VerifyOptions implements dynamiccertificates.CAContentProvider. It is asked for each certificate that is verified:
+// a CA that has come or gone counts at once.
 func (c *clientCA) VerifyOptions() (x509.VerifyOptions, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.load(); err != nil {
+		c.logger.Error("keeping the old client CA", "err", err)
+	}
 	return c.options, true
 }
 

@@ -24,6 +24,8 @@ type Options struct {
 	Servers  int // 3 when 0
 	Agents   int
 	NodeArgs []string // for every node
+	// ServerArgs are for servers, beside these.
+	ServerArgs []string
 	// Registry serves docker.io's images to the nodes; without one they reach none.
 	Registry *registry.Registry
 }
@@ -98,6 +100,9 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	args := []string{"up", "--name", c.ID, "--servers", fmt.Sprint(o.Servers), "--agents", fmt.Sprint(o.Agents), "--node-arg=--registries=" + c.mirrors()}
 	for _, a := range o.NodeArgs {
 		args = append(args, "--node-arg="+a)
+	}
+	for _, a := range o.ServerArgs {
+		args = append(args, "--server-arg="+a)
 	}
 	r := c.DevResult(ctx, args...)
 	c.UpOutput = r.Out

@@ -269,9 +269,9 @@ func TestAgentAndDataDirectories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := strings.Replace(string(data), `"format": 1,`, `"format": 99,`, 1)
+	newer := strings.Replace(string(data), `"format": 2,`, `"format": 99,`, 1)
 	if newer == string(data) {
-		t.Fatalf("%s has no format 1", record)
+		t.Fatalf("%s has no format 2", record)
 	}
 	if err := os.WriteFile(record, []byte(newer), 0o600); err != nil {
 		t.Fatal(err)

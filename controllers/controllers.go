@@ -40,8 +40,8 @@ type Config struct {
 	MetadataFor func(term uint64) (metadata.Interface, error)
 	Logger      *slog.Logger
 
-	// CA is the bundle that pods verify the API with, PEM.
-	CA []byte
+	// CA is what pods verify the API with.
+	CA rootca.CA
 	// ClusterCIDRs are cut into the nodes' blocks of pod addresses.
 	ClusterCIDRs []netip.Prefix
 	Liveness     nodelifecycle.Liveness

@@ -2,8 +2,6 @@ package pki
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
@@ -13,11 +11,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"time"
-
-	"github.com/barque/barque/internal/atomicfile"
 )
 
 const (
@@ -26,7 +20,8 @@ const (
 	// LeafLifetime is how long an issued certificate is valid unless the request says otherwise.
 	LeafLifetime = 365 * 24 * time.Hour
 	// clockAllowance is how far certificates are dated back, so that a machine whose clock is a
-	// little behind accepts a certificate that was issued just now.
+	// little behind accepts a certificate that was issued just now. A certificate of a short life is dated
+	// back by a twelfth of it at most.
 	clockAllowance = 5 * time.Minute
 )
 
@@ -40,28 +35,7 @@ type Authority struct {
 // NewAuthority makes a new CA whose subject carries the cluster's id, so that two clusters' CAs
 // can be told apart by eye.
 func NewAuthority(clusterID string, now time.Time) (*Authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("generate the CA key: %w", err)
-	}
-	serial, err := serialNumber()
-	if err != nil {
-		return nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber:          serial,
-		Subject:               pkix.Name{CommonName: "barque-ca " + clusterID},
-		NotBefore:             now.Add(-clockAllowance),
-		NotAfter:              now.Add(caLifetime),
-		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, fmt.Errorf("sign the CA certificate: %w", err)
-	}
-	return newAuthority(der, key)
+	return newSelfSigned("barque-ca "+clusterID, now)
 }
 
 // ParseAuthority reads a CA from PEM. keyPEM may be empty: such an Authority verifies only.
@@ -94,34 +68,6 @@ func newAuthority(der []byte, key crypto.Signer) (*Authority, error) {
 	return &Authority{cert: cert, pem: encodePEM("CERTIFICATE", der), key: key}, nil
 }
 
-// LoadAuthority reads ca.crt and, if it is there, ca.key from dir.
-func LoadAuthority(dir string) (*Authority, error) {
-	certPEM, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
-	if err != nil {
-		return nil, err
-	}
-	keyPEM, err := os.ReadFile(filepath.Join(dir, "ca.key"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	return ParseAuthority(certPEM, keyPEM)
-}
-
-// Save writes ca.crt and, where the Authority can sign, ca.key to dir. The key goes first: a
-// certificate on disk means that what belongs to it is there.
-func (a *Authority) Save(dir string) error {
-	if a.key != nil {
-		keyPEM, err := MarshalKey(a.key)
-		if err != nil {
-			return err
-		}
-		if err := atomicfile.Write(filepath.Join(dir, "ca.key"), keyPEM, 0o600); err != nil {
-			return err
-		}
-	}
-	return atomicfile.Write(filepath.Join(dir, "ca.crt"), a.pem, 0o644)
-}
-
 // PEM returns the CA certificate.
 func (a *Authority) PEM() []byte { return append([]byte(nil), a.pem...) }
 
@@ -131,6 +77,14 @@ func (a *Authority) KeyPEM() ([]byte, error) {
 		return nil, errNoKey
 	}
 	return MarshalKey(a.key)
+}
+
+// Key returns the CA key, for keeping it.
+func (a *Authority) Key() (crypto.Signer, error) {
+	if a.key == nil {
+		return nil, errNoKey
+	}
+	return a.key, nil
 }
 
 // Pool returns a pool that holds just this CA.
@@ -147,8 +101,8 @@ func (a *Authority) Digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// NotAfter is when the CA certificate ends.
-func (a *Authority) NotAfter() time.Time { return a.cert.NotAfter }
+// Certificate is the CA's own.
+func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 
 var errNoKey = errors.New("this machine holds no CA key: only servers can issue certificates")
 
@@ -184,7 +138,7 @@ func (a *Authority) Issue(r Request, public crypto.PublicKey, now time.Time) ([]
 	template := &x509.Certificate{
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: r.CommonName, Organization: r.Organization},
-		NotBefore:             now.Add(-clockAllowance),
+		NotBefore:             now.Add(-min(clockAllowance, r.Lifetime/12)),
 		NotAfter:              earlier(now.Add(r.Lifetime), a.cert.NotAfter),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true,
@@ -226,14 +180,10 @@ func (a *Authority) IssueCSR(csrPEM []byte, r Request, now time.Time) ([]byte, e
 	return a.Issue(r, csr.PublicKey, now)
 }
 
-// Verify checks that a certificate was issued by this CA for the usage and is valid at that time.
-func (a *Authority) Verify(cert *x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
-	_, err := cert.Verify(x509.VerifyOptions{
-		Roots:       a.Pool(),
-		CurrentTime: now,
-		KeyUsages:   []x509.ExtKeyUsage{usage},
-	})
-	return err
+// Verify checks that a certificate was issued by this CA for the usage and is valid at that time. others are what its
+// holder has sent along.
+func (a *Authority) Verify(cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
+	return verify(a.Pool(), cert, others, usage, now)
 }
 
 func serialNumber() (*big.Int, error) {

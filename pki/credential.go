@@ -20,6 +20,8 @@ type Credential struct {
 	Role     string // "server" or "agent"
 	Public   ed25519.PublicKey
 	NotAfter time.Time // seconds
+	// Signer is the digest of the CA that has signed it. It is known after VerifyCredential only.
+	Signer string
 }
 
 // credentialContext keeps a signature made for a credential from meaning anything elsewhere.
@@ -70,6 +72,7 @@ func (a *Authority) VerifyCredential(data []byte, now time.Time) (Credential, er
 	if !ecdsa.VerifyASN1(public, sum[:], signature) {
 		return Credential{}, fmt.Errorf("gossip credential of %q was not signed by this cluster's CA", c.Name)
 	}
+	c.Signer = a.Digest()
 	if now.After(c.NotAfter) {
 		return c, fmt.Errorf("%w: that of %q, at %s", ErrCredentialEnded, c.Name, c.NotAfter.UTC().Format(time.RFC3339))
 	}

@@ -5,7 +5,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -45,6 +48,49 @@ func ParseKey(keyPEM []byte) (crypto.Signer, error) {
 	return signer, nil
 }
 
+// KeyDigest names a key: the SHA-256 of its public key, as Authority.Digest does.
+func KeyDigest(key crypto.Signer) (string, error) {
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return "", fmt.Errorf("encode the public key: %w", err)
+	}
+	sum := sha256.Sum256(der)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// MarshalKeys encodes private keys one after the other.
+func MarshalKeys(keys []crypto.Signer) ([]byte, error) {
+	var out []byte
+	for _, key := range keys {
+		keyPEM, err := MarshalKey(key)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, keyPEM...)
+	}
+	return out, nil
+}
+
+// ParseKeys decodes what MarshalKeys encoded.
+func ParseKeys(keysPEM []byte) ([]crypto.Signer, error) {
+	var keys []crypto.Signer
+	for {
+		block, rest := pem.Decode(keysPEM)
+		if block == nil {
+			break
+		}
+		key, err := ParseKey(pem.EncodeToMemory(block))
+		if err != nil {
+			return nil, err
+		}
+		keys, keysPEM = append(keys, key), rest
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("no PEM block \"PRIVATE KEY\" found")
+	}
+	return keys, nil
+}
+
 // LoadOrCreateKey reads the private key in the file, or makes one and writes it there.
 func LoadOrCreateKey(path string) (crypto.Signer, error) {
 	keyPEM, err := os.ReadFile(path)
@@ -66,6 +112,15 @@ func LoadOrCreateKey(path string) (crypto.Signer, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return key, nil
+}
+
+// ChainPEM encodes a certificate and all that is sent along with it.
+func ChainPEM(cert *tls.Certificate) []byte {
+	var out []byte
+	for _, der := range cert.Certificate {
+		out = append(out, encodePEM("CERTIFICATE", der)...)
+	}
+	return out
 }
 
 func encodePEM(kind string, der []byte) []byte {

@@ -16,12 +16,11 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// Issuer turns a public key into a certificate (PEM). A server issues from its own Authority; an
-// agent carries a signing request to a server.
+// Issuer turns a public key into a certificate (PEM; what is to be sent along may follow it). A server issues by
+// itself; an agent carries a signing request to a server.
 type Issuer func(ctx context.Context, key crypto.Signer) ([]byte, error)
 
-// Identity is a key with the certificate of the moment. It renews the certificate when two thirds
-// of its life are over, and hands out the newest one on every handshake.
+// Identity is a key with the certificate of the moment, which it hands out on every handshake. Upkeep renews it.
 type Identity struct {
 	name   string
 	key    crypto.Signer
@@ -35,7 +34,7 @@ type Identity struct {
 
 // IdentityConfig says whose identity it is and where it comes from.
 type IdentityConfig struct {
-	Name   string // for errors and logs
+	Name   string // for errors, logs and reports
 	Key    crypto.Signer
 	Issue  Issuer
 	Path   string // file of the certificate; empty keeps it in memory only
@@ -54,30 +53,48 @@ func NewIdentity(ctx context.Context, c IdentityConfig) (*Identity, error) {
 			return nil, err
 		default:
 			// A file that does not fit is replaced by a new certificate: nothing is lost by that.
-			if err := i.use(certPEM); err != nil {
+			if err := i.Use(certPEM); err != nil {
 				i.logger.Warn("certificate on disk is not usable, asking for a new one", "identity", i.name, "file", i.path, "reason", err)
 			}
 		}
 	}
-	if cert := i.current.Load(); cert == nil || i.now().After(renewAt(cert.Leaf)) {
-		if err := i.renew(ctx); err != nil && (cert == nil || i.now().After(cert.Leaf.NotAfter)) {
+	if cert := i.current.Load(); cert == nil || !i.Term().good(i.now()) {
+		if err := i.Renew(ctx); err != nil && (cert == nil || i.now().After(cert.Leaf.NotAfter)) {
 			return nil, err
 		}
 	}
 	return i, nil
 }
 
-// renewAt is the moment at which two thirds of a certificate's life are over.
-func renewAt(cert *x509.Certificate) time.Time {
-	return cert.NotAfter.Add(-cert.NotAfter.Sub(cert.NotBefore) / 3)
+// LoadIdentity loads an identity whose certificates come from elsewhere, by Use. The one in the file may have ended.
+func LoadIdentity(name, path string, key crypto.Signer) (*Identity, error) {
+	certPEM, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	i := &Identity{name: name, key: key, path: path}
+	if err := i.Use(certPEM); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return i, nil
 }
 
-func (i *Identity) renew(ctx context.Context) error {
+// Name is what the identity is called in logs and reports.
+func (i *Identity) Name() string { return i.name }
+
+// Path is the file of the certificate; empty when it is kept in memory only.
+func (i *Identity) Path() string { return i.path }
+
+// Term is the life of the certificate of the moment.
+func (i *Identity) Term() Term { return TermOf(i.current.Load().Leaf) }
+
+// Renew has a new certificate issued and uses it from now on.
+func (i *Identity) Renew(ctx context.Context) error {
 	certPEM, err := i.issue(ctx, i.key)
 	if err != nil {
 		return fmt.Errorf("get a certificate for %s: %w", i.name, err)
 	}
-	if err := i.use(certPEM); err != nil {
+	if err := i.Use(certPEM); err != nil {
 		return fmt.Errorf("certificate issued for %s: %w", i.name, err)
 	}
 	if i.path == "" {
@@ -86,46 +103,21 @@ func (i *Identity) renew(ctx context.Context) error {
 	return atomicfile.Write(i.path, certPEM, 0o644)
 }
 
-func (i *Identity) use(certPEM []byte) error {
-	der, err := decodePEM(certPEM, "CERTIFICATE")
+// Use hands out this certificate from now on. It is not written to the file.
+func (i *Identity) Use(certPEM []byte) error {
+	chain, err := splitPEM(certPEM)
 	if err != nil {
 		return err
 	}
-	leaf, err := x509.ParseCertificate(der)
+	leaf, err := x509.ParseCertificate(chain[0])
 	if err != nil {
 		return err
 	}
 	if !samePublicKey(i.key.Public(), leaf.PublicKey) {
 		return errors.New("it belongs to another key")
 	}
-	i.current.Store(&tls.Certificate{Certificate: [][]byte{der}, PrivateKey: i.key, Leaf: leaf})
+	i.current.Store(&tls.Certificate{Certificate: chain, PrivateKey: i.key, Leaf: leaf})
 	return nil
-}
-
-// Run renews the certificate in time until the context ends. A failed renewal is repeated, more
-// and more often as the end comes nearer.
-func (i *Identity) Run(ctx context.Context) error {
-	for {
-		cert := i.current.Load().Leaf
-		wait := renewAt(cert).Sub(i.now())
-		if wait <= 0 {
-			if err := i.renew(ctx); err == nil {
-				i.logger.Info("certificate renewed", "identity", i.name, "notAfter", i.current.Load().Leaf.NotAfter)
-				continue
-			} else if ctx.Err() == nil {
-				left := cert.NotAfter.Sub(i.now())
-				wait = min(max(left/20, 10*time.Second), time.Hour)
-				i.logger.Error("certificate could not be renewed", "identity", i.name, "notAfter", cert.NotAfter, "retryIn", wait, "err", err)
-			}
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C:
-		}
-	}
 }
 
 // Certificate returns the certificate of the moment.
@@ -141,11 +133,11 @@ func (i *Identity) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certi
 	return i.current.Load(), nil
 }
 
-// Issuer returns an Issuer that signs with this Authority. request is asked at every renewal, so
+// Signs returns an Issuer that signs with the CA that issues at that time. request is asked at every renewal, so
 // that a certificate follows its holder's names and addresses.
-func (a *Authority) Issuer(request func() Request, now func() time.Time) Issuer {
+func (t *Trust) Signs(request func() Request, now func() time.Time) Issuer {
 	return func(_ context.Context, key crypto.Signer) ([]byte, error) {
-		return a.Issue(request(), key.Public(), now())
+		return t.Issue(request(), key.Public(), now())
 	}
 }
 

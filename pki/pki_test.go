@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -28,20 +27,18 @@ func newCA(t *testing.T) *Authority {
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-func TestAuthoritySurvivesTheDisk(t *testing.T) {
-	ca, dir := newCA(t), t.TempDir()
-	if err := ca.Save(dir); err != nil {
+func TestAuthoritySurvivesItsText(t *testing.T) {
+	ca := newCA(t)
+	keyPEM, err := ca.KeyPEM()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if info, err := os.Stat(filepath.Join(dir, "ca.key")); err != nil || info.Mode().Perm() != 0o600 {
-		t.Fatalf("ca.key: mode %v, err %v; want 0600", info.Mode(), err)
-	}
-	loaded, err := LoadAuthority(dir)
+	loaded, err := ParseAuthority(ca.PEM(), keyPEM)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if loaded.Digest() != ca.Digest() {
-		t.Fatal("digest changed on the way through the disk")
+		t.Fatal("digest changed on the way through the text")
 	}
 	key, err := GenerateKey()
 	if err != nil {
@@ -51,13 +48,13 @@ func TestAuthoritySurvivesTheDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ca.Verify(parse(t, certPEM), x509.ExtKeyUsageClientAuth, time.Now()); err != nil {
+	if err := ca.Verify(parse(t, certPEM), nil, x509.ExtKeyUsageClientAuth, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if err := ca.Verify(parse(t, certPEM), x509.ExtKeyUsageServerAuth, time.Now()); err == nil {
+	if err := ca.Verify(parse(t, certPEM), nil, x509.ExtKeyUsageServerAuth, time.Now()); err == nil {
 		t.Fatal("a client certificate was accepted as a server's")
 	}
-	if err := newCA(t).Verify(parse(t, certPEM), x509.ExtKeyUsageClientAuth, time.Now()); err == nil {
+	if err := newCA(t).Verify(parse(t, certPEM), nil, x509.ExtKeyUsageClientAuth, time.Now()); err == nil {
 		t.Fatal("another cluster's CA accepted the certificate")
 	}
 }
@@ -166,41 +163,6 @@ func TestCredential(t *testing.T) {
 	}
 }
 
-func TestIdentityRenewsItselfInPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ca := newCA(t)
-		key, err := GenerateKey()
-		if err != nil {
-			t.Fatal(err)
-		}
-		issuer := ca.Issuer(func() Request {
-			return Request{CommonName: "s1", Usage: Server, Lifetime: 30 * time.Hour}
-		}, time.Now)
-		ctx, cancel := context.WithCancel(t.Context())
-		i, err := NewIdentity(ctx, IdentityConfig{Name: "s1", Key: key, Issue: issuer, Now: time.Now, Logger: quiet()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		first := i.Certificate().Leaf
-		done := make(chan error)
-		go func() { done <- i.Run(ctx) }()
-		for range 10 {
-			<-time.After(25 * time.Hour)
-			synctest.Wait()
-			if left := time.Until(i.Certificate().Leaf.NotAfter); left < 9*time.Hour {
-				t.Fatalf("certificate has only %v left", left)
-			}
-		}
-		if i.Certificate().Leaf.SerialNumber.Cmp(first.SerialNumber) == 0 {
-			t.Fatal("certificate was not renewed")
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
 func TestIdentityKeepsAGoodCertificateFromDisk(t *testing.T) {
 	ca := newCA(t)
 	key, err := GenerateKey()
@@ -237,7 +199,7 @@ func TestHandshakeWithIssuedCertificates(t *testing.T) {
 			t.Fatal(err)
 		}
 		i, err := NewIdentity(t.Context(), IdentityConfig{Name: name, Key: key, Now: time.Now, Logger: quiet(),
-			Issue: ca.Issuer(func() Request { return Request{CommonName: name, Usage: usage, Names: names} }, time.Now)})
+			Issue: TrustOf(ca).Signs(func() Request { return Request{CommonName: name, Usage: usage, Names: names} }, time.Now)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -63,22 +63,27 @@ func (t Token) String() string {
 	return strings.Join([]string{tokenVersion, t.CADigest, t.ID, t.Secret}, ".")
 }
 
-// Pinned returns the CA in the PEM text if it is the one that the token pins.
+// Pinned returns that CA of the PEM text which the token pins.
 func (t Token) Pinned(caPEM []byte) (*Authority, error) {
-	der, err := decodePEM(caPEM, "CERTIFICATE")
+	ders, err := splitPEM(caPEM)
 	if err != nil {
 		return nil, fmt.Errorf("CA certificate of the cluster: %w", err)
 	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("CA certificate of the cluster: %w", err)
+	var shown []string
+	for _, der := range ders {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, fmt.Errorf("CA certificate of the cluster: %w", err)
+		}
+		sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+		if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(t.CADigest)) == 1 {
+			return newAuthority(der, nil)
+		}
+		shown = append(shown, hex.EncodeToString(sum[:8]))
 	}
-	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
-	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(t.CADigest)) != 1 {
-		return nil, fmt.Errorf("the server shows a CA that this token was not made for (it shows %s, the token pins %s): "+
-			"the address belongs to another cluster, or somebody stands in between", hex.EncodeToString(sum[:8]), t.CADigest[:16])
-	}
-	return ParseAuthority(caPEM, nil)
+	return nil, fmt.Errorf("the server shows a CA that this token was not made for (it shows %s, the token pins %s): "+
+		"the address belongs to another cluster, or somebody stands in between, or the cluster's CA was exchanged since; "+
+		"make a new token on a server with `barque token create`", strings.Join(shown, " and "), t.CADigest[:16])
 }
 
 func randomText(n int) (string, error) {

@@ -202,7 +202,7 @@ func (p *Proxy) locateNode(ctx context.Context, id string) (*url.URL, http.Round
 		return nil, nil, err
 	}
 	if kubelet := strconv.Itoa(kubeletPort); port == "" || port == kubelet {
-		return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, kubelet)}, p.kubelet, nil
+		return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, kubelet)}, p.kubelet(), nil
 	}
 	return p.targetURL(scheme, host, port)
 }

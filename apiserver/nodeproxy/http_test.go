@@ -155,7 +155,7 @@ func TestServiceProxyTakesOnlyPods(t *testing.T) {
 // the API server's certificate.
 func TestClientCertificateStaysWithKubelets(t *testing.T) {
 	_, proxy := newWorld(t)
-	if len(proxy.kubelet.TLSClientConfig.Certificates) == 0 {
+	if len(proxy.kubelet().TLSClientConfig.Certificates) == 0 {
 		t.Error("kubelets do not get to see the client certificate")
 	}
 	if config := proxy.target.TLSClientConfig; len(config.Certificates) > 0 || config.GetClientCertificate != nil {

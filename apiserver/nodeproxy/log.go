@@ -61,14 +61,14 @@ func (l *podLog) Get(ctx context.Context, name string, options runtime.Object) (
 		return nil, err
 	}
 	stream := &genericrest.LocationStreamer{
-		Transport:       l.kubelet,
+		Transport:       l.kubelet(),
 		ContentType:     "text/plain",
 		Flush:           opts.Follow,
 		ResponseChecker: genericrest.NewGenericHttpResponseChecker(corev1.Resource("pods/log"), name),
 		RedirectChecker: genericrest.PreventRedirects,
 	}
 	if opts.InsecureSkipTLSVerifyBackend {
-		stream.Transport = l.insecureKubelet
+		stream.Transport = l.insecureKubelet()
 	}
 	if pod.Spec.NodeName == "" {
 		return stream, nil // not on a node yet, so there is nothing to read: an empty log

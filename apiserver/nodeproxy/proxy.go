@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,8 +28,9 @@ type Objects interface {
 // Config of a Proxy.
 type Config struct {
 	Objects Objects
-	// TLS for connections to kubelets: the client certificate and the authorities of theirs.
-	TLS *tls.Config
+	// TLS for connections to kubelets: the client certificate and the authorities of theirs. It is asked for
+	// each request, and gives another configuration when the authorities have changed.
+	TLS func() *tls.Config
 	// Authorizer is asked whether one who opens a stream with GET may create it. nil asks nobody.
 	Authorizer authorizer.Authorizer
 	// AddressTypes says which of a node's addresses to use, best first; nil means
@@ -56,9 +58,46 @@ type Proxy struct {
 	dial         func(ctx context.Context, network, address string) (net.Conn, error)
 	resolve      func(ctx context.Context, host string) ([]netip.Addr, error)
 
-	kubelet         *http.Transport
-	insecureKubelet *http.Transport // does not look at the kubelet's certificate
-	target          *http.Transport // pods, and ports of nodes that are not the kubelet's
+	tls    func() *tls.Config
+	target *http.Transport // pods, and ports of nodes that are not the kubelet's
+
+	mu       sync.Mutex
+	kubelets kubelets // those of tls, as it was last
+}
+
+// kubelets are the ways to kubelets with one TLS configuration.
+type kubelets struct {
+	of       *tls.Config
+	verified *http.Transport
+	insecure *http.Transport // does not look at the kubelet's certificate
+}
+
+// kubelet returns the way to kubelets.
+func (p *Proxy) kubelet() *http.Transport { return p.toKubelets().verified }
+
+// insecureKubelet returns the way to kubelets whose certificate is not looked at.
+func (p *Proxy) insecureKubelet() *http.Transport { return p.toKubelets().insecure }
+
+func (p *Proxy) toKubelets() kubelets {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if config := p.tls(); config != p.kubelets.of {
+		p.kubelets.close()
+		verified := config.Clone()
+		verified.NextProtos = nil // connections get upgraded, which HTTP/2 does not do
+		unverified := verified.Clone()
+		unverified.InsecureSkipVerify = true
+		p.kubelets = kubelets{of: config, verified: newTransport(verified, p.dial), insecure: newTransport(unverified, p.dial)}
+	}
+	return p.kubelets
+}
+
+// close drops the connections that wait for further requests.
+func (k kubelets) close() {
+	if k.of != nil {
+		k.verified.CloseIdleConnections()
+		k.insecure.CloseIdleConnections()
+	}
 }
 
 // New makes a Proxy.
@@ -72,6 +111,7 @@ func New(cfg Config) (*Proxy, error) {
 		addressTypes: cfg.AddressTypes,
 		dial:         cfg.Dial,
 		resolve:      cfg.Resolve,
+		tls:          cfg.TLS,
 	}
 	if p.addressTypes == nil {
 		p.addressTypes = DefaultAddressTypes()
@@ -85,12 +125,6 @@ func New(cfg Config) (*Proxy, error) {
 		}
 	}
 
-	verified := cfg.TLS.Clone()
-	verified.NextProtos = nil // connections get upgraded, which HTTP/2 does not do
-	p.kubelet = newTransport(verified, p.dial)
-	unverified := verified.Clone()
-	unverified.InsecureSkipVerify = true
-	p.insecureKubelet = newTransport(unverified, p.dial)
 	// What listens in a pod has a certificate from wherever, if it has one.
 	p.target = newTransport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, p.dialTarget)
 	return p, nil
@@ -108,8 +142,9 @@ func newTransport(config *tls.Config, dial func(ctx context.Context, network, ad
 
 // Close drops the connections that wait for further requests. Those in use stay.
 func (p *Proxy) Close() {
-	p.kubelet.CloseIdleConnections()
-	p.insecureKubelet.CloseIdleConnections()
+	p.mu.Lock()
+	p.kubelets.close()
+	p.mu.Unlock()
 	p.target.CloseIdleConnections()
 }
 

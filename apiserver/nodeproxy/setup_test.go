@@ -184,9 +184,10 @@ func newProxy(t *testing.T, c *cluster, kubelet http.Handler, certifiedFor ...st
 	t.Cleanup(server.Close)
 	c.routes[fmt.Sprintf("%s:%d", nodeAddress, kubeletPort)] = server.Listener.Addr().String()
 
+	config := &tls.Config{Certificates: []tls.Certificate{ca.issue("barque:apiserver", x509.ExtKeyUsageClientAuth)}, RootCAs: ca.pool()}
 	p, err := New(Config{
 		Objects: c,
-		TLS:     &tls.Config{Certificates: []tls.Certificate{ca.issue("barque:apiserver", x509.ExtKeyUsageClientAuth)}, RootCAs: ca.pool()},
+		TLS:     func() *tls.Config { return config },
 		Dial:    c.dial,
 		Resolve: c.lookup,
 	})

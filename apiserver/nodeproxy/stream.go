@@ -76,11 +76,11 @@ func (s *podStream) Connect(ctx context.Context, name string, options runtime.Ob
 	if err != nil {
 		return nil, err
 	}
-	through := utilproxy.NewUpgradeAwareHandler(location, s.kubelet, false, true, utilproxy.NewErrorResponder(responder))
+	through := utilproxy.NewUpgradeAwareHandler(location, s.kubelet(), false, true, utilproxy.NewErrorResponder(responder))
 	if request.remoteCommand == nil {
 		return streamproxy.NewTranslatingHandler(through, streamproxy.NewTunnelingHandler(through), wsstream.IsWebSocketRequestWithTunnelingProtocol), nil
 	}
-	translated := streamproxy.NewStreamTranslatorHandler(location, s.kubelet, 0, *request.remoteCommand)
+	translated := streamproxy.NewStreamTranslatorHandler(location, s.kubelet(), 0, *request.remoteCommand)
 	return streamproxy.NewTranslatingHandler(through, translated, wsstream.IsWebSocketRequestWithStreamCloseProtocol), nil
 }
 

@@ -40,7 +40,8 @@ func devUpCommand(dir func() (string, error)) *cobra.Command {
 	cmd.Flags().IntVar(&o.Servers, "servers", 3, "how many servers")
 	cmd.Flags().IntVar(&o.Agents, "agents", 0, "how many agents")
 	cmd.Flags().Uint16Var(&o.APIPort, "api-port", 0, "port of 127.0.0.1 that leads to the API (default: the first free one from 6443 up)")
-	cmd.Flags().StringArrayVar(&o.Args, "node-arg", nil, "an argument for every node, such as --node-arg=--node-monitor-grace-period=5s; may be repeated")
+	cmd.Flags().StringArrayVar(&o.Args, "node-arg", nil, "an argument for every node, such as --node-arg=--log-level=debug; may be repeated")
+	cmd.Flags().StringArrayVar(&o.ServerArgs, "server-arg", nil, "an argument for every server, such as --server-arg=--certificate-lifetime=1h; may be repeated")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		var err error
 		if o.Dir, err = dir(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/pki"
 )
 
 // smallestStoreMemory, in bytes, has room for what an empty cluster holds. Less is a slip of the keyboard that would
@@ -75,6 +76,8 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.StringVar(&o.Restore.KeyFile, "restore-key-file", "", "file with the key that opens this backup")
 	flags.Uint64Var(&o.Restore.Gap, "restore-revision-gap", node.DefaultRevisionGap, "by how much the revision of the new cluster is above that of the backup")
 	flags.StringVar(&f.storeMemory, "store-memory-limit", "", "how much memory all objects may take in the store, such as 2Gi; that of the server that leads counts (default: a quarter of this machine's memory, from 256Mi to 8Gi)")
+	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", pki.LeafLifetime, "how long certificates last that this server issues; they are renewed when two thirds of it are over")
+	flags.DurationVar(&o.CertificateGrace, "certificate-grace", node.DefaultCertificateGrace, "for how long after its certificates have ended an agent that was off gets new ones, while its Node exists; 0 is never")
 	flags.DurationVar(&o.Times.MonitorPeriod, "node-monitor-period", o.Times.MonitorPeriod, "how often the nodes' life is looked at")
 	flags.DurationVar(&o.Times.MonitorGrace, "node-monitor-grace-period", o.Times.MonitorGrace, "how long a node may show no life before it counts as Unknown")
 	flags.Int64Var(&o.Times.UnreachableSeconds, "default-unreachable-toleration-seconds", o.Times.UnreachableSeconds, "how long pods that say nothing else stay on a node that is gone")

@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -32,14 +34,19 @@ const (
 type Config struct {
 	Informers informers.SharedInformerFactory
 	Logger    *slog.Logger
-	// CA is the bundle to publish, PEM.
-	CA []byte
+	CA        CA
+}
+
+// CA tells what to publish.
+type CA interface {
+	// PEM returns the bundle, and Changed a channel that is closed at its next change.
+	PEM() []byte
+	Changed() <-chan struct{}
 }
 
 // Controller keeps the ConfigMaps as they should be.
 type Controller struct {
 	cfg            Config
-	want           map[string]string
 	namespaces     cache.SharedIndexInformer
 	configMaps     cache.SharedIndexInformer
 	listNamespaces corelisters.NamespaceLister
@@ -48,12 +55,12 @@ type Controller struct {
 
 // New asks the factory for the informers it needs; it is called before they are started.
 func New(cfg Config) (*Controller, error) {
-	if !bytes.Contains(cfg.CA, []byte("-----BEGIN CERTIFICATE-----")) {
+	if cfg.CA == nil || !bytes.Contains(cfg.CA.PEM(), []byte("-----BEGIN CERTIFICATE-----")) {
 		return nil, errors.New("controllers/rootca: CA holds no PEM certificate")
 	}
 	core := cfg.Informers.Core().V1()
 	return &Controller{
-		cfg: cfg, want: map[string]string{key: string(cfg.CA)},
+		cfg:        cfg,
 		namespaces: core.Namespaces().Informer(), listNamespaces: core.Namespaces().Lister(),
 		configMaps: core.ConfigMaps().Informer(), listConfigMaps: core.ConfigMaps().Lister(),
 	}, nil
@@ -79,7 +86,30 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 		}
 		return []runtime.Key{{Name: now.Namespace}}
 	})
+	var following sync.WaitGroup
+	defer following.Wait()
+	changed := c.cfg.CA.Changed()                         // before the first look at it
+	following.Go(func() { c.follow(ctx, loop, changed) }) // ends with ctx
 	return loop.Run(ctx)
+}
+
+// follow looks at all namespaces when the CAs change.
+func (c *Controller) follow(ctx context.Context, loop *runtime.Loop, changed <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		changed = c.cfg.CA.Changed()
+		namespaces, err := c.listNamespaces.List(labels.Everything())
+		if err != nil {
+			c.cfg.Logger.Error("the namespaces cannot be listed", "err", err)
+		}
+		for _, ns := range namespaces {
+			loop.Add(runtime.Key{Name: ns.Name})
+		}
+	}
 }
 
 func (c *Controller) reconcile(ctx context.Context, client kubernetes.Interface, namespace string) error {
@@ -90,6 +120,7 @@ func (c *Controller) reconcile(ctx context.Context, client kubernetes.Interface,
 	if err != nil {
 		return err
 	}
+	want := map[string]string{key: string(c.cfg.CA.PEM())}
 	is, err := c.listConfigMaps.ConfigMaps(namespace).Get(Name)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -98,14 +129,14 @@ func (c *Controller) reconcile(ctx context.Context, client kubernetes.Interface,
 				Namespace: namespace, Name: Name,
 				Annotations: map[string]string{"kubernetes.io/description": "The certificates that the cluster's API servers are verified with. Made anew when it is changed."},
 			},
-			Data: c.want,
+			Data: want,
 		}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return nil
 		}
-	case err == nil && !maps.Equal(is.Data, c.want):
+	case err == nil && !maps.Equal(is.Data, want):
 		is = is.DeepCopy()
-		is.Data, is.BinaryData = c.want, nil
+		is.Data, is.BinaryData = want, nil
 		_, err = client.CoreV1().ConfigMaps(namespace).Update(ctx, is, metav1.UpdateOptions{})
 	}
 	if err != nil {

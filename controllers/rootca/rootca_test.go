@@ -14,7 +14,7 @@ const pem = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
 
 func TestEveryNamespaceHasTheCA(t *testing.T) {
 	c := controllertest.New(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
-	ctrl, err := rootca.New(rootca.Config{Informers: c.Informers, CA: []byte(pem)})
+	ctrl, err := rootca.New(rootca.Config{Informers: c.Informers, CA: bundle{pem}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,13 @@ func TestEveryNamespaceHasTheCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "a deleted one is made anew", right)
-	if _, err := rootca.New(rootca.Config{Informers: c.Informers, CA: []byte("no")}); err == nil {
+	if _, err := rootca.New(rootca.Config{Informers: c.Informers, CA: bundle{"no"}}); err == nil {
 		t.Error("nonsense was accepted as a CA")
 	}
 }
+
+// bundle is a CA that never changes.
+type bundle struct{ text string }
+
+func (b bundle) PEM() []byte              { return []byte(b.text) }
+func (b bundle) Changed() <-chan struct{} { return nil }

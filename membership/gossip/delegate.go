@@ -25,8 +25,8 @@ func (p *Pool) NotifyAlive(node *memberlist.Node) error {
 // member that has it is left out by NotifyAlive, and the others must go on hearing of each other.
 func (p *Pool) NotifyMerge(peers []*memberlist.Node) error {
 	for _, peer := range peers {
-		if len(peer.Meta) == 0 && peer.State != memberlist.StateAlive {
-			continue // dead members may be remembered without metadata
+		if peer.State != memberlist.StateAlive {
+			continue // dead members may be remembered without metadata, or with a credential of a CA that is gone
 		}
 		if _, _, err := decodeMeta(p.config.Authority, p.config.ClusterID, peer, p.config.Now()); err != nil && !errors.Is(err, pki.ErrCredentialEnded) {
 			return fmt.Errorf("gossip merge refused: %w", err)

@@ -29,12 +29,22 @@ type Facts struct {
 	Health Health `json:"h,omitempty"`
 	// KeyGeneration is that of the gossip keys which the member uses; see Pool.SetKeys.
 	KeyGeneration uint64 `json:"k,omitempty"`
+	// Trust is the generation of the CAs that the member believes; see Proof.
+	Trust uint64 `json:"t,omitempty"`
 }
 
 // Proof is how a member proves itself.
 type Proof struct {
 	Credential []byte // as pki.Authority.SignCredential made it
 	Key        ed25519.PrivateKey
+	// Trust is the generation of the CAs that this member believes, pki.Bundle.Generation. The others see by it how
+	// far an exchange of the CA is.
+	Trust uint64
+}
+
+// Verifier tells which credentials are this cluster's.
+type Verifier interface {
+	VerifyCredential(data []byte, now time.Time) (pki.Credential, error)
 }
 
 const (
@@ -74,7 +84,7 @@ var errMeta = errors.New("gossip metadata is malformed or of a newer version")
 
 // decodeMeta checks and reads a member's metadata. An ended credential gives
 // pki.ErrCredentialEnded, with everything else checked and returned.
-func decodeMeta(ca *pki.Authority, clusterID string, node *memberlist.Node, now time.Time) (holder pki.Credential, facts Facts, err error) {
+func decodeMeta(ca Verifier, clusterID string, node *memberlist.Node, now time.Time) (holder pki.Credential, facts Facts, err error) {
 	meta := node.Meta
 	if len(meta) < 3 || meta[0] != metaVersion {
 		return holder, Facts{}, errMeta

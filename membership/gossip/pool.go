@@ -37,6 +37,8 @@ type Member struct {
 	Facts Facts
 	// ProvenUntil is when the credential ends that the member has shown last.
 	ProvenUntil time.Time
+	// ProvenBy is the digest of the CA that has signed that credential.
+	ProvenBy string
 }
 
 // Config of a Pool.
@@ -47,7 +49,7 @@ type Config struct {
 	Facts     Facts
 	// Keys encrypt the pool's traffic; the first one is used for sending. Facts.KeyGeneration numbers them.
 	Keys      [][]byte
-	Authority *pki.Authority
+	Authority Verifier
 	// Proof is asked whenever the metadata is sent, so that a renewed credential is used.
 	Proof func() Proof
 	// Seeds are addresses at which other members may be found. They are asked again while members
@@ -230,10 +232,12 @@ func (p *Pool) isShown() bool {
 
 // metadata is what this member says of itself now.
 func (p *Pool) metadata() ([]byte, error) {
+	proof := p.config.Proof()
 	p.mu.Lock()
 	facts := p.facts
 	p.mu.Unlock()
-	return encodeMeta(p.config.ClusterID, p.config.Name, p.config.Advertise, p.config.Proof(), facts)
+	facts.Trust = proof.Trust
+	return encodeMeta(p.config.ClusterID, p.config.Name, p.config.Advertise, proof, facts)
 }
 
 // join contacts the seeds that are not among the living. A seed that does not answer is no fault:
@@ -314,7 +318,7 @@ func (p *Pool) set(node *memberlist.Node, state State) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := Member{Name: node.Name, Role: holder.Role, ProvenUntil: holder.NotAfter, Addr: addrOf(node), State: state, Since: p.config.Now(), Facts: facts}
+	m := Member{Name: node.Name, Role: holder.Role, ProvenUntil: holder.NotAfter, ProvenBy: holder.Signer, Addr: addrOf(node), State: state, Since: p.config.Now(), Facts: facts}
 	if old, ok := p.members[node.Name]; ok && old.State == state {
 		m.Since = old.Since
 	} else {

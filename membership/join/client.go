@@ -24,9 +24,14 @@ type Client struct {
 	http *http.Client
 }
 
+// Verifier is whom a client believes: one CA, or those of the moment.
+type Verifier interface {
+	Verify(cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error
+}
+
 // NewClient returns a client for the server at the address (host:port, or an https URL). It
 // believes only servers of this CA's cluster. identity may be nil.
-func NewClient(address string, ca *pki.Authority, identity *tls.Certificate, now func() time.Time) (*Client, error) {
+func NewClient(address string, ca Verifier, identity *tls.Certificate, now func() time.Time) (*Client, error) {
 	base, err := baseURL(address)
 	if err != nil {
 		return nil, err
@@ -59,20 +64,24 @@ func baseURL(address string) (string, error) {
 	return "https://" + u.Host, nil
 }
 
-func verifyServer(ca *pki.Authority, now func() time.Time) func([][]byte, [][]*x509.Certificate) error {
+func verifyServer(ca Verifier, now func() time.Time) func([][]byte, [][]*x509.Certificate) error {
 	return func(raw [][]byte, _ [][]*x509.Certificate) error {
-		if len(raw) == 0 {
+		var certs []*x509.Certificate
+		for _, der := range raw {
+			cert, err := x509.ParseCertificate(der)
+			if err != nil {
+				return err
+			}
+			certs = append(certs, cert)
+		}
+		if len(certs) == 0 {
 			return errors.New("the server shows no certificate")
 		}
-		cert, err := x509.ParseCertificate(raw[0])
-		if err != nil {
-			return err
-		}
-		if err := ca.Verify(cert, x509.ExtKeyUsageServerAuth, now()); err != nil {
+		if err := ca.Verify(certs[0], certs[1:], x509.ExtKeyUsageServerAuth, now()); err != nil {
 			return fmt.Errorf("the server's certificate: %w", err)
 		}
-		if !slices.Contains(cert.Subject.Organization, ServersOrganization) {
-			return fmt.Errorf("%q is a node of this cluster, but no server", cert.Subject.CommonName)
+		if !slices.Contains(certs[0].Subject.Organization, ServersOrganization) {
+			return fmt.Errorf("%q is a node of this cluster, but no server", certs[0].Subject.CommonName)
 		}
 		return nil
 	}
@@ -132,6 +141,13 @@ func (c *Client) Agent(ctx context.Context, r Request) (AgentGrant, error) {
 func (c *Client) Renew(ctx context.Context, r Renewal) (Certificates, error) {
 	var out Certificates
 	return out, c.post(ctx, "renew", r, &out)
+}
+
+// CAKey gets the key of the CA with this digest. The client's identity is a server's.
+func (c *Client) CAKey(ctx context.Context, digest string) ([]byte, error) {
+	var out CAKey
+	err := c.post(ctx, "ca-key", caKeyRequest{digest}, &out)
+	return out.Key, err
 }
 
 // Close drops idle connections.

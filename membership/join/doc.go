@@ -8,7 +8,11 @@
 //	                                           their certificates)
 //	  … a server stores that, starts its part of the store, and becomes a member of the
 //	  consensus group over the servers' own port, by its peer certificate …
-//	  POST /barque/join/v1/renew         ──▶   by an agent's certificate that is about to end
+//	  POST /barque/join/v1/renew         ──▶   by an agent's certificate that is about to end, or has
+//	                                           ended while the agent was off; answers with new ones
+//	                                           and with the CAs to believe
+//	  POST /barque/join/v1/ca-key        ──▶   by a server's peer certificate: the key of a CA that
+//	                                           the cluster is about to issue by
 //
 // The secret of the token is sent only after the CA was proven, and only over TLS. Each step can be
 // repeated; a machine that fails between them leaves nothing behind but a used token.

@@ -35,14 +35,16 @@ func (h *Handler) gossipKeys(r *http.Request, _ struct{}) (GossipKeys, error) {
 
 // node returns name and role of the node whose certificate the request shows.
 func (h *Handler) node(r *http.Request) (name, role string, err error) {
-	user, err := h.caller(r, nodesGroup)
-	if name, ok := strings.CutPrefix(user, nodeUserPrefix); err == nil && ok {
-		return name, token.Agent, nil
+	if cert, err := h.caller(r, nodesGroup, 0); err == nil {
+		if name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeUserPrefix); ok {
+			return name, token.Agent, nil
+		}
 	}
-	if name, err = h.caller(r, ServersOrganization); err != nil {
+	cert, err := h.caller(r, ServersOrganization, 0)
+	if err != nil {
 		return "", "", err
 	}
-	return name, token.Server, nil
+	return cert.Subject.CommonName, token.Server, nil
 }
 
 // GossipKeys asks for the keys of the gossip pool, by the certificate that is the client's identity.

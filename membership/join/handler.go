@@ -3,7 +3,6 @@ package join
 import (
 	"context"
 	"crypto/ed25519"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,7 +26,9 @@ const maxSkew = time.Minute
 
 // Config of a Handler.
 type Config struct {
-	Authority *pki.Authority
+	Authority *pki.Trust
+	// Lifetime returns how long the certificates of agents last.
+	Lifetime func() time.Duration
 	// CheckToken checks a token for a role; UseToken does so too and counts the use. See package token.
 	CheckToken, UseToken func(ctx context.Context, t pki.Token, role string) error
 	// NameTaken tells why no other machine may have the name, or returns nil.
@@ -45,8 +46,16 @@ type Config struct {
 	// its certificate is good, or returns nil; ErrNotYet when it cannot tell.
 	GossipKeys func() GossipKeys
 	Barred     func(name, role string) error
-	Logger     *slog.Logger
-	Now        func() time.Time
+	// Grace is for how long after its end an agent's certificate still gets it a new one, if StillNode allows it:
+	// StillNode returns ErrRemoved for a node whose certificate ended at that time and that was removed.
+	Grace     time.Duration
+	StillNode func(ctx context.Context, name string, ended time.Time) error
+	// IsServer tells whether a server of that name is a member of the store, and CAKey returns the key of the CA with
+	// the digest, PEM: only members get it.
+	IsServer func(name string) bool
+	CAKey    func(digest string) ([]byte, error)
+	Logger   *slog.Logger
+	Now      func() time.Time
 }
 
 // Handler serves Prefix. It authenticates by itself: by token, or by the client's certificate.
@@ -63,6 +72,7 @@ func NewHandler(c Config) *Handler {
 	h.mux.HandleFunc("POST "+Prefix+"agent", answer(h, h.agent))
 	h.mux.HandleFunc("POST "+Prefix+"renew", answer(h, h.renew))
 	h.mux.HandleFunc("POST "+Prefix+"gossip-keys", answer(h, h.gossipKeys))
+	h.mux.HandleFunc("POST "+Prefix+"ca-key", answer(h, h.caKey))
 	return h
 }
 
@@ -200,14 +210,17 @@ func (h *Handler) agent(r *http.Request, in Request) (AgentGrant, error) {
 }
 
 func (h *Handler) issue(name string, addr netip.Addr, csr, gossipKey []byte) (c Certificates, err error) {
-	now, ca := h.config.Now(), h.config.Authority
-	if c.Client, err = ca.IssueCSR(csr, NodeClient(name), now); err != nil {
+	now, ca, life := h.config.Now(), h.config.Authority, h.config.Lifetime()
+	c.CA = ca.Bundle() // before they are issued: they are never of an older CA than the node is told of
+	client, serving := NodeClient(name), NodeServing(name, addr)
+	client.Lifetime, serving.Lifetime = life, life
+	if c.Client, err = ca.IssueCSR(csr, client, now); err != nil {
 		return c, refuse(http.StatusBadRequest, "%w", err)
 	}
-	if c.Serving, err = ca.IssueCSR(csr, NodeServing(name, addr), now); err != nil {
+	if c.Serving, err = ca.IssueCSR(csr, serving, now); err != nil {
 		return c, err
 	}
-	c.Credential, err = ca.SignCredential(pki.Credential{Name: name, Role: token.Agent, Public: gossipKey, NotAfter: now.Add(pki.LeafLifetime)})
+	c.Credential, err = ca.SignCredential(pki.Credential{Name: name, Role: token.Agent, Public: gossipKey, NotAfter: now.Add(life)})
 	return c, err
 }
 
@@ -225,37 +238,3 @@ const (
 	nodeUserPrefix = "system:node:"
 	nodesGroup     = "system:nodes"
 )
-
-func (h *Handler) renew(r *http.Request, in Renewal) (Certificates, error) {
-	user, err := h.caller(r, nodesGroup)
-	if err != nil {
-		return Certificates{}, err
-	}
-	name, ok := strings.CutPrefix(user, nodeUserPrefix)
-	if !ok || len(in.GossipKey) != ed25519.PublicKeySize {
-		return Certificates{}, refuse(http.StatusBadRequest, "only a node can renew its certificates, with its gossip key")
-	}
-	addr, err := h.address(name, in.Address)
-	if err != nil {
-		return Certificates{}, err
-	}
-	return h.issue(name, addr, in.CSR, in.GossipKey)
-}
-
-// caller returns the common name in the client's certificate, after checking that this cluster's
-// CA issued it for the organization.
-func (h *Handler) caller(r *http.Request, organization string) (string, error) {
-	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return "", refuse(http.StatusUnauthorized, "a client certificate of this cluster is needed")
-	}
-	cert := r.TLS.PeerCertificates[0]
-	if err := h.config.Authority.Verify(cert, x509.ExtKeyUsageClientAuth, h.config.Now()); err != nil {
-		return "", refuse(http.StatusUnauthorized, "client certificate of %q: %w", cert.Subject.CommonName, err)
-	}
-	for _, o := range cert.Subject.Organization {
-		if o == organization {
-			return cert.Subject.CommonName, nil
-		}
-	}
-	return "", refuse(http.StatusForbidden, "client certificate of %q is not one of %s", cert.Subject.CommonName, organization)
-}

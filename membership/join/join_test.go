@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -27,6 +28,11 @@ type cluster struct {
 	address string
 	useErr  error
 	uses    []string
+
+	trust     *pki.Trust
+	life      time.Duration
+	stillNode error
+	now       func() time.Time
 }
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -38,7 +44,7 @@ func certificate(t *testing.T, ca *pki.Authority, r pki.Request) *tls.Certificat
 		t.Fatal(err)
 	}
 	i, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: r.CommonName, Key: k, Now: time.Now, Logger: quiet(),
-		Issue: ca.Issuer(func() pki.Request { return r }, time.Now)})
+		Issue: pki.TrustOf(ca).Signs(func() pki.Request { return r }, time.Now)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,9 +61,14 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{ca: ca, token: tok}
+	c := &cluster{ca: ca, token: tok, trust: pki.TrustOf(ca), life: pki.LeafLifetime, now: time.Now}
 	handler := join.NewHandler(join.Config{
-		Authority: ca,
+		Authority: c.trust,
+		Lifetime:  func() time.Duration { return c.life },
+		Grace:     24 * time.Hour,
+		StillNode: func(context.Context, string, time.Time) error { return c.stillNode },
+		IsServer:  func(name string) bool { return name == "s1" },
+		CAKey:     func(digest string) ([]byte, error) { return []byte("key of " + digest), nil },
 		CheckToken: func(_ context.Context, got pki.Token, _ string) error {
 			if got.Secret != tok.Secret {
 				return token.ErrUnknown
@@ -83,10 +94,12 @@ func newCluster(t *testing.T) *cluster {
 			}
 			return nil
 		},
-		Cluster: func() join.Cluster { return join.Cluster{ID: "c1", CA: ca.PEM(), Settings: json.RawMessage(`{"a":1}`)} },
-		Keys:    func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil },
-		Logger:  quiet(),
-		Now:     time.Now,
+		Cluster: func() join.Cluster {
+			return join.Cluster{ID: "c1", CA: pki.NewBundle(ca), Settings: json.RawMessage(`{"a":1}`)}
+		},
+		Keys:   func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil },
+		Logger: quiet(),
+		Now:    func() time.Time { return c.now() },
 	})
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{
@@ -193,8 +206,16 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestAgentJoinsAndRenews(t *testing.T) {
-	c := newCluster(t)
+// agent is a machine that has joined as one.
+type agent struct {
+	csr    []byte
+	gossip []byte
+	keyPEM []byte
+	grant  join.AgentGrant
+}
+
+func (c *cluster) agent(t *testing.T) *agent {
+	t.Helper()
 	k, err := pki.GenerateKey()
 	if err != nil {
 		t.Fatal(err)
@@ -203,40 +224,156 @@ func TestAgentJoinsAndRenews(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gossip, _, err := ed25519.GenerateKey(nil)
+	public, _, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
-	}
-	r := c.request()
-	r.CSR, r.GossipKey = csr, gossip
-	grant, err := c.client(t, nil).Agent(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if cred, err := c.ca.VerifyCredential(grant.Certificates.Credential, time.Now()); err != nil || cred.Name != "n1" || cred.Role != "agent" {
-		t.Fatalf("credential %+v, %v", cred, err)
 	}
 	keyPEM, err := pki.MarshalKey(k)
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := tls.X509KeyPair(grant.Certificates.Client, keyPEM)
+	r := c.request()
+	r.CSR, r.GossipKey = csr, public
+	grant, err := c.client(t, nil).Agent(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	renewed, err := c.client(t, &own).Renew(t.Context(), join.Renewal{CSR: csr, GossipKey: gossip, Address: "10.0.0.5"})
+	return &agent{csr, public, keyPEM, grant}
+}
+
+func (a *agent) identity(t *testing.T) *tls.Certificate {
+	t.Helper()
+	own, err := tls.X509KeyPair(a.grant.Certificates.Client, a.keyPEM)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tls.X509KeyPair(renewed.Serving, keyPEM); err != nil {
+	return &own
+}
+
+func (a *agent) renewal() join.Renewal {
+	return join.Renewal{CSR: a.csr, GossipKey: a.gossip, Address: "10.0.0.5"}
+}
+
+func TestAgentJoinsAndRenews(t *testing.T) {
+	c := newCluster(t)
+	a := c.agent(t)
+	if cred, err := c.ca.VerifyCredential(a.grant.Certificates.Credential, time.Now()); err != nil || cred.Name != "n1" || cred.Role != "agent" {
+		t.Fatalf("credential %+v, %v", cred, err)
+	}
+	own := a.identity(t)
+	renewed, err := c.client(t, own).Renew(t.Context(), a.renewal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tls.X509KeyPair(renewed.Serving, a.keyPEM); err != nil {
 		t.Fatal(err)
 	}
 	for _, address := range []string{"10.0.0.1", "127.0.0.1"} {
-		if _, err := c.client(t, &own).Renew(t.Context(), join.Renewal{CSR: csr, GossipKey: gossip, Address: address}); err == nil {
+		r := a.renewal()
+		r.Address = address
+		if _, err := c.client(t, own).Renew(t.Context(), r); err == nil {
 			t.Fatalf("a node got a certificate for %s", address)
 		}
 	}
-	if _, err := c.client(t, nil).Renew(t.Context(), join.Renewal{CSR: csr, GossipKey: gossip, Address: "10.0.0.5"}); err == nil {
+	if _, err := c.client(t, nil).Renew(t.Context(), a.renewal()); err == nil {
 		t.Fatal("renewed without a certificate")
+	}
+}
+
+// An agent that was off for so long that its certificate has ended gets a new one, for its own key, while its Node is
+// there and the end is not too long ago.
+func TestAnEndedCertificateIsRenewed(t *testing.T) {
+	for name, bad := range map[string]struct {
+		change func(*cluster, *agent, *join.Renewal)
+		after  time.Duration // the end
+		status int           // 0: it is renewed
+		want   string
+	}{
+		"a moment ago": {nil, time.Minute, 0, ""},
+		"a day ago":    {nil, 23 * time.Hour, 0, ""},
+		"too long ago": {nil, 25 * time.Hour, 401, "longer ago than a new one is given for it"},
+		"the node was removed": {func(c *cluster, _ *agent, _ *join.Renewal) { c.stillNode = fmt.Errorf("%w: no Node", join.ErrRemoved) },
+			time.Minute, 403, "was removed"},
+		"nobody can tell whether it was": {func(c *cluster, _ *agent, _ *join.Renewal) { c.stillNode = errors.New("the store is unavailable") },
+			time.Minute, 500, "unavailable"},
+		"for another key": {func(_ *cluster, _ *agent, r *join.Renewal) {
+			k, err := pki.GenerateKey()
+			if err == nil {
+				r.CSR, err = pki.SigningRequest(k)
+			}
+			if err != nil {
+				panic(err)
+			}
+		}, time.Minute, 403, "for its own key only"},
+		"of another CA": {func(c *cluster, _ *agent, _ *join.Renewal) { c.exchangeCA() }, time.Minute, 401, "does so no more since its CA was exchanged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.life = time.Hour
+			a := c.agent(t)
+			own, r := a.identity(t), a.renewal()
+			client := c.client(t, own)
+			c.now = func() time.Time { return own.Leaf.NotAfter.Add(bad.after) }
+			if bad.change != nil {
+				bad.change(c, a, &r)
+			}
+			renewed, err := client.Renew(t.Context(), r)
+			var refused *join.RefusedError
+			switch {
+			case bad.status == 0 && err != nil:
+				t.Fatal(err)
+			case bad.status == 0:
+				again, err := tls.X509KeyPair(renewed.Client, a.keyPEM)
+				if err != nil || !again.Leaf.NotAfter.After(c.now()) {
+					t.Fatalf("the new one: %v", err)
+				}
+			case !errors.As(err, &refused) || refused.Status != bad.status || !strings.Contains(refused.Reason, bad.want):
+				t.Fatalf("got %v; want status %d and %q", err, bad.status, bad.want)
+			}
+		})
+	}
+}
+
+// exchangeCA makes the cluster believe another CA. Its server goes on to show its old certificate.
+func (c *cluster) exchangeCA() {
+	next, err := pki.NextAuthority("c1", time.Now())
+	if err != nil {
+		panic(err)
+	}
+	key, err := next.Key()
+	if err != nil {
+		panic(err)
+	}
+	b := pki.NewBundle(next)
+	b.Generation = 4
+	if err := c.trust.Set(b, key); err != nil {
+		panic(err)
+	}
+}
+
+// The key of a CA is for servers that are members of the store, and for nobody else.
+func TestCAKeys(t *testing.T) {
+	c := newCluster(t)
+	server := func(ca *pki.Authority, name string) *tls.Certificate {
+		return certificate(t, ca, pki.Request{CommonName: name, Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server})
+	}
+	key, err := c.client(t, server(c.ca, "s1")).CAKey(t.Context(), "abc")
+	if err != nil || string(key) != "key of abc" {
+		t.Fatalf("%q, %v", key, err)
+	}
+	other, err := pki.NewAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, identity := range map[string]*tls.Certificate{
+		"nobody":                    nil,
+		"an agent":                  c.agent(t).identity(t),
+		"a server that was removed": server(c.ca, "s9"),
+		"a server of another CA":    server(other, "s1"),
+		"an administrator":          certificate(t, c.ca, pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}),
+	} {
+		if key, err := c.client(t, identity).CAKey(t.Context(), "abc"); err == nil {
+			t.Errorf("%s got %q", name, key)
+		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/netip"
 	"time"
+
+	"github.com/barque/barque/pki"
 )
 
 // Prefix of all paths that the Handler serves.
@@ -36,9 +38,9 @@ type Server struct {
 
 // Cluster is what every node knows of the cluster it belongs to.
 type Cluster struct {
-	ID         string   `json:"id"`
-	CA         []byte   `json:"ca"`         // PEM
-	GossipKeys [][]byte `json:"gossipKeys"` // the first one is used for sending
+	ID         string     `json:"id"`
+	CA         pki.Bundle `json:"ca"`
+	GossipKeys [][]byte   `json:"gossipKeys"` // the first one is used for sending
 	// KeyGeneration is that of GossipKeys; 0 is the one that the cluster began with.
 	KeyGeneration uint64   `json:"keyGeneration,omitempty"`
 	Servers       []Server `json:"servers"`
@@ -64,9 +66,22 @@ type Certificates struct {
 	Client     []byte `json:"client"`     // PEM; system:node:<name>
 	Serving    []byte `json:"serving"`    // PEM; the kubelet's server
 	Credential []byte `json:"credential"` // gossip
+	// CA is what the agent is to believe from now on.
+	CA pki.Bundle `json:"ca"`
 }
 
-// Renewal asks for new certificates for the name in the certificate that the request is made with.
+// caKeyRequest asks for the key of the CA with the digest.
+type caKeyRequest struct {
+	Digest string `json:"digest"`
+}
+
+// CAKey is the answer to a server that asks for the key of a CA.
+type CAKey struct {
+	Key []byte `json:"key"` // PEM
+}
+
+// Renewal asks for new certificates for the name in the certificate that the request is made with. That one may have
+// ended, if the cluster allows it; then the signing request must be of its key.
 type Renewal struct {
 	CSR       []byte `json:"csr"`
 	GossipKey []byte `json:"gossipKey"`

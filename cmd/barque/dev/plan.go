@@ -31,8 +31,10 @@ type Plan struct {
 	APIPort uint16       `json:"apiPort"` // of the proxy on the host's loopback
 	Nodes   []Node       `json:"nodes"`
 	// Args are appended to the command line of every node, after a check that it takes them.
-	Args  []string `json:"args,omitempty"`
-	Proxy *Process `json:"proxy,omitempty"`
+	Args []string `json:"args,omitempty"`
+	// ServerArgs are appended to those of servers, too.
+	ServerArgs []string `json:"serverArgs,omitempty"`
+	Proxy      *Process `json:"proxy,omitempty"`
 	// Forwarding is what net.ipv4.ip_forward was before, so that Down can restore it.
 	Forwarding string `json:"forwarding,omitempty"`
 	// Complete is set when Up has reached its end once.

@@ -31,8 +31,10 @@ type Options struct {
 	Dir     string // absolute
 	Servers int
 	Agents  int
-	APIPort uint16 // of the proxy; 0 looks for a free one, from 6443 up
-	Args    []string
+	APIPort uint16   // of the proxy; 0 looks for a free one, from 6443 up
+	Args    []string // of every node
+
+	ServerArgs []string // of servers, beside these
 	// Timeout bounds each wait for a node; 2 min when 0.
 	Timeout time.Duration
 	// Progress is told what has been done.
@@ -64,7 +66,8 @@ func Up(ctx context.Context, o Options) (*Plan, error) {
 	case err != nil:
 		return nil, err
 	case p.Complete:
-		return p, ErrRunning
+		// The servers renew their kubeconfigs, and after an exchange of the CA the old one is void.
+		return p, errors.Join(p.writeKubeconfig(p.servers()[0]), ErrRunning)
 	default:
 		o.Progress("going on with a start that did not finish")
 	}
@@ -89,6 +92,7 @@ func begin(o Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.ServerArgs = o.ServerArgs
 	for i := range p.Nodes {
 		if err := containerd.CheckDataDir(p.DataDir(&p.Nodes[i])); err != nil {
 			return nil, fmt.Errorf("%w, with --dir", err)
@@ -232,7 +236,11 @@ func (p *Plan) nodeArgs(n *Node) []string {
 		flag := map[string]string{Server: "--join", Agent: "--server"}[n.Role]
 		args = append(args, "--token-file", p.tokenFile(n), flag, "https://"+p.apiAddr(first))
 	}
-	return append(args, p.Args...)
+	args = append(args, p.Args...)
+	if n.Role == Server {
+		args = append(args, p.ServerArgs...)
+	}
+	return args
 }
 
 // serveEndpoint starts the proxy, the one endpoint that the kubeconfig names, and waits until it leads to

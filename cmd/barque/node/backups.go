@@ -111,7 +111,7 @@ func (b *backups) write(ctx context.Context, w io.Writer, key *backup.Key) (back
 
 // Names of the secrets in a backup, beside those of the files that all servers have.
 const (
-	secretCA     = "ca.crt" // not secret, but it belongs to its key
+	secretCA     = "ca.json" // which CAs are believed: not secret, but it belongs to their keys
 	secretGossip = "gossip-keys.json"
 )
 
@@ -124,7 +124,9 @@ func clusterSecrets(dataDir string, r *record) (map[string][]byte, error) {
 	if secrets[secretGossip], err = json.Marshal(r.gossipRing().Keys); err != nil {
 		return nil, err
 	}
-	secrets[secretCA] = r.Cluster.CA
+	if secrets[secretCA], err = json.Marshal(r.ca()); err != nil {
+		return nil, err
+	}
 	return secrets, nil
 }
 

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/backup"
 )
@@ -275,7 +274,7 @@ func TestANewClusterBeginsWithABackup(t *testing.T) {
 	if r.Cluster.ID == old.Cluster.ID {
 		t.Error("the new cluster has the ID of the old one, whose servers would not be refused")
 	}
-	if !bytes.Equal(r.Cluster.CA, old.Cluster.CA) || !slices.EqualFunc(r.Cluster.GossipKeys, old.Cluster.GossipKeys, bytes.Equal) {
+	if !bytes.Equal(r.Cluster.CA.PEM(), old.Cluster.CA.PEM()) || !slices.EqualFunc(r.Cluster.GossipKeys, old.Cluster.GossipKeys, bytes.Equal) {
 		t.Error("it does not have the CA and the gossip keys")
 	}
 	for _, name := range []string{caKey, serviceAccountKey} {
@@ -324,10 +323,10 @@ func TestABackupWithoutKeysMakesANewCA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bytes.Equal(r.Cluster.CA, old.Cluster.CA) {
+	if bytes.Equal(r.Cluster.CA.PEM(), old.Cluster.CA.PEM()) {
 		t.Error("it has the old CA, whose key it cannot have")
 	}
-	if _, err := pki.LoadAuthority(pkiDir(o.DataDir)); err != nil {
+	if _, err := loadCA(o.DataDir, r); err != nil {
 		t.Error(err)
 	}
 }

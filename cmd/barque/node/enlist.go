@@ -83,7 +83,7 @@ func saveGrant(o *Options, grant join.ServerGrant) error {
 			return err
 		}
 	}
-	return atomicfile.Write(filepath.Join(pkiDir(o.DataDir), "ca.crt"), grant.Cluster.CA, 0o644)
+	return writeCA(o.DataDir, grant.Cluster.CA)
 }
 
 // rejoin makes a server with data join as a new one. The cluster decides whether it may: it does not admit a
@@ -207,7 +207,7 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 	if err := saveCertificates(o.DataDir, grant.Certificates); err != nil {
 		return nil, err
 	}
-	if err := atomicfile.Write(filepath.Join(pkiDir(o.DataDir), "ca.crt"), grant.Cluster.CA, 0o644); err != nil {
+	if err := writeCA(o.DataDir, grant.Cluster.CA); err != nil {
 		return nil, err
 	}
 	logger.Info("admitted to the cluster", "cluster", grant.Cluster.ID, "by", o.Join)
@@ -218,9 +218,9 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 func saveCertificates(dataDir string, c join.Certificates) error {
 	dir := pkiDir(dataDir)
 	return errors.Join(
-		atomicfile.Write(filepath.Join(dir, "node-client.crt"), c.Client, 0o644),
-		atomicfile.Write(filepath.Join(dir, "node-serving.crt"), c.Serving, 0o644),
-		atomicfile.Write(filepath.Join(dir, "gossip.credential"), c.Credential, 0o600),
+		atomicfile.Write(filepath.Join(dir, clientFile), c.Client, 0o644),
+		atomicfile.Write(filepath.Join(dir, servingFile), c.Serving, 0o644),
+		atomicfile.Write(filepath.Join(dir, credentialFile), c.Credential, 0o600),
 	)
 }
 

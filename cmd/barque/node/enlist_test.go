@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -29,6 +28,7 @@ type host struct {
 	keys  func() (map[string][]byte, error)
 	addr  netip.AddrPort
 	taken error // why a name is
+	gone  error // why a node gets no new certificates after the end of its own
 }
 
 func newHost(t *testing.T) *host {
@@ -42,14 +42,17 @@ func newHost(t *testing.T) *host {
 		t.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(join.NewHandler(join.Config{
-		Authority:    ca,
+		Authority:    pki.TrustOf(ca),
+		Lifetime:     func() time.Duration { return pki.LeafLifetime },
+		Grace:        DefaultCertificateGrace,
+		StillNode:    func(context.Context, string, time.Time) error { return h.gone },
 		CheckToken:   func(context.Context, pki.Token, string) error { return nil },
 		UseToken:     func(context.Context, pki.Token, string) error { return nil },
 		AddressTaken: func(string, netip.Addr) error { return nil },
 		NameTaken:    func(string) error { return h.taken },
 		Replace:      func(context.Context, string) error { h.taken = nil; return nil },
 		Cluster: func() join.Cluster {
-			return join.Cluster{ID: "c1", CA: ca.PEM(), Servers: []join.Server{{Name: "s1", API: h.addr}}}
+			return join.Cluster{ID: "c1", CA: pki.NewBundle(ca), Servers: []join.Server{{Name: "s1", API: h.addr}}}
 		},
 		Keys:   func() (map[string][]byte, error) { return h.keys() },
 		Logger: quiet(), Now: time.Now,
@@ -58,7 +61,7 @@ func newHost(t *testing.T) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "s1", Key: key, Now: time.Now, Logger: quiet(), Issue: ca.Issuer(func() pki.Request {
+	serving, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "s1", Key: key, Now: time.Now, Logger: quiet(), Issue: pki.TrustOf(ca).Signs(func() pki.Request {
 		return pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Server, Names: []string{"127.0.0.1"}}
 	}, time.Now)})
 	if err != nil {
@@ -96,9 +99,9 @@ func TestAJoinerThatWasKilledDoesNotBeginACluster(t *testing.T) {
 	}
 }
 
-// An agent that was off while its certificate came near its end gets new ones when it starts.
-func TestAnAgentThatStartsLateRenews(t *testing.T) {
-	h := newHost(t)
+// joinedAgent is an agent of the host's cluster whose certificates were issued so long ago, for a year.
+func joinedAgent(t *testing.T, h *host, ago time.Duration) *agent {
+	t.Helper()
 	o := options(t, "a1")
 	gossip, err := gossipKeyOf(o.DataDir)
 	if err != nil {
@@ -108,7 +111,7 @@ func TestAnAgentThatStartsLateRenews(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	longAgo := time.Now().Add(-300 * 24 * time.Hour)
+	longAgo := time.Now().Add(-ago)
 	issue := func(r pki.Request) []byte {
 		cert, err := h.ca.Issue(r, key.Public(), longAgo)
 		if err != nil {
@@ -116,35 +119,76 @@ func TestAnAgentThatStartsLateRenews(t *testing.T) {
 		}
 		return cert
 	}
-	ends := longAgo.Add(pki.LeafLifetime)
-	credential, err := h.ca.SignCredential(pki.Credential{Name: "a1", Role: roleAgent, Public: gossip.Public().(ed25519.PublicKey), NotAfter: ends})
+	credential, err := h.ca.SignCredential(pki.Credential{Name: "a1", Role: roleAgent, Public: gossip.Public().(ed25519.PublicKey), NotAfter: longAgo.Add(pki.LeafLifetime)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := saveCertificates(o.DataDir, join.Certificates{Client: issue(join.NodeClient("a1")), Serving: issue(join.NodeServing("a1", o.addr())), Credential: credential}); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.ca.Save(pkiDir(o.DataDir)); err != nil {
-		t.Fatal(err)
-	}
 	r := &record{dir: o.DataDir, Phase: phaseMember, Name: "a1", Role: roleAgent,
-		Cluster: join.Cluster{ID: "c1", CA: h.ca.PEM(), Settings: []byte("{}"), Servers: []join.Server{{Name: "s1", API: h.addr}}}}
+		Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca), Settings: []byte("{}"), Servers: []join.Server{{Name: "s1", API: h.addr}}}}
 	if err := r.save(); err != nil {
 		t.Fatal(err)
 	}
+	return &agent{options: o, logger: quiet(), stack: lifecycle.New(quiet())}
+}
 
-	a := &agent{options: o, logger: quiet(), stack: lifecycle.New(quiet())}
-	if err := a.enlist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer a.stack.Stop()
-	for name, cert := range map[string]*x509.Certificate{"client": a.client.Certificate().Leaf, "serving": a.serving.Certificate().Leaf} {
-		if !cert.NotAfter.After(ends) {
-			t.Errorf("the %s certificate still ends at %v", name, cert.NotAfter)
+// An agent that was off while its certificates came near their end, or ended, gets new ones when it starts.
+func TestAnAgentThatStartsLateRenews(t *testing.T) {
+	for _, days := range []time.Duration{300, 380} {
+		h := newHost(t)
+		a := joinedAgent(t, h, days*24*time.Hour)
+		if err := a.enlist(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		soon := time.Now().Add(360 * 24 * time.Hour)
+		for _, i := range []*pki.Identity{a.ids.client, a.ids.serving} {
+			if !i.Term().NotAfter.After(soon) {
+				t.Errorf("after %d days, the certificate %s ends at %v", days, i.Name(), i.Term().NotAfter)
+			}
+		}
+		if shown, err := h.ca.VerifyCredential(a.ids.proof.proof().Credential, time.Now()); err != nil || !shown.NotAfter.After(soon) {
+			t.Errorf("after %d days, gossip is shown %+v, %v", days, shown, err)
+		}
+		again, err := loadAgentIdentities(a.options, a.record, quiet())
+		if err != nil || !again.client.Term().NotAfter.Equal(a.ids.client.Term().NotAfter) {
+			t.Errorf("after %d days, the next start has another certificate: %v", days, err)
 		}
 	}
-	if shown, err := h.ca.VerifyCredential(a.proof.proof().Credential, time.Now()); err != nil || !shown.NotAfter.After(ends) {
-		t.Errorf("gossip is shown %+v, %v", shown, err)
+}
+
+// One that was removed meanwhile, or was off for too long, is told how it can come back.
+func TestAnAgentThatGetsNoNewCertificatesSaysWhatToDo(t *testing.T) {
+	for name, c := range map[string]struct {
+		days time.Duration
+		gone error
+		want string
+	}{
+		"removed": {380, join.ErrRemoved, "was removed from the cluster"},
+		"too old": {380 + 90, nil, "longer ago than a new one is given for it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			h.gone = c.gone
+			a := joinedAgent(t, h, c.days*24*time.Hour)
+			err := a.enlist(t.Context())
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "barque agent --rejoin --server https://"+h.addr.String()+" --token TOKEN") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// While no server answers, or none can tell yet, an agent without good certificates waits.
+func TestAnAgentWaitsForAServerThatGivesItNewCertificates(t *testing.T) {
+	h := newHost(t)
+	h.gone = errors.New("the store is unavailable")
+	a := joinedAgent(t, h, 380*24*time.Hour)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, errors.New("enough"))
+	defer cancel()
+	if err := a.enlist(ctx); err == nil || err.Error() != "enough" {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -170,7 +214,7 @@ func TestWipe(t *testing.T) {
 	h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
 	o := options(t, "s2")
 	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
-	old := &record{dir: o.DataDir, Phase: phaseMember, Name: "s2", Role: roleServer, Cluster: join.Cluster{ID: "before", CA: h.ca.PEM()}}
+	old := &record{dir: o.DataDir, Phase: phaseMember, Name: "s2", Role: roleServer, Cluster: join.Cluster{ID: "before", CA: pki.NewBundle(h.ca)}}
 	lived := filepath.Join(storeDir(o.DataDir), "server.json")
 	begin := func() {
 		t.Helper()
@@ -206,7 +250,7 @@ func TestWipe(t *testing.T) {
 	}
 	check(o)
 	begin()
-	crashed := &record{dir: o.DataDir, Phase: phaseWiping, Name: "s2", Role: roleServer, Cluster: join.Cluster{ID: "c1", CA: h.ca.PEM()}}
+	crashed := &record{dir: o.DataDir, Phase: phaseWiping, Name: "s2", Role: roleServer, Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca)}}
 	if err := crashed.save(); err != nil {
 		t.Fatal(err)
 	}

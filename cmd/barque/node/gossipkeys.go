@@ -18,7 +18,6 @@ import (
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
-	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -61,7 +60,7 @@ func ownRing(r *record, pool *gossip.Pool) *keyring.Own {
 // newManager is this server's part in the rotation of gossip keys.
 func (s *server) newManager(own *keyring.Own) *keyring.Manager {
 	return keyring.New(keyring.Config{
-		ClusterID: s.record.Cluster.ID, Store: ringStore{s.store}, Own: own, Sealer: s.ids.ca,
+		ClusterID: s.record.Cluster.ID, Store: ringStore{s.store}, Own: own, Sealer: s.ids.trust,
 		Members: s.keyMembers, Changed: s.pool.Changed,
 		Logger: s.logger.With("part", "gossip"),
 	})
@@ -76,12 +75,12 @@ func (s *server) gossipKeys() join.GossipKeys {
 // fetchKeys asks the other servers.
 func (s *server) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
 	others := slices.DeleteFunc(s.record.servers(), func(k join.Server) bool { return k.Name == s.options.Name })
-	return fetchKeys(ctx, others, s.ids.ca, s.ids.peer.Certificate(), generation)
+	return fetchKeys(ctx, others, s.ids.trust, s.ids.peer.Certificate(), generation)
 }
 
 // fetchKeys asks the servers.
 func (a *agent) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
-	return fetchKeys(ctx, a.record.servers(), a.ca, a.client.Certificate(), generation)
+	return fetchKeys(ctx, a.record.servers(), a.ids.trust, a.ids.client.Certificate(), generation)
 }
 
 // driveKeys is leader work.
@@ -229,7 +228,7 @@ func newRefresher(self string, pool *gossip.Pool, own *keyring.Own, fetch func(c
 const fetchTimeout = 5 * time.Second
 
 // fetchKeys asks the servers, one after the other, for gossip keys of at least the generation.
-func fetchKeys(ctx context.Context, servers []join.Server, ca *pki.Authority, own *tls.Certificate, generation uint64) (keyring.Ring, error) {
+func fetchKeys(ctx context.Context, servers []join.Server, ca join.Verifier, own *tls.Certificate, generation uint64) (keyring.Ring, error) {
 	failed := errors.New("no other server is known")
 	for _, server := range servers {
 		keys, err := fetchKeysFrom(ctx, server, ca, own)
@@ -248,7 +247,7 @@ func fetchKeys(ctx context.Context, servers []join.Server, ca *pki.Authority, ow
 	return keyring.Ring{}, failed
 }
 
-func fetchKeysFrom(ctx context.Context, server join.Server, ca *pki.Authority, own *tls.Certificate) (join.GossipKeys, error) {
+func fetchKeysFrom(ctx context.Context, server join.Server, ca join.Verifier, own *tls.Certificate) (join.GossipKeys, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	client, err := join.NewClient(server.API.String(), ca, own, time.Now)

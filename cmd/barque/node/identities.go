@@ -12,32 +12,39 @@ import (
 	"sync"
 	"time"
 
-	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
 )
 
 // serverIdentities are the certificates that a server shows. It holds the CA key, so it issues
-// them to itself and renews them by itself.
+// them to itself and renews them by itself, all at once: in time, when the CAs change, and when an operator wants it.
 type serverIdentities struct {
-	ca              *pki.Authority
+	options         *Options
+	home            *caHome
+	trust           *pki.Trust
+	logger          *slog.Logger
 	serviceAccounts crypto.Signer
 	peer            *pki.Identity // to other servers, both as client and as server
 	api             *pki.Identity // of the API
 	kubeletClient   *pki.Identity // of the API server as a client of kubelets
 	kubelet         *pki.Identity // of this node's own server
-	admin           crypto.Signer // key of the administrator's kubeconfig
+	admin           *pki.Identity // in the administrator's kubeconfig
 	proof           *credential
+
+	renewing sync.Mutex
+	mu       sync.Mutex    // guards what follows
+	ready    bool          // the API serves, so that there is something for the kubeconfig to lead to
+	changed  chan struct{} // closed and replaced after every renewal
 }
 
-func newServerIdentities(ctx context.Context, o *Options, s Settings, logger *slog.Logger) (*serverIdentities, error) {
+func newServerIdentities(ctx context.Context, o *Options, s Settings, r *record, logger *slog.Logger) (*serverIdentities, error) {
 	dir := pkiDir(o.DataDir)
-	ca, err := pki.LoadAuthority(dir)
+	home, err := loadCA(o.DataDir, r)
 	if err != nil {
-		return nil, fmt.Errorf("the cluster's CA: %w", err)
+		return nil, err
 	}
-	ids := &serverIdentities{ca: ca}
+	ids := &serverIdentities{options: o, home: home, trust: home.trust, logger: logger, changed: make(chan struct{})}
 	if ids.serviceAccounts, err = pki.LoadOrCreateKey(filepath.Join(dir, serviceAccountKey)); err != nil {
 		return nil, err
 	}
@@ -45,30 +52,37 @@ func newServerIdentities(ctx context.Context, o *Options, s Settings, logger *sl
 	if err != nil {
 		return nil, err
 	}
-	if ids.admin, err = pki.LoadOrCreateKey(filepath.Join(dir, "admin.key")); err != nil {
+	adminKey, err := pki.LoadOrCreateKey(filepath.Join(dir, "admin.key"))
+	if err != nil {
 		return nil, err
 	}
 	servers := []string{join.ServersOrganization}
 	for _, want := range []struct {
 		into    **pki.Identity
+		name    string
+		key     crypto.Signer
 		request pki.Request
 	}{
-		{&ids.peer, pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server, Names: []string{o.Name, o.NodeIP}}},
-		{&ids.api, pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: apiNames(o, s)}},
-		{&ids.kubeletClient, pki.Request{CommonName: "barque:apiserver", Organization: []string{"system:masters"}, Usage: pki.Client}},
-		{&ids.kubelet, join.NodeServing(o.Name, o.addr())},
+		{&ids.peer, "peer", key, pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server, Names: []string{o.Name, o.NodeIP}}},
+		{&ids.api, "api", key, pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: apiNames(o, s)}},
+		{&ids.kubeletClient, "kubelet-client", key, pki.Request{CommonName: "barque:apiserver", Organization: []string{"system:masters"}, Usage: pki.Client}},
+		{&ids.kubelet, "kubelet", key, join.NodeServing(o.Name, o.addr())},
+		{&ids.admin, "admin", adminKey, pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}},
 	} {
 		request := want.request
-		*want.into, err = pki.NewIdentity(ctx, pki.IdentityConfig{Name: request.CommonName, Key: key, Now: time.Now, Logger: logger,
-			Issue: ca.Issuer(func() pki.Request { return request }, time.Now)})
+		request.Lifetime = o.CertificateLifetime
+		*want.into, err = pki.NewIdentity(ctx, pki.IdentityConfig{Name: want.name, Key: want.key, Now: time.Now, Logger: logger,
+			Issue: ids.trust.Signs(func() pki.Request { return request }, time.Now)})
 		if err != nil {
 			return nil, err
 		}
 	}
-	ids.proof, err = newCredential(o, func(public ed25519.PublicKey) ([]byte, error) {
-		return ca.SignCredential(pki.Credential{Name: o.Name, Role: roleServer, Public: public, NotAfter: time.Now().Add(pki.LeafLifetime)})
-	})
-	return ids, err
+	gossipKey, err := gossipKeyOf(o.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	ids.proof = &credential{key: gossipKey}
+	return ids, ids.prove(ids.trust.Bundle().Generation)
 }
 
 // apiNames are all names by which clients call the API server.
@@ -77,75 +91,119 @@ func apiNames(o *Options, s Settings) []string {
 		"localhost", o.Name, o.NodeIP, "127.0.0.1", s.apiAddr().String()}
 }
 
+// all are the certificates, in the order in which they are renewed.
+func (ids *serverIdentities) all() []*pki.Identity {
+	return []*pki.Identity{ids.peer, ids.api, ids.kubeletClient, ids.kubelet, ids.admin}
+}
+
 // run renews the certificates in time.
 func (ids *serverIdentities) run(ctx context.Context) error {
-	return lifecycle.All(ctx, ids.peer.Run, ids.api.Run, ids.kubeletClient.Run, ids.kubelet.Run, ids.proof.run)
+	return pki.Upkeep{
+		Name: "of this server", Terms: ids.terms, Renew: ids.renew, Now: time.Now, Logger: ids.logger, Changed: ids.trust.Changed,
+		Wanted: func() string {
+			if ids.proof.proof().Trust != ids.trust.Bundle().Generation {
+				return "the cluster's CAs have changed"
+			}
+			return ""
+		},
+	}.Run(ctx)
 }
 
-// kubeletClientTLS is how the API server calls kubelets.
-func (ids *serverIdentities) kubeletClientTLS() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: ids.ca.Pool(), GetClientCertificate: ids.kubeletClient.GetClientCertificate}
-}
-
-// kubeletServerTLS is how this node's own server is called.
-func kubeletServerTLS(serving *pki.Identity, ca *pki.Authority) *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: serving.GetCertificate, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: ca.Pool()}
-}
-
-// credential is this node's proof to the gossip pool, renewed like a certificate.
-type credential struct {
-	key   ed25519.PrivateKey
-	issue func(ed25519.PublicKey) ([]byte, error)
-
-	mu   sync.Mutex
-	data []byte
-}
-
-func newCredential(o *Options, issue func(ed25519.PublicKey) ([]byte, error)) (*credential, error) {
-	key, err := gossipKeyOf(o.DataDir)
-	if err != nil {
-		return nil, err
+func (ids *serverIdentities) terms() []pki.Term {
+	var terms []pki.Term
+	for _, i := range ids.all() {
+		terms = append(terms, i.Term())
 	}
-	c := &credential{key: key, issue: issue}
-	return c, c.renew()
+	return terms
 }
 
-func (c *credential) renew() error {
-	data, err := c.issue(c.key.Public().(ed25519.PublicKey))
+// renew renews all certificates, and the credential for gossip at last: it tells the others that all is done which the
+// CAs of the moment ask for.
+func (ids *serverIdentities) renew(ctx context.Context) error {
+	ids.renewing.Lock()
+	defer ids.renewing.Unlock()
+	generation := ids.trust.Bundle().Generation
+	for _, i := range ids.all() {
+		if err := i.Renew(ctx); err != nil {
+			return err
+		}
+	}
+	ids.mu.Lock()
+	ready := ids.ready
+	close(ids.changed)
+	ids.changed = make(chan struct{})
+	ids.mu.Unlock()
+	if ready {
+		if err := writeAdminKubeconfig(ids.options, ids); err != nil {
+			return err
+		}
+	}
+	return ids.prove(generation)
+}
+
+// serving is called when the API serves: from now on the administrator's kubeconfig is there and kept good.
+func (ids *serverIdentities) serving() error {
+	ids.renewing.Lock()
+	defer ids.renewing.Unlock()
+	ids.mu.Lock()
+	ids.ready = true
+	ids.mu.Unlock()
+	return writeAdminKubeconfig(ids.options, ids)
+}
+
+// renewed returns a channel that is closed at the next renewal.
+func (ids *serverIdentities) renewed() <-chan struct{} {
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	return ids.changed
+}
+
+func (ids *serverIdentities) prove(generation uint64) error {
+	o := ids.options
+	data, err := ids.trust.SignCredential(pki.Credential{Name: o.Name, Role: roleServer, Public: ids.proof.public(), NotAfter: time.Now().Add(o.CertificateLifetime)})
 	if err != nil {
 		return fmt.Errorf("gossip credential: %w", err)
 	}
-	c.mu.Lock()
-	c.data = data
-	c.mu.Unlock()
+	ids.proof.set(data, generation)
 	return nil
 }
 
-// run renews the credential when a third of its life is over. A failure is tried again then: two
-// more chances are left.
-func (c *credential) run(ctx context.Context) error {
-	ticker := time.NewTicker(pki.LeafLifetime / 3)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			if err := c.renew(); err != nil {
-				return err
-			}
-		}
-	}
+// kubeletClientTLS is how the API server calls kubelets. The result is the same as long as the CAs are.
+func (ids *serverIdentities) kubeletClientTLS() func() *tls.Config {
+	return ids.trust.ForEach(func(roots *x509.CertPool) *tls.Config {
+		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: ids.kubeletClient.GetClientCertificate}
+	})
+}
+
+// kubeletServerTLS is how this node's own server is called. Each connection is held against the CAs of the moment.
+func kubeletServerTLS(serving *pki.Identity, trust *pki.Trust) *tls.Config {
+	ofNow := trust.ForEach(func(roots *x509.CertPool) *tls.Config {
+		return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+			GetCertificate: serving.GetCertificate, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots}
+	})
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: serving.GetCertificate,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return ofNow(), nil }}
+}
+
+// credential is this node's proof to the gossip pool. It is renewed together with the node's certificates.
+type credential struct {
+	key ed25519.PrivateKey
+
+	mu    sync.Mutex
+	data  []byte
+	trust uint64 // generation of the CAs that the node has taken over
+}
+
+func (c *credential) public() ed25519.PublicKey { return c.key.Public().(ed25519.PublicKey) }
+
+func (c *credential) set(data []byte, trust uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.data, c.trust = data, trust
 }
 
 func (c *credential) proof() gossip.Proof {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return gossip.Proof{Credential: c.data, Key: c.key}
-}
-
-// pool is the CA as a set of roots.
-func pool(ca *pki.Authority) func() *x509.CertPool {
-	roots := ca.Pool()
-	return func() *x509.CertPool { return roots }
+	return gossip.Proof{Credential: c.data, Key: c.key, Trust: c.trust}
 }

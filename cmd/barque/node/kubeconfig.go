@@ -1,9 +1,9 @@
 package node
 
 import (
+	"crypto"
 	"fmt"
 	"path/filepath"
-	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -12,20 +12,21 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// writeAdminKubeconfig writes the administrator's kubeconfig with a fresh certificate. Each start
-// of a server does, so it never ends while the server is looked after.
+// writeAdminKubeconfig writes the administrator's kubeconfig. A server does so when it has started and after each
+// renewal of its certificates, so it never ends while the server runs.
 func writeAdminKubeconfig(o *Options, ids *serverIdentities) error {
-	certPEM, err := ids.ca.Issue(pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}, ids.admin.Public(), time.Now())
-	if err != nil {
-		return err
+	cert := ids.admin.Certificate()
+	key, ok := cert.PrivateKey.(crypto.Signer)
+	if !ok {
+		return fmt.Errorf("the administrator's key of type %T cannot be written", cert.PrivateKey)
 	}
-	keyPEM, err := pki.MarshalKey(ids.admin)
+	keyPEM, err := pki.MarshalKey(key)
 	if err != nil {
 		return err
 	}
 	config := clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"barque": {Server: fmt.Sprintf("https://127.0.0.1:%d", o.APIPort), CertificateAuthorityData: ids.ca.PEM()}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"barque:admin": {ClientCertificateData: certPEM, ClientKeyData: keyPEM}},
+		Clusters:       map[string]*clientcmdapi.Cluster{"barque": {Server: fmt.Sprintf("https://127.0.0.1:%d", o.APIPort), CertificateAuthorityData: ids.trust.PEM()}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"barque:admin": {ClientCertificateData: pki.ChainPEM(cert), ClientKeyData: keyPEM}},
 		Contexts:       map[string]*clientcmdapi.Context{"barque": {Cluster: "barque", AuthInfo: "barque:admin"}},
 		CurrentContext: "barque",
 	}
@@ -33,5 +34,7 @@ func writeAdminKubeconfig(o *Options, ids *serverIdentities) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(filepath.Join(o.DataDir, "admin.kubeconfig"), data, 0o600)
+	return atomicfile.Write(kubeconfigPath(o), data, 0o600)
 }
+
+func kubeconfigPath(o *Options) string { return filepath.Join(o.DataDir, "admin.kubeconfig") }

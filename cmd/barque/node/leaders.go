@@ -82,7 +82,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 			return metadata.NewForConfig(fenced(metadata.ConfigFor(controllerConfig), term))
 		},
 		Logger:       logger.With("part", "controllers"),
-		CA:           s.ids.ca.PEM(),
+		CA:           s.ids.trust,
 		ClusterCIDRs: []netip.Prefix{s.settings.ClusterCIDR},
 		Liveness:     life,
 		NodeSettings: nodelifecycle.Settings{Period: s.options.Times.MonitorPeriod, Grace: s.options.Times.MonitorGrace, EvictionRate: float64(s.options.Times.EvictionRate)},
@@ -108,5 +108,8 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, client kubernetes.Interface) error {
 		return s.api.LeaderRoutine(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
 	}}
-	return slices.Concat([]runtime.Routine{ensure, s.driveKeys()}, list, []runtime.Routine{schedule}), nil
+	ca := runtime.Routine{Name: "ca", Run: func(ctx context.Context, _ kubernetes.Interface) error {
+		return s.exchange.Lead(ctx, runtime.TermFrom(ctx))
+	}}
+	return slices.Concat([]runtime.Routine{ensure, s.driveKeys(), ca}, list, []runtime.Routine{schedule}), nil
 }

@@ -34,7 +34,7 @@ type liveness struct {
 	store interface {
 		Silent() ([]raftstore.SilentMember, <-chan struct{})
 	}
-	tls *tls.Config // with which kubelets are called
+	tls func() *tls.Config // with which kubelets are called
 
 	mu      sync.Mutex
 	changed chan struct{}
@@ -97,7 +97,7 @@ func (l *liveness) Confirm(ctx context.Context, node *corev1.Node) bool {
 		return false // it has never told where it is
 	}
 	port := cmp.Or(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port), kubeletPort)
-	dialer := &tls.Dialer{Config: l.tls}
+	dialer := &tls.Dialer{Config: l.tls()}
 	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(node.Status.Addresses[i].Address, strconv.Itoa(port)))
 	if err != nil {
 		return false

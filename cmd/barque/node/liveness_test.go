@@ -138,7 +138,7 @@ func TestConfirmWantsMoreThanAConnection(t *testing.T) {
 		"it has no address":         {&corev1.Node{}, trusting, false},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		l := &liveness{tls: c.tls}
+		l := &liveness{tls: func() *tls.Config { return c.tls }}
 		if got := l.Confirm(ctx, c.node); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}

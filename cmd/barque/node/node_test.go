@@ -24,7 +24,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func options(t *testing.T, name string) *Options {
 	t.Helper()
-	return &Options{DataDir: t.TempDir(), Name: name, NodeIP: "10.0.0.1", Settings: DefaultSettings(), APIPort: 6443, PeerPort: 6444, GossipPort: 7946}
+	return &Options{DataDir: t.TempDir(), Name: name, CertificateLifetime: pki.LeafLifetime, NodeIP: "10.0.0.1", Settings: DefaultSettings(), APIPort: 6443, PeerPort: 6444, GossipPort: 7946}
 }
 
 func TestARestartGoesOnWithItsCluster(t *testing.T) {
@@ -96,7 +96,7 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(r.path(), []byte(strings.Replace(string(data), `"format": 1`, `"format": 2`, 1)), 0o600); err != nil {
+		if err := os.WriteFile(r.path(), []byte(strings.Replace(string(data), `"format": 2`, `"format": 3`, 1)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "newer Barque") {
@@ -115,13 +115,18 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 
 func TestSecretsAreClosed(t *testing.T) {
 	o := options(t, "s1")
-	if _, err := enlistServer(t.Context(), o, quiet()); err != nil {
+	r, err := enlistServer(t.Context(), o, quiet())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newServerIdentities(t.Context(), o, o.Settings, quiet()); err != nil {
+	ids, err := newServerIdentities(t.Context(), o, o.Settings, r, quiet())
+	if err != nil {
 		t.Fatal(err)
 	}
-	secrets := []string{"node.json", "pki/ca.key", "pki/service-account.key", "pki/node.key", "pki/admin.key", "pki/gossip.key"}
+	if err := ids.serving(); err != nil {
+		t.Fatal(err)
+	}
+	secrets := []string{"node.json", "pki/ca.key", "pki/service-account.key", "pki/node.key", "pki/admin.key", "pki/gossip.key", "admin.kubeconfig"}
 	for _, name := range secrets {
 		info, err := os.Stat(filepath.Join(o.DataDir, name))
 		if err != nil {

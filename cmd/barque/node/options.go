@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/barque/barque/pki"
 )
 
 // Options of a node, as flags give them.
@@ -54,6 +56,10 @@ type Options struct {
 	CgroupRoot               string
 	NoNode                   bool // a server that runs no pods
 
+	// CertificateLifetime is how long certificates last that this server issues, to itself and to agents, and
+	// CertificateGrace for how long after its end an agent's certificate still gets it a new one.
+	CertificateLifetime, CertificateGrace time.Duration
+
 	Times   Times
 	Backups BackupOptions
 	Restore RestoreOptions
@@ -71,6 +77,12 @@ type Times struct {
 func DefaultTimes() Times {
 	return Times{MonitorPeriod: 5 * time.Second, MonitorGrace: 40 * time.Second, UnreachableSeconds: 300, EvictionRate: 0.1}
 }
+
+// shortestLifetime is the shortest life of certificates in which they can be renewed, over some failures, in time.
+const shortestLifetime = 30 * time.Second
+
+// DefaultCertificateGrace is how long an agent may have been off for after its certificates ended.
+const DefaultCertificateGrace = 90 * 24 * time.Hour
 
 // Settings are the same on all nodes of a cluster.
 type Settings struct {
@@ -168,6 +180,12 @@ func (o *Options) complete() error {
 	}
 	if o.Restore.KeyFile != "" && o.Restore.File == "" {
 		return wrongOption("--restore-key-file opens a backup: give --restore-from, too")
+	}
+	if o.CertificateLifetime == 0 {
+		o.CertificateLifetime = pki.LeafLifetime
+	}
+	if o.CertificateLifetime < shortestLifetime || o.CertificateGrace < 0 {
+		return wrongOption("--certificate-lifetime %s, --certificate-grace %s: want %s at least, and 0 at least", o.CertificateLifetime, o.CertificateGrace, shortestLifetime)
 	}
 	if o.Backups.Dir == "" {
 		o.Backups.Dir = filepath.Join(o.DataDir, "snapshots")

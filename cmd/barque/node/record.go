@@ -17,7 +17,7 @@ import (
 )
 
 // recordFormat is raised when an older Barque could no longer read a data directory.
-const recordFormat = 1
+const recordFormat = 2
 
 // Phases of a node's life in its cluster. A node that stopped in one goes on from it.
 const (
@@ -42,7 +42,7 @@ type record struct {
 	Restored string          `json:"restored,omitempty"` // the one that the cluster began with
 
 	dir string
-	mu  sync.Mutex // guards Cluster.Servers once the node runs
+	mu  sync.Mutex // guards Cluster.Servers and Cluster.CA once the node runs
 }
 
 // servers returns the cluster's servers as they were last known.
@@ -50,6 +50,33 @@ func (r *record) servers() []join.Server {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.Cluster.Servers)
+}
+
+// ca returns what this node believes.
+func (r *record) ca() pki.Bundle {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Cluster.CA
+}
+
+// believe writes down what this node believes from now on; also as a file, for people and other programs.
+func (r *record) believe(b pki.Bundle) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.Cluster.CA
+	r.Cluster.CA = b
+	if err := r.save(); err != nil {
+		r.Cluster.CA = before
+		return err
+	}
+	return writeCA(r.dir, b)
+}
+
+// caFile has the CAs that a node believes, for people and other programs; the record is what counts.
+func caFile(dataDir string) string { return filepath.Join(pkiDir(dataDir), "ca.crt") }
+
+func writeCA(dataDir string, b pki.Bundle) error {
+	return atomicfile.Write(caFile(dataDir), b.PEM(), 0o644)
 }
 
 // remember adds what gossip shows of the servers to what was known, for the next start, and
@@ -98,6 +125,9 @@ func loadRecord(dir string) (*record, error) {
 	if r.Format > recordFormat {
 		return nil, fmt.Errorf("data directory %s was written by a newer Barque (format %d, this one reads up to %d): start that version again", dir, r.Format, recordFormat)
 	}
+	if r.Format < recordFormat {
+		return nil, fmt.Errorf("data directory %s was written by an older Barque (format %d, this one reads %d), before the first release: begin with an empty directory", dir, r.Format, recordFormat)
+	}
 	return r, nil
 }
 
@@ -145,7 +175,7 @@ func (r *record) sameNode(o *Options, role string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := t.Pinned(r.Cluster.CA); err != nil {
+	if !r.Cluster.CA.Knows(t.CADigest) {
 		return r.otherCluster()
 	}
 	return nil
@@ -171,7 +201,19 @@ func bootstrapRecord(o *Options, clusterID string, ca *pki.Authority) (*record, 
 
 // newClusterRecord writes the CA and the keys, and makes the record without writing it.
 func newClusterRecord(o *Options, clusterID string, ca *pki.Authority) (*record, error) {
-	if err := ca.Save(pkiDir(o.DataDir)); err != nil {
+	keyPEM, err := ca.KeyPEM()
+	if err != nil {
+		return nil, err
+	}
+	return newRecord(o, clusterID, pki.NewBundle(ca), keyPEM)
+}
+
+// newRecord is newClusterRecord with CAs that there are already.
+func newRecord(o *Options, clusterID string, cas pki.Bundle, keysPEM []byte) (*record, error) {
+	if err := atomicfile.Write(filepath.Join(pkiDir(o.DataDir), caKey), keysPEM, 0o600); err != nil {
+		return nil, err
+	}
+	if err := writeCA(o.DataDir, cas); err != nil {
 		return nil, err
 	}
 	if _, err := pki.LoadOrCreateKey(filepath.Join(pkiDir(o.DataDir), serviceAccountKey)); err != nil {
@@ -186,7 +228,7 @@ func newClusterRecord(o *Options, clusterID string, ca *pki.Authority) (*record,
 		return nil, err
 	}
 	r := &record{dir: o.DataDir, Phase: phaseBootstrap, Name: o.Name, Role: roleServer,
-		Cluster: join.Cluster{ID: clusterID, CA: ca.PEM(), GossipKeys: [][]byte{gossipKey}, Settings: settings}}
+		Cluster: join.Cluster{ID: clusterID, CA: cas, GossipKeys: [][]byte{gossipKey}, Settings: settings}}
 	return r, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -44,10 +45,11 @@ func restoreRecord(o *Options, logger *slog.Logger) (*record, error) {
 		}
 	}
 	id := rand.Text()[:10]
-	var ca *pki.Authority
+	var cas pki.Bundle
+	var keysPEM []byte
 	var gossipKeys [][]byte
 	if about.Secrets {
-		if ca, err = pki.ParseAuthority(secrets[secretCA], secrets[caKey]); err != nil {
+		if cas, keysPEM, err = restoredCA(secrets); err != nil {
 			return nil, fmt.Errorf("%s: the CA: %w", o.Restore.File, err)
 		}
 		if err := json.Unmarshal(secrets[secretGossip], &gossipKeys); err != nil {
@@ -60,11 +62,16 @@ func restoreRecord(o *Options, logger *slog.Logger) (*record, error) {
 		logger.Warn("the backup holds no keys of the cluster, because it was made without --snapshot-key-file: the new cluster has a new CA. "+
 			"Kubeconfigs, the certificates of agents and the tokens of service accounts are void: copy the new kubeconfig, let the agents join again, and restart the pods that call the API",
 			"backup", o.Restore.File)
-		if ca, err = pki.NewAuthority(id, time.Now()); err != nil {
+		ca, err := pki.NewAuthority(id, time.Now())
+		if err != nil {
 			return nil, err
 		}
+		if keysPEM, err = ca.KeyPEM(); err != nil {
+			return nil, err
+		}
+		cas = pki.NewBundle(ca)
 	}
-	r, err := newClusterRecord(o, id, ca)
+	r, err := newRecord(o, id, cas, keysPEM)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +82,25 @@ func restoreRecord(o *Options, logger *slog.Logger) (*record, error) {
 	logger.Info("beginning a new cluster from a backup", "cluster", id, "ofCluster", about.ClusterID, "created", about.Created,
 		"revision", about.Revision, "items", about.Items, "dataDir", o.DataDir)
 	return r, r.save()
+}
+
+// restoredCA are the CAs in a backup. An exchange of the CA that was under way when it was made goes on.
+func restoredCA(secrets map[string][]byte) (b pki.Bundle, keysPEM []byte, err error) {
+	if err := json.Unmarshal(secrets[secretCA], &b); err != nil {
+		return b, nil, err
+	}
+	keys, err := pki.ParseKeys(secrets[caKey])
+	if err != nil {
+		return b, nil, err
+	}
+	trust, err := pki.NewTrust(b, keys...)
+	if err != nil {
+		return b, nil, err
+	}
+	if !trust.CanIssue() {
+		return b, nil, errors.New("its key is not in the backup")
+	}
+	return b, secrets[caKey], nil
 }
 
 // readBackup verifies a whole backup and returns what is in it, but for the items.

@@ -20,6 +20,7 @@ import (
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
@@ -39,6 +40,7 @@ type server struct {
 	pool     *gossip.Pool
 	keys     *keyring.Manager
 	backups  *backups
+	exchange *exchange.Exchange
 	api      *apiserver.Server
 	stack    *lifecycle.Stack
 	failed   chan error                  // a part that cannot go on says why; holds one
@@ -64,7 +66,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}
 	began := time.Now()
 	defer func() { err = errors.Join(err, s.stack.Stop()) }()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startStore, s.startGossip, s.startAPI, s.startBackups, s.startLeaderWork, s.startNode} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startStore, s.startGossip, s.startExchange, s.startAPI, s.startBackups, s.startLeaderWork, s.startNode} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -80,7 +82,7 @@ func (s *server) enlist(ctx context.Context) (err error) {
 	if s.settings, err = s.record.settings(); err != nil {
 		return err
 	}
-	if s.ids, err = newServerIdentities(ctx, s.options, s.settings, s.logger); err != nil {
+	if s.ids, err = newServerIdentities(ctx, s.options, s.settings, s.record, s.logger); err != nil {
 		return err
 	}
 	return s.stack.Start(ctx, lifecycle.Component{Name: "certificates", Run: s.ids.run})
@@ -93,7 +95,7 @@ func (s *server) startStore(ctx context.Context) error {
 		return fmt.Errorf("open the port for the other servers: %w; choose another with --peer-port", err)
 	}
 	mux, err := raftstore.NewMux(raftstore.MuxConfig{Listener: listener, Advertise: o.at(o.PeerPort).String(),
-		Certificate: s.ids.peer.Certificate, Roots: pool(s.ids.ca), Logger: s.logger.With("part", "peer")})
+		Certificate: s.ids.peer.Certificate, Roots: s.ids.trust.Pool, Logger: s.logger.With("part", "peer")})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -185,7 +187,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	s.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
 		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation},
-		Keys:  ring.Keys, Authority: s.ids.ca, Proof: s.ids.proof.proof,
+		Keys:  ring.Keys, Authority: s.ids.trust, Proof: s.ids.proof.proof,
 		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.gossipSeeds()...) },
 		Logger: s.logger.With("part", "gossip"),
 	})
@@ -251,7 +253,12 @@ func (s *server) startAPI(ctx context.Context) error {
 		return fmt.Errorf("open the API's port: %w; choose another with --api-port", err)
 	}
 	joining := join.NewHandler(join.Config{
-		Authority:    s.ids.ca,
+		Authority:    s.ids.trust,
+		Lifetime:     func() time.Duration { return o.CertificateLifetime },
+		Grace:        o.CertificateGrace,
+		StillNode:    s.stillNode,
+		IsServer:     s.isServer,
+		CAKey:        s.ids.home.key,
 		CheckToken:   s.onTokens(token.Check),
 		UseToken:     s.onTokens(token.Use),
 		NameTaken:    s.nameTaken,
@@ -271,10 +278,12 @@ func (s *server) startAPI(ctx context.Context) error {
 	extra[MembersPath] = membersHandler(s.store)
 	extra[KeysPath] = keysHandler(s.keys)
 	extra[GossipPath] = gossipHandler(o.Name, s.pool)
+	s.addCertificateHandlers(extra)
 	s.api, err = apiserver.New(apiserver.Config{
 		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),
 		Certificate:       func() (*tls.Certificate, error) { return s.ids.api.Certificate(), nil },
-		ClientCA:          func() ([]byte, error) { return s.ids.ca.PEM(), nil },
+		ClientCA:          func() ([]byte, error) { return s.ids.trust.PEM(), nil },
+		Renewed:           s.ids.renewed,
 		KubeletClient:     s.ids.kubeletClientTLS(),
 		ServiceAccounts:   apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Key: s.ids.serviceAccounts},
 		ServiceCIDR:       s.settings.ServiceCIDR,
@@ -306,7 +315,7 @@ func (s *server) waitReady(ctx context.Context) error {
 	for {
 		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", apiserver.BirthCheck).Do(ctx).Error()
 		if err == nil {
-			return writeAdminKubeconfig(s.options, s.ids)
+			return s.ids.serving()
 		}
 		select {
 		case <-ctx.Done():
@@ -368,5 +377,5 @@ func (s *server) addressTaken(name string, addr netip.Addr) error {
 // cluster is what a joining machine is told.
 func (s *server) cluster() join.Cluster {
 	c, keys := &s.record.Cluster, s.gossipKeys()
-	return join.Cluster{ID: c.ID, CA: c.CA, GossipKeys: keys.Keys, KeyGeneration: keys.Generation, Settings: c.Settings, Servers: knownServers(s.pool)}
+	return join.Cluster{ID: c.ID, CA: s.record.ca(), GossipKeys: keys.Keys, KeyGeneration: keys.Generation, Settings: c.Settings, Servers: knownServers(s.pool)}
 }

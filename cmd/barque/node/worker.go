@@ -140,7 +140,7 @@ func (s *server) startNode(ctx context.Context) error {
 	w := &worker{
 		options: s.options, settings: s.settings,
 		client: s.api.LoopbackConfigAs("system:node:"+s.options.Name, "system:nodes"),
-		tls:    kubeletServerTLS(s.ids.kubelet, s.ids.ca),
+		tls:    kubeletServerTLS(s.ids.kubelet, s.ids.trust),
 		labels: nodeLabels(s.options),
 		health: newHealth(s.pool.SetHealth),
 		logger: s.logger,

@@ -1,0 +1,246 @@
+package clustertest
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+)
+
+// certificateLife is so short that everything is renewed several times while the test runs, and long enough for a busy
+// machine to do so in time.
+const certificateLife = time.Minute
+
+// In a cluster whose certificates last a minute, an agent is off until all of its own have ended, and comes back; the
+// server's are exchanged meanwhile, and in the end the CA is. Who uses the API notices nothing, and pods run on.
+func TestCertificates(t *testing.T) {
+	images, err := testRegistry()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Start(t, Options{Servers: 1, Agents: 1, Registry: images, ServerArgs: []string{"--certificate-lifetime=" + certificateLife.String()}})
+	c.useServersKubeconfig(t)
+	s := NewSpace(t, c)
+	s.Apply(hello("spread", 2, "none"))
+	s.K("rollout", "status", "deployment/spread", "--timeout=40s")
+	before := s.containers("app=spread")
+	serving := func() string { return serialOf(t, net.JoinHostPort(c.address(t, "s1"), "6443")) }
+	kubelet := func() string { return serialOf(t, net.JoinHostPort(c.address(t, "a1"), "10250")) }
+	user := c.serviceAccountUser(t, s.Namespace)
+	traffic := startTraffic(t, user, s.Namespace)
+
+	api, node := serving(), kubelet()
+	off := time.Now()
+	c.Dev(t, "kill", "a1")
+	Eventually(t, certificateLife+20*time.Second, "the server has another certificate, and that of the agent has ended", func(context.Context) error {
+		if time.Since(off) < certificateLife+2*time.Second {
+			return errors.New("the agent's has not ended")
+		}
+		if serving() == api {
+			return errors.New("the server has the same")
+		}
+		return nil
+	})
+	c.useServersKubeconfig(t)
+	c.Dev(t, "start", "a1")
+	Eventually(t, deadline, "the agent is back, with another certificate", func(ctx context.Context) error {
+		if err := c.Healthy(ctx); err != nil {
+			return err
+		}
+		if kubelet() == node {
+			return errors.New("it shows the one that has ended")
+		}
+		return nil
+	})
+
+	ca := c.caOf(t, s.Namespace)
+	if out := c.Barque(t, "cert", "rotate", "--ca", "--yes"); !contains(out, "the CA is exchanged") {
+		t.Errorf("cert rotate --ca says %q", out)
+	}
+	c.useServersKubeconfig(t)
+	Eventually(t, 20*time.Second, "pods are given the new CA", func(context.Context) error {
+		if now := c.caOf(t, s.Namespace); now == ca || strings.Count(now, "BEGIN") != 1 {
+			return fmt.Errorf("they are given\n%s", now)
+		}
+		return nil
+	})
+	if out := c.Barque(t, "cert", "rotate", "--server", "s1"); !contains(out, "s1 has new certificates") {
+		t.Errorf("cert rotate says %q", out)
+	}
+	traffic.check()
+	if after := s.containers("app=spread"); after != before {
+		t.Errorf("pods did not run on: %s, before %s", after, before)
+	}
+	for _, p := range s.Pods("app=spread") {
+		s.K("logs", p.Name) // the API server calls the kubelets of both nodes
+	}
+	var all struct {
+		Warnings []string
+		Nodes    []struct {
+			Node         string
+			Generation   uint64
+			Certificates []struct{ Name, Issuer string }
+		}
+		CAs []struct{ Subject string }
+	}
+	if err := json.Unmarshal([]byte(c.Barque(t, "cert", "show", "-o", "json")), &all); err != nil {
+		t.Fatal(err)
+	}
+	if len(all.CAs) != 1 || len(all.Nodes) != 2 || len(all.Warnings) != 0 {
+		t.Errorf("cert show: %+v", all)
+	}
+	for _, n := range all.Nodes {
+		for _, cert := range n.Certificates {
+			if cert.Issuer != all.CAs[0].Subject || n.Generation != 4 {
+				t.Errorf("%s: the certificate %s is of %s, generation %d", n.Node, cert.Name, cert.Issuer, n.Generation)
+			}
+		}
+	}
+}
+
+// useServersKubeconfig makes the cluster's kubeconfig that of the server again, which keeps its own good.
+func (c *Cluster) useServersKubeconfig(t *testing.T) {
+	t.Helper()
+	c.Dev(t, "up", "--name", c.ID)
+	if err := c.Connect(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *Cluster) caOf(t *testing.T, namespace string) string {
+	t.Helper()
+	cm, err := c.Client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cm.Data["ca.crt"]
+}
+
+// serialOf is the serial number of the certificate that is shown at the address.
+func serialOf(t *testing.T, address string) string {
+	t.Helper()
+	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		return err.Error()
+	}
+	defer conn.Close()
+	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String()
+}
+
+// serviceAccountUser is a client with a token and the CA of now, as a pod has them.
+func (c *Cluster) serviceAccountUser(t *testing.T, namespace string) kubernetes.Interface {
+	t.Helper()
+	ctx := t.Context()
+	_, err := c.Client.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "traffic"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Name: "default", Namespace: namespace}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := c.Client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "default", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](3600)}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: admin.Host, BearerToken: token.Status.Token, QPS: -1, Timeout: 0,
+		TLSClientConfig: rest.TLSClientConfig{CAData: admin.CAData}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// traffic writes to one object all the time and watches it. No write may fail, and the watch sees each.
+type traffic struct {
+	t       *testing.T
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	written atomic.Int64
+	seen    atomic.Int64
+}
+
+func startTraffic(t *testing.T, client kubernetes.Interface, namespace string) *traffic {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &traffic{t: t, stop: cancel}
+	t.Cleanup(func() { cancel(); f.running.Wait() })
+	configs := client.CoreV1().ConfigMaps(namespace)
+	object, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "traffic"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watcher, err := configs.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=traffic", ResourceVersion: object.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.running.Go(func() {
+		for range watcher.ResultChan() { // one watch for the whole time; it ends with ctx
+			f.seen.Add(1)
+		}
+		if ctx.Err() == nil {
+			t.Error("the watch was cut")
+		}
+	})
+	f.running.Go(func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for n := int64(1); ; n++ {
+			select {
+			case <-ctx.Done():
+				watcher.Stop()
+				return
+			case <-tick.C:
+			}
+			object.Data = map[string]string{"n": fmt.Sprint(n)}
+			next, err := configs.Update(ctx, object, metav1.UpdateOptions{})
+			if err != nil {
+				if ctx.Err() == nil {
+					t.Errorf("write %d: %v", n, err)
+				}
+				continue
+			}
+			object = next
+			f.written.Add(1)
+		}
+	})
+	return f
+}
+
+// check ends the traffic, when the watch has seen all of it.
+func (f *traffic) check() {
+	f.t.Helper()
+	f.t.Logf("%d writes, %d seen", f.written.Load(), f.seen.Load())
+	want := f.written.Load()
+	Eventually(f.t, 10*time.Second, "the watch sees every write", func(context.Context) error {
+		if seen := f.seen.Load(); seen < want {
+			return fmt.Errorf("%d of %d", seen, want)
+		}
+		return nil
+	})
+	if want < 100 {
+		f.t.Errorf("only %d writes", want)
+	}
+	f.stop()
+	f.running.Wait()
+}

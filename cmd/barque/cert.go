@@ -1,0 +1,296 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/membership/exchange"
+	"github.com/barque/barque/pki"
+)
+
+func certCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "cert", Short: "Show and renew the cluster's certificates", Args: noArgs}
+	cmd.AddCommand(certShowCommand(), certRotateCommand())
+	return cmd
+}
+
+func certShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show all certificates of the cluster and when they end",
+		Long: `Show all certificates of the cluster and when they end. Each node renews its own when
+about two thirds of their life are over; a warning tells when one did not. Of an agent
+its credential for gossip is shown, which it gets together with its certificates.`,
+		Args: noArgs,
+	}
+	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if err := checkFormat(c, *format); err != nil {
+			return err
+		}
+		var all node.ClusterCertificates
+		if err := certCall(c.Context(), *kubeconfig, http.MethodGet, node.CertificatesPath, nil, &all); err != nil {
+			return err
+		}
+		return print(c, *format, all, func(w io.Writer) error { return writeCertificates(w, &all) })
+	}
+	return cmd
+}
+
+func writeCertificates(w io.Writer, all *node.ClusterCertificates) error {
+	for _, warning := range all.Warnings {
+		fmt.Fprintf(w, "warning: %s\n", warning)
+	}
+	if len(all.Warnings) > 0 {
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintln(w, "NODE\tCERTIFICATE\tSUBJECT\tISSUER\tENDS\tLEFT\tFILE")
+	row := func(where string, c node.CertificateInfo) {
+		file := c.File
+		if file == "" {
+			file = "-"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", where, c.Name, c.Subject, c.Issuer, c.NotAfter.UTC().Format(time.RFC3339), leftText(c.SecondsLeft), file)
+	}
+	for _, ca := range all.CAs {
+		row("cluster", ca)
+	}
+	for _, n := range all.Nodes {
+		for _, c := range n.Certificates {
+			row(n.Node, c)
+		}
+	}
+	return nil
+}
+
+// leftText is a time that is left, as people say it.
+func leftText(seconds int64) string {
+	left := time.Duration(seconds) * time.Second
+	switch {
+	case left < 0:
+		return "ended"
+	case left >= 48*time.Hour:
+		return fmt.Sprintf("%d days", int(left/(24*time.Hour)))
+	case left >= 2*time.Hour:
+		return fmt.Sprintf("%d hours", int(left/time.Hour))
+	}
+	return left.Round(time.Second).String()
+}
+
+// certRotate is what `barque cert rotate` was asked for.
+type certRotate struct {
+	kubeconfig, server         string
+	ca, undo, force, yes, wait bool
+}
+
+func certRotateCommand() *cobra.Command {
+	var o certRotate
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Renew certificates now, or exchange the cluster's CA",
+		Long: `Renew the certificates of all servers now, or of one. They renew themselves in time;
+this is for when a key may have become known. Nothing is restarted.
+
+With --ca the cluster's CA is exchanged for a new one, while everything runs: the new CA
+is made known to all nodes, then all certificates are issued anew by it, then the old CA
+is dropped. Each step waits until every node has done the last one; what is interrupted
+goes on by itself, whoever leads. Afterwards client certificates of the old CA are void,
+those in kubeconfigs that were copied before among them, and so are join tokens. Who
+only verifies the servers by the old CA goes on to believe them.`,
+		Example: `  barque cert rotate --server s2
+  barque cert rotate --ca --yes
+  barque cert rotate --ca --undo     # as long as the new CA has issued nothing
+  barque cert rotate --ca --force    # do not wait for nodes that show no life`,
+		Args: noArgs,
+	}
+	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster's administrator (default: $KUBECONFIG, .barque/kubeconfig, or the one of the server on this machine)")
+	cmd.Flags().StringVar(&o.server, "server", "", "renew the certificates of this server only")
+	cmd.Flags().BoolVar(&o.ca, "ca", false, "exchange the cluster's CA for a new one")
+	cmd.Flags().BoolVar(&o.undo, "undo", false, "with --ca: give up an exchange whose new CA has issued nothing yet")
+	cmd.Flags().BoolVar(&o.force, "force", false, "with --ca: let an exchange that is under way not wait for nodes that show no life; they must join again")
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "with --ca: do not ask")
+	cmd.Flags().BoolVar(&o.wait, "wait", true, "with --ca: wait until the exchange is done")
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		wrong := func(text string) error { return &usageError{c.CommandPath(), errors.New(text)} }
+		switch {
+		case (o.undo || o.force) && !o.ca:
+			return wrong("--undo and --force are for the exchange of the CA: give --ca, too")
+		case o.undo && o.force:
+			return wrong("--undo and --force contradict each other: give one of them")
+		case o.ca && o.server != "":
+			return wrong("--server renews the certificates of one server, --ca exchanges the CA of all: give one of them")
+		case o.ca:
+			return o.exchange(c)
+		}
+		return o.leaves(c)
+	}
+	return cmd
+}
+
+// leaves renews the certificates of servers, one after the other.
+func (o *certRotate) leaves(c *cobra.Command) error {
+	var all node.ClusterCertificates
+	if err := certCall(c.Context(), o.kubeconfig, http.MethodGet, node.CertificatesPath, nil, &all); err != nil {
+		return err
+	}
+	var failed []string
+	found := false
+	for _, n := range all.Nodes {
+		if o.server != "" && n.Node != o.server || o.server == "" && n.Role != "server" {
+			continue
+		}
+		found = true
+		if n.Role != "server" {
+			return &exitError{node.ExitUsage, fmt.Errorf("%s is an agent: it gets new certificates from the servers by itself, in time and after an exchange of the CA", n.Node)}
+		}
+		var renewed node.NodeCertificates
+		if err := certCall(c.Context(), o.kubeconfig, http.MethodPost, node.CertificatesPath, map[string]string{"of": n.Node}, &renewed); err != nil {
+			fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", n.Node, err)
+			failed = append(failed, n.Node)
+			continue
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%s has new certificates\n", n.Node)
+	}
+	switch {
+	case !found:
+		return &exitError{node.ExitUsage, fmt.Errorf("there is no server %q; `barque cluster members` lists them", o.server)}
+	case len(failed) > 0:
+		return fmt.Errorf("the certificates of %s were not renewed", strings.Join(failed, ", "))
+	}
+	return nil
+}
+
+// exchange begins, undoes or forces the exchange of the CA, or waits for one that is under way.
+func (o *certRotate) exchange(c *cobra.Command) error {
+	var is exchange.Status
+	if err := certCall(c.Context(), o.kubeconfig, http.MethodGet, node.CAPath, nil, &is); err != nil {
+		return err
+	}
+	change := exchange.Begin
+	text := "The cluster's CA is exchanged for a new one. All nodes get new certificates; nothing is restarted. Then join tokens\n" +
+		"and client certificates that were made before are void, those in copied kubeconfigs among them.\n"
+	switch {
+	case o.undo:
+		change, text = exchange.Undo, "The exchange of the CA is given up. The old CA stays, the new one is dropped.\n"
+	case o.force:
+		change, text = exchange.Force, "The exchange of the CA waits no more for nodes that show no life. They must join again when they come back:\n"+
+			"agents with --rejoin and a new token, servers with --wipe --join and a new token.\n"
+		for _, who := range is.Waiting {
+			text += "  " + who + "\n"
+		}
+	case is.Step != pki.Settled:
+		fmt.Fprintf(c.ErrOrStderr(), "An exchange of the CA is under way since %s.\n", is.Since.UTC().Format(time.RFC3339))
+		return o.await(c, is)
+	}
+	if !o.yes {
+		fmt.Fprint(c.ErrOrStderr(), text+"Go on? [y/N] ")
+		if err := confirmed(c); err != nil {
+			return err
+		}
+	}
+	if err := certCall(c.Context(), o.kubeconfig, http.MethodPost, node.CAPath, map[string]string{"change": string(change)}, &is); err != nil {
+		return err
+	}
+	if change == exchange.Undo {
+		_, err := fmt.Fprintln(c.OutOrStdout(), "the exchange of the CA was given up")
+		return err
+	}
+	return o.await(c, is)
+}
+
+// await tells how the exchange goes on until it is done.
+func (o *certRotate) await(c *cobra.Command, is exchange.Status) error {
+	if !o.wait {
+		_, err := fmt.Fprintln(c.OutOrStdout(), "the exchange of the CA is under way; `barque cert show` tells how far it is")
+		return err
+	}
+	said := ""
+	for is.Step != pki.Settled {
+		if text := stepText(is); text != said {
+			fmt.Fprintln(c.ErrOrStderr(), text)
+			said = text
+		}
+		select {
+		case <-c.Context().Done():
+			return &exitError{exitUnfinished, errors.New("the exchange of the CA goes on; `barque cert show` tells how far it is, and `barque cert rotate --ca` waits for it")}
+		case <-time.After(time.Second):
+		}
+		var now exchange.Status
+		// The kubeconfig is read anew each time: servers renew theirs.
+		err := certCall(c.Context(), o.kubeconfig, http.MethodGet, node.CAPath, nil, &now)
+		switch {
+		case err == nil:
+			is = now
+		case apierrors.IsUnauthorized(err) && is.Step == pki.Issuing:
+			_, err := fmt.Fprintln(c.OutOrStdout(), "the CA is exchanged. This kubeconfig has a client certificate of the old one, which is void now: take admin.kubeconfig from the data directory of a server")
+			return err
+		case c.Context().Err() == nil:
+			fmt.Fprintf(c.ErrOrStderr(), "the servers cannot be asked just now: %v\n", err)
+		}
+	}
+	_, err := fmt.Fprintln(c.OutOrStdout(), "the CA is exchanged. Join tokens and client certificates that were made before are void; take new kubeconfigs from the data directories of servers (admin.kubeconfig)")
+	return err
+}
+
+func stepText(is exchange.Status) string {
+	text := "the new CA is made known to all nodes"
+	if is.Step == pki.Issuing {
+		text = "all nodes get certificates of the new CA"
+	}
+	if len(is.Waiting) > 0 {
+		text += "; waiting: " + strings.Join(is.Waiting, "; ")
+	}
+	if is.Problem != "" {
+		text += "; " + is.Problem
+	}
+	return text
+}
+
+// refusedCall is an answer that says no, in words for people, with the error that programs know it by.
+type refusedCall struct {
+	text string
+	err  error
+}
+
+func (e *refusedCall) Error() string { return e.text }
+func (e *refusedCall) Unwrap() error { return e.err }
+
+// certCall asks the server of the kubeconfig for JSON.
+func certCall(ctx context.Context, kubeconfig, method, path string, params map[string]string, out any) error {
+	config, err := clientConfig(kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.Timeout = 15 * time.Second
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	request := client.Discovery().RESTClient().Verb(method).AbsPath(path)
+	for name, value := range params {
+		request = request.Param(name, value)
+	}
+	data, err := request.DoRaw(ctx)
+	if err != nil {
+		text := strings.TrimSpace(string(data))
+		if text == "" || strings.HasPrefix(text, "{") {
+			text = said(data, err).Error()
+		}
+		return &refusedCall{fmt.Sprintf("ask %s: %s", config.Host, text), err}
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("answer of %s: %w", config.Host, err)
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/barque/barque/membership/balancer"
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+)
+
+// agentIdentities are the certificates of an agent. A server issues them, all at once: in time, and when gossip shows
+// that the cluster's CAs have changed.
+type agentIdentities struct {
+	options *Options
+	record  *record
+	trust   *pki.Trust
+	key     crypto.Signer
+	client  *pki.Identity // as system:node:<name>
+	serving *pki.Identity // of the node's own server
+	proof   *credential
+	logger  *slog.Logger
+
+	renewing sync.Mutex
+	mu       sync.Mutex
+	pool     *gossip.Pool // nil until gossip runs
+}
+
+// loadAgentIdentities reads the certificates; they may have ended.
+func loadAgentIdentities(o *Options, r *record, logger *slog.Logger) (*agentIdentities, error) {
+	dir := pkiDir(o.DataDir)
+	ids := &agentIdentities{options: o, record: r, logger: logger}
+	var err error
+	if ids.trust, err = pki.NewTrust(r.ca()); err != nil {
+		return nil, fmt.Errorf("%s: the cluster's CA: %w", r.path(), err)
+	}
+	if ids.key, err = pki.LoadOrCreateKey(filepath.Join(dir, "node.key")); err != nil {
+		return nil, err
+	}
+	gossipKey, err := gossipKeyOf(o.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	ids.proof = &credential{key: gossipKey}
+	data, err := os.ReadFile(filepath.Join(dir, credentialFile))
+	if err != nil {
+		return nil, fmt.Errorf("this agent's gossip credential: %w; join again: %s", err, rejoinCommand(r))
+	}
+	ids.proof.set(data, ids.trust.Bundle().Generation)
+	for _, want := range []struct {
+		into **pki.Identity
+		file string
+	}{{&ids.client, clientFile}, {&ids.serving, servingFile}} {
+		if *want.into, err = pki.LoadIdentity(want.file, filepath.Join(dir, want.file), ids.key); err != nil {
+			return nil, fmt.Errorf("this agent's certificate: %w; join again: %s", err, rejoinCommand(r))
+		}
+	}
+	return ids, nil
+}
+
+const (
+	clientFile     = "node-client.crt"
+	servingFile    = "node-serving.crt"
+	credentialFile = "gossip.credential"
+)
+
+// rejoinCommand lets an agent in again that the cluster does not know any more. Its pods stay.
+func rejoinCommand(r *record) string {
+	server := "https://SERVER:6443"
+	if known := r.servers(); len(known) > 0 {
+		server = "https://" + known[0].API.String()
+	}
+	return fmt.Sprintf("make a token on a server with `barque token create`, and start this agent once with `barque agent --rejoin --server %s --token TOKEN`", server)
+}
+
+func (ids *agentIdentities) upkeep() pki.Upkeep {
+	return pki.Upkeep{
+		Name: "of this agent", Now: time.Now, Logger: ids.logger, Renew: ids.renew,
+		Terms:   func() []pki.Term { return []pki.Term{ids.client.Term(), ids.serving.Term()} },
+		Wanted:  ids.wanted,
+		Changed: ids.gossipChanged,
+	}
+}
+
+// wanted tells why the certificates are to be renewed before their time.
+func (ids *agentIdentities) wanted() string {
+	switch {
+	case !ids.trust.Issued(ids.client.Certificate().Leaf):
+		return "they are of the CA before"
+	case ids.newestCA() > ids.trust.Bundle().Generation:
+		return "the cluster's CAs have changed"
+	}
+	return ""
+}
+
+func (ids *agentIdentities) gossipPool() *gossip.Pool {
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	return ids.pool
+}
+
+func (ids *agentIdentities) gossipChanged() <-chan struct{} { return ids.gossipPool().Changed() }
+
+// newestCA is the newest generation of CAs that a living server has taken over.
+func (ids *agentIdentities) newestCA() uint64 {
+	pool := ids.gossipPool()
+	if pool == nil {
+		return 0
+	}
+	var newest uint64
+	for _, m := range pool.Members() {
+		if m.Role == roleServer && m.State == gossip.Alive {
+			newest = max(newest, m.Facts.Trust)
+		}
+	}
+	return newest
+}
+
+// run keeps the certificates good, once gossip runs.
+func (ids *agentIdentities) run(pool *gossip.Pool) func(context.Context) error {
+	ids.mu.Lock()
+	ids.pool = pool
+	ids.mu.Unlock()
+	return ids.upkeep().Run
+}
+
+// ready renews what is due before the agent begins. What is good for some time yet may wait. When it has ended, nothing
+// goes without new certificates: then it waits for a server that gives some, unless one says no.
+func (ids *agentIdentities) ready(ctx context.Context) error {
+	for {
+		err := ids.upkeep().Check(ctx)
+		var refused *join.RefusedError
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.As(err, &refused) && (refused.Status == http.StatusForbidden || refused.Status == http.StatusUnauthorized):
+			return fmt.Errorf("this agent's certificates have ended, and the cluster gives it no new ones: %w. To let it in again: %s", err, rejoinCommand(ids.record))
+		}
+		ids.logger.Warn("this agent's certificates have ended; waiting for a server that gives it new ones", "notAfter", ids.client.Term().NotAfter, "retryIn", readyRetry, "err", err)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(readyRetry):
+		}
+	}
+}
+
+// readyRetry is how soon an agent asks again that cannot begin without new certificates.
+const readyRetry = 3 * time.Second
+
+// renew asks the servers, one after the other, for new certificates. It shows them the old one, which may have ended.
+func (ids *agentIdentities) renew(ctx context.Context) error {
+	ids.renewing.Lock()
+	defer ids.renewing.Unlock()
+	csr, err := pki.SigningRequest(ids.key)
+	if err != nil {
+		return err
+	}
+	request := join.Renewal{CSR: csr, GossipKey: ids.proof.public(), Address: ids.options.NodeIP}
+	err = errors.New("no server of the cluster is known")
+	for _, s := range ids.toAsk() {
+		client, e := join.NewClient(s.API.String(), ids.trust, ids.client.Certificate(), time.Now)
+		if e != nil {
+			return e
+		}
+		c, e := client.Renew(ctx, request)
+		client.Close()
+		if e == nil {
+			return ids.use(c)
+		}
+		err = e
+	}
+	return err
+}
+
+// toAsk are the servers in the order in which they are asked: those that know of the newest CAs first, and otherwise
+// by chance, so that many agents spread.
+func (ids *agentIdentities) toAsk() []join.Server {
+	servers := ids.record.servers()
+	rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
+	if pool := ids.gossipPool(); pool != nil {
+		knows := func(s join.Server) uint64 {
+			if m, ok := pool.Member(s.Name); ok && m.State == gossip.Alive {
+				return m.Facts.Trust
+			}
+			return 0
+		}
+		slices.SortStableFunc(servers, func(a, b join.Server) int { return cmp.Compare(knows(b), knows(a)) })
+	}
+	return servers
+}
+
+// use takes new certificates, and the CAs that came with them. They are on disk before anyone sees them; after a crash
+// in between they are renewed again.
+func (ids *agentIdentities) use(c join.Certificates) error {
+	if c.CA.Generation > ids.trust.Bundle().Generation {
+		if err := errors.Join(ids.record.believe(c.CA), ids.trust.Set(c.CA)); err != nil {
+			return err
+		}
+		ids.logger.Info("the cluster's CAs have changed", "generation", c.CA.Generation, "cas", len(c.CA.CAs))
+	}
+	if err := saveCertificates(ids.options.DataDir, c); err != nil {
+		return err
+	}
+	if err := errors.Join(ids.client.Use(c.Client), ids.serving.Use(c.Serving)); err != nil {
+		return err
+	}
+	// What gossip shows comes last: it tells that all is done which these CAs ask for.
+	ids.proof.set(c.Credential, ids.trust.Bundle().Generation)
+	return nil
+}
+
+// readyProbe asks a server whether it is ready.
+func (ids *agentIdentities) readyProbe() func(context.Context, netip.AddrPort) error {
+	var mu sync.Mutex
+	var of *x509.CertPool
+	var probe func(context.Context, netip.AddrPort) error
+	return func(ctx context.Context, server netip.AddrPort) error {
+		mu.Lock()
+		if pool := ids.trust.Pool(); pool != of { // the probe keeps its connections until the CAs change
+			of, probe = pool, balancer.ReadyProbe(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool})
+		}
+		ask := probe
+		mu.Unlock()
+		return ask(ctx, server)
+	}
+}

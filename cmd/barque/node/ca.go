@@ -1,0 +1,265 @@
+package node
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/exchange"
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
+)
+
+// caHome is where a server keeps its CAs: the bundle in the record, the keys in one file beside the other keys. A key
+// belongs to the CA with its public key, so the two files need not change at one moment.
+type caHome struct {
+	dataDir string
+	record  *record
+	trust   *pki.Trust
+
+	mu   sync.Mutex
+	keys []crypto.Signer
+}
+
+// loadCA reads a server's CAs.
+func loadCA(dataDir string, r *record) (*caHome, error) {
+	path := filepath.Join(pkiDir(dataDir), caKey)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("the key of the cluster's CA: %w", err)
+	}
+	h := &caHome{dataDir: dataDir, record: r}
+	if h.keys, err = pki.ParseKeys(data); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if h.trust, err = pki.NewTrust(r.ca(), h.keys...); err != nil {
+		return nil, fmt.Errorf("%s: the cluster's CA: %w", r.path(), err)
+	}
+	if !h.trust.CanIssue() {
+		return nil, fmt.Errorf("%s does not hold the key of the CA that issues (%s): copy the file from another server", path, h.trust.Digest()[:16])
+	}
+	return h, nil
+}
+
+// Keys implements exchange.Home.
+func (h *caHome) Keys() []crypto.Signer {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.keys)
+}
+
+// Hold implements exchange.Home.
+func (h *caHome) Hold(key crypto.Signer) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.keep(append(slices.Clone(h.keys), key))
+}
+
+// keep writes the keys down. The caller holds mu.
+func (h *caHome) keep(keys []crypto.Signer) error {
+	data, err := pki.MarshalKeys(keys)
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(filepath.Join(pkiDir(h.dataDir), caKey), data, 0o600); err != nil {
+		return err
+	}
+	h.keys = keys
+	return nil
+}
+
+// Adopt implements exchange.Home.
+func (h *caHome) Adopt(b pki.Bundle) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	needs, err := b.NeedsKeys()
+	if err != nil {
+		return err
+	}
+	if err := h.record.believe(b); err != nil {
+		return err
+	}
+	if err := h.trust.Set(b, h.keys...); err != nil {
+		return err
+	}
+	var keys []crypto.Signer
+	for _, key := range h.keys {
+		if digest, err := pki.KeyDigest(key); err == nil && slices.Contains(needs, digest) {
+			keys = append(keys, key)
+		}
+	}
+	return h.keep(keys)
+}
+
+// key returns the key of a CA for another server, PEM.
+func (h *caHome) key(digest string) ([]byte, error) {
+	for _, key := range h.Keys() {
+		if is, err := pki.KeyDigest(key); err == nil && is == digest {
+			return pki.MarshalKey(key)
+		}
+	}
+	return nil, errors.New("this server does not have the key of that CA")
+}
+
+// caKeyInStore is where the state of the exchange of the CA lies in the store. It is none of the API's objects.
+const caKeyInStore = "/barque/ca"
+
+// caShelf is the place in the store.
+type caShelf struct{ store caStore }
+
+// caStore is what the exchange of the CA needs of the store.
+type caStore interface {
+	View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error)
+	Commit(ctx context.Context, txn raftstore.Txn) (raftstore.Result, error)
+	Watch(opts raftstore.WatchOptions) (raftstore.Watcher, error)
+}
+
+// Get implements exchange.Shelf.
+func (s caShelf) Get(ctx context.Context) ([]byte, uint64, error) {
+	view, err := s.store.View(ctx, raftstore.ViewOptions{})
+	if err != nil {
+		return nil, 0, err
+	}
+	item, _ := view.Get(caKeyInStore)
+	return item.Value, item.ModRevision, nil
+}
+
+// Put implements exchange.Shelf.
+func (s caShelf) Put(ctx context.Context, state []byte, revision, term uint64) error {
+	_, err := s.store.Commit(ctx, raftstore.Txn{
+		Require: []raftstore.Precondition{{Key: caKeyInStore, ModRevision: revision}},
+		Ops:     []raftstore.Op{{Kind: raftstore.Put, Key: caKeyInStore, Value: state}},
+		Term:    term,
+	})
+	return err
+}
+
+// Follow implements exchange.Shelf.
+func (s caShelf) Follow(ctx context.Context, f func(state []byte, revision uint64)) error {
+	for {
+		view, err := s.store.View(ctx, raftstore.ViewOptions{Stale: true})
+		if err == nil {
+			item, _ := view.Get(caKeyInStore)
+			f(item.Value, item.ModRevision)
+			err = s.watch(ctx, view.Revision(), f)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, raftstore.ErrClosed):
+			<-ctx.Done() // the store says by itself why it stopped
+			return nil
+		case !errors.Is(err, raftstore.ErrCompacted): // that one is answered by another look
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}
+}
+
+func (s caShelf) watch(ctx context.Context, after uint64, f func(state []byte, revision uint64)) error {
+	w, err := s.store.Watch(raftstore.WatchOptions{Prefix: caKeyInStore, After: after})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	for {
+		batch, err := w.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for _, event := range batch.Events {
+			switch {
+			case event.Item.Key != caKeyInStore:
+			case event.Kind == raftstore.Deleted:
+				f(nil, 0)
+			default:
+				f(event.Item.Value, event.Item.ModRevision)
+			}
+		}
+	}
+}
+
+// startExchange follows what the cluster says of its CAs.
+func (s *server) startExchange(ctx context.Context) error {
+	s.exchange = exchange.New(exchange.Config{
+		Cluster: s.record.Cluster.ID, Trust: s.ids.trust, Shelf: caShelf{s.store}, Home: s.ids.home,
+		Fetch: s.fetchCAKey, Members: s.exchangeMembers, Changed: s.pool.Changed,
+		Now: time.Now, Logger: s.logger.With("part", "ca"),
+	})
+	return s.stack.Start(ctx, lifecycle.Component{Name: "CAs", Run: s.exchange.Run})
+}
+
+// fetchCAKey asks the other servers for the key of a CA. Whoever has it is a server of this cluster, as is this one:
+// both prove it by their certificates.
+func (s *server) fetchCAKey(ctx context.Context, digest string) ([]byte, error) {
+	err := errors.New("no other server is known")
+	for _, other := range s.record.servers() {
+		if other.Name == s.options.Name {
+			continue
+		}
+		client, e := join.NewClient(other.API.String(), s.ids.trust, s.ids.peer.Certificate(), time.Now)
+		if e != nil {
+			return nil, e
+		}
+		key, e := client.CAKey(ctx, digest)
+		client.Close()
+		if e == nil {
+			return key, nil
+		}
+		err = fmt.Errorf("%s: %w", other.Name, e)
+	}
+	return nil, err
+}
+
+// exchangeMembers are all nodes that the exchange of the CA has to do with: the members of the store, the nodes in the
+// API, and whoever else lives.
+func (s *server) exchangeMembers() []exchange.Member {
+	all := map[string]*exchange.Member{}
+	of := func(name string) *exchange.Member {
+		if all[name] == nil {
+			all[name] = &exchange.Member{Name: name}
+		}
+		return all[name]
+	}
+	for _, m := range s.store.Members() {
+		of(m.Name).Server = true
+	}
+	nodes, err := s.api.Informers().Core().V1().Nodes().Lister().List(labels.Everything())
+	if err != nil {
+		s.logger.Error("the nodes cannot be listed", "err", err)
+	}
+	for _, n := range nodes {
+		of(n.Name)
+	}
+	for _, m := range s.pool.Members() {
+		if m.State != gossip.Alive && all[m.Name] == nil {
+			continue // it was removed
+		}
+		is := of(m.Name)
+		is.Alive, is.Generation, is.Signer = m.State == gossip.Alive, m.Facts.Trust, m.ProvenBy
+	}
+	var out []exchange.Member
+	for _, m := range all {
+		out = append(out, *m)
+	}
+	return out
+}
+
+// isServer tells whether a server of that name is a member of the store.
+func (s *server) isServer(name string) bool {
+	return slices.ContainsFunc(s.store.Members(), func(m raftstore.Member) bool { return m.Name == name })
+}

@@ -1,0 +1,289 @@
+package node
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
+)
+
+// newServer is a server with its certificates, which does not run.
+func newServer(t *testing.T) (*serverIdentities, *Options, *record) {
+	t.Helper()
+	o := options(t, "s1")
+	r, err := enlistServer(t.Context(), o, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := newServerIdentities(t.Context(), o, o.Settings, r, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids, o, r
+}
+
+// nextCA holds the key of a new CA, and returns it with the bundle that makes it known.
+func nextCA(t *testing.T, h *caHome) (*pki.Authority, pki.Bundle) {
+	t.Helper()
+	next, err := pki.NextAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := next.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := h.trust.Bundle().Begin(next, time.Now())
+	if err := errors.Join(err, h.Hold(key)); err != nil {
+		t.Fatal(err)
+	}
+	return next, b
+}
+
+// Whatever the moment of a crash, a server finds its CAs with the key of the one that issues, and no key is open to
+// others.
+func TestCAsOnDiskSurviveACrashAtEachStep(t *testing.T) {
+	ids, o, r := newServer(t)
+	again := func(step string, keys int) *caHome {
+		t.Helper()
+		onDisk, err := loadRecord(o.DataDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := loadCA(o.DataDir, onDisk)
+		if err != nil {
+			t.Fatalf("%s: %v", step, err)
+		}
+		if got := h.trust.Bundle(); len(h.Keys()) != keys || !h.trust.CanIssue() || got.Generation != r.ca().Generation {
+			t.Errorf("%s: %d keys, generation %d", step, len(h.Keys()), got.Generation)
+		}
+		if info, err := os.Stat(filepath.Join(pkiDir(o.DataDir), caKey)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: the keys have mode %v, %v", step, info.Mode(), err)
+		}
+		return h
+	}
+	h := ids.home
+	next, b := nextCA(t, h)
+	again("the key is held", 2)
+	if err := h.Adopt(b); err != nil {
+		t.Fatal(err)
+	}
+	again("spreading", 2)
+	if keyPEM, err := h.key(next.Digest()); err != nil || len(keyPEM) == 0 {
+		t.Errorf("the key for other servers: %v", err)
+	}
+	issuing, err := h.trust.Advance(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.believe(issuing); err != nil { // and then the power went
+		t.Fatal(err)
+	}
+	if crashed := again("a crash between the record and the keys", 2); crashed.trust.Digest() != next.Digest() {
+		t.Error("the old CA issues")
+	}
+	if err := h.Adopt(issuing); err != nil {
+		t.Fatal(err)
+	}
+	again("issuing", 1)
+	if _, err := h.key("0123"); err == nil {
+		t.Error("it has a key of a CA that there is not")
+	}
+}
+
+// After each step of an exchange a server's certificates are of the CA that issues, gossip is told, and the
+// administrator's kubeconfig is whole.
+func TestAServerRenewsEverythingInAnExchange(t *testing.T) {
+	ids, o, _ := newServer(t)
+	if err := ids.serving(); err != nil {
+		t.Fatal(err)
+	}
+	check := func(generation uint64, cas int) {
+		t.Helper()
+		if err := ids.renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range ids.all() {
+			if !ids.trust.Issued(i.Certificate().Leaf) {
+				t.Errorf("generation %d: the certificate %s is of another CA", generation, i.Name())
+			}
+		}
+		proof := ids.proof.proof()
+		c, err := ids.trust.VerifyCredential(proof.Credential, time.Now())
+		if err != nil || c.Signer != ids.trust.Digest() || proof.Trust != generation {
+			t.Errorf("generation %d: gossip is told %d, by %.8s: %v", generation, proof.Trust, c.Signer, err)
+		}
+		config, err := clientcmd.LoadFromFile(kubeconfigPath(o))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tls.X509KeyPair(config.AuthInfos["barque:admin"].ClientCertificateData, config.AuthInfos["barque:admin"].ClientKeyData); err != nil {
+			t.Errorf("generation %d: the kubeconfig: %v", generation, err)
+		}
+		if in := config.Clusters["barque"].CertificateAuthorityData; bytes.Count(in, []byte("BEGIN CERTIFICATE")) != cas {
+			t.Errorf("generation %d: the kubeconfig has\n%s", generation, in)
+		}
+	}
+	check(1, 1)
+	renewed := ids.renewed()
+	_, b := nextCA(t, ids.home)
+	for _, want := range []struct {
+		generation uint64
+		cas        int
+	}{{2, 2}, {3, 2}, {4, 1}} {
+		if err := ids.home.Adopt(b); err != nil {
+			t.Fatal(err)
+		}
+		check(want.generation, want.cas)
+		if want.generation < 4 {
+			var err error
+			if b, err = ids.trust.Advance(time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	select {
+	case <-renewed:
+	default:
+		t.Error("the API server is not told of its new certificate")
+	}
+}
+
+// A kubelet's server and its client go through all steps of an exchange, each with the other at the step before.
+func TestKubeletConnectionsInAnExchange(t *testing.T) {
+	ids, _, r := newServer(t)
+	agent, err := pki.NewTrust(r.ca())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := pki.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "kubelet", Key: key, Now: time.Now, Logger: quiet(),
+		Issue: ids.trust.Signs(func() pki.Request { return join.NodeServing("a1", netip.MustParseAddr("10.0.0.7")) }, time.Now)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clientConfig, serverConfig := ids.kubeletClientTLS(), kubeletServerTLS(serving, agent)
+	connect := func(step string) {
+		t.Helper()
+		a, b := net.Pipe()
+		defer a.Close()
+		defer b.Close()
+		client := clientConfig().Clone()
+		client.ServerName = "a1"
+		result := make(chan error, 1)
+		go func() { result <- tls.Client(b, client).HandshakeContext(t.Context()) }()
+		server := tls.Server(a, serverConfig)
+		err := server.HandshakeContext(t.Context())
+		if err := errors.Join(err, <-result); err != nil {
+			t.Errorf("%s: %v", step, err)
+		} else if len(server.ConnectionState().VerifiedChains) == 0 {
+			t.Errorf("%s: the client is not known", step)
+		}
+	}
+	connect("before")
+	_, b := nextCA(t, ids.home)
+	for _, step := range []string{"spreading", "issuing", "settled"} {
+		if err := errors.Join(ids.home.Adopt(b), ids.renew(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		if step != "settled" { // by then the leader has waited until the agent had a new certificate
+			connect(step + ", the agent a step behind")
+		}
+		if err := errors.Join(agent.Set(b), serving.Renew(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		connect(step)
+		if step != "settled" {
+			if b, err = ids.trust.Advance(time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A restart with the flags of long ago goes on: a token of a CA that was retired was made for this cluster.
+func TestAnOldTokenInTheUnitFileKeepsNobodyFromStarting(t *testing.T) {
+	ids, o, r := newServer(t)
+	token, err := pki.NewToken(ids.trust.Digest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, b := nextCA(t, ids.home)
+	for range 3 {
+		if err := ids.home.Adopt(b); err != nil {
+			t.Fatal(err)
+		}
+		b, _ = ids.trust.Advance(time.Now())
+	}
+	if len(r.ca().CAs) != 1 || r.ca().Knows("0") {
+		t.Fatalf("%+v", r.ca())
+	}
+	o.Join, o.Token = "https://10.0.0.9:6443", token.String()
+	if again, err := enlistServer(t.Context(), o, quiet()); err != nil || again.Cluster.ID != r.Cluster.ID {
+		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+func TestTheShelfInTheStore(t *testing.T) {
+	store := testStore(t, "/other")
+	shelf := caShelf{store}
+	type seen struct {
+		state    string
+		revision uint64
+	}
+	got := make(chan seen, 10)
+	go shelf.Follow(t.Context(), func(state []byte, revision uint64) { got <- seen{string(state), revision} })
+	if first := <-got; first != (seen{}) {
+		t.Errorf("nothing is there: %+v", first)
+	}
+	if err := shelf.Put(t.Context(), []byte("a"), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	a := <-got
+	state, revision, err := shelf.Get(t.Context())
+	if err != nil || string(state) != "a" || a != (seen{"a", revision}) {
+		t.Errorf("%q at %d, %v; followed %+v", state, revision, err, a)
+	}
+	var conflict *raftstore.ConflictError
+	if err := shelf.Put(t.Context(), []byte("b"), revision+7, 0); !errors.As(err, &conflict) {
+		t.Errorf("over what it does not know: %v", err)
+	}
+	if err := shelf.Put(t.Context(), []byte("b"), revision, 99); !errors.Is(err, raftstore.ErrFenced) {
+		t.Errorf("in a term that is over: %v", err)
+	}
+	if err := shelf.Put(t.Context(), []byte("b"), revision, 0); err != nil {
+		t.Fatal(err)
+	}
+	if b := <-got; b.state != "b" {
+		t.Errorf("followed %+v", b)
+	}
+}
+
+func TestANodeThatWasMadeAnewIsAnotherMachine(t *testing.T) {
+	ended := time.Now()
+	node := func(made time.Time) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a1", CreationTimestamp: metav1.NewTime(made)}}
+	}
+	if err := sameMachine(node(ended.Add(-time.Hour)), ended); err != nil {
+		t.Error(err)
+	}
+	if err := sameMachine(node(ended.Add(time.Hour)), ended); !errors.Is(err, join.ErrRemoved) {
+		t.Errorf("got %v", err)
+	}
+}

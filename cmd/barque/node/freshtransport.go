@@ -1,0 +1,53 @@
+package node
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// freshTransport carries an agent's requests to the API, with its certificate and the CAs of the moment. The API server
+// looks at the certificate with each request, and a connection keeps the one that it was made with: so after a renewal
+// new requests go over new connections. Those under way, watches among them, end in peace on the old ones.
+type freshTransport struct {
+	ids *agentIdentities
+
+	mu    sync.Mutex
+	cert  *tls.Certificate
+	roots *x509.CertPool
+	now   *http.Transport
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *freshTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.current().RoundTrip(r)
+}
+
+// CloseIdleConnections is called when a connection seems to lead nowhere.
+func (t *freshTransport) CloseIdleConnections() { t.current().CloseIdleConnections() }
+
+func (t *freshTransport) current() *http.Transport {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	cert, roots := t.ids.client.Certificate(), t.ids.trust.Pool()
+	if t.now != nil && cert == t.cert && roots == t.roots {
+		return t.now
+	}
+	if t.now != nil {
+		t.now.CloseIdleConnections()
+	}
+	t.cert, t.roots = cert, roots
+	t.now = &http.Transport{
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: t.ids.client.GetClientCertificate},
+		ForceAttemptHTTP2:   true,
+		TLSHandshakeTimeout: 10 * time.Second,
+		MaxIdleConnsPerHost: 25,
+		IdleConnTimeout:     90 * time.Second,
+		// The balancer cuts connections to servers that fall silent. This is for a way that is cut for this
+		// connection alone.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
+	}
+	return t.now
+}

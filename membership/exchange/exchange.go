@@ -1,0 +1,341 @@
+package exchange
+
+import (
+	"context"
+	"crypto"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/barque/barque/pki"
+)
+
+// Shelf is the place in the store where the State lies.
+type Shelf interface {
+	// Follow calls f with what lies there now and with everything that does later, and the revision, until the context
+	// ends. Nothing lies there at revision 0.
+	Follow(ctx context.Context, f func(state []byte, revision uint64)) error
+	// Get returns the newest, whichever server wrote it.
+	Get(ctx context.Context) (state []byte, revision uint64, err error)
+	// Put replaces what lies there if that is still of the revision, and fails otherwise. The term, if it is not 0,
+	// is that in which the write must be made.
+	Put(ctx context.Context, state []byte, revision, term uint64) error
+}
+
+// Home is what this server keeps of its CAs.
+type Home interface {
+	// Keys are the keys of CAs that this server has.
+	Keys() []crypto.Signer
+	// Hold writes down a key of a CA that is not used yet.
+	Hold(key crypto.Signer) error
+	// Adopt writes the bundle down, makes it what this server believes, and drops keys that it has no use for. Its
+	// keys are held.
+	Adopt(b pki.Bundle) error
+}
+
+// Config of an Exchange.
+type Config struct {
+	Cluster string // ID
+	Trust   *pki.Trust
+	Shelf   Shelf
+	Home    Home
+	// Fetch gets the key of the CA with the digest from another server, PEM.
+	Fetch func(ctx context.Context, digest string) ([]byte, error)
+	// Members returns all nodes of the cluster, those that show no life included. Changed returns a channel that is
+	// closed when they may have changed.
+	Members func() []Member
+	Changed func() <-chan struct{}
+	Now     func() time.Time
+	Logger  *slog.Logger
+}
+
+// Exchange is a server's part in the exchange of the CA.
+type Exchange struct {
+	Config
+
+	step sync.Mutex // held while keys and bundle on disk change, which takes time
+
+	mu       sync.Mutex
+	followed bool   // seen is known
+	seen     State  // on the shelf, as this server knows it
+	revision uint64 // of seen
+	problem  string // why it cannot be taken over
+	changed  chan struct{}
+}
+
+// New returns an Exchange that follows nothing yet.
+func New(c Config) *Exchange { return &Exchange{Config: c, changed: make(chan struct{})} }
+
+// Status is how far the exchange is, as one server sees it.
+type Status struct {
+	Generation uint64    `json:"generation"`
+	Step       pki.Step  `json:"step,omitempty"` // empty: none is under way
+	Since      time.Time `json:"since,omitzero"`
+	Forced     bool      `json:"forced,omitempty"`
+	Waiting    []string  `json:"waiting,omitempty"` // for whom, and why
+	Problem    string    `json:"problem,omitempty"` // of this server
+}
+
+// Status tells how far the exchange is.
+func (e *Exchange) Status() Status {
+	e.mu.Lock()
+	b, problem := e.newest(), e.problem
+	e.mu.Unlock()
+	s := Status{Generation: b.Generation, Step: b.Step, Since: b.Since, Forced: b.Forced, Problem: problem}
+	if b.Step != pki.Settled {
+		s.Waiting = e.waiting(b)
+	}
+	return s
+}
+
+func (e *Exchange) waiting(b pki.Bundle) []string {
+	issuer, err := pki.ParseAuthority([]byte(b.CAs[0]), nil)
+	if err != nil {
+		return []string{fmt.Sprintf("the CA that issues cannot be read: %v", err)}
+	}
+	return Waiting(b, issuer.Digest(), e.Members())
+}
+
+// newest returns the newer one of what lies on the shelf and what this server believes. The caller holds mu.
+func (e *Exchange) newest() pki.Bundle {
+	own := e.Trust.Bundle()
+	if e.seen.Cluster == e.Cluster && e.seen.Bundle.Generation > own.Generation {
+		return e.seen.Bundle
+	}
+	return own
+}
+
+// retry is how soon a server tries again what failed.
+const retry = 2 * time.Second
+
+// Run follows what lies on the shelf until the context ends.
+func (e *Exchange) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() { e.keepUp(ctx) }) // ends with ctx
+	return e.Shelf.Follow(ctx, func(data []byte, revision uint64) {
+		var s State
+		if len(data) > 0 {
+			if err := json.Unmarshal(data, &s); err != nil || s.Format > format {
+				e.Logger.Error("what the store says of the CAs cannot be read by this version of Barque", "format", s.Format, "err", err)
+				return
+			}
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.seen, e.revision, e.followed = s, revision, true
+		close(e.changed)
+		e.changed = make(chan struct{})
+	})
+}
+
+// keepUp takes over what is newer than what this server believes.
+func (e *Exchange) keepUp(ctx context.Context) {
+	for {
+		e.mu.Lock()
+		b, changed := e.newest(), e.changed
+		e.mu.Unlock()
+		var again <-chan time.Time
+		if b.Generation > e.Trust.Bundle().Generation {
+			err := e.takeOver(ctx, b)
+			e.mu.Lock()
+			e.problem = ""
+			if err != nil && ctx.Err() == nil {
+				e.problem = err.Error()
+				e.Logger.Warn("the cluster's CAs have changed, and this server cannot take that over yet", "generation", b.Generation, "step", b.Step, "retryIn", retry, "err", err)
+				again = time.After(retry)
+			}
+			e.mu.Unlock()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-again:
+		}
+	}
+}
+
+func (e *Exchange) takeOver(ctx context.Context, b pki.Bundle) error {
+	e.step.Lock()
+	defer e.step.Unlock()
+	needs, err := b.NeedsKeys()
+	if err != nil {
+		return err
+	}
+	for _, digest := range needs {
+		if slices.ContainsFunc(e.Home.Keys(), func(k crypto.Signer) bool { return isOf(k, digest) }) {
+			continue
+		}
+		keyPEM, err := e.Fetch(ctx, digest)
+		if err != nil {
+			return fmt.Errorf("get the key of the CA %s from another server: %w", digest[:16], err)
+		}
+		key, err := pki.ParseKey(keyPEM)
+		if err == nil && !isOf(key, digest) {
+			err = errors.New("it is of another one")
+		}
+		if err != nil {
+			return fmt.Errorf("the key of the CA %s that another server sends: %w", digest[:16], err)
+		}
+		if err := e.Home.Hold(key); err != nil {
+			return err
+		}
+	}
+	if err := e.Home.Adopt(b); err != nil {
+		return err
+	}
+	e.Logger.Info("the cluster's CAs have changed", "generation", b.Generation, "step", stepName(b.Step), "cas", len(b.CAs))
+	return nil
+}
+
+func isOf(key crypto.Signer, digest string) bool {
+	is, err := pki.KeyDigest(key)
+	return err == nil && is == digest
+}
+
+func stepName(s pki.Step) string {
+	if s == pki.Settled {
+		return "settled"
+	}
+	return string(s)
+}
+
+// Lead makes the steps while this server leads, in the term, until the context ends.
+func (e *Exchange) Lead(ctx context.Context, term uint64) error {
+	said := ""
+	for {
+		nodes := e.Changed()
+		e.mu.Lock()
+		b, revision, changed := e.newest(), e.revision, e.changed
+		behind := e.followed && (e.seen.Cluster != e.Cluster || e.seen.Bundle.Generation < b.Generation)
+		e.mu.Unlock()
+		own, trust := e.Trust.Bundle(), e.Trust.Changed()
+		var err error
+		switch {
+		case behind && b.Generation > 1 && (revision > 0 || b.Step != pki.Settled):
+			// A backup was restored. Servers that do not know better would take that for what holds.
+			err = e.put(ctx, b, revision, term)
+		case b.Step != pki.Settled && own.Generation == b.Generation:
+			waiting := strings.Join(e.waiting(b), "; ")
+			if waiting == "" {
+				err = e.advance(ctx, revision, term)
+			} else if waiting != said {
+				e.Logger.Info("the exchange of the CA waits", "step", b.Step, "for", waiting)
+			}
+			said = waiting
+		}
+		var again <-chan time.Time
+		if err != nil && ctx.Err() == nil {
+			e.Logger.Warn("the exchange of the CA cannot go on yet", "step", b.Step, "retryIn", retry, "err", err)
+			again = time.After(retry)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-nodes:
+		case <-trust:
+		case <-again:
+		}
+	}
+}
+
+func (e *Exchange) advance(ctx context.Context, revision, term uint64) error {
+	next, err := e.Trust.Advance(e.Now())
+	if err != nil {
+		return err
+	}
+	e.Logger.Info("the exchange of the CA goes on", "generation", next.Generation, "step", stepName(next.Step))
+	return e.put(ctx, next, revision, term)
+}
+
+func (e *Exchange) put(ctx context.Context, b pki.Bundle, revision, term uint64) error {
+	data, err := json.Marshal(State{Format: format, Cluster: e.Cluster, Bundle: b})
+	if err != nil {
+		return err
+	}
+	return e.Shelf.Put(ctx, data, revision, term)
+}
+
+// Change is what an operator may ask for.
+type Change string
+
+const (
+	Begin Change = "begin" // exchange the CA for a new one
+	Undo  Change = "undo"  // give it up, before the new one has issued anything
+	Force Change = "force" // do not wait for nodes that show no life
+)
+
+// ErrBehind is returned by a server that has not taken over the last step yet.
+var ErrBehind = errors.New("this server has not taken over the last step of the exchange of the CA yet; try again, or at another server")
+
+// ErrChange is returned for a Change that there is not.
+var ErrChange = errors.New("no such change of the CA")
+
+// Apply makes the change, by whichever server.
+func (e *Exchange) Apply(ctx context.Context, c Change) (Status, error) {
+	e.step.Lock()
+	defer e.step.Unlock()
+	data, revision, err := e.Shelf.Get(ctx)
+	if err != nil {
+		return e.Status(), err
+	}
+	b := e.Trust.Bundle()
+	if len(data) > 0 {
+		var s State
+		if err := json.Unmarshal(data, &s); err != nil {
+			return e.Status(), fmt.Errorf("what the store says of the CAs: %w", err)
+		}
+		// What is behind may not hold a key: taking the last step over would drop it.
+		if s.Cluster == e.Cluster && s.Bundle.Generation > b.Generation {
+			return e.Status(), ErrBehind
+		}
+	}
+	next, err := e.plan(b, c)
+	if err != nil {
+		return e.Status(), err
+	}
+	if err := e.put(ctx, next, revision, 0); err != nil {
+		return e.Status(), err
+	}
+	e.Logger.Warn("an operator changes the exchange of the CA", "change", c, "generation", next.Generation, "step", stepName(next.Step))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return Status{Generation: next.Generation, Step: next.Step, Since: next.Since, Forced: next.Forced}, nil
+}
+
+// plan returns the bundle after the change.
+func (e *Exchange) plan(b pki.Bundle, c Change) (pki.Bundle, error) {
+	switch c {
+	case Begin:
+		if b.Step != pki.Settled {
+			return b.Begin(nil, e.Now())
+		}
+		next, err := pki.NextAuthority(e.Cluster, e.Now())
+		if err != nil {
+			return b, err
+		}
+		key, err := next.Key()
+		if err != nil {
+			return b, err
+		}
+		// The key is on this server's disk before anyone hears of the CA; the others fetch it from here.
+		if err := e.Home.Hold(key); err != nil {
+			return b, err
+		}
+		return b.Begin(next, e.Now())
+	case Undo:
+		return b.Undo()
+	case Force:
+		return b.Force()
+	}
+	return b, fmt.Errorf("%w: %q", ErrChange, c)
+}

@@ -1,0 +1,427 @@
+package exchange
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/barque/barque/pki"
+)
+
+// shelf is one in memory, with compare-and-set.
+type shelf struct {
+	mu       sync.Mutex
+	state    []byte
+	revision uint64
+	term     uint64 // the only one in which a leader may write; 0: any
+	writes   int
+	changed  chan struct{}
+}
+
+var errConflict = errors.New("it has changed")
+
+func (s *shelf) Get(context.Context) ([]byte, uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state, s.revision, nil
+}
+
+func (s *shelf) Put(_ context.Context, state []byte, revision, term uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if revision != s.revision || term != 0 && s.term != 0 && term != s.term {
+		return errConflict
+	}
+	s.set(state, s.revision+1)
+	s.writes++
+	return nil
+}
+
+func (s *shelf) set(state []byte, revision uint64) {
+	s.state, s.revision = state, revision
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *shelf) Follow(ctx context.Context, f func([]byte, uint64)) error {
+	for {
+		s.mu.Lock()
+		state, revision, changed := s.state, s.revision, s.changed
+		s.mu.Unlock()
+		f(state, revision)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+// home is a server's, in memory.
+type home struct {
+	mu    sync.Mutex
+	trust *pki.Trust
+	keys  []crypto.Signer
+}
+
+func (h *home) Keys() []crypto.Signer {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.keys)
+}
+
+func (h *home) Hold(k crypto.Signer) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.keys = append(h.keys, k)
+	return nil
+}
+
+func (h *home) Adopt(b pki.Bundle) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.trust.Set(b, h.keys...); err != nil {
+		return err
+	}
+	needs, err := b.NeedsKeys()
+	h.keys = slices.DeleteFunc(h.keys, func(k crypto.Signer) bool {
+		return !slices.ContainsFunc(needs, func(digest string) bool { return isOf(k, digest) })
+	})
+	return err
+}
+
+// node is a server, or an agent, which has no exchange.
+type node struct {
+	name     string
+	home     *home
+	exchange *Exchange
+	stop     func()
+	alive    bool
+
+	signer     string // of its certificates
+	generation uint64 // that it tells in gossip
+}
+
+// cluster is some nodes that exchange their CA.
+type cluster struct {
+	t     *testing.T
+	shelf *shelf
+
+	mu      sync.Mutex
+	nodes   []*node
+	changed chan struct{}
+}
+
+func newCluster(t *testing.T, servers, agents int) *cluster {
+	ca, err := pki.NewAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ca.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{t: t, shelf: &shelf{changed: make(chan struct{})}, changed: make(chan struct{})}
+	for i := range servers + agents {
+		n := &node{name: fmt.Sprintf("s%d", i+1), signer: ca.Digest(), generation: 1}
+		keys := []crypto.Signer{key}
+		if i >= servers {
+			n.name, keys = fmt.Sprintf("a%d", i-servers+1), nil
+		}
+		trust, err := pki.NewTrust(pki.NewBundle(ca), keys...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.home = &home{trust: trust, keys: keys}
+		c.nodes = append(c.nodes, n)
+		c.start(n)
+	}
+	t.Cleanup(func() {
+		for _, n := range c.nodes {
+			c.kill(n)
+		}
+	})
+	return c
+}
+
+// start runs a node, and keeps its certificates as the real one does.
+func (c *cluster) start(n *node) {
+	ctx, cancel := context.WithCancel(c.t.Context())
+	var wg sync.WaitGroup
+	if n.home.Keys() != nil {
+		n.exchange = New(Config{
+			Cluster: "c1", Trust: n.home.trust, Shelf: c.shelf, Home: n.home, Members: c.members, Changed: c.gossip,
+			Fetch: c.fetch, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		})
+		wg.Go(func() { n.exchange.Run(ctx) })
+	} else {
+		wg.Go(func() { c.agent(ctx, n) })
+	}
+	wg.Go(func() {
+		for {
+			changed := n.home.trust.Changed()
+			c.tell(n, func() { n.signer, n.generation = n.home.trust.Digest(), n.home.trust.Bundle().Generation })
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+		}
+	})
+	n.stop = func() { cancel(); wg.Wait() }
+	c.tell(n, func() { n.alive = true })
+}
+
+func (c *cluster) kill(n *node) {
+	if n.stop != nil {
+		n.stop()
+		n.stop = nil
+	}
+	c.tell(n, func() { n.alive = false })
+}
+
+// agent takes over what a server tells.
+func (c *cluster) agent(ctx context.Context, n *node) {
+	for {
+		changed := c.gossip()
+		c.mu.Lock()
+		for _, s := range c.nodes {
+			if s.exchange != nil && s.alive && s.generation > n.home.trust.Bundle().Generation {
+				if err := n.home.trust.Set(s.home.trust.Bundle()); err != nil {
+					c.t.Error(err)
+				}
+			}
+		}
+		c.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// tell changes what gossip knows of a node.
+func (c *cluster) tell(_ *node, change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+func (c *cluster) gossip() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed
+}
+
+func (c *cluster) members() []Member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []Member
+	for _, n := range c.nodes {
+		out = append(out, Member{Name: n.name, Server: n.exchange != nil, Alive: n.alive, Generation: n.generation, Signer: n.signer})
+	}
+	return out
+}
+
+func (c *cluster) fetch(_ context.Context, digest string) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.nodes {
+		for _, k := range n.home.Keys() {
+			if n.alive && isOf(k, digest) {
+				return pki.MarshalKey(k)
+			}
+		}
+	}
+	return nil, errors.New("nobody who lives has it")
+}
+
+// lead makes a server the leader for a time, with the only term in which leaders may write.
+func (c *cluster) lead(n *node, for_ time.Duration) {
+	c.shelf.mu.Lock()
+	c.shelf.term++
+	term := c.shelf.term
+	c.shelf.mu.Unlock()
+	ctx, cancel := context.WithTimeout(c.t.Context(), for_)
+	defer cancel()
+	if err := n.exchange.Lead(ctx, term); err != nil {
+		c.t.Error(err)
+	}
+	synctest.Wait()
+}
+
+// settled checks that all nodes that live believe one CA and have its certificates, and that servers have its key only.
+func (c *cluster) settled(generation uint64) {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		b := n.home.trust.Bundle()
+		if n.alive && (b.Generation != generation || b.Step != pki.Settled || len(b.CAs) != 1 || n.signer != c.nodes[0].signer) {
+			c.t.Errorf("%s: generation %d, step %q, %d CAs, certificates of %.8s", n.name, b.Generation, b.Step, len(b.CAs), n.signer)
+		}
+		if n.alive && n.exchange != nil && (len(n.home.Keys()) != 1 || !n.home.trust.CanIssue()) {
+			c.t.Errorf("%s has %d keys, and can issue: %v", n.name, len(n.home.Keys()), n.home.trust.CanIssue())
+		}
+	}
+}
+
+func (c *cluster) apply(n *node, change Change) {
+	c.t.Helper()
+	if _, err := n.exchange.Apply(c.t.Context(), change); err != nil {
+		c.t.Errorf("%s at %s: %v", change, n.name, err)
+	}
+	synctest.Wait()
+}
+
+func TestTheCAIsExchanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, 2)
+		synctest.Wait()
+		old := c.nodes[0].signer
+		c.lead(c.nodes[1], time.Minute)
+		if c.shelf.writes != 0 {
+			t.Errorf("%d writes although nobody asked", c.shelf.writes)
+		}
+		c.apply(c.nodes[0], Begin)
+		c.lead(c.nodes[1], time.Minute)
+		c.settled(4)
+		if c.nodes[0].signer == old || c.shelf.writes != 3 {
+			t.Errorf("the CA is another one: %v; %d writes, want 3", c.nodes[0].signer != old, c.shelf.writes)
+		}
+		c.lead(c.nodes[2], time.Minute)
+		if c.shelf.writes != 3 {
+			t.Error("an exchange that is done makes writes")
+		}
+		c.apply(c.nodes[2], Begin)
+		c.lead(c.nodes[0], time.Minute)
+		c.settled(7)
+	})
+}
+
+// Whoever is away is waited for, unless the operator forces it; who comes back goes on.
+func TestTheExchangeWaitsForWhoIsAway(t *testing.T) {
+	for _, who := range []int{2, 3} { // a server, an agent
+		for _, force := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d %v", who, force), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newCluster(t, 3, 1)
+					synctest.Wait()
+					away := c.nodes[who]
+					c.kill(away)
+					c.apply(c.nodes[0], Begin)
+					c.lead(c.nodes[1], time.Hour)
+					is := c.nodes[0].exchange.Status()
+					if is.Step != pki.Spreading || len(is.Waiting) != 1 || !strings.Contains(is.Waiting[0], away.name+" shows no life") {
+						t.Fatalf("without %s: %+v", away.name, is)
+					}
+					if force {
+						c.apply(c.nodes[1], Force)
+						c.lead(c.nodes[1], time.Hour)
+						c.settled(5)
+						return
+					}
+					c.start(away)
+					c.lead(c.nodes[1], time.Minute)
+					c.settled(4)
+				})
+			})
+		}
+	}
+}
+
+func TestUndo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, 1)
+		synctest.Wait()
+		old := c.nodes[0].signer
+		c.apply(c.nodes[0], Begin)
+		if _, err := c.nodes[1].exchange.Apply(t.Context(), Begin); !errors.Is(err, pki.ErrStep) {
+			t.Errorf("two at once: %v", err)
+		}
+		c.apply(c.nodes[1], Undo)
+		c.lead(c.nodes[2], time.Minute)
+		c.settled(3)
+		if c.nodes[0].signer != old {
+			t.Error("the CA is another one")
+		}
+		if _, err := c.nodes[1].exchange.Apply(t.Context(), Change("more")); !errors.Is(err, ErrChange) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A backup that is restored brings an old state back, or none, or that of another cluster. Nobody goes back.
+func TestARestoredBackup(t *testing.T) {
+	for name, state := range map[string]string{
+		"older":           `{"format":1,"cluster":"c1","bundle":{"generation":2,"step":"spreading","cas":["x"]}}`,
+		"another cluster": `{"format":1,"cluster":"other","bundle":{"generation":99,"cas":["x"]}}`,
+		"newer format":    `{"format":9,"cluster":"c1","bundle":{"generation":99,"cas":["x"]}}`,
+		"damaged":         `{`,
+		"none":            ``,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 3, 1)
+				synctest.Wait()
+				c.apply(c.nodes[0], Begin)
+				c.lead(c.nodes[1], time.Minute)
+				c.shelf.mu.Lock()
+				c.shelf.set([]byte(state), c.shelf.revision+1)
+				c.shelf.mu.Unlock()
+				c.lead(c.nodes[2], time.Minute)
+				c.settled(4)
+			})
+		})
+	}
+}
+
+// Servers are killed, leaders change and operators interfere at any moment: no step is lost, and all agree in the end.
+func TestTheExchangeSurvivesFaults(t *testing.T) {
+	for seed := range uint64(30) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			c := newCluster(t, 3, 2)
+			synctest.Wait()
+			c.apply(c.nodes[0], Begin)
+			for range 40 {
+				n := c.nodes[random.IntN(len(c.nodes))]
+				switch {
+				case n.stop == nil:
+					c.start(n)
+				case random.IntN(2) == 0:
+					c.kill(n)
+				case n.exchange != nil && random.IntN(4) == 0:
+					change := []Change{Begin, Begin, Undo}[random.IntN(3)]
+					if _, err := n.exchange.Apply(t.Context(), change); err != nil && !errors.Is(err, pki.ErrStep) && !errors.Is(err, ErrBehind) && !errors.Is(err, errConflict) {
+						t.Errorf("seed %d: %v", seed, err)
+					}
+				}
+				if n.exchange != nil && n.stop != nil {
+					c.lead(n, time.Duration(random.IntN(5000))*time.Millisecond)
+				}
+			}
+			for _, n := range c.nodes {
+				if n.stop == nil {
+					c.start(n)
+				}
+			}
+			synctest.Wait()
+			c.lead(c.nodes[random.IntN(3)], time.Minute)
+			c.settled(c.nodes[0].home.trust.Bundle().Generation)
+			if t.Failed() {
+				t.Errorf("seed %d", seed)
+			}
+		})
+	}
+}

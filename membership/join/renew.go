@@ -1,0 +1,97 @@
+package join
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// renew issues new certificates to an agent that shows its old one. The TLS handshake has proven that it has the key.
+func (h *Handler) renew(r *http.Request, in Renewal) (Certificates, error) {
+	cert, err := h.caller(r, nodesGroup, h.config.Grace)
+	if err != nil {
+		return Certificates{}, err
+	}
+	name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeUserPrefix)
+	if !ok || len(in.GossipKey) != ed25519.PublicKeySize {
+		return Certificates{}, refuse(http.StatusBadRequest, "only a node can renew its certificates, with its gossip key")
+	}
+	if h.config.Now().After(cert.NotAfter) {
+		if err := h.mayComeBack(r.Context(), cert, name, in.CSR); err != nil {
+			return Certificates{}, err
+		}
+		h.config.Logger.Info("an agent whose certificate had ended gets a new one", "name", name, "ended", cert.NotAfter, "client", r.RemoteAddr)
+	}
+	addr, err := h.address(name, in.Address)
+	if err != nil {
+		return Certificates{}, err
+	}
+	return h.issue(name, addr, in.CSR, in.GossipKey)
+}
+
+// ErrRemoved is returned by Config.StillNode for a node that was removed from the cluster.
+var ErrRemoved = errors.New("the node was removed from the cluster")
+
+// mayComeBack tells why a node with a certificate that has ended, a short time ago, does not get a new one.
+func (h *Handler) mayComeBack(ctx context.Context, cert *x509.Certificate, name string, csr []byte) error {
+	if block, _ := pem.Decode(csr); block != nil {
+		request, err := x509.ParseCertificateRequest(block.Bytes)
+		if err != nil || !slices.Equal(request.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo) {
+			return refuse(http.StatusForbidden, "the certificate of %q has ended; it can be renewed for its own key only", name)
+		}
+	}
+	err := h.config.StillNode(ctx, name, cert.NotAfter)
+	if errors.Is(err, ErrRemoved) {
+		return refuse(http.StatusForbidden, "the certificate of %q ended at %s and is not renewed: %w", name, cert.NotAfter.UTC().Format(time.RFC3339), err)
+	}
+	return err
+}
+
+// caKey hands the key of a CA to a server that is a member of the store.
+func (h *Handler) caKey(r *http.Request, in caKeyRequest) (CAKey, error) {
+	cert, err := h.caller(r, ServersOrganization, 0)
+	if err != nil {
+		return CAKey{}, err
+	}
+	if name := cert.Subject.CommonName; !h.config.IsServer(name) {
+		return CAKey{}, refuse(http.StatusForbidden, "%q is no member of the store", name)
+	}
+	key, err := h.config.CAKey(in.Digest)
+	if err != nil {
+		return CAKey{}, refuse(http.StatusNotFound, "%w", err)
+	}
+	return CAKey{Key: key}, nil
+}
+
+// caller returns the client's certificate, after checking that a CA of this cluster issued it for the organization. It
+// may have ended that long ago.
+func (h *Handler) caller(r *http.Request, organization string, grace time.Duration) (*x509.Certificate, error) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return nil, refuse(http.StatusUnauthorized, "a client certificate of this cluster is needed")
+	}
+	cert, now := r.TLS.PeerCertificates[0], h.config.Now()
+	at := now
+	if ended := now.Sub(cert.NotAfter); ended > 0 && ended <= grace {
+		at = cert.NotAfter // all else must be right
+	}
+	err := h.config.Authority.Verify(cert, r.TLS.PeerCertificates[1:], x509.ExtKeyUsageClientAuth, at)
+	var unknown x509.UnknownAuthorityError
+	switch {
+	case err != nil && now.After(cert.NotAfter) && at == now:
+		return nil, refuse(http.StatusUnauthorized, "the certificate of %q ended at %s, longer ago than a new one is given for it (%s)", cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.RFC3339), grace)
+	case errors.As(err, &unknown):
+		return nil, refuse(http.StatusUnauthorized, "the certificate of %q is of a CA that this cluster does not believe, or does so no more since its CA was exchanged", cert.Subject.CommonName)
+	case err != nil:
+		return nil, refuse(http.StatusUnauthorized, "client certificate of %q: %w", cert.Subject.CommonName, err)
+	}
+	if !slices.Contains(cert.Subject.Organization, organization) {
+		return nil, refuse(http.StatusForbidden, "client certificate of %q is not one of %s", cert.Subject.CommonName, organization)
+	}
+	return cert, nil
+}

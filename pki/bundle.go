@@ -1,0 +1,227 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Step is how far the exchange of a cluster's CA is.
+//
+//	settled ──begin──▶ spreading ──all believe the new CA──▶ issuing ──all certificates are its──▶ settled
+//	   ▲                   │
+//	   └──────undo─────────┘
+type Step string
+
+const (
+	Settled   Step = ""          // one CA, which issues
+	Spreading Step = "spreading" // the old CA issues, the new one is made known
+	Issuing   Step = "issuing"   // the new CA issues, the old one is still believed
+)
+
+// Bundle says which CAs a cluster believes, and which of them issues. It is public; the keys are kept elsewhere.
+type Bundle struct {
+	// Generation is one more with each change. A node never goes back to a lower one.
+	Generation uint64 `json:"generation"`
+	Step       Step   `json:"step,omitempty"`
+	// CAs are the certificates of all CAs that are believed, PEM; the first one issues.
+	CAs []string `json:"cas"`
+	// Bridges are certificates of CAs of this cluster that were signed by the CA before them, the newest first. They
+	// are sent along with what is issued: who knows an old CA only, as a kubeconfig that was copied long ago, goes on
+	// to believe the servers until that CA ends.
+	Bridges []string `json:"bridges,omitempty"`
+	// Former are the digests of the CAs that were believed once. Tokens that pin one were made for this cluster, and
+	// let nobody in any more.
+	Former []string `json:"former,omitempty"`
+	// Since is when the exchange of the CA began.
+	Since time.Time `json:"since,omitzero"`
+	// Forced tells that the exchange waits for nobody who shows no life.
+	Forced bool `json:"forced,omitempty"`
+}
+
+// NewBundle is a cluster's first.
+func NewBundle(ca *Authority) Bundle {
+	return Bundle{Generation: 1, CAs: []string{string(ca.pem)}}
+}
+
+// ErrStep is returned when the exchange of the CA is not where it would have to be for what was asked.
+var ErrStep = errors.New("the exchange of the CA is at another step")
+
+// Begin returns the bundle that makes a new CA known beside the one that issues. The new CA signs nothing yet.
+func (b Bundle) Begin(next *Authority, now time.Time) (Bundle, error) {
+	if b.Step != Settled {
+		return b, fmt.Errorf("%w: one is under way since %s (%s)", ErrStep, b.Since.UTC().Format(time.RFC3339), b.Step)
+	}
+	out := b.advance(Spreading)
+	out.CAs = append(slices.Clone(b.CAs), string(next.pem))
+	out.Since = now.UTC().Truncate(time.Second)
+	return out, nil
+}
+
+// Undo returns the bundle without the new CA, which has issued nothing yet.
+func (b Bundle) Undo() (Bundle, error) {
+	switch b.Step {
+	case Spreading:
+	case Issuing:
+		return b, fmt.Errorf("%w: the new CA has issued certificates already; the exchange can go on only", ErrStep)
+	default:
+		return b, fmt.Errorf("%w: none is under way", ErrStep)
+	}
+	out := b.advance(Settled)
+	out.CAs, out.Since, out.Forced = b.CAs[:len(b.CAs)-1:len(b.CAs)-1], time.Time{}, false
+	return out, nil
+}
+
+// Force returns the bundle whose exchange waits for nobody who shows no life.
+func (b Bundle) Force() (Bundle, error) {
+	if b.Step == Settled {
+		return b, fmt.Errorf("%w: none is under way", ErrStep)
+	}
+	out := b.advance(b.Step)
+	out.Forced = true
+	return out, nil
+}
+
+// issueByNew makes the new CA the one that issues. bridge is its certificate, signed by the one before.
+func (b Bundle) issueByNew(bridge []byte, now time.Time) Bundle {
+	out := b.advance(Issuing)
+	last := len(b.CAs) - 1
+	out.CAs = append([]string{b.CAs[last]}, b.CAs[:last]...)
+	out.Bridges = append([]string{string(bridge)}, b.Bridges...)
+	out.Bridges = slices.DeleteFunc(out.Bridges, func(text string) bool {
+		cert, err := parseCertificate([]byte(text))
+		return err != nil || now.After(cert.NotAfter)
+	})
+	return out
+}
+
+// retire drops all CAs but the one that issues.
+func (b Bundle) retire(former ...string) Bundle {
+	out := b.advance(Settled)
+	out.Former = append(slices.Clone(b.Former), former...)
+	out.CAs, out.Since, out.Forced = b.CAs[:1:1], time.Time{}, false
+	return out
+}
+
+func (b Bundle) advance(to Step) Bundle {
+	b.Generation++
+	b.Step = to
+	return b
+}
+
+// PEM returns the certificates of all CAs that are believed, the one that issues first.
+func (b Bundle) PEM() []byte {
+	var out bytes.Buffer
+	for _, ca := range b.CAs {
+		out.WriteString(ca)
+	}
+	return out.Bytes()
+}
+
+// authorities parses the CAs, without keys.
+func (b Bundle) authorities() ([]*Authority, error) {
+	if len(b.CAs) == 0 {
+		return nil, errors.New("the bundle holds no CA")
+	}
+	var out []*Authority
+	for _, text := range b.CAs {
+		ca, err := ParseAuthority([]byte(text), nil)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ca)
+	}
+	return out, nil
+}
+
+// NextAuthority makes the CA that is to follow the given ones. Its name tells when it was made, so that it and the
+// CA before it can be told apart by eye.
+func NextAuthority(clusterID string, now time.Time) (*Authority, error) {
+	return newSelfSigned("barque-ca "+clusterID+" "+now.UTC().Format("20060102T150405Z"), now)
+}
+
+// bridge signs the next CA's certificate with this one, for those who know this one only.
+func (a *Authority) bridge(next *Authority, now time.Time) ([]byte, error) {
+	if a.key == nil {
+		return nil, errNoKey
+	}
+	serial, err := serialNumber()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               next.cert.Subject,
+		SubjectKeyId:          next.cert.SubjectKeyId,
+		NotBefore:             now.Add(-clockAllowance),
+		NotAfter:              earlier(a.cert.NotAfter, next.cert.NotAfter),
+		KeyUsage:              next.cert.KeyUsage,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, next.cert.PublicKey, a.key)
+	if err != nil {
+		return nil, fmt.Errorf("sign the next CA by this one: %w", err)
+	}
+	return encodePEM("CERTIFICATE", der), nil
+}
+
+func newSelfSigned(name string, now time.Time) (*Authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generate the CA key: %w", err)
+	}
+	serial, err := serialNumber()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             now.Add(-clockAllowance),
+		NotAfter:              now.Add(caLifetime),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("sign the CA certificate: %w", err)
+	}
+	return newAuthority(der, key)
+}
+
+func parseCertificate(data []byte) (*x509.Certificate, error) {
+	der, err := decodePEM(data, "CERTIFICATE")
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}
+
+// splitPEM returns the DER of all certificates in the text.
+func splitPEM(data []byte) ([][]byte, error) {
+	var out [][]byte
+	for {
+		block, rest := pem.Decode(data)
+		if block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("found a PEM block %q where %q belongs", block.Type, "CERTIFICATE")
+		}
+		out, data = append(out, block.Bytes), rest
+	}
+	if len(out) == 0 {
+		return nil, errors.New("no PEM block \"CERTIFICATE\" found")
+	}
+	return out, nil
+}

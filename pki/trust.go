@@ -1,0 +1,240 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Trust is the CAs of the moment: which are believed, and which one issues. All that verifies or issues asks it each
+// time, so that a CA can be exchanged while everything runs.
+type Trust struct {
+	mu      sync.Mutex
+	now     *trusted
+	changed chan struct{} // closed and replaced at every change
+}
+
+// trusted is what a Trust holds at one moment. It is never changed.
+type trusted struct {
+	bundle  Bundle
+	cas     []*Authority // the first one issues; it has its key on a server
+	pool    *x509.CertPool
+	bridges []byte // PEM
+}
+
+// NewTrust returns the CAs of the bundle. keys are those that this machine has; on an agent there are none.
+func NewTrust(b Bundle, keys ...crypto.Signer) (*Trust, error) {
+	now, err := newTrusted(b, keys)
+	if err != nil {
+		return nil, err
+	}
+	return &Trust{now: now, changed: make(chan struct{})}, nil
+}
+
+// TrustOf is the Trust in a single CA.
+func TrustOf(ca *Authority) *Trust {
+	t := &trusted{bundle: NewBundle(ca), cas: []*Authority{ca}, pool: ca.Pool()}
+	return &Trust{now: t, changed: make(chan struct{})}
+}
+
+func newTrusted(b Bundle, keys []crypto.Signer) (*trusted, error) {
+	t := &trusted{bundle: b, pool: x509.NewCertPool()}
+	var err error
+	if t.cas, err = b.authorities(); err != nil {
+		return nil, err
+	}
+	for _, ca := range t.cas {
+		t.pool.AddCert(ca.cert)
+		for _, key := range keys {
+			if samePublicKey(key.Public(), ca.cert.PublicKey) {
+				ca.key = key
+			}
+		}
+	}
+	for _, bridge := range b.Bridges {
+		t.bridges = append(t.bridges, bridge...)
+	}
+	return t, nil
+}
+
+// Set takes another bundle, unless it is older than the one that there is.
+func (t *Trust) Set(b Bundle, keys ...crypto.Signer) error {
+	next, err := newTrusted(b, keys)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if b.Generation < t.now.bundle.Generation {
+		return fmt.Errorf("the CAs of generation %d are older than those of %d, which this node has", b.Generation, t.now.bundle.Generation)
+	}
+	t.now = next
+	close(t.changed)
+	t.changed = make(chan struct{})
+	return nil
+}
+
+func (t *Trust) current() *trusted {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.now
+}
+
+// Changed returns a channel that is closed at the next change.
+func (t *Trust) Changed() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.changed
+}
+
+// Bundle returns what is believed.
+func (t *Trust) Bundle() Bundle { return t.current().bundle }
+
+// PEM returns the certificates of all CAs that are believed, the one that issues first.
+func (t *Trust) PEM() []byte { return t.current().bundle.PEM() }
+
+// Pool returns the CAs that are believed; the same pool until they change.
+func (t *Trust) Pool() *x509.CertPool { return t.current().pool }
+
+// Issuer returns the CA that issues.
+func (t *Trust) Issuer() *Authority { return t.current().cas[0] }
+
+// CAs are all that are believed; the first one issues.
+func (t *Trust) CAs() []*Authority { return slices.Clone(t.current().cas) }
+
+// Digest is that of the CA that issues.
+func (t *Trust) Digest() string { return t.Issuer().Digest() }
+
+// Issue is Authority.Issue by the CA that issues, with the bridges after the certificate.
+func (t *Trust) Issue(r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
+	is := t.current()
+	out, err := is.cas[0].Issue(r, public, now)
+	return append(out, is.bridges...), err
+}
+
+// IssueCSR is Authority.IssueCSR by the CA that issues, with the bridges after the certificate.
+func (t *Trust) IssueCSR(csrPEM []byte, r Request, now time.Time) ([]byte, error) {
+	is := t.current()
+	out, err := is.cas[0].IssueCSR(csrPEM, r, now)
+	return append(out, is.bridges...), err
+}
+
+// SignCredential is Authority.SignCredential by the CA that issues.
+func (t *Trust) SignCredential(c Credential) ([]byte, error) { return t.Issuer().SignCredential(c) }
+
+// Seal is Authority.Seal by the CA that issues.
+func (t *Trust) Seal(purpose string, plain, bound []byte) ([]byte, error) {
+	return t.Issuer().Seal(purpose, plain, bound)
+}
+
+// Open is Authority.Open by whichever CA is believed whose key this machine has.
+func (t *Trust) Open(purpose string, sealed, bound []byte) (plain []byte, err error) {
+	err = errNoKey
+	for _, ca := range t.current().cas {
+		if ca.key == nil {
+			continue
+		}
+		if plain, err = ca.Open(purpose, sealed, bound); err == nil {
+			return plain, nil
+		}
+	}
+	return nil, err
+}
+
+// Verify checks that a certificate was issued, for the usage, by a CA that is believed, and is valid at that time.
+// others are what its holder has sent along.
+func (t *Trust) Verify(cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
+	return verify(t.Pool(), cert, others, usage, now)
+}
+
+func verify(roots *x509.CertPool, cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
+	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}}
+	for _, other := range others {
+		options.Intermediates.AddCert(other)
+	}
+	_, err := cert.Verify(options)
+	return err
+}
+
+// VerifyCredential is Authority.VerifyCredential by whichever CA is believed.
+func (t *Trust) VerifyCredential(data []byte, now time.Time) (c Credential, err error) {
+	for _, ca := range t.current().cas {
+		if c, err = ca.VerifyCredential(data, now); err == nil || errors.Is(err, ErrCredentialEnded) {
+			return c, err
+		}
+	}
+	return c, err
+}
+
+// Issued tells whether the CA that issues now has signed the certificate.
+func (t *Trust) Issued(cert *x509.Certificate) bool {
+	ca := t.Issuer()
+	return cert.CheckSignatureFrom(ca.cert) == nil
+}
+
+// CanIssue tells whether this machine has the key of the CA that issues.
+func (t *Trust) CanIssue() bool { return t.Issuer().key != nil }
+
+// NeedsKeys returns the digests of the CAs whose keys every server has: of the one that issues, and of the one that
+// is to.
+func (b Bundle) NeedsKeys() ([]string, error) {
+	cas, err := b.authorities()
+	if err != nil {
+		return nil, err
+	}
+	needs := []string{cas[0].Digest()}
+	if b.Step == Spreading {
+		needs = append(needs, cas[len(cas)-1].Digest())
+	}
+	return needs, nil
+}
+
+// Knows tells whether the CA with the digest is, or was, one of this cluster.
+func (b Bundle) Knows(digest string) bool {
+	cas, err := b.authorities()
+	return err == nil && slices.ContainsFunc(cas, func(ca *Authority) bool { return ca.Digest() == digest }) || slices.Contains(b.Former, digest)
+}
+
+// Advance returns the bundle of the next step, once everybody has done what this one asks. It needs the key of the
+// CA that issues.
+func (t *Trust) Advance(now time.Time) (Bundle, error) {
+	is := t.current()
+	switch is.bundle.Step {
+	case Spreading:
+		bridge, err := is.cas[0].bridge(is.cas[len(is.cas)-1], now)
+		if err != nil {
+			return is.bundle, err
+		}
+		return is.bundle.issueByNew(bridge, now), nil
+	case Issuing:
+		var former []string
+		for _, ca := range is.cas[1:] {
+			former = append(former, ca.Digest())
+		}
+		return is.bundle.retire(former...), nil
+	default:
+		return is.bundle, fmt.Errorf("%w: none is under way", ErrStep)
+	}
+}
+
+// ForEach returns a function that makes a TLS configuration of the pool of the moment: the same one until the CAs
+// change, so that sessions are resumed and connections kept.
+func (t *Trust) ForEach(make func(roots *x509.CertPool) *tls.Config) func() *tls.Config {
+	var mu sync.Mutex
+	var of *x509.CertPool
+	var config *tls.Config
+	return func() *tls.Config {
+		pool := t.Pool()
+		mu.Lock()
+		defer mu.Unlock()
+		if pool != of {
+			of, config = pool, make(pool)
+		}
+		return config
+	}
+}

@@ -1,0 +1,163 @@
+package pki
+
+import (
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"math/big"
+	"time"
+)
+
+// Term is the life of a certificate, or of anything that ends.
+type Term struct {
+	NotBefore, NotAfter time.Time
+	// Serial spreads the renewals of many over time: two that begin at one moment are due at different ones.
+	Serial *big.Int
+}
+
+// TermOf is the life of a certificate.
+func TermOf(cert *x509.Certificate) Term {
+	return Term{cert.NotBefore, cert.NotAfter, cert.SerialNumber}
+}
+
+// Due is when it is to be renewed: when between 57 and 67 percent of its life are over, by its serial number.
+func (t Term) Due() time.Time {
+	life := t.NotAfter.Sub(t.NotBefore)
+	var early time.Duration
+	if t.Serial != nil {
+		early = life / 10 / 1024 * time.Duration(new(big.Int).And(t.Serial, big.NewInt(1023)).Int64())
+	}
+	return t.NotAfter.Add(-life/3 - early)
+}
+
+// good tells whether it may go on as it is.
+func (t Term) good(now time.Time) bool { return now.Before(t.Due()) && !now.Before(t.NotBefore) }
+
+// Upkeep renews what ends before it does, all of it together, without a restart.
+type Upkeep struct {
+	Name string // in logs
+	// Terms returns the lives of all that is renewed together.
+	Terms func() []Term
+	// Wanted tells why they are to be renewed though none is due, or nothing. It may be nil.
+	Wanted func() string
+	// Changed returns a channel that is closed when Wanted may have something to tell. It may be nil.
+	Changed func() <-chan struct{}
+	// Renew renews all.
+	Renew  func(ctx context.Context) error
+	Now    func() time.Time
+	Logger *slog.Logger
+}
+
+// lookAgain bounds how long an Upkeep sleeps. A timer does not notice that the clock was set, or that the machine was
+// suspended; a look at the clock does.
+const lookAgain = time.Minute
+
+// wantedRetry is how soon a renewal is tried again that is wanted though nothing is due.
+const wantedRetry = 5 * time.Second
+
+// need is what a look at the clock shows.
+type need struct {
+	why       string    // a renewal is needed now; empty: none is
+	due, ends time.Time // when the first of all is due, and ends
+	early     bool      // it is wanted though nothing is due
+}
+
+// Run renews in time until the context ends. A renewal that failed is repeated, more and more often as the end comes
+// nearer.
+func (u Upkeep) Run(ctx context.Context) error {
+	for {
+		var changed <-chan struct{}
+		if u.Changed != nil {
+			changed = u.Changed() // before the look: what changes after it is seen in the next round
+		}
+		now := u.Now()
+		n := u.look(now)
+		wait := min(n.due.Sub(now), lookAgain)
+		if n.why != "" {
+			wait = u.renew(ctx, n)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-changed:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// Check renews once if that is needed. It fails only when what there is has ended and could not be renewed.
+func (u Upkeep) Check(ctx context.Context) error {
+	n := u.look(u.Now())
+	if n.why == "" {
+		return nil
+	}
+	err := u.Renew(ctx)
+	if err == nil {
+		return nil
+	}
+	if n := u.look(u.Now()); u.Now().Before(n.ends) {
+		u.Logger.Warn("certificates could not be renewed; the old ones are good for some time yet", "certificates", u.Name, "because", n.why, "notAfter", n.ends, "err", err)
+		return nil
+	}
+	return err
+}
+
+func (u Upkeep) look(now time.Time) need {
+	n := need{due: now.Add(lookAgain), ends: now.Add(lookAgain)} // of nothing
+	for i, t := range u.Terms() {
+		if i == 0 || t.Due().Before(n.due) {
+			n.due = t.Due()
+		}
+		if i == 0 || t.NotAfter.Before(n.ends) {
+			n.ends = t.NotAfter
+		}
+		switch {
+		case now.After(t.NotAfter):
+			n.why = "it has ended"
+		case now.Before(t.NotBefore):
+			n.why = "it is not valid yet by this machine's clock"
+		case n.why == "" && !now.Before(t.Due()):
+			n.why = "most of its life is over"
+		}
+	}
+	if n.why == "" && u.Wanted != nil {
+		n.why = u.Wanted()
+		n.early = n.why != ""
+	}
+	return n
+}
+
+// renew renews once and returns how long to wait before the next look.
+func (u Upkeep) renew(ctx context.Context, n need) time.Duration {
+	if err := u.Renew(ctx); err != nil {
+		wait := n.retryIn(u.Now())
+		if ctx.Err() == nil {
+			u.Logger.Error("certificates could not be renewed", "certificates", u.Name, "because", n.why, "notAfter", n.ends, "retryIn", wait, "err", err)
+		}
+		return wait
+	}
+	now := u.Now()
+	is := u.look(now)
+	u.Logger.Info("certificates renewed", "certificates", u.Name, "because", n.why, "notAfter", is.ends)
+	if is.why == "" {
+		return min(is.due.Sub(now), lookAgain)
+	}
+	wait := is.retryIn(now) // it did not help: two clocks differ, or something has changed meanwhile
+	u.Logger.Warn("the new certificates are to be renewed, too", "certificates", u.Name, "because", is.why, "retryIn", wait)
+	return wait
+}
+
+// retryIn is how long to wait after a failure.
+func (n need) retryIn(now time.Time) time.Duration {
+	left := n.ends.Sub(now)
+	switch {
+	case left <= 0:
+		return 10 * time.Second
+	case n.early:
+		return min(wantedRetry, max(left/20, time.Second))
+	}
+	return min(max(left/20, time.Second), 10*time.Minute)
+}
