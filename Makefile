@@ -107,9 +107,9 @@ $(STAGE)/hello.tar: $(STAGE)/hello $(MKBUNDLE)
 # ---------------------------------------------------------------------------------------------
 # Tests: docs/testing.md says what is tested where.
 
-# All packages with tests but the end-to-end suite, which needs bin/barque and has its own run.
-UNIT_PKGS = $$($(GO) list ./... | grep -v '/cluster-test$$')
-E2E_PKG  := ./cluster-test
+# All packages with tests but the end-to-end ones, which need bin/barque and have their own run.
+UNIT_PKGS = $$($(GO) list ./... | grep -v -e '/cluster-test$$' -e '/cluster-test/chaos$$')
+E2E_PKGS := ./cluster-test ./cluster-test/chaos
 
 .PHONY: test
 test: lint test-unit test-e2e ## run all tests: lint, unit tests with the race detector, end to end
@@ -125,12 +125,12 @@ lint: bundle ## check formatting, go vet, staticcheck
 test-unit: bundle ## run the unit tests, with the race detector where a C compiler allows it
 	@if command -v $${CC:-cc} >/dev/null; then race=-race; cgo=1; \
 	else echo "warning: no C compiler: the unit tests run without the race detector"; race=; cgo=0; fi; \
-	echo "go test $$race, all packages but $(E2E_PKG)"; \
+	echo "go test $$race, all packages but $(E2E_PKGS)"; \
 	CGO_ENABLED=$$cgo $(GO) test $$race -timeout 10m $(UNIT_PKGS)
 
 .PHONY: test-e2e
-test-e2e: build ## run the end-to-end tests on a three-server dev cluster (as root)
-	$(GO) test -count=1 -timeout 20m $(E2E_PKG)
+test-e2e: build ## run the end-to-end tests on a three-server dev cluster, and a short chaos (as root)
+	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -count=1 -p 1 -timeout 20m $(E2E_PKGS)
 
 .PHONY: bench
 bench: build ## measure start, pods, failover and memory of a cluster (as root; not part of the tests)
@@ -156,6 +156,13 @@ fuzz: ## fuzz what reads foreign bytes, each for FUZZTIME (1m)
 chaos-store: ## break three real servers of the store and check what they say (DURATION=5m SEED=…; as root)
 	$(GO) build -o bin/chaos-store ./cluster-test/store/chaos
 	$(SUDO) bin/chaos-store -duration $(or $(DURATION),5m) -seed $(or $(SEED),0) -log-store '$(LOGSTORE)' -faults '$(FAULTS)'
+
+# COUNT is a number of faults instead of a time, FAULTS an expression that names must match: COUNT=500 FAULTS='kill the leader'.
+.PHONY: chaos
+chaos: build ## break a whole cluster in all ways while it is used, and check that it kept its promises (DURATION=10m SEED=… FAULTS=…; as root)
+	$(GO) build -o bin/chaos ./cluster-test/chaos
+	$(SUDO) env BARQUE_BIN=$(CURDIR)/bin/barque bin/chaos -duration $(or $(DURATION),10m) -seed $(or $(SEED),0) -count $(or $(COUNT),0) \
+	  -faults '$(FAULTS)' -page $(or $(PAGE),bin/chaos.html)
 
 # etcd is built from a module of its own, so that Barque's does not depend on it.
 ETCD_MODULE := cluster-test/storebench/etcd

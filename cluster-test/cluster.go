@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/barque/barque/cluster-test/disk"
 	"github.com/barque/barque/cluster-test/registry"
 )
 
@@ -28,6 +29,8 @@ type Options struct {
 	ServerArgs []string
 	// Registry serves docker.io's images to the nodes; without one they reach none.
 	Registry *registry.Registry
+	// DiskMegabytes gives each node a disk of that size, on which its data directory is; 0: none. See Disk.
+	DiskMegabytes int
 }
 
 // Cluster is a dev cluster that runs.
@@ -39,6 +42,7 @@ type Cluster struct {
 	UpOutput string // what `barque dev up` said
 
 	nodes  []string
+	disks  map[string]*disk.Disk
 	before *machine
 }
 
@@ -93,6 +97,18 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Servers == 0 {
 		o.Servers = 3
 	}
+	var nodes []string
+	for i := range o.Servers {
+		nodes = append(nodes, fmt.Sprintf("s%d", i+1))
+	}
+	for i := range o.Agents {
+		nodes = append(nodes, fmt.Sprintf("a%d", i+1))
+	}
+	if o.DiskMegabytes > 0 {
+		if err := c.makeDisks(nodes, o.DiskMegabytes); err != nil {
+			return c, err
+		}
+	}
 	// The mirrors are outside the cluster's own directory, which `dev down` must leave empty.
 	if err := registry.WriteMirrors(c.mirrors()); err != nil {
 		return c, err
@@ -109,12 +125,7 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if r.Error != nil {
 		return c, r.Error
 	}
-	for i := range o.Servers {
-		c.nodes = append(c.nodes, fmt.Sprintf("s%d", i+1))
-	}
-	for i := range o.Agents {
-		c.nodes = append(c.nodes, fmt.Sprintf("a%d", i+1))
-	}
+	c.nodes = nodes
 	if c.Registry = o.Registry; c.Registry != nil {
 		for _, n := range c.nodes {
 			if err := c.Registry.Serve(c.Netns(n)); err != nil {
@@ -145,11 +156,12 @@ func (c *Cluster) Down() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	defer cancel()
+	c.thawDisks()
 	if r := c.DevResult(ctx, "down", "--name", c.ID); r.Error != nil {
 		return errors.Join(err, r.Error)
 	}
 	// What was killed may take a moment to be reaped by whoever inherited it.
-	err = errors.Join(err, os.RemoveAll(c.mirrors()), Poll(ctx, 5*time.Second, func(context.Context) error { return c.leftovers() }))
+	err = errors.Join(err, os.RemoveAll(c.mirrors()), os.RemoveAll(c.images()), Poll(ctx, 5*time.Second, func(context.Context) error { return c.leftovers() }))
 	if err == nil {
 		reaper.done(c)
 	}

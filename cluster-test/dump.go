@@ -46,11 +46,12 @@ func (c *Cluster) Dump(w io.Writer) {
 	}
 	for _, n := range c.nodes {
 		section("log of %s", n)
-		fmt.Fprintln(w, tail(c.LogFile(n), 25))
+		fmt.Fprintln(w, Tail(c.LogFile(n), 25))
 	}
 }
 
-func tail(file string, lines int) string {
+// Tail returns the last lines of a file, or why it cannot.
+func Tail(file string, lines int) string {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err.Error()

@@ -83,7 +83,7 @@ func (c *Cluster) leftMounts(left func(string, ...any)) error {
 }
 
 func (c *Cluster) leftFiles(left func(string, ...any)) error {
-	for _, pattern := range []string{c.Dir, c.mirrors(), "/run/netns/barque-" + c.ID + "-*", "/sys/fs/cgroup" + c.cgroup(), "/sys/fs/cgroup/*" + c.cgroup()} {
+	for _, pattern := range []string{c.Dir, c.mirrors(), c.images(), "/run/netns/barque-" + c.ID + "-*", "/sys/fs/cgroup" + c.cgroup(), "/sys/fs/cgroup/*" + c.cgroup()} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			return err

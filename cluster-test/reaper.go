@@ -37,10 +37,12 @@ func ReapIfAsked() {
 	for name, dir := range clusters {
 		c := &Cluster{ID: name, Dir: dir}
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		c.thawDisks()
 		// Whoever made it may still be holding its lock for a moment.
 		_ = Poll(ctx, time.Minute, func(ctx context.Context) error { return c.DevResult(ctx, "down", "--name", name).Error })
 		cancel()
 		_ = os.RemoveAll(c.mirrors())
+		_ = os.RemoveAll(c.images())
 	}
 	os.Exit(0)
 }

@@ -25,7 +25,7 @@ const (
 func Flip(rnd *rand.Rand, dir string, kind Kind) (note string, err error) {
 	var files []string
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() && strings.Contains(path, "/snapshots/") == (kind == Snapshots) && filepath.Ext(path) != ".json" {
+		if err == nil && d.Type().IsRegular() && strings.Contains(path, "/snapshots/") == (kind == Snapshots) && filepath.Ext(path) != ".json" && d.Name() != "reserve" {
 			if info, err := d.Info(); err == nil && info.Size() > 0 {
 				files = append(files, path)
 			}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -159,6 +160,10 @@ func TestEveryStartTellsANodeWhomToJoin(t *testing.T) {
 	p, err := newPlan("barque", t.TempDir(), 2, 1, []string{"--zone=a"})
 	if err != nil {
 		t.Fatal(err)
+	}
+	p.ServerArgs = []string{"--no-node"}
+	if agent := p.nodeArgs(&p.Nodes[2]); slices.Contains(agent, "--no-node") || !slices.Contains(p.nodeArgs(&p.Nodes[1]), "--no-node") {
+		t.Errorf("what is for servers: %v", agent)
 	}
 	first := strings.Join(p.nodeArgs(&p.Nodes[0]), " ")
 	if strings.Contains(first, "--join") || !strings.HasSuffix(first, "--zone=a") {

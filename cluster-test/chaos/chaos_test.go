@@ -1,0 +1,133 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clustertest "github.com/barque/barque/cluster-test"
+)
+
+var seed = flag.Uint64("seed", 0, "seed of the short run; 0 draws one")
+
+func TestMain(m *testing.M) {
+	clustertest.ReapIfAsked()
+	quiet()
+	code := m.Run()
+	if err := clustertest.Reap(); err != nil {
+		fmt.Fprintln(os.Stderr, "FAIL: the reaper:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// short is what the run of the tests breaks: each of the mechanisms, and what hurts most.
+var short = regexp.MustCompile(`^(kill the leader|kill all|kill containerd|pause the leader|leader alone|packet loss|slow network|` +
+	`disk hangs: leader|disk full: leader|power off: follower|torn log|leave and join|restore)$`)
+
+// TestShortRun is a short run of the program, with a seed of its own each time.
+func TestShortRun(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("the short run breaks a real cluster, with network namespaces and containers: run it as root")
+	}
+	seed := *seed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	faults, left := possible(short)
+	t.Logf("repeat with -seed %d; %d kinds of faults left out: %v", seed, left, disksPossible())
+	cfg := config{seed: seed, faults: faults, out: t.Output(), page: filepath.Join(t.TempDir(), "page.html"), repeat: fmt.Sprintf("go test ./cluster-test/chaos -seed %d", seed)}
+	r, err := execute(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.report(t.Output()); err != nil {
+		t.Error(err)
+	}
+	for _, f := range r.failures {
+		t.Error(f)
+	}
+	if len(r.failures) == 0 && len(r.spans) != len(faults) {
+		t.Errorf("%d of %d faults were made", len(r.spans), len(faults))
+	}
+	if r.acked < 100 || r.calls < 500 {
+		t.Errorf("only %d writes were acknowledged, and %d calls judged", r.acked, r.calls)
+	}
+}
+
+// TestSchedule: a seed gives one order, each round has every fault once, and other seeds give other orders.
+func TestSchedule(t *testing.T) {
+	faults := allFaults()
+	order := func(seed uint64) (names []string) {
+		r := &run{cfg: config{seed: seed, faults: faults}}
+		for i := range 3 * len(faults) {
+			names = append(names, r.fault(i).name)
+		}
+		return names
+	}
+	first, again, other := order(1), order(1), order(2)
+	same := 0
+	for i := range first {
+		if first[i] != again[i] {
+			t.Fatalf("fault %d of a seed is %q, and then %q", i, first[i], again[i])
+		}
+		if first[i] == other[i] {
+			same++
+		}
+	}
+	if same > len(first)/2 {
+		t.Errorf("two seeds have %d of %d faults in common", same, len(first))
+	}
+	for round := range 3 {
+		seen := make(map[string]bool)
+		for _, name := range first[round*len(faults) : (round+1)*len(faults)] {
+			seen[name] = true
+		}
+		if len(seen) != len(faults) {
+			t.Errorf("round %d has %d of %d faults", round, len(seen), len(faults))
+		}
+	}
+	if found, left := possible(short); len(found)+left != 13 {
+		t.Errorf("the short run has %d faults, and should have 13", len(found)+left)
+	}
+}
+
+// TestEvictions: one from a node that was in trouble is excused for a while, and no other is.
+func TestEvictions(t *testing.T) {
+	start := time.Now()
+	at := func(d time.Duration) time.Time { return start.Add(d) }
+	for _, c := range []struct {
+		what string
+		node string
+		when time.Duration
+		want bool
+	}{
+		{"while it lasts", "s1", 15 * time.Second, false},
+		{"soon after", "s1", 20*time.Second + evictable - time.Second, false},
+		{"long after", "s1", 20*time.Second + evictable + time.Second, true},
+		{"before", "s1", 5 * time.Second, true},
+		{"another node", "s2", 15 * time.Second, true},
+		{"one that is still in trouble", "s3", time.Hour, false},
+	} {
+		r := &run{start: start, pods: &pods{owner: make(map[string]string)},
+			troubles: []trouble{{"s1", at(10 * time.Second), at(20 * time.Second)}, {node: "s3", from: at(0)}}}
+		grace, when := int64(2), metav1.NewTime(at(c.when+2*time.Second))
+		alive := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}, Spec: corev1.PodSpec{NodeName: c.node}}
+		gone := alive.DeepCopy()
+		gone.DeletionTimestamp, gone.DeletionGracePeriodSeconds = &when, &grace
+		r.sawPod(nil, alive)
+		r.sawPod(alive, gone)
+		r.sawPod(gone, gone)
+		if r.failed() != c.want || r.pods.owner["u"] != "p" {
+			t.Errorf("%s: failures %q", c.what, r.failures)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/barque/barque/cluster-test/damage"
+	"github.com/barque/barque/cluster-test/disk"
+)
+
+func diskFaults() []fault {
+	return []fault{
+		{name: "disk hangs: leader", disk: true, run: hung(theLeader)},
+		{name: "disk hangs: follower", disk: true, run: hung(aFollower)},
+		{name: "disk slow: leader", disk: true, run: slowDisk},
+		{name: "disk full: leader", disk: true, run: full(theLeader)},
+		{name: "disk full: all", disk: true, run: full((*trial).all)},
+		{name: "power off: leader", disk: true, run: powerOff(theLeader)},
+		{name: "power off: follower", disk: true, run: powerOff(aFollower)},
+		{name: "power off: all servers", disk: true, run: powerOff((*trial).all)},
+		{name: "flipped bytes: log", run: flipped(damage.Log)},
+		{name: "flipped bytes: snapshot", run: flipped(damage.Snapshots)},
+		{name: "torn log", run: torn},
+	}
+}
+
+// eachDisk calls f for the disks of servers, in turn.
+func (t *trial) eachDisk(servers []string, f func(*disk.Disk) error) (err error) {
+	for _, s := range servers {
+		err = errors.Join(err, f(t.cluster.Disk(s)))
+	}
+	return err
+}
+
+// hung makes nothing be written to a disk for longer than the store bears.
+func hung(whom whoms) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		nodes := whom(t)
+		t.meet(nodes...)
+		if err := t.eachDisk(nodes, (*disk.Disk).Freeze); err != nil {
+			return err
+		}
+		t.hold(ctx, 4*time.Second, 8*time.Second)
+		return t.eachDisk(nodes, (*disk.Disk).Thaw)
+	}
+}
+
+// slowDisk lets the leader's disk write for some milliseconds of each hundred only.
+func slowDisk(ctx context.Context, t *trial) error {
+	t.meet(t.leader)
+	d := t.cluster.Disk(t.leader)
+	for range 30 {
+		if err := d.Freeze(); err != nil {
+			return err
+		}
+		t.hold(ctx, 50*time.Millisecond, 250*time.Millisecond)
+		if err := d.Thaw(); err != nil {
+			return err
+		}
+		t.hold(ctx, 5*time.Millisecond, 30*time.Millisecond)
+	}
+	return nil
+}
+
+// full leaves no room on disks.
+func full(whom whoms) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		nodes := whom(t)
+		t.meet(nodes...)
+		if err := t.eachDisk(nodes, (*disk.Disk).Fill); err != nil {
+			return err
+		}
+		t.hold(ctx, 4*time.Second, 8*time.Second)
+		return t.eachDisk(nodes, (*disk.Disk).Free)
+	}
+}
+
+// powerOff makes machines lose all that they did not sync, and their pods, and starts them again.
+func powerOff(whom whoms) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		nodes := whom(t)
+		t.meet(nodes...)
+		// All disks first: power goes at once.
+		if err := t.eachDisk(nodes, (*disk.Disk).CutPower); err != nil {
+			return err
+		}
+		for _, n := range nodes {
+			if r := t.cluster.DevResult(ctx, "kill", "--machine", n); r.Error != nil {
+				return r.Error
+			}
+		}
+		if err := t.eachDisk(nodes, (*disk.Disk).Attach); err != nil {
+			return err
+		}
+		t.hold(ctx, 0, 2*time.Second)
+		return t.startAll(ctx, nodes)
+	}
+}
+
+func (t *trial) storeDir(node string) string { return filepath.Join(t.cluster.DataDir(node), "store") }
+
+// flipped flips bytes of one kind of file of a server that was killed. It must refuse them at its start or find them
+// later; at the latest what clients are told shows what it did not. It is replaced after that in any case: what lies
+// damaged and unread might be read at any time.
+func flipped(kind damage.Kind) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		node := t.replaceable()
+		t.meet(node)
+		if err := t.cluster.KillNodes(ctx, node); err != nil {
+			return err
+		}
+		note, err := damage.Flip(t.rnd, t.storeDir(node), kind)
+		if err != nil {
+			return err
+		}
+		if r := t.cluster.DevResult(ctx, "start", node); r.Error != nil {
+			t.say("%s, %s: refused", node, note)
+		} else {
+			t.say("%s, %s: not seen at the start", node, note)
+			t.hold(ctx, time.Second, 3*time.Second)
+		}
+		if err := t.cluster.KillNodes(ctx, node); err != nil {
+			return err
+		}
+		return t.renew(ctx, node)
+	}
+}
+
+// torn leaves what a torn write leaves at the end of a log.
+func torn(ctx context.Context, t *trial) error {
+	node := t.any()
+	t.meet(node)
+	if err := t.cluster.KillNodes(ctx, node); err != nil {
+		return err
+	}
+	note, err := damage.Tear(t.rnd, t.storeDir(node))
+	if err != nil {
+		return err
+	}
+	t.say("%s, %s", node, note)
+	if err := t.cluster.StartNode(ctx, node); err != nil {
+		return fmt.Errorf("a torn log must be mended: %w", err)
+	}
+	return nil
+}

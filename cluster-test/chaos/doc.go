@@ -1,0 +1,17 @@
+// Program chaos breaks a whole cluster in all the ways that it knows while people use it, and checks that it kept its
+// promises. `make chaos` runs it; its test is a short run. docs/reliability.md tells what is promised.
+//
+// The cluster is a `barque dev` cluster of three servers and two agents, each with a disk of its own. It is used through
+// the API of all servers: by the clients and watchers of package verify; by a probe, the client whose longest time without
+// an acknowledged write is told for each fault; by informers; by a Deployment whose Service is called all the time; and by
+// pods of fixed names, each of which whoever made it makes again when it is gone.
+//
+// The faults come from a seed, which it prints: the same seed makes the same faults of the same parameters in the same
+// order. Processes are not deterministic, so what they meet may differ.
+//
+// What is checked: all that package verify judges, in turns of some faults; that no write of the probe is lost; that the
+// cluster comes back whole after each fault, by itself or by what its operators are told to do; that all servers have the
+// same state in the end; that every informer has what the store has; that a Deployment has its replicas and its Service
+// answers on every node; that no two pods of one name run at once; that no pod is evicted from a node that nothing
+// happened to; that nothing is left of pods that are gone, and in the end nothing of the cluster.
+package main

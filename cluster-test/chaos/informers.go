@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	clustertest "github.com/barque/barque/cluster-test"
+)
+
+// informersOf are those of one server, as any controller has them.
+type informersOf struct {
+	server     string
+	factory    informers.SharedInformerFactory
+	pods, maps cache.SharedIndexInformer
+}
+
+type informerSet struct {
+	run    *run
+	cancel context.CancelFunc
+	all    []informersOf
+}
+
+// startInformers has one of each kind follow each server.
+func (r *run) startInformers(ctx context.Context) *informerSet {
+	set := &informerSet{run: r}
+	ctx, set.cancel = context.WithCancel(ctx)
+	for _, s := range r.servers {
+		f := informers.NewSharedInformerFactoryWithOptions(s.Client, 0, informers.WithNamespace(namespace))
+		of := informersOf{s.Name, f, f.Core().V1().Pods().Informer(), f.Core().V1().ConfigMaps().Informer()}
+		// It cannot fail: the informer was not started.
+		_, _ = of.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { r.sawPod(nil, o.(*corev1.Pod)) },
+			UpdateFunc: func(old, o any) { r.sawPod(old.(*corev1.Pod), o.(*corev1.Pod)) },
+		})
+		f.Start(ctx.Done())
+		set.all = append(set.all, of)
+	}
+	return set
+}
+
+func (s *informerSet) stop() {
+	s.cancel()
+	for _, of := range s.all {
+		of.factory.Shutdown()
+	}
+}
+
+// converged is nil when every informer has what the store has.
+func (s *informerSet) converged(ctx context.Context) error {
+	pods, err := s.run.cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	maps, err := s.run.cluster.Client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	truth := [2]map[string]string{{}, {}}
+	for i := range pods.Items {
+		truth[0][pods.Items[i].Name] = pods.Items[i].ResourceVersion
+	}
+	for i := range maps.Items {
+		truth[1][maps.Items[i].Name] = maps.Items[i].ResourceVersion
+	}
+	for _, of := range s.all {
+		for i, informer := range []cache.SharedIndexInformer{of.pods, of.maps} {
+			kind := [...]string{"pods", "ConfigMaps"}[i]
+			objects := informer.GetStore().List()
+			if len(objects) != len(truth[i]) {
+				return fmt.Errorf("the informer of %s on %s has %d, and there are %d", kind, of.server, len(objects), len(truth[i]))
+			}
+			for _, o := range objects {
+				m, err := meta.Accessor(o)
+				if err != nil {
+					return err
+				}
+				if want := truth[i][m.GetName()]; want != m.GetResourceVersion() {
+					return fmt.Errorf("the informer of %s on %s has %s at revision %s, the store at %q", kind, of.server, m.GetName(), m.GetResourceVersion(), want)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// evictable is for how long after a trouble pods may still be evicted for it: until it was noticed, and tolerated, and a
+// leader that may have changed meanwhile came to it.
+const evictable = monitorGrace + toleration*time.Second + 30*time.Second
+
+// sawPod notes whose a pod is, and holds evictions against what happened to nodes.
+func (r *run) sawPod(old, pod *corev1.Pod) {
+	r.pods.own(pod)
+	if pod.DeletionTimestamp == nil || old != nil && old.DeletionTimestamp != nil || pod.Spec.NodeName == "" || r.isEnding() {
+		return
+	}
+	at := pod.DeletionTimestamp.Time
+	if pod.DeletionGracePeriodSeconds != nil {
+		at = at.Add(-time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
+	}
+	if !r.excused(pod.Spec.NodeName, at) {
+		r.fail("pod %s was evicted from %s at %v, and nothing had happened to that node", pod.Name, pod.Spec.NodeName, at.Sub(r.start).Round(time.Second))
+	}
+}
+
+// excused says whether a node was in trouble at a time, or not long before.
+func (r *run) excused(node string, at time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.troubles {
+		// Deletion timestamps are of whole seconds.
+		if t.node == node && !at.Before(t.from.Add(-time.Second)) && (t.to.IsZero() || at.Before(t.to.Add(evictable))) {
+			return true
+		}
+	}
+	return false
+}
+
+// isEnding says whether the run itself removes pods.
+func (r *run) isEnding() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ending
+}
+
+// wait polls until a check passes; what does not come about is a failure.
+func (r *run) wait(what string, check func(context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := clustertest.Poll(ctx, patience, check); err != nil {
+		r.fail("%s: %v", what, err)
+		return false
+	}
+	return true
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	clustertest "github.com/barque/barque/cluster-test"
+)
+
+func memberFaults() []fault {
+	return []fault{
+		{name: "transfer", run: transfer},
+		{name: "demote and promote", run: demote},
+		{name: "leave and join", run: leave},
+		{name: "replace a server", run: replaceServer},
+		{name: "backup", run: saveBackup},
+		{name: "restore", alone: true, run: restore},
+	}
+}
+
+// barque runs a command of the operators', which must succeed.
+func (t *trial) barque(ctx context.Context, args ...string) (string, error) {
+	r := t.cluster.BarqueResult(ctx, args...)
+	return r.Out, r.Error
+}
+
+// insist runs a command again until it is not refused any more: servers that stay may not have found each other yet.
+func (t *trial) insist(ctx context.Context, args ...string) error {
+	return clustertest.Poll(ctx, time.Minute, func(ctx context.Context) error {
+		_, err := t.barque(ctx, args...)
+		return err
+	})
+}
+
+// transfer makes a follower the leader. That it is refused is no fault, while it is behind.
+func transfer(ctx context.Context, t *trial) error {
+	t.say("%s to %s", t.leader, t.others[0])
+	t.hit = []string{t.leader}
+	return t.insist(ctx, "cluster", "transfer-leader", t.others[0])
+}
+
+func demote(ctx context.Context, t *trial) error {
+	node := t.any()
+	t.hit = []string{node}
+	t.say("%s", node)
+	if err := t.insist(ctx, "cluster", "demote", node, "--yes"); err != nil {
+		return err
+	}
+	t.hold(ctx, 0, 2*time.Second)
+	return t.insist(ctx, "cluster", "promote", node)
+}
+
+// replaceable returns a server that joins the others when it is started with an empty store. The first one of a dev
+// cluster would begin a cluster of its own.
+func (t *trial) replaceable() string {
+	nodes := slices.DeleteFunc(t.all(), func(n string) bool { return n == "s1" })
+	slices.Sort(nodes)
+	return nodes[t.rnd.IntN(len(nodes))]
+}
+
+// leave takes a server that lives out, which may lead, and lets it join as a new one. Its pods stay.
+func leave(ctx context.Context, t *trial) error {
+	node := t.replaceable()
+	t.meet(node)
+	if err := t.insist(ctx, "cluster", "remove", node, "--yes"); err != nil {
+		return err
+	}
+	err := clustertest.Poll(ctx, time.Minute, func(context.Context) error {
+		if t.cluster.Alive(node) {
+			return fmt.Errorf("%s was taken out and runs on", node)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return t.join(ctx, node)
+}
+
+// replaceServer takes a machine away for ever, and gives the cluster an empty one of its name.
+func replaceServer(ctx context.Context, t *trial) error {
+	node := t.replaceable()
+	t.meet(node)
+	if err := t.cluster.KillMachine(ctx, node); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(t.cluster.DataDir(node))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(t.cluster.DataDir(node), e.Name())))
+	}
+	if err != nil {
+		return err
+	}
+	return t.renew(ctx, node)
+}
+
+// renew has a server that does not run join as a new one.
+func (t *trial) renew(ctx context.Context, node string) error {
+	if err := t.insist(ctx, "cluster", "remove", node, "--yes"); err != nil {
+		return err
+	}
+	// Nobody gets the name of a machine that may live.
+	err := clustertest.Poll(ctx, time.Minute, func(ctx context.Context) error {
+		status, err := t.status(ctx)
+		if err != nil {
+			return err
+		}
+		for _, m := range status.Members {
+			if m.Name == node && m.Gossip != "dead" {
+				return fmt.Errorf("gossip says that %s is %s", node, m.Gossip)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return t.join(ctx, node)
+}
+
+// join starts a server with an empty store and a token of its own.
+func (t *trial) join(ctx context.Context, node string) error {
+	dir := t.cluster.DataDir(node)
+	if err := errors.Join(os.RemoveAll(filepath.Join(dir, "store")), os.RemoveAll(filepath.Join(dir, "node.json"))); err != nil {
+		return err
+	}
+	token, err := t.barque(ctx, "token", "create", "--role", "server")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(t.cluster.Dir, node+".token"), []byte(strings.TrimSpace(token)+"\n"), 0o600); err != nil {
+		return err
+	}
+	return t.cluster.StartNode(ctx, node)
+}
+
+// saveBackup makes a backup and verifies it.
+func saveBackup(ctx context.Context, t *trial) error {
+	dir, err := os.MkdirTemp("", "barque-chaos-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "b.backup")
+	if _, err := t.barque(ctx, "snapshot", "save", file); err != nil {
+		return err
+	}
+	t.say("saved and verified")
+	_, err = t.barque(ctx, "snapshot", "inspect", file)
+	return err
+}
+
+// restore brings the cluster back to the state of a backup, while nobody writes but the cluster itself: its objects are
+// those of the backup, and the revision went on.
+func restore(ctx context.Context, t *trial) error {
+	dir, err := os.MkdirTemp("", "barque-chaos-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "b.backup")
+	if _, err := t.barque(ctx, "snapshot", "save", file); err != nil {
+		return err
+	}
+	before, err := t.status(ctx)
+	if err != nil {
+		return err
+	}
+	if r := t.cluster.KubectlResult(ctx, "", "create", "configmap", "after-the-backup", "-n", namespace); r.Error != nil {
+		return r.Error
+	}
+	if _, err := t.barque(ctx, "snapshot", "restore", file, "--yes"); err != nil {
+		return err
+	}
+	after, err := t.awaitLeader(ctx)
+	if err != nil {
+		return err
+	}
+	t.say("revision %d went on to %d", before.Revision, after.Revision)
+	if after.Revision <= before.Revision {
+		return errors.New("the revision did not go on")
+	}
+	r := t.cluster.KubectlResult(ctx, "", "get", "configmap", "-n", namespace, "-o", "json")
+	if r.Error != nil {
+		return r.Error
+	}
+	var list struct {
+		Items []struct{ Metadata struct{ Name string } }
+	}
+	if err := json.Unmarshal([]byte(r.Out), &list); err != nil {
+		return err
+	}
+	for _, m := range list.Items {
+		if m.Metadata.Name == "after-the-backup" {
+			return errors.New("what was written after the backup is still there")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/detour"
+)
+
+func networkFaults() []fault {
+	return []fault{
+		{name: "leader alone", run: cutOff(theLeader)},
+		{name: "follower alone", run: cutOff(aFollower)},
+		{name: "agent alone", run: cutOff(anAgent)},
+		{name: "leader mute", run: oneWay(true)},
+		{name: "leader deaf", run: oneWay(false)},
+		{name: "bridge", run: bridge},
+		{name: "flapping", run: flapping},
+		{name: "clients cut off", run: clientsCutOff},
+		{name: "packet loss", run: packetLoss},
+		{name: "slow network", run: slowNetwork},
+		{name: "kill in a partition", run: killApart},
+	}
+}
+
+// between loses what some nodes and all others, clients too, send each other.
+func (t *trial) between(nodes ...string) (drops []clustertest.Drop) {
+	for _, a := range nodes {
+		for _, b := range append(t.nodes(), clustertest.Host) {
+			if a != b {
+				drops = append(drops, clustertest.Both(a, b, 0)...)
+			}
+		}
+	}
+	return drops
+}
+
+func cutOff(whom whoms) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		alone := whom(t)
+		t.meet(alone...)
+		if err := t.cluster.Lose(t.between(alone...)...); err != nil {
+			return err
+		}
+		t.hold(ctx, 3*time.Second, 8*time.Second)
+		return t.cluster.Lose()
+	}
+}
+
+// oneWay loses what the leader sends the other nodes, or what it is sent. Clients reach all.
+func oneWay(mute bool) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		t.meet(t.leader)
+		var drops []clustertest.Drop
+		for _, n := range t.nodes()[1:] {
+			if mute {
+				drops = append(drops, clustertest.Drop{From: t.leader, To: n})
+			} else {
+				drops = append(drops, clustertest.Drop{From: n, To: t.leader})
+			}
+		}
+		if err := t.cluster.Lose(drops...); err != nil {
+			return err
+		}
+		t.hold(ctx, 3*time.Second, 8*time.Second)
+		return t.cluster.Lose()
+	}
+}
+
+// bridge leaves one follower that reaches all, while the leader and the other one do not reach each other.
+func bridge(ctx context.Context, t *trial) error {
+	t.meet(t.leader, t.others[1])
+	t.say("only %s reaches both %s and %s", t.others[0], t.leader, t.others[1])
+	if err := t.cluster.Lose(clustertest.Both(t.leader, t.others[1], 0)...); err != nil {
+		return err
+	}
+	t.hold(ctx, 3*time.Second, 8*time.Second)
+	return t.cluster.Lose()
+}
+
+// flapping cuts the leader off, and lets it be, in quick change.
+func flapping(ctx context.Context, t *trial) error {
+	t.meet(t.leader)
+	for range 6 {
+		if err := t.cluster.Lose(t.between(t.leader)...); err != nil {
+			return err
+		}
+		t.hold(ctx, 100*time.Millisecond, time.Second)
+		if err := t.cluster.Lose(); err != nil {
+			return err
+		}
+		t.hold(ctx, 100*time.Millisecond, 600*time.Millisecond)
+	}
+	return nil
+}
+
+// clientsCutOff keeps the clients from reaching two of the servers, which reach each other.
+func clientsCutOff(ctx context.Context, t *trial) error {
+	nodes := theMajority(t)
+	t.hit = nodes // and nobody may take them for dead
+	t.say("clients reach only %s", t.others[len(t.others)-1])
+	var drops []clustertest.Drop
+	for _, n := range nodes {
+		drops = append(drops, clustertest.Both(clustertest.Host, n, 0)...)
+	}
+	if err := t.cluster.Lose(drops...); err != nil {
+		return err
+	}
+	t.hold(ctx, 3*time.Second, 8*time.Second)
+	return t.cluster.Lose()
+}
+
+// packetLoss loses one packet of some between all nodes.
+func packetLoss(ctx context.Context, t *trial) error {
+	oneIn := uint32(5 + t.rnd.IntN(20))
+	t.meet(t.nodes()...)
+	t.say("one packet of %d between all nodes", oneIn)
+	var drops []clustertest.Drop
+	nodes := t.nodes()
+	for i, a := range nodes {
+		for _, b := range nodes[i+1:] {
+			drops = append(drops, clustertest.Both(a, b, oneIn)...)
+		}
+	}
+	if err := t.cluster.Lose(drops...); err != nil {
+		return err
+	}
+	t.hold(ctx, 5*time.Second, 10*time.Second)
+	return t.cluster.Lose()
+}
+
+// slowNetwork makes what all nodes send each other take a while, well below what a heartbeat may take, so that it alone
+// unseats nobody.
+func slowNetwork(ctx context.Context, t *trial) error {
+	by := time.Duration(5+t.rnd.IntN(40)) * time.Millisecond
+	t.say("%v each way between all nodes", by)
+	status, err := t.status(ctx)
+	if err != nil {
+		return err
+	}
+	var ends []detour.End
+	for _, m := range status.Members {
+		addr, err := netip.ParseAddr(m.Address)
+		if err != nil {
+			return err
+		}
+		ends = append(ends, detour.End{Namespace: t.cluster.Netns(m.Name), Addr: addr})
+	}
+	d, err := detour.Open(ends, func(_, _ netip.Addr) time.Duration { return by })
+	if err != nil {
+		return err
+	}
+	t.hold(ctx, 4*time.Second, 8*time.Second)
+	return d.Close()
+}
+
+// killApart cuts a follower off, kills the leader, and lets the follower, which lags, and the other one agree: what the
+// leader acknowledged is on one of the two only.
+func killApart(ctx context.Context, t *trial) error {
+	apart := t.others[0]
+	t.meet(t.leader, apart)
+	t.say("%s is killed while %s is cut off", t.leader, apart)
+	if err := t.cluster.Lose(t.between(apart)...); err != nil {
+		return err
+	}
+	t.hold(ctx, 500*time.Millisecond, 2*time.Second)
+	if err := errors.Join(t.cluster.KillNodes(ctx, t.leader), t.cluster.Lose()); err != nil {
+		return err
+	}
+	t.hold(ctx, time.Second, 4*time.Second)
+	return t.cluster.StartNode(ctx, t.leader)
+}

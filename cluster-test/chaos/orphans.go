@@ -1,0 +1,178 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/nftables"
+
+	"github.com/barque/barque/cluster-test/netspace"
+)
+
+// runningPod is one that has a container, seen from the machine: by its cgroup.
+type runningPod struct{ uid, node string }
+
+// runningPods returns the pods of all nodes in which something runs beside the process that holds the sandbox.
+func (r *run) runningPods() (out []runningPod, err error) {
+	root, err := r.cgroupRoot()
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[runningPod]bool)
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil { // it goes while we look
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return err
+		}
+		if d.Name() != "cgroup.procs" {
+			return nil
+		}
+		rel, _ := filepath.Rel(root, path)
+		parts := strings.Split(rel, string(filepath.Separator))
+		for _, part := range parts {
+			if uid, ok := strings.CutPrefix(part, "pod"); ok && runsMore(path) {
+				seen[runningPod{uid, parts[0]}] = true
+			}
+		}
+		return nil
+	})
+	for p := range seen {
+		out = append(out, p)
+	}
+	return out, err
+}
+
+// runsMore says whether a cgroup has a process that is no sandbox's.
+func runsMore(procs string) bool {
+	data, err := os.ReadFile(procs)
+	if err != nil {
+		return false
+	}
+	for _, pid := range strings.Fields(string(data)) {
+		// One that ends while we look does not run.
+		if line, err := os.ReadFile("/proc/" + pid + "/cmdline"); err == nil && strings.Contains(string(line), "hello") {
+			return true
+		}
+	}
+	return false
+}
+
+// cgroupRoot is where the cluster's cgroups are, in one of the hierarchies that have them.
+func (r *run) cgroupRoot() (string, error) {
+	name := "barque-dev-" + r.cluster.ID
+	for _, hierarchy := range []string{"", "memory", "pids", "cpu"} {
+		path := filepath.Join("/sys/fs/cgroup", hierarchy, name)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("no cgroup of the name %s was found", name)
+}
+
+// orphans tells what is left on nodes of pods that are gone.
+func (r *run) orphans() error {
+	running, err := r.runningPods()
+	if err != nil {
+		return err
+	}
+	var left []error
+	for _, p := range running {
+		left = append(left, fmt.Errorf("pod %s still runs on %s", p.uid, p.node))
+	}
+	root, err := r.cgroupRoot()
+	if err != nil {
+		return err
+	}
+	groups, err := filepath.Glob(filepath.Join(root, "*", "kubepods", "*", "pod*"))
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		left = append(left, fmt.Errorf("cgroup %s", g))
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && strings.HasPrefix(fields[4], r.cluster.Dir+"/") && (strings.Contains(fields[4], "/pods/") || strings.Contains(fields[4], "/cni-") || strings.HasSuffix(fields[4], "/rootfs")) {
+			left = append(left, fmt.Errorf("mount %s", fields[4]))
+		}
+	}
+	now, err := r.allRules()
+	if err != nil {
+		return err
+	}
+	for node, before := range r.rules {
+		if now[node] != before {
+			left = append(left, fmt.Errorf("node %s has %+v, and before there were pods it had %+v", node, now[node], before))
+		}
+	}
+	return errors.Join(left...)
+}
+
+// rules is how much is in a node's packet filter, and how many interfaces it has.
+type rules struct{ chains, rules, elements, interfaces int }
+
+func (r *run) allRules() (map[string]rules, error) {
+	out := make(map[string]rules)
+	for _, n := range r.cluster.Nodes() {
+		var in rules
+		err := netspace.Do(r.cluster.Netns(n), func() (err error) {
+			in, err = countRules()
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("rules of %s: %w", n, err)
+		}
+		out[n] = in
+	}
+	return out, nil
+}
+
+// countRules counts what is in the network namespace of this thread.
+func countRules() (in rules, err error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return in, err
+	}
+	chains, err := conn.ListChains()
+	if err != nil {
+		return in, err
+	}
+	for _, c := range chains {
+		all, err := conn.GetRules(c.Table, c)
+		if err != nil {
+			return in, err
+		}
+		in.chains, in.rules = in.chains+1, in.rules+len(all)
+	}
+	tables, err := conn.ListTables()
+	if err != nil {
+		return in, err
+	}
+	for _, t := range tables {
+		sets, err := conn.GetSets(t)
+		if err != nil {
+			return in, err
+		}
+		for _, s := range sets {
+			elements, err := conn.GetSetElements(s)
+			if err != nil {
+				return in, err
+			}
+			in.elements += len(elements)
+		}
+	}
+	links, err := net.Interfaces()
+	in.interfaces = len(links)
+	return in, err
+}

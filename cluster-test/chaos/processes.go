@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+func processFaults() []fault {
+	return []fault{
+		{name: "kill the leader", run: killed(theLeader)},
+		{name: "kill a follower", run: killed(aFollower)},
+		{name: "kill a majority", run: killed(theMajority)},
+		{name: "kill all", run: killed(everyone)},
+		{name: "kill an agent", run: killed(anAgent)},
+		{name: "kill containerd", run: killContainerd},
+		{name: "pause the leader", run: paused(theLeader)},
+		{name: "pause a follower", run: paused(aFollower)},
+		{name: "pause a majority", run: paused(theMajority)},
+		{name: "lose an agent's machine", run: lostMachine(anAgent)},
+		{name: "rolling restart", run: rollingRestart},
+	}
+}
+
+// startAll starts nodes at the same time: the first may need the others for a quorum.
+func (t *trial) startAll(ctx context.Context, nodes []string) error {
+	errs := make([]error, len(nodes))
+	var starting sync.WaitGroup
+	for i, n := range nodes {
+		starting.Go(func() { errs[i] = t.cluster.StartNode(ctx, n) })
+	}
+	starting.Wait()
+	return errors.Join(errs...)
+}
+
+// killed is a fault that ends processes at the same moment, and starts them again.
+func killed(whom whoms) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		nodes := whom(t)
+		t.meet(nodes...)
+		if err := t.cluster.KillNodes(ctx, nodes...); err != nil {
+			return err
+		}
+		t.hold(ctx, 500*time.Millisecond, 3*time.Second)
+		return t.startAll(ctx, nodes)
+	}
+}
+
+// killContainerd kills the one of some node, which must get another one while its pods go on.
+func killContainerd(_ context.Context, t *trial) error {
+	node := t.nodes()[t.rnd.IntN(len(t.nodes()))]
+	t.meet(node)
+	return t.cluster.KillContainerd(node)
+}
+
+// paused is a fault that stops processes for longer than an election.
+func paused(whom whoms) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		nodes := whom(t)
+		t.meet(nodes...)
+		if err := t.cluster.Signal(syscall.SIGSTOP, nodes...); err != nil {
+			return err
+		}
+		t.hold(ctx, 3*time.Second, 6*time.Second)
+		return t.cluster.Signal(syscall.SIGCONT, nodes...)
+	}
+}
+
+// lostMachine takes a machine away with its pods, for so long that they are replaced elsewhere, and gives it back.
+func lostMachine(whom whoms) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		node := whom(t)[0]
+		t.meet(node)
+		if err := t.cluster.KillMachine(ctx, node); err != nil {
+			return err
+		}
+		t.hold(ctx, monitorGrace+toleration*time.Second, monitorGrace+2*toleration*time.Second)
+		return t.cluster.StartNode(ctx, node)
+	}
+}
+
+// rollingRestart stops one server after the other in order, the leader last, and starts it again.
+func rollingRestart(ctx context.Context, t *trial) error {
+	nodes := append(slices.Clone(t.others), t.leader)
+	t.meet(nodes...)
+	for _, n := range nodes {
+		if r := t.cluster.DevResult(ctx, "stop", n); r.Error != nil {
+			return r.Error
+		}
+		if err := t.cluster.StartNode(ctx, n); err != nil {
+			return err
+		}
+		if _, err := t.awaitLeader(ctx); err != nil {
+			return err
+		}
+	}
+	t.say("%s", strings.Join(nodes, ", then "))
+	return nil
+}

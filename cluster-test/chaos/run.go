@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/disk"
+	"github.com/barque/barque/cluster-test/timeline"
+	"github.com/barque/barque/verify"
+)
+
+const (
+	servers = 3
+	agents  = 2
+	// diskMegabytes is room for some times what a server has on its disk.
+	diskMegabytes = 768
+	// patience is how long anything may take that takes seconds on an idle machine. A machine that is busy with other
+	// things must not fail a run.
+	patience = 3 * time.Minute
+	// namespace is where everything of the workloads is.
+	namespace = "chaos"
+
+	// How long a node that shows no life counts as alive, and how long pods stay on it after that.
+	monitorGrace = 10 * time.Second
+	toleration   = 5
+)
+
+var serverArgs = []string{
+	"--node-monitor-period=1s",
+	"--node-monitor-grace-period=" + monitorGrace.String(),
+	fmt.Sprintf("--default-unreachable-toleration-seconds=%d", toleration),
+	"--node-eviction-rate=10",
+}
+
+func disksPossible() error { return disk.Possible() }
+
+// run is one run.
+type run struct {
+	cfg      config
+	cluster  *clustertest.Cluster
+	servers  []verify.Server
+	probe    *verify.Probe // of this turn
+	pods     *pods
+	watchers *informerSet
+	rules    map[string]rules // of each node, before there was anything
+	start    time.Time
+
+	mu       sync.Mutex
+	samples  []timeline.Sample
+	spans    []timeline.Span
+	troubles []trouble
+	failures []string
+	ending   bool          // the run itself removes what it has made
+	acked    int           // writes of probes that have ended
+	calls    int           // of the judged clients
+	longest  time.Duration // without an acknowledged write
+	length   time.Duration // until clients ended for good
+}
+
+// trouble is a time in which a node may rightly have been taken for dead.
+type trouble struct {
+	node     string
+	from, to time.Time // to is zero while it lasts
+}
+
+// execute makes a run. The error is about the run itself: that there was none. What is wrong with the cluster is in the
+// failures of the run.
+func execute(ctx context.Context, cfg config) (_ *run, err error) {
+	options := clustertest.Options{Servers: servers, Agents: agents, ServerArgs: serverArgs}
+	if disksPossible() == nil {
+		options.DiskMegabytes = diskMegabytes
+	}
+	starting, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	r := &run{cfg: cfg, start: time.Now()}
+	r.cluster, err = clustertest.Up(starting, options)
+	if r.cluster == nil {
+		return nil, err
+	}
+	defer func() {
+		if r.failed() || err != nil {
+			r.keep()
+		}
+		if down := r.cluster.Down(); down != nil { // it tells what was left behind
+			r.fail("remove the cluster: %v", down)
+		}
+	}()
+	if err != nil {
+		return nil, fmt.Errorf("start the cluster: %w", err)
+	}
+	if err := r.begin(starting); err != nil {
+		return nil, err
+	}
+	r.work(ctx)
+	return r, context.Cause(ctx)
+}
+
+// begin finds the servers and starts what runs all the time.
+func (r *run) begin(ctx context.Context) (err error) {
+	config, err := clientcmd.BuildConfigFromFlags("", r.cluster.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	status, err := r.cluster.Status(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range status.Members {
+		if m.Role != "server" {
+			continue
+		}
+		s, err := verify.NewServer(m.Name, "https://"+m.Address+":6443", config)
+		if err != nil {
+			return err
+		}
+		r.servers = append(r.servers, s)
+	}
+	slices.SortFunc(r.servers, func(a, b verify.Server) int { return strings.Compare(a.Name, b.Name) })
+	if r.rules, err = r.allRules(); err != nil {
+		return err
+	}
+	if _, err := r.cluster.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if r.pods, err = r.startPods(ctx); err != nil {
+		return fmt.Errorf("start pods: %w", err)
+	}
+	r.start = time.Now() // from here on there is something to see
+	r.say("a cluster of %d servers and %d agents runs, with its pods", servers, agents)
+	return nil
+}
+
+// fail notes what is wrong with the cluster.
+func (r *run) fail(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text := fmt.Sprintf("at %v: ", time.Since(r.start).Round(time.Millisecond)) + fmt.Sprintf(format, args...)
+	r.failures = append(r.failures, text)
+	r.say("FAILURE %s", text)
+}
+
+func (r *run) failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.failures) > 0
+}
+
+func (r *run) say(format string, args ...any) {
+	if r.cfg.out != nil {
+		fmt.Fprintf(r.cfg.out, "%8.1fs  %s\n", time.Since(r.start).Seconds(), fmt.Sprintf(format, args...))
+	}
+}
+
+// faultsPerTurn is how many faults one judged workload sees. It must not grow with the length of the run.
+const faultsPerTurn = 5
+
+// work runs clients and faults in turns, and checks in the end.
+func (r *run) work(ctx context.Context) {
+	// What runs all the time ends by itself, in order, also when ctx ends.
+	background := context.WithoutCancel(ctx)
+	r.watchers = r.startInformers(background)
+	defer r.watchers.stop()
+	defer r.pods.stop()
+	number, turns := 0, 0
+	for more := true; more && !r.failed(); turns++ {
+		if r.fault(number).alone {
+			r.inject(number)
+			number++
+			more = !r.over(ctx, number)
+			continue
+		}
+		more = r.turn(ctx, turns, &number)
+	}
+	if !r.failed() {
+		r.finish(background)
+	}
+}
+
+// over says whether there is no next fault.
+func (r *run) over(ctx context.Context, number int) bool {
+	switch {
+	case ctx.Err() != nil:
+		return true
+	case r.cfg.count > 0:
+		return number >= r.cfg.count
+	case r.cfg.duration > 0:
+		return time.Since(r.start) > r.cfg.duration
+	}
+	return number >= len(r.cfg.faults)
+}
+
+// turn makes some faults while a workload runs, judges that, and reports whether there are more.
+func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
+	background := context.WithoutCancel(ctx)
+	r.probe = verify.NewProbe(r.servers, namespace, fmt.Sprintf("probe-%d", turn))
+	r.probe.Observe = r.observer(false)
+	r.probe.Start(background)
+	w, err := verify.Start(background, verify.Config{
+		Servers: r.servers, Namespace: namespace, Run: fmt.Sprintf("turn-%d", turn), Seed: r.cfg.seed + uint64(turn), Observe: r.observer(true),
+	})
+	if err != nil {
+		r.fail("start the clients: %v", err)
+		return false
+	}
+	for n := 0; n < faultsPerTurn && !r.failed() && !r.over(ctx, *number) && !r.fault(*number).alone; n++ {
+		r.inject(*number)
+		*number++
+	}
+	r.mu.Lock()
+	r.length = time.Since(r.start)
+	r.mu.Unlock()
+	verdict, err := w.Stop(background, patience)
+	probed, probeErr := r.probe.Stop(background, patience)
+	if err := errors.Join(err, probeErr); err != nil {
+		r.fail("end the clients: %v", err)
+		return false
+	}
+	r.say("judged: %v", verdict)
+	r.mu.Lock()
+	r.acked, r.calls, r.longest = r.acked+probed.Acknowledged, r.calls+verdict.Calls, max(r.longest, probed.Longest)
+	r.mu.Unlock()
+	for _, v := range append(verdict.Violations, probed.Violations...) {
+		r.fail("%s", v)
+	}
+	return !r.failed() && !r.over(ctx, *number)
+}
+
+// observer returns what notes writes for the report.
+func (r *run) observer(aside bool) func(server string, begin, end time.Time, ok bool) {
+	return func(server string, begin, end time.Time, ok bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.samples = append(r.samples, timeline.Sample{Server: server, Begin: begin.Sub(r.start), End: end.Sub(r.start), OK: ok, Aside: aside})
+	}
+}
+
+// keep puts the logs aside.
+func (r *run) keep() {
+	dir, err := os.MkdirTemp("", "barque-chaos-failed-")
+	if err != nil {
+		r.say("could not keep the logs: %v", err)
+		return
+	}
+	for _, n := range r.cluster.Nodes() {
+		data, err := os.ReadFile(r.cluster.LogFile(n))
+		if err == nil {
+			err = os.WriteFile(dir+"/"+n+".log", data, 0o600)
+		}
+		if err != nil {
+			r.say("could not keep the log of %s: %v", n, err)
+		}
+	}
+	f, err := os.Create(dir + "/cluster.txt")
+	if err != nil {
+		r.say("could not keep the state of the cluster: %v", err)
+		return
+	}
+	r.cluster.Dump(f)
+	f.Close()
+	r.say("logs of all nodes and the state of the cluster are in %s", dir)
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/barque/barque/verify"
+)
+
+func verifyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Find out whether the cluster keeps its promises",
+		Long: `Find out whether the cluster keeps its promises: read, write and watch through all
+servers at once for a while, and judge what they said. It checks that reads and writes
+are linearizable, that no acknowledged write is lost, that watches tell everything in
+order, that all servers have the same state, and that every node runs a pod. It works
+in a namespace of its own, which it removes, and breaks nothing: run it at any time, or
+while you restart servers.`,
+		Example: "  barque verify\n  barque verify --duration 10m -o json",
+		Args:    noArgs,
+	}
+	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
+	duration := cmd.Flags().Duration("duration", 20*time.Second, "for how long it reads and writes")
+	pods := cmd.Flags().Bool("pods", true, "start a pod on every node, too")
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if err := checkFormat(c, *format); err != nil {
+			return err
+		}
+		if *duration <= 0 {
+			return &usageError{c.CommandPath(), fmt.Errorf("--duration %v: want more than nothing", *duration)}
+		}
+		config, err := clientConfig(*kubeconfig)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		r, err := verify.Cluster(c.Context(), verify.Options{Config: config, Duration: *duration, Pods: *pods, Progress: func(format string, args ...any) {
+			fmt.Fprintf(c.ErrOrStderr(), "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+		}})
+		if err != nil {
+			return fmt.Errorf("the cluster was not verified: %w", err)
+		}
+		if err := print(c, *format, r, func(w io.Writer) error { return writeVerified(w, r) }); err != nil {
+			return err
+		}
+		if !r.OK() {
+			return errors.New("the cluster does not keep its promises: see above")
+		}
+		return nil
+	}
+	return cmd
+}
+
+func writeVerified(w io.Writer, r *verify.Report) error {
+	fmt.Fprintf(w, "\ncluster\t%s\n", r.Cluster)
+	for _, c := range r.Checks {
+		if len(c.Problems) == 0 {
+			fmt.Fprintf(w, "kept\t%s (%s)\n", c.Name, c.Detail)
+			continue
+		}
+		fmt.Fprintf(w, "BROKEN\t%s\n", c.Name)
+		for _, p := range c.Problems {
+			fmt.Fprintf(w, "\t  %s\n", p)
+		}
+	}
+	return nil
+}

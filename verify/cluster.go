@@ -1,0 +1,287 @@
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Options of Cluster.
+type Options struct {
+	Config   *rest.Config
+	Duration time.Duration // of reading and writing
+	Pods     bool          // start pods too
+	// Progress is told what has been done; it may be nil.
+	Progress func(format string, args ...any)
+}
+
+// Report is what Cluster has found.
+type Report struct {
+	Cluster      string   `json:"cluster"`
+	Servers      []string `json:"servers"`
+	Seconds      float64  `json:"seconds"`
+	Acknowledged int      `json:"acknowledgedWrites"` // of the probe
+	LongestGap   string   `json:"longestTimeWithoutAWrite"`
+	Checks       []Check  `json:"checks"`
+}
+
+// Check is one promise.
+type Check struct {
+	Name     string   `json:"name"`
+	Detail   string   `json:"detail,omitempty"`
+	Problems []string `json:"problems,omitempty"` // none: it was kept
+}
+
+// OK says whether all promises were kept.
+func (r *Report) OK() bool {
+	for _, c := range r.Checks {
+		if len(c.Problems) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// checking is one run of Cluster.
+type checking struct {
+	Options
+	client    kubernetes.Interface
+	servers   []Server
+	namespace string
+	report    *Report
+}
+
+const (
+	// namespacePrefix is that of the namespace that is made for a run, and removed after it.
+	namespacePrefix = "barque-verify-"
+	// settleTime is how long what takes seconds may take.
+	settleTime = time.Minute
+	// removeTime is how long removing may take, also when the run was interrupted.
+	removeTime = 2 * time.Minute
+)
+
+// Cluster works through all servers of a cluster for a while, in a namespace of its own that it removes, and reports
+// what it has found. It breaks nothing. The error is about what kept it from finding out.
+func Cluster(ctx context.Context, o Options) (_ *Report, err error) {
+	if o.Progress == nil {
+		o.Progress = func(string, ...any) {}
+	}
+	c := &checking{Options: o, report: &Report{Seconds: o.Duration.Seconds()}, namespace: fmt.Sprintf("%s%05d", namespacePrefix, rand.IntN(100000))}
+	if c.client, err = kubernetes.NewForConfig(o.Config); err != nil {
+		return nil, err
+	}
+	if err := c.reach(ctx); err != nil {
+		return nil, err
+	}
+	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}
+	if _, err := c.client.CoreV1().Namespaces().Create(ctx, made, metav1.CreateOptions{}); err != nil {
+		return nil, fmt.Errorf("make the namespace %s: %w", c.namespace, err)
+	}
+	defer func() { err = errors.Join(err, c.remove(context.WithoutCancel(ctx))) }()
+	if o.Pods {
+		if err := c.pods(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.work(ctx); err != nil {
+		return nil, err
+	}
+	c.same(ctx)
+	return c.report, context.Cause(ctx)
+}
+
+// add notes a check.
+func (c *checking) add(name, detail string, problems ...string) {
+	c.report.Checks = append(c.report.Checks, Check{name, detail, problems})
+	if len(problems) > 0 {
+		c.Progress("%s: FAILED: %s", name, problems[0])
+	} else {
+		c.Progress("%s: %s", name, detail)
+	}
+}
+
+// status is the part of the servers' status that is looked at.
+type status struct {
+	ID      string
+	Leader  string
+	Members []struct {
+		Name, Role, Address, Problem string
+		Store                        *struct {
+			Revision    uint64
+			StateHash   string
+			Quarantined string
+		}
+	}
+}
+
+func (c *checking) status(ctx context.Context) (*status, error) {
+	data, err := c.client.Discovery().RESTClient().Get().AbsPath("/barque/v1/status").DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for the cluster's status: %w", c.Config.Host, err)
+	}
+	s := new(status)
+	return s, json.Unmarshal(data, s)
+}
+
+// reach finds the servers, and whether each can be reached from here.
+func (c *checking) reach(ctx context.Context) error {
+	s, err := c.status(ctx)
+	if err != nil {
+		return err
+	}
+	c.report.Cluster = s.ID
+	port, err := c.port(ctx)
+	if err != nil {
+		return err
+	}
+	var problems []string
+	for _, m := range s.Members {
+		if m.Role != "server" {
+			continue
+		}
+		server, err := NewServer(m.Name, "https://"+net.JoinHostPort(m.Address, strconv.Itoa(port)), c.Config)
+		if err != nil {
+			return err
+		}
+		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err = server.Client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(limited).Error()
+		cancel()
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("%s at %s: %v", m.Name, m.Address, err))
+			continue
+		}
+		c.servers, c.report.Servers = append(c.servers, server), append(c.report.Servers, m.Name)
+	}
+	c.add("every server can be reached from here, and is ready", strings.Join(c.report.Servers, ", "), problems...)
+	if len(c.servers) == 0 {
+		return fmt.Errorf("no server can be reached from here: %s", strings.Join(problems, "; "))
+	}
+	return nil
+}
+
+// port is the one of the API, by the Service "kubernetes".
+func (c *checking) port(ctx context.Context) (int, error) {
+	slices, err := c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
+	if err != nil {
+		return 0, fmt.Errorf("find the API servers: %w", err)
+	}
+	for _, s := range slices.Items {
+		for _, p := range s.Ports {
+			if p.Port != nil {
+				return int(*p.Port), nil
+			}
+		}
+	}
+	return 0, errors.New("the Service kubernetes has no endpoints: no API server is known")
+}
+
+// work reads, writes and watches through all servers.
+func (c *checking) work(ctx context.Context) error {
+	c.Progress("reading, writing and watching through %s for %v", strings.Join(c.report.Servers, ", "), c.Duration)
+	seed := rand.Uint64()
+	w, err := Start(ctx, Config{Servers: c.servers, Namespace: c.namespace, Run: "verify", Seed: seed})
+	if err != nil {
+		return err
+	}
+	p := NewProbe(c.servers, c.namespace, "probe")
+	p.Start(ctx)
+	pause(ctx, c.Duration)
+	ending := context.WithoutCancel(ctx) // what runs is ended in order
+	verdict, err := w.Stop(ending, settleTime)
+	probed, probeErr := p.Stop(ending, settleTime)
+	if err := errors.Join(err, probeErr); err != nil {
+		return err
+	}
+	c.report.Acknowledged, c.report.LongestGap = probed.Acknowledged, probed.Longest.Round(time.Millisecond).String()
+	c.add("reads and writes are linearizable, no acknowledged write is lost, watches tell everything in order", verdict.String(), verdict.Violations...)
+	c.add("a client that moves to the next server after 500 ms goes on", fmt.Sprintf("%d writes, the longest time without one %s",
+		probed.Acknowledged, c.report.LongestGap), probed.Violations...)
+	return context.Cause(ctx)
+}
+
+// same checks that all servers have the same state.
+func (c *checking) same(ctx context.Context) {
+	const name = "all servers have the same state"
+	detail := ""
+	err := until(ctx, settleTime, func(ctx context.Context) error {
+		s, err := c.status(ctx)
+		if err != nil {
+			return err
+		}
+		detail = ""
+		for _, m := range s.Members {
+			if m.Role != "server" {
+				continue
+			}
+			if m.Store == nil {
+				return fmt.Errorf("the store of %s does not answer: %s", m.Name, m.Problem)
+			}
+			if m.Store.Quarantined != "" {
+				return fmt.Errorf("%s is in quarantine: %s", m.Name, m.Store.Quarantined)
+			}
+			state := fmt.Sprintf("revision %d, hash %s", m.Store.Revision, m.Store.StateHash)
+			if detail != "" && state != detail {
+				return fmt.Errorf("%s has %s, another one %s", m.Name, state, detail)
+			}
+			detail = state
+		}
+		return nil
+	})
+	if err != nil {
+		c.add(name, "", err.Error())
+		return
+	}
+	c.add(name, detail)
+}
+
+// until repeats try until it succeeds. The error says what was missing at the last time.
+func until(ctx context.Context, limit time.Duration, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %v", limit))
+	defer cancel()
+	var last error
+	for {
+		err := try(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() == nil || last == nil:
+			last = err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+// remove deletes the namespace and waits until it is gone, and its pods with it.
+func (c *checking) remove(ctx context.Context) error {
+	err := c.client.CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{})
+	if err == nil {
+		err = until(ctx, removeTime, func(ctx context.Context) error {
+			_, err := c.client.CoreV1().Namespaces().Get(ctx, c.namespace, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return errors.Join(err, errors.New("it is still there"))
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("remove the namespace %[1]s: %[2]w; `barque kubectl delete namespace %[1]s` does it", c.namespace, err)
+	}
+	c.add("what was made is removed", "namespace "+c.namespace)
+	return nil
+}

@@ -1,0 +1,185 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Probe is one client that writes all the time, gives a server up after half a second, and goes to the next: what it
+// feels of a fault is what users feel. It counts in one object, each write on top of the last one, so that a write that
+// was acknowledged and lost is found.
+type Probe struct {
+	// Observe is told of each write. It is called from one goroutine.
+	Observe func(server string, begin, end time.Time, ok bool)
+
+	servers   []Server
+	namespace string
+	name      string
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	turn     int
+	revision uint64 // of the object, as far as is known
+	count    int    // that was acknowledged last
+	acked    int
+	longest  time.Duration
+	wrong    []string
+}
+
+// ProbeTimeout is when the probe gives a server up.
+const ProbeTimeout = 500 * time.Millisecond
+
+// probePause lets others work between two writes.
+const probePause = 2 * time.Millisecond
+
+// NewProbe returns a probe of its own object, which must not exist.
+func NewProbe(servers []Server, namespace, name string) *Probe {
+	return &Probe{servers: servers, namespace: namespace, name: name}
+}
+
+// Start begins to write.
+func (p *Probe) Start(ctx context.Context) {
+	ctx, p.stop = context.WithCancel(ctx)
+	p.running.Go(func() {
+		last := time.Now()
+		for ctx.Err() == nil {
+			begin := time.Now()
+			ok := p.write(context.WithoutCancel(ctx)) // one that the end would cut off might take effect later
+			end := time.Now()
+			if p.Observe != nil {
+				p.Observe(p.server().Name, begin, end, ok)
+			}
+			p.mu.Lock()
+			if ok {
+				p.acked++
+				p.longest, last = max(p.longest, end.Sub(last)), end
+			} else {
+				p.turn++
+			}
+			p.mu.Unlock()
+			pause(ctx, probePause)
+		}
+	})
+}
+
+func (p *Probe) server() Server { return p.servers[p.turn%len(p.servers)] }
+
+// write writes the next number through the current server, and reports whether that was acknowledged.
+func (p *Probe) write(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
+	defer cancel()
+	o := objectClient{p.server(), p.namespace, p.name}
+	next := p.count + 1
+	for range 3 { // a number that was written without an answer is looked up first
+		c := Call{Verb: Update, Name: p.name, Token: strconv.Itoa(next), Require: p.revision}
+		if p.revision == 0 {
+			c.Verb = Create
+		}
+		o.do(ctx, &c)
+		switch c.Outcome {
+		case Done:
+			if c.Revision <= p.revision {
+				p.blame("write %d was acknowledged at revision %d, after %d", next, c.Revision, p.revision)
+			}
+			p.mu.Lock()
+			p.revision, p.count = c.Revision, next
+			p.mu.Unlock()
+			return true
+		case Conflict, Exists, Absent:
+			if !p.look(ctx, o) {
+				return false
+			}
+			next = p.count + 1
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// look reads the object, whose revision is not known after a write without an answer.
+func (p *Probe) look(ctx context.Context, o objectClient) bool {
+	c := Call{Verb: Get, Name: p.name}
+	o.do(ctx, &c)
+	if c.Outcome != Done {
+		if c.Outcome == Absent && p.revision != 0 {
+			p.blame("write %d was acknowledged, and its object is not there", p.count)
+		}
+		return false
+	}
+	n, err := strconv.Atoi(c.Items[0].Token)
+	if err != nil || n < p.count || n > p.count+1 || c.Revision < p.revision {
+		p.blame("write %d was acknowledged at revision %d, and later the object has %q at revision %d", p.count, p.revision, c.Items[0].Token, c.Revision)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.revision, p.count = c.Revision, n
+	return true
+}
+
+func (p *Probe) blame(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.wrong) < maxViolations {
+		p.wrong = append(p.wrong, "probe: "+fmt.Sprintf(format, args...))
+	}
+}
+
+// Acknowledged returns how many writes were acknowledged so far; of no probe, none.
+func (p *Probe) Acknowledged() int {
+	if p == nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.acked
+}
+
+// ProbeResult is what a probe has met.
+type ProbeResult struct {
+	Acknowledged int
+	Longest      time.Duration // without an acknowledgement
+	Violations   []string
+}
+
+// Stop ends the probe, looks through every server at what is there, and removes it.
+func (p *Probe) Stop(ctx context.Context, patience time.Duration) (ProbeResult, error) {
+	p.stop()
+	p.running.Wait()
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
+	defer cancel()
+	for p.turn = range p.servers {
+		o := objectClient{p.server(), p.namespace, p.name}
+		for !p.look(ctx, o) {
+			if ctx.Err() != nil {
+				return ProbeResult{}, fmt.Errorf("read what the probe has written through %s: %w", o.server.Name, context.Cause(ctx))
+			}
+			if len(p.wrong) > 0 {
+				break
+			}
+			pause(ctx, 50*time.Millisecond)
+		}
+	}
+	result := ProbeResult{p.acked, p.longest, p.wrong}
+	for p.revision != 0 {
+		o := objectClient{p.server(), p.namespace, p.name}
+		c := Call{Verb: Delete, Name: p.name, Require: p.revision}
+		o.do(ctx, &c)
+		switch {
+		case c.Outcome == Done || c.Outcome == Absent:
+			return result, nil
+		case ctx.Err() != nil:
+			return result, fmt.Errorf("remove the probe's object: %w: %s", context.Cause(ctx), c.Error)
+		case c.Outcome == Conflict:
+			p.look(ctx, o) // its last write had no answer
+		default:
+			p.turn++
+		}
+	}
+	return result, nil
+}

@@ -1,0 +1,318 @@
+package verify
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Config of a workload.
+type Config struct {
+	Servers   []Server
+	Namespace string // exists, and is used by others too if they leave ConfigMaps of the run alone
+	Run       string // a label's value and part of names, new in the namespace
+	Seed      uint64 // of what clients ask for
+	Clients   int    // of each server; 0: 2
+	Objects   int    // that they share; 0: 4
+	// Pause is how long a client waits between two calls, on average; 0: 25 ms.
+	Pause time.Duration
+	// CallTimeout is when a client gives a call up; 0: 2 s.
+	CallTimeout time.Duration
+	// Observe is told of each write that has returned; it may be nil, and is called from many goroutines.
+	Observe func(server string, begin, end time.Time, ok bool)
+}
+
+// Workload reads, writes and watches through all servers until it is stopped.
+type Workload struct {
+	cfg    Config
+	start  time.Time
+	record *Record
+
+	stopClients, stopWatchers context.CancelFunc
+	clients, watchers         sync.WaitGroup
+	watches                   []*Watch
+}
+
+// Start begins a workload. Stop must be called.
+func Start(ctx context.Context, cfg Config) (*Workload, error) {
+	if len(cfg.Servers) == 0 {
+		return nil, errors.New("a workload needs a server")
+	}
+	cfg.Clients, cfg.Objects = cmp.Or(cfg.Clients, 2), cmp.Or(cfg.Objects, 4)
+	cfg.Pause, cfg.CallTimeout = cmp.Or(cfg.Pause, 25*time.Millisecond), cmp.Or(cfg.CallTimeout, 2*time.Second)
+	w := &Workload{cfg: cfg, start: time.Now()}
+	w.record = NewRecord(w.start)
+	watching, stopWatchers := context.WithCancel(context.WithoutCancel(ctx))
+	working, stopClients := context.WithCancel(ctx)
+	w.stopWatchers, w.stopClients = stopWatchers, stopClients
+	for i, s := range cfg.Servers {
+		w.follow(watching, "on "+s.Name, func() Server { return s })
+		for n := range cfg.Clients {
+			c := w.client(fmt.Sprintf("%s-%d", s.Name, n), uint64(i*cfg.Clients+n), s)
+			w.clients.Go(func() { c.run(working) })
+		}
+	}
+	turn := 0
+	w.follow(watching, "that moves", func() Server {
+		turn++
+		return cfg.Servers[turn%len(cfg.Servers)]
+	})
+	return w, nil
+}
+
+func (w *Workload) objects(s Server) objectClient { return objectClient{s, w.cfg.Namespace, w.cfg.Run} }
+
+// Stop ends the clients, waits until all watchers have come as far as everybody else, removes what was made, and
+// judges. Nothing may break the cluster any more. The error is about the end of the workload; what is wrong with the
+// cluster is in the verdict.
+func (w *Workload) Stop(ctx context.Context, patience time.Duration) (*Verdict, error) {
+	w.stopClients()
+	w.clients.Wait()
+	err := w.finish(ctx, patience)
+	w.stopWatchers()
+	w.watchers.Wait()
+	if err != nil {
+		return nil, err
+	}
+	v := w.record.Judge(patience)
+	for _, watch := range w.watches {
+		if last, _ := watch.Last(); last < w.last() {
+			v.Violations = append(v.Violations, fmt.Sprintf("watcher %s came to revision %d only, and %d was told to a client %v ago", watch.Name, last, w.last(), patience))
+		}
+	}
+	return v, w.clean(ctx)
+}
+
+// last returns the newest revision of this workload's objects that any client was told.
+func (w *Workload) last() (revision uint64) {
+	for _, c := range w.record.Calls() {
+		if c.Outcome == Done && c.Verb != List {
+			revision = max(revision, c.Revision)
+		}
+	}
+	return revision
+}
+
+// finish reads everything once more through every server, after a last write, and waits for the watchers.
+func (w *Workload) finish(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
+	defer cancel()
+	name := w.cfg.Run + "-last"
+	if err := w.insist(ctx, w.cfg.Servers[0], func() Call { return Call{Verb: Create, Name: name, Token: "last"} }); err != nil {
+		return fmt.Errorf("the last write of the workload: %w", err)
+	}
+	for _, s := range w.cfg.Servers {
+		if err := w.insist(ctx, s, func() Call { return Call{Verb: List} }); err != nil {
+			return fmt.Errorf("the last list of the workload: %w", err)
+		}
+	}
+	last := w.last()
+	for _, watch := range w.watches {
+		for {
+			if at, ok := watch.Last(); ok && at >= last || ctx.Err() != nil {
+				break
+			}
+			pause(ctx, 20*time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// insist makes a call again and again until it is done. A write that may have been executed is one call.
+func (w *Workload) insist(ctx context.Context, s Server, next func() Call) error {
+	for n := 0; ; n++ {
+		c := next()
+		if c.Token != "" {
+			c.Token = fmt.Sprintf("%s-%d", c.Token, n)
+		}
+		w.call(ctx, s, "the end", &c)
+		switch {
+		case c.Outcome == Done || c.Verb == Create && c.Outcome == Exists:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("through %s: %w: %s", s.Name, context.Cause(ctx), c.Error)
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+// clean removes the objects of the run.
+func (w *Workload) clean(ctx context.Context) error {
+	var err error
+	for _, s := range w.cfg.Servers {
+		limited, cancel := context.WithTimeout(ctx, 5*w.cfg.CallTimeout)
+		err = s.Client.CoreV1().ConfigMaps(w.cfg.Namespace).DeleteCollection(limited, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: RunLabel + "=" + w.cfg.Run})
+		cancel()
+		if err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("remove the objects of the workload: %w", err)
+}
+
+// call makes one call and records it.
+func (w *Workload) call(ctx context.Context, s Server, client string, c *Call) {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.CallTimeout)
+	defer cancel()
+	begin := time.Now()
+	c.Client, c.Begin = client, begin.Sub(w.start)
+	w.objects(s).do(ctx, c)
+	end := time.Now()
+	c.End = end.Sub(w.start)
+	w.record.Add(*c)
+	if w.cfg.Observe != nil && c.Token != "" && c.Outcome != Exists && c.Outcome != Conflict && c.Outcome != Absent {
+		w.cfg.Observe(s.Name, begin, end, c.Outcome == Done)
+	}
+}
+
+// client is one caller. It has one call at a time.
+type client struct {
+	*Workload
+	name   string
+	server Server
+	rnd    *rand.Rand
+	writes int
+	known  map[string]uint64 // revisions that it was told of; 0: it is not there
+}
+
+func (w *Workload) client(name string, number uint64, s Server) *client {
+	return &client{Workload: w, name: name, server: s, rnd: rand.New(rand.NewPCG(w.cfg.Seed, number)), known: make(map[string]uint64)}
+}
+
+func (c *client) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		// A call that the end of the workload would cut off has no known outcome, for no fault of the cluster.
+		c.next(context.WithoutCancel(ctx))
+		pause(ctx, time.Duration(c.rnd.Int64N(2*int64(c.cfg.Pause))))
+	}
+}
+
+// next makes a call by chance.
+func (c *client) next(ctx context.Context) {
+	name := fmt.Sprintf("%s-%d", c.cfg.Run, c.rnd.IntN(c.cfg.Objects))
+	call := Call{Name: name, Verb: Get}
+	revision, exists := c.known[name], c.known[name] != 0
+	switch n := c.rnd.IntN(20); {
+	case n < 6:
+	case n < 8:
+		call = Call{Verb: List}
+	case n < 10 && exists:
+		call.Verb, call.Require = Delete, revision
+	case exists:
+		call.Verb, call.Require = Update, revision
+	default:
+		call.Verb = Create
+	}
+	if call.Verb == Create || call.Verb == Update {
+		c.writes++
+		call.Token = fmt.Sprintf("%s-%d", c.name, c.writes)
+	}
+	c.call(ctx, c.server, c.name, &call)
+	switch {
+	case call.Verb == List:
+	case call.Outcome == Absent || call.Outcome == Done && call.Verb == Delete:
+		c.known[name] = 0
+	case call.Outcome == Done:
+		c.known[name] = call.Revision
+	case call.Outcome == Conflict || call.Outcome == Exists || call.Outcome == Unknown:
+		// It must look before it writes there again.
+		look := Call{Name: name, Verb: Get}
+		c.call(ctx, c.server, c.name, &look)
+		if look.Outcome == Done || look.Outcome == Absent {
+			c.known[name] = look.Revision
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// follow starts a watcher, which asks pick for a server whenever it begins to watch.
+func (w *Workload) follow(ctx context.Context, name string, pick func() Server) {
+	into := w.record.Watch(name)
+	w.watches = append(w.watches, into)
+	rnd := rand.New(rand.NewPCG(w.cfg.Seed, uint64(1000+len(w.watches))))
+	w.watchers.Go(func() {
+		for ctx.Err() == nil {
+			s := pick()
+			last, ok := into.Last()
+			if ok {
+				ok = w.watchOnce(ctx, s, into, last, 5+rnd.Int64N(10))
+			}
+			if !ok {
+				w.restart(ctx, s, into)
+			}
+			pause(ctx, 20*time.Millisecond)
+		}
+	})
+}
+
+// restart lists, as an informer does in the beginning and after it was told 410 Gone.
+func (w *Workload) restart(ctx context.Context, s Server, into *Watch) {
+	limited, cancel := context.WithTimeout(ctx, w.cfg.CallTimeout)
+	defer cancel()
+	c := Call{Verb: List}
+	if w.objects(s).do(limited, &c); c.Outcome == Done {
+		into.Restart(c.Revision, c.Items)
+	}
+}
+
+// watchOnce watches until the server ends it, or says nothing for longer than it should. It reports false when history
+// does not reach back to where the watcher was.
+func (w *Workload) watchOnce(ctx context.Context, s Server, into *Watch, after uint64, seconds int64) bool {
+	limited, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+w.cfg.CallTimeout)
+	defer cancel()
+	from, err := w.objects(s).watch(limited, after, seconds)
+	if err != nil {
+		return !gone(err)
+	}
+	defer from.Stop()
+	for e := range from.ResultChan() {
+		if e.Type == watch.Error {
+			return !gone(apierrors.FromObject(e.Object))
+		}
+		if !into.take(e) {
+			return true
+		}
+	}
+	return true
+}
+
+func gone(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
+
+// take records an event. It reports false for what is none, which a connection that breaks may leave.
+func (w *Watch) take(e watch.Event) bool {
+	kind, ok := map[watch.EventType]Kind{watch.Added: Added, watch.Modified: Modified, watch.Deleted: Deleted, watch.Bookmark: Progress}[e.Type]
+	m, isMap := e.Object.(*corev1.ConfigMap)
+	if !ok || !isMap {
+		return false
+	}
+	if kind == Progress {
+		revision, err := strconv.ParseUint(m.ResourceVersion, 10, 64)
+		if err != nil {
+			return false
+		}
+		w.Event(Event{Progress, Item{Revision: revision}})
+		return true
+	}
+	item, err := itemOf(m)
+	if err != nil {
+		return false
+	}
+	w.Event(Event{kind, item})
+	return true
+}
