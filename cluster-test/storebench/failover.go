@@ -16,18 +16,39 @@ import (
 )
 
 const (
-	// around is for how long clients write while a leader is killed, and killAfter when it is.
+	// around is for how long clients write while a leader is lost, and killAfter when it is.
 	around    = 4 * time.Second
 	killAfter = time.Second
 )
 
-// failover kills the leader again and again, while a client in each of the other two members writes one key
-// after the other.
+// loss is a way to lose a leader, and to get the member back.
+type loss struct {
+	title string
+	lose  func(*store.Member) error
+	bring func(context.Context, *store.Member) error
+	times int
+	who   string // what the first row is of
+}
+
+// failover takes the leader away again and again, while a client in each of the other two members writes one key
+// after the other: by the end of its process, which breaks its connections, and by stopping it, which breaks none.
 func (b *bench) failover(ctx context.Context) error {
+	for _, l := range []loss{
+		{"is killed (`kill -9`)", (*store.Member).Kill, func(ctx context.Context, m *store.Member) error { return m.Start(ctx) }, b.kills, "survivor"},
+		{"is stopped (`kill -STOP`)", (*store.Member).Pause, func(_ context.Context, m *store.Member) error { return m.Continue() }, max(1, b.kills*2/5), "member that goes on"},
+	} {
+		if err := b.loseLeaders(ctx, l); err != nil {
+			return err
+		}
+	}
+	return b.etcdFailover(ctx)
+}
+
+func (b *bench) loseLeaders(ctx context.Context, l loss) error {
 	var gaps, detections, elections, firsts []time.Duration
 	err := b.withGroup(ctx, 3, member.Options{}, func(g group) error {
-		for i := range b.kills {
-			k, err := g.killLeader(ctx)
+		for i := range l.times {
+			k, err := g.loseLeader(ctx, l)
 			if err != nil {
 				return err
 			}
@@ -35,19 +56,19 @@ func (b *bench) failover(ctx context.Context) error {
 			if k.noticed > 0 {
 				detections, elections, firsts = append(detections, k.noticed), append(elections, k.leads-k.noticed), append(firsts, k.gap-k.leads)
 			}
-			progress("  kill %d: writes stopped for %v: noticed after %v, a leader after %v", i+1, k.gap, k.noticed, k.leads)
+			progress("  the leader %s, %d: writes stopped for %v: noticed after %v, a leader after %v", l.title, i+1, k.gap, k.noticed, k.leads)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n### Writes stop when the leader is killed (`kill -9`), 3 members\n\n| | n | min | median | p99 | max |\n|---|---|---|---|---|---|\n")
-	printTimes("barque: longest time without an acknowledged write, of one client in each survivor", gaps)
-	printTimes("of it: until a survivor knew that the leader was gone", detections)
+	fmt.Printf("\n### Writes stop when the leader %s, 3 members\n\n| | n | min | median | p99 | max |\n|---|---|---|---|---|---|\n", l.title)
+	printTimes("barque: longest time without an acknowledged write, of one client in each "+l.who, gaps)
+	printTimes("of it: until one of them knew that the leader was gone", detections)
 	printTimes("of it: until there was another leader", elections)
 	printTimes("of it: until the first write", firsts)
-	return b.etcdFailover(ctx)
+	return nil
 }
 
 func printTimes(what string, times []time.Duration) {
@@ -60,13 +81,13 @@ func printTimes(what string, times []time.Duration) {
 	fmt.Printf("| %s | %d | %s | %s | %s | %s |\n", what, n, short(times[0]), short(times[n/2]), short(times[n*99/100]), short(times[n-1]))
 }
 
-// kill is what became of the death of one leader. noticed and leads count from the kill.
-type kill struct{ gap, noticed, leads time.Duration }
+// lost is what became of the loss of one leader. noticed and leads count from it.
+type lost struct{ gap, noticed, leads time.Duration }
 
-func (g group) killLeader(ctx context.Context) (kill, error) {
+func (g group) loseLeader(ctx context.Context, l loss) (lost, error) {
 	at, err := g.at(ctx, onAll)
 	if err != nil {
-		return kill{}, err
+		return lost{}, err
 	}
 	leader, others := at[0], at[1:]
 	results, errs := make([]member.LoadResult, len(others)), make([]error, len(others))
@@ -80,22 +101,22 @@ func (g group) killLeader(ctx context.Context) (kill, error) {
 	case <-time.After(killAfter):
 	case <-ctx.Done():
 		writing.Wait()
-		return kill{}, context.Cause(ctx)
+		return lost{}, context.Cause(ctx)
 	}
-	killed := time.Now()
-	err = leader.Kill()
+	began := time.Now()
+	err = l.lose(leader)
 	writing.Wait()
-	var k kill
+	var k lost
 	for _, r := range results {
 		k.gap = max(k.gap, r.LongestGap)
 	}
 	for _, m := range others {
-		k.noticed = earliest(k.noticed, logged(m, noticedMessage, killed))
-		k.leads = earliest(k.leads, logged(m, leadsMessage, killed))
+		k.noticed = earliest(k.noticed, logged(m, noticedMessage, began))
+		k.leads = earliest(k.leads, logged(m, leadsMessage, began))
 	}
 	restarting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return k, errors.Join(err, errors.Join(errs...), leader.Start(restarting), g.caughtUp(restarting, leader))
+	return k, errors.Join(err, errors.Join(errs...), l.bring(restarting, leader), g.caughtUp(restarting, leader))
 }
 
 func earliest(a, b time.Duration) time.Duration {
