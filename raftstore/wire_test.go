@@ -129,7 +129,7 @@ func (w *wired) isClosed(what string, conn net.Conn) []byte {
 	return heard
 }
 
-// message is one of the protocol between servers, as rpc.go has it.
+// message is one of the protocol between servers, as package rpc has it.
 func message(kind byte, payload []byte) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(8+1+len(payload)))
 	b = append(binary.LittleEndian.AppendUint64(b, 1), kind)

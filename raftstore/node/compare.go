@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/barque/barque/raftstore/rpc"
 )
 
 // compareEvery is how often the leader compares the states of all members, when there are revisions that it
@@ -138,19 +140,19 @@ func (n *Node) tell(ctx context.Context, m Member, kind byte, what any) ([]byte,
 	return n.tellTo(ctx, n.peers.to(n.dial(m)), kind, what)
 }
 
-func (n *Node) tellTo(ctx context.Context, c *client, kind byte, what any) ([]byte, error) {
+func (n *Node) tellTo(ctx context.Context, c *rpc.Client, kind byte, what any) ([]byte, error) {
 	payload, err := json.Marshal(what)
 	if err != nil {
 		return nil, err
 	}
-	f, err := c.call(ctx, kind, payload)
+	f, err := c.Call(ctx, kind, payload)
 	if err != nil {
 		return nil, err
 	}
-	if f.kind != answerOK {
+	if f.Kind != answerOK {
 		return nil, answerError(f)
 	}
-	return f.payload, nil
+	return f.Payload, nil
 }
 
 // handleState says what state this server has, once it has applied as much of the log as is asked for.

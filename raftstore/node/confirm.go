@@ -168,14 +168,14 @@ func (c *census) run(addr string, ballots []*ballot) {
 func (n *Node) termOf(addr string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.Timeouts.Call)
 	defer cancel()
-	f, err := n.peers.to(addr).call(ctx, callTerm, nil)
+	f, err := n.peers.to(addr).Call(ctx, callTerm, nil)
 	switch {
 	case err != nil:
 		return 0, err
-	case f.kind != answerOK || len(f.payload) != 8:
+	case f.Kind != answerOK || len(f.Payload) != 8:
 		return 0, answerError(f)
 	}
-	return binary.LittleEndian.Uint64(f.payload), nil
+	return binary.LittleEndian.Uint64(f.Payload), nil
 }
 
 // count takes one voter's answer.

@@ -14,21 +14,22 @@ import (
 
 	"github.com/barque/barque/raftstore/command"
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/rpc"
 )
 
 // Kinds of requests and answers between servers. A number is never used for something else again.
 const (
-	callPropose byte = 1  // a request, as command writes it
-	callRead    byte = 2  // a readVote
-	callStatus  byte = 3  // a statusQuestion, or nothing
-	callMembers byte = 4  // a Change in JSON
-	callPing    byte = 5  // nothing; answered at once
-	callTerm    byte = 6  // nothing; answered with the term that the server is in
-	callState   byte = 7  // a stateQuestion in JSON; answered with a stateAnswer
-	callIsolate byte = 8  // a verdict in JSON
-	callHello   byte = 9  // a hello in JSON; answered with one
-	callReach   byte = 10 // a reach in JSON
-	callLost    byte = 11 // a lostQuestion in JSON; answered with a lostAnswer
+	callPropose byte = 1        // a request, as command writes it
+	callRead    byte = 2        // a readVote
+	callStatus  byte = 3        // a statusQuestion, or nothing
+	callMembers byte = 4        // a Change in JSON
+	callPing         = rpc.Ping // nothing; answered at once
+	callTerm    byte = 6        // nothing; answered with the term that the server is in
+	callState   byte = 7        // a stateQuestion in JSON; answered with a stateAnswer
+	callIsolate byte = 8        // a verdict in JSON
+	callHello   byte = 9        // a hello in JSON; answered with one
+	callReach   byte = 10       // a reach in JSON
+	callLost    byte = 11       // a lostQuestion in JSON; answered with a lostAnswer
 
 	answerOK          byte = 128
 	answerUnavailable byte = 129 // a text
@@ -51,27 +52,29 @@ type clients struct {
 	node *Node
 
 	mu     sync.Mutex
-	byAddr map[string]*client // by destination
+	byAddr map[string]*rpc.Client // by destination
 	closed bool
 }
 
-func newClients(n *Node) *clients { return &clients{node: n, byAddr: make(map[string]*client)} }
+func newClients(n *Node) *clients { return &clients{node: n, byAddr: make(map[string]*rpc.Client)} }
 
 // to returns the link to a destination.
-func (c *clients) to(addr string) *client {
+func (c *clients) to(addr string) *rpc.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found, ok := c.byAddr[addr]
 	if !ok {
 		n := c.node
-		found = &client{
-			running: &n.links, waiting: make(map[uint64]chan frame), closed: c.closed,
-			patience: n.cfg.Timeouts.Call / 2,
-			dial: func(ctx context.Context) (net.Conn, error) {
+		found = rpc.NewClient(rpc.ClientConfig{
+			Running: &n.links, Patience: n.cfg.Timeouts.Call / 2, Urgent: urgent,
+			Dial: func(ctx context.Context) (net.Conn, error) {
 				ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
 				defer cancel()
 				return greet(ctx, n.cfg.Stream, addr, ProtoStore, n.id)
 			},
+		})
+		if c.closed {
+			found.Close()
 		}
 		c.byAddr[addr] = found
 	}
@@ -88,7 +91,7 @@ func (c *clients) keep(members []Member) {
 	defer c.mu.Unlock()
 	for addr, each := range c.byAddr {
 		if !addrs[addr] {
-			each.close()
+			each.Close()
 			delete(c.byAddr, addr)
 		}
 	}
@@ -99,7 +102,7 @@ func (c *clients) close() {
 	defer c.mu.Unlock()
 	c.closed = true
 	for _, each := range c.byAddr {
-		each.close()
+		each.Close()
 	}
 }
 
@@ -193,13 +196,13 @@ func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (comma
 		return n.proposer.propose(ctx, req)
 	}
 	began := time.Now()
-	f, err := n.peers.to(leader).callUntil(ctx, over, callPropose, command.AppendRequest(nil, req))
+	f, err := n.peers.to(leader).CallUntil(ctx, over, errDeposed, callPropose, command.AppendRequest(nil, req))
 	n.stats.forwarded("write", began, err)
 	if err != nil {
 		return command.Outcome{}, n.callError(err, kv.ErrUnknownOutcome)
 	}
-	if f.kind == answerOK {
-		outcome, err := command.DecodeOutcome(f.payload)
+	if f.Kind == answerOK {
+		outcome, err := command.DecodeOutcome(f.Payload)
 		if err != nil {
 			err = fmt.Errorf("%w: answer of the leader: %w", kv.ErrUnknownOutcome, err)
 		}
@@ -211,13 +214,13 @@ func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (comma
 func (n *Node) forwardRead(ctx context.Context, leader string, over <-chan struct{}) (uint64, error) {
 	vote := readVote{term: n.raft.CurrentTerm(), id: n.id.ServerID}
 	began := time.Now()
-	f, err := n.peers.to(leader).callUntil(ctx, over, callRead, vote.encode())
+	f, err := n.peers.to(leader).CallUntil(ctx, over, errDeposed, callRead, vote.encode())
 	n.stats.forwarded("read", began, err)
 	if err != nil {
 		return 0, n.callError(err, kv.ErrUnavailable)
 	}
-	if f.kind == answerOK && len(f.payload) == 8 {
-		return binary.LittleEndian.Uint64(f.payload), nil
+	if f.Kind == answerOK && len(f.Payload) == 8 {
+		return binary.LittleEndian.Uint64(f.Payload), nil
 	}
 	return 0, answerError(f)
 }
@@ -225,9 +228,9 @@ func (n *Node) forwardRead(ctx context.Context, leader string, over <-chan struc
 // callError says what a failed call means; sent is the meaning when the request may have arrived.
 func (n *Node) callError(err, sent error) error {
 	switch {
-	case errors.Is(err, errFrameTooLarge):
+	case errors.Is(err, rpc.ErrTooLarge):
 		return fmt.Errorf("%w: %w", kv.ErrTooLarge, err)
-	case errors.Is(err, errNotSent):
+	case errors.Is(err, rpc.ErrNotSent):
 		return fmt.Errorf("%w: cannot reach the leader: %w", kv.ErrUnavailable, err)
 	case n.ctx.Err() != nil && sent != kv.ErrUnknownOutcome:
 		return kv.ErrClosed
@@ -236,20 +239,20 @@ func (n *Node) callError(err, sent error) error {
 }
 
 // answerError translates an answer that is not answerOK.
-func answerError(f frame) error {
-	switch f.kind {
+func answerError(f rpc.Frame) error {
+	switch f.Kind {
 	case answerUnavailable:
-		return fmt.Errorf("%w: %s", kv.ErrUnavailable, f.payload)
+		return fmt.Errorf("%w: %s", kv.ErrUnavailable, f.Payload)
 	case answerOverloaded:
 		return kv.ErrOverloaded
 	case answerRefused:
-		return &RefusedError{Reason: string(f.payload)}
+		return &RefusedError{Reason: string(f.Payload)}
 	case answerTooLarge:
-		return fmt.Errorf("%w: as the leader sees it: %s", kv.ErrTooLarge, f.payload)
+		return fmt.Errorf("%w: as the leader sees it: %s", kv.ErrTooLarge, f.Payload)
 	case answerInvalid:
-		return fmt.Errorf("%w: as the leader sees it: %s", kv.ErrInvalid, f.payload)
+		return fmt.Errorf("%w: as the leader sees it: %s", kv.ErrInvalid, f.Payload)
 	}
-	return fmt.Errorf("%w: %s", kv.ErrUnknownOutcome, f.payload)
+	return fmt.Errorf("%w: %s", kv.ErrUnknownOutcome, f.Payload)
 }
 
 // refuse is the way back of answerError.
@@ -295,6 +298,17 @@ func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []b
 		return n.handleLost(ctx, payload)
 	}
 	return answerRefused, fmt.Appendf(nil, "this server does not know requests of kind %d", kind)
+}
+
+// urgent tells which calls are sent at once: writes come in numbers, and are better sent together; one question for a
+// read stands for many readers.
+func urgent(kind byte) bool { return kind == callTerm || kind == callRead }
+
+func (n *Node) handler() rpc.Handler {
+	return rpc.Handler{
+		Answer: n.handle, AtOnce: n.handleAtOnce, Urgent: urgent,
+		TooLarge: func() (byte, []byte) { return refuse(rpc.ErrTooLarge) },
+	}
 }
 
 // handleAtOnce answers the questions that need nothing but this server's word.
@@ -356,7 +370,7 @@ func (n *Node) acceptPeers(l net.Listener) {
 			return
 		}
 		serving.Go(func() { // ends with the connection, or with the node
-			err := serve(n.ctx, &checked{Conn: conn, self: n.id}, handler{n.handle, n.handleAtOnce})
+			err := rpc.Serve(n.ctx, &checked{Conn: conn, self: n.id}, n.handler())
 			if n.ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 				n.cfg.Logger.Info("a connection of another server has ended", "from", conn.RemoteAddr(), "err", err)
 			}

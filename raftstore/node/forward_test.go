@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/rpc"
 )
 
 // TestAnswersKeepTheirMeaning sends errors over the wire and back. Above all, an outcome that is unknown
@@ -24,7 +25,7 @@ func TestAnswersKeepTheirMeaning(t *testing.T) {
 		"closed before it began":     {kv.ErrClosed, kv.ErrUnavailable},
 	} {
 		kind, payload := refuse(c.err)
-		got := answerError(frame{kind: kind, payload: payload})
+		got := answerError(rpc.Frame{Kind: kind, Payload: payload})
 		if !errors.Is(got, c.want) || errors.Is(got, kv.ErrUnavailable) != errors.Is(c.want, kv.ErrUnavailable) {
 			t.Errorf("%s: %q arrives as %q", name, c.err, got)
 		}

@@ -154,12 +154,12 @@ func (n *Node) whyLost(leader string, silent time.Duration) string {
 func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 	connected := false
 	for round, asked := 0, 0; ctx.Err() == nil; round++ {
-		link, err := n.peers.to(addr).connect(ctx)
+		link, err := n.peers.to(addr).Connect(ctx)
 		switch {
 		case err == nil:
 			connected, round, asked = true, 0, 0
 			select {
-			case <-link.done:
+			case <-link.Done():
 			case <-ctx.Done():
 			}
 			continue
@@ -264,9 +264,9 @@ func (n *Node) askForLost(ctx context.Context, q lostQuestion) []lostAnswer {
 			continue
 		}
 		asking.Go(func() {
-			f, err := n.peers.to(n.dial(m)).call(ctx, callLost, question)
+			f, err := n.peers.to(n.dial(m)).Call(ctx, callLost, question)
 			var answer lostAnswer
-			if err != nil || f.kind != answerOK || json.Unmarshal(f.payload, &answer) != nil || string(answer.ID) != m.ID {
+			if err != nil || f.Kind != answerOK || json.Unmarshal(f.Payload, &answer) != nil || string(answer.ID) != m.ID {
 				return
 			}
 			mu.Lock()
@@ -308,7 +308,7 @@ func (n *Node) findsLost(ctx context.Context, q lostQuestion) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, doubtTimeout)
 	defer cancel()
-	_, err := n.peers.to(n.dial(m)).connect(ctx) // one that is open, or else a new one
+	_, err := n.peers.to(n.dial(m)).Connect(ctx) // one that is open, or else a new one
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/rpc"
 )
 
 // A leader may fall silent without breaking a connection: its process is stopped, its machine hangs or has lost power,
@@ -118,11 +120,11 @@ func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
 // signsOfLife looks for what was heard of a leader since it looked last.
 type signsOfLife struct {
 	contact func() time.Time // when Raft heard last from it
-	client  *client
+	client  *rpc.Client
 
 	last time.Time
-	link *link
-	read int64 // of the link: link.heard
+	link *rpc.Link
+	read int64 // of the link: link.Heard
 }
 
 // heard tells whether there is anything. If not, it asks for a sign.
@@ -131,15 +133,15 @@ func (s *signsOfLife) heard() bool {
 	if at := s.contact(); at.After(s.last) {
 		s.last, heard = at, true
 	}
-	l := s.client.current()
+	l := s.client.Current()
 	if l == nil {
 		return heard
 	}
-	if read := l.heard.Load(); l != s.link || read != s.read {
+	if read := l.Heard(); l != s.link || read != s.read {
 		s.link, s.read, heard = l, read, true
 	}
 	if !heard {
-		l.ping()
+		l.Ping()
 	}
 	return heard
 }

@@ -246,7 +246,7 @@ func (n *Node) ping(ctx context.Context, id string) error {
 	if !ok {
 		return fmt.Errorf("%s does not know of it yet", n.cfg.Name)
 	}
-	_, err := n.peers.to(n.dial(m)).call(ctx, callPing, nil)
+	_, err := n.peers.to(n.dial(m)).Call(ctx, callPing, nil)
 	return err
 }
 
