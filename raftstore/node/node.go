@@ -28,6 +28,7 @@ type Node struct {
 	machine    *measured // the same, as Raft has it
 	committed  committed
 	storage    *storage
+	stream     *raftStream
 	transport  *named
 	book       *book
 	raft       *raft.Raft
@@ -150,8 +151,9 @@ func open(cfg Config) (*Node, error) {
 
 func (n *Node) startRaft() error {
 	cfg := n.cfg.raft(n.id.ServerID, n.notify)
+	n.stream = newRaftStream(n.cfg.Stream, n.id)
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: newRaftStream(n.cfg.Stream, n.id), MaxPool: raftPool, Timeout: n.cfg.Timeouts.Call,
+		Stream: n.stream, MaxPool: raftPool, Timeout: n.cfg.Timeouts.Call,
 		Logger: newRaftLogger(n.cfg.Logger), MsgpackUseNewTimeFormat: true,
 	})
 	n.transport = &named{transport, n.book}
@@ -298,9 +300,9 @@ func (n *Node) Close() error {
 // end, and then Raft does.
 func (n *Node) close() error {
 	if n.leadership.term() != 0 && n.voters() > 1 {
-		switch err := n.bequeath("it stops"); {
+		switch err := n.bequeath("it stops", false); {
 		case errors.Is(err, errNoHeir):
-			n.cfg.Logger.Info("leadership ends with this server: no other voter answers")
+			n.cfg.Logger.Info("nobody leads after this server: too few others answer")
 		case err != nil:
 			n.cfg.Logger.Warn("could not hand leadership over before stopping", "err", err)
 		}
@@ -314,6 +316,7 @@ func (n *Node) close() error {
 	n.running.Wait()
 	n.links.Wait()
 	n.offices.Wait()
+	n.stream.cut()
 	err := n.raft.Shutdown().Error() // closes the transport, too
 	close(n.stopped)
 	n.following.Wait()

@@ -148,7 +148,7 @@ func (n *Node) keepQuarantine() {
 	defer ticker.Stop()
 	for {
 		if n.raft.State() == raft.Leader {
-			if err := n.bequeath("it is in quarantine"); err != nil {
+			if err := n.bequeath("it is in quarantine", true); err != nil {
 				n.cfg.Logger.Debug("cannot hand leadership over yet", "err", err)
 			}
 		}

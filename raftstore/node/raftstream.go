@@ -31,6 +31,9 @@ type raftStream struct {
 	stream transport.Stream
 	self   identity
 
+	ctx    context.Context // of dials; ends with cut
+	cancel context.CancelFunc
+
 	mu       sync.Mutex
 	open     map[net.Conn]struct{}
 	accepted map[string]map[*accepted]struct{} // by the address of the other end; until Raft is done with it
@@ -38,8 +41,9 @@ type raftStream struct {
 }
 
 func newRaftStream(s transport.Stream, self identity) *raftStream {
+	ctx, cancel := context.WithCancel(context.Background())
 	return &raftStream{
-		Listener: s.Listener(ProtoRaft), stream: s, self: self,
+		Listener: s.Listener(ProtoRaft), stream: s, self: self, ctx: ctx, cancel: cancel,
 		open: make(map[net.Conn]struct{}), accepted: make(map[string]map[*accepted]struct{}),
 	}
 }
@@ -69,7 +73,7 @@ func (s *raftStream) Accept() (net.Conn, error) {
 		}
 		tracked, err := s.track(&checked{Conn: conn, self: s.self})
 		if err != nil {
-			return nil, err
+			continue // Close ends it
 		}
 		return s.admit(tracked, from), nil
 	}
@@ -138,7 +142,7 @@ func (a *accepted) Close() error {
 }
 
 func (s *raftStream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
 	conn, err := greet(ctx, s.stream, string(addr), ProtoRaft, s.self)
 	if err != nil {
@@ -158,14 +162,20 @@ func (s *raftStream) track(conn net.Conn) (net.Conn, error) {
 	return &tracked{Conn: conn, stream: s}, nil
 }
 
-// Close closes the listener and all connections.
-func (s *raftStream) Close() error {
+// cut breaks all connections, for good. Raft does not wait for answers any more that it would wait for when it stops.
+func (s *raftStream) cut() {
+	s.cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	for conn := range s.open {
 		conn.Close()
 	}
+}
+
+// Close closes the listener and all connections.
+func (s *raftStream) Close() error {
+	s.cut()
 	return s.Listener.Close()
 }
 

@@ -18,7 +18,7 @@ func TestADecisionOfAnEarlierTerm(t *testing.T) {
 		before := s.leader(-1)
 		old := s.nodes[before]
 		term := old.leadership.term()
-		if err := old.bequeath("the test wants it"); err != nil {
+		if err := old.bequeath("the test wants it", true); err != nil {
 			t.Fatal(err)
 		}
 		now := s.nodes[s.leader(before)]

@@ -103,20 +103,32 @@ func (n *Node) awaitReplication(m Member, newest uint64) error {
 }
 
 // bequeath makes another voter the leader, because this server stops or must not lead: one that lives, which Raft
-// would not know. When no other voter answers, it fails at once: nobody could take the office.
-func (n *Node) bequeath(why string) error {
+// would not know. It fails at once when nobody could take the office: when too few voters answer, of whom this server
+// is one if it stays.
+func (n *Node) bequeath(why string, stays bool) error {
 	if n.deserted() {
 		return errNoHeir
 	}
-	ctx, cancel := context.WithTimeout(n.ctx, 2*n.cfg.Timeouts.Heartbeat)
+	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.Timeouts.Heartbeat/2) // who is slower is no heir at once
 	defer cancel()
 	servers := n.survey(ctx)
+	voters, votes := 0, 0
+	for _, s := range servers {
+		if self := s.ID == n.id.ServerID; s.Voter {
+			voters++
+			if self && stays || !self && s.Answers {
+				votes++
+			}
+		}
+	}
+	if votes < voters/2+1 {
+		return errNoHeir
+	}
 	if heir, ok := steward.Heir(servers, n.id.ServerID); ok {
 		m, _ := n.member(heir.ID)
 		return n.transfer(m, why)
 	}
-	answers := func(s steward.Server) bool { return s.Voter && s.Answers && s.ID != n.id.ServerID }
-	if !slices.ContainsFunc(servers, answers) || n.transfers.any(n.raft.CurrentTerm()) {
+	if n.transfers.any(n.raft.CurrentTerm()) {
 		return errNoHeir
 	}
 	n.heir.Store(new("a server of Raft's choice, because " + why))
@@ -127,7 +139,7 @@ func (n *Node) bequeath(why string) error {
 	return err
 }
 
-var errNoHeir = fmt.Errorf("%w: no other voter answers", kv.ErrUnavailable)
+var errNoHeir = fmt.Errorf("%w: too few voters answer for another one to lead", kv.ErrUnavailable)
 
 // deserted tells that this server, which leads, knows of all other voters that they do not answer.
 func (n *Node) deserted() bool {
