@@ -97,7 +97,19 @@ func newCluster(t *testing.T) *cluster {
 		Cluster: func() join.Cluster {
 			return join.Cluster{ID: "c1", CA: pki.NewBundle(ca), Settings: json.RawMessage(`{"a":1}`)}
 		},
-		Keys:   func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil },
+		Keys: func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil },
+		GossipKeys: func() join.GossipKeys {
+			return join.GossipKeys{Generation: 7, Keys: [][]byte{[]byte("a key")}}
+		},
+		Barred: func(name, role string) error {
+			switch name {
+			case "removed":
+				return errors.New("no " + role + " any more")
+			case "early":
+				return join.ErrNotYet
+			}
+			return nil
+		},
 		Logger: quiet(),
 		Now:    func() time.Time { return c.now() },
 	})

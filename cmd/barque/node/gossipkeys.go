@@ -60,7 +60,7 @@ func ownRing(r *record, pool *gossip.Pool) *keyring.Own {
 // newManager is this server's part in the rotation of gossip keys.
 func (s *server) newManager(own *keyring.Own) *keyring.Manager {
 	return keyring.New(keyring.Config{
-		ClusterID: s.record.Cluster.ID, Store: ringStore{s.store}, Own: own, Sealer: s.ids.trust,
+		ClusterID: s.record.Cluster.ID, Store: ringStore{s.store.Store}, Own: own, Sealer: s.ids.trust,
 		Members: s.keyMembers, Changed: s.pool.Changed,
 		Logger: s.logger.With("part", "gossip"),
 	})
@@ -139,7 +139,7 @@ func (s *server) keysBarred(name, role string) error {
 }
 
 // ringStore keeps the state of the gossip keys in the store, beside the API's objects.
-type ringStore struct{ store *raftstore.Server }
+type ringStore struct{ store *raftstore.Store }
 
 const ringKey = "/barque/gossip-keys"
 
@@ -182,21 +182,24 @@ func (s ringStore) Follow(ctx context.Context, f func([]byte, uint64)) error {
 }
 
 func (s ringStore) follow(ctx context.Context, f func([]byte, uint64)) error {
-	view, err := s.store.View(ctx, raftstore.ViewOptions{Stale: true})
-	if err != nil {
-		return err
-	}
-	watcher, err := s.store.Watch(raftstore.WatchOptions{Prefix: ringKey, After: max(1, view.Revision())})
+	watcher, err := s.store.Watch(raftstore.WatchOptions{Prefix: ringKey})
 	if err != nil {
 		return err
 	}
 	defer watcher.Close()
+	view, err := s.store.View(ctx, raftstore.ViewOptions{Stale: true})
+	if err != nil {
+		return err
+	}
 	item, _ := view.Get(ringKey)
 	f(item.Value, item.ModRevision)
 	for {
 		batch, err := watcher.Next(ctx)
 		if err != nil {
 			return err
+		}
+		if batch.Revision <= view.Revision() {
+			continue // the view had it
 		}
 		for _, e := range batch.Events {
 			switch {

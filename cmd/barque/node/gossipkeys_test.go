@@ -1,0 +1,173 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
+)
+
+func TestGossipKeysOnDiskAreTheirOwnersAlone(t *testing.T) {
+	dir := t.TempDir()
+	r := &record{dir: dir, Phase: phaseMember, Name: "a1", Role: roleAgent, Cluster: join.Cluster{ID: "c1", GossipKeys: [][]byte{{1}}}}
+	want := keyring.Ring{Generation: 3, Keys: [][]byte{{2}, {1}}}
+	if err := r.setGossipRing(want); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "node.json"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("%v, %v", info, err)
+	}
+	again, err := loadRecord(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := again.gossipRing(); got.Generation != 3 || len(got.Keys) != 2 || got.Keys[0][0] != 2 {
+		t.Fatalf("read back: %+v", got)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.dir = filepath.Join(dir, "file") // nothing can be written there
+	if err := r.setGossipRing(keyring.Ring{Generation: 4, Keys: [][]byte{{3}}}); err == nil || r.gossipRing().Generation != 3 {
+		t.Fatalf("a failed write: %v, generation %d", err, r.gossipRing().Generation)
+	}
+}
+
+// newKeys is a manager over a store of its own, with the given members.
+func newKeys(t *testing.T, members ...keyring.Member) (*keyring.Manager, ringStore, *keyring.Own) {
+	t.Helper()
+	store := raftstore.NewInMemory(raftstore.Options{Logger: slog.New(slog.DiscardHandler)})
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	ca, err := pki.NewAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nothing := func(keyring.Ring) error { return nil }
+	own := keyring.NewOwn(keyring.Ring{Keys: [][]byte{make([]byte, keyring.KeySize)}}, nothing, nothing)
+	changed := make(chan struct{})
+	m := keyring.New(keyring.Config{ClusterID: "c1", Store: ringStore{store}, Own: own, Sealer: ca,
+		Members: func() []keyring.Member { return members }, Changed: func() <-chan struct{} { return changed }, Logger: slog.New(slog.DiscardHandler)})
+	return m, ringStore{store}, own
+}
+
+func TestKeysHandler(t *testing.T) {
+	alive, away := keyring.Member{Name: "s1", Alive: true, State: "alive"}, keyring.Member{Name: "a1", State: "dead"}
+	for what, c := range map[string]struct {
+		method, query string
+		members       []keyring.Member
+		status        int
+		step          keyring.Step
+		refused       bool
+	}{
+		"looked at":       {"GET", "", []keyring.Member{alive}, 200, keyring.AtRest, false},
+		"begun":           {"POST", "?change=rotate", []keyring.Member{alive}, 200, keyring.Add, false},
+		"only asked":      {"POST", "?change=rotate&dryRun=true", []keyring.Member{alive}, 200, keyring.AtRest, false},
+		"one is away":     {"POST", "?change=rotate", []keyring.Member{alive, away}, 409, "", true},
+		"forced":          {"POST", "?change=rotate&force=true", []keyring.Member{alive, away}, 200, keyring.Add, false},
+		"nothing to undo": {"POST", "?change=undo", []keyring.Member{alive}, 409, "", true},
+		"another change":  {"POST", "?change=drop", []keyring.Member{alive}, 400, "", false},
+		"no change":       {"POST", "", []keyring.Member{alive}, 400, "", false},
+		"another verb":    {"DELETE", "", []keyring.Member{alive}, 405, "", false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m, _, _ := newKeys(t, c.members...)
+			w := httptest.NewRecorder()
+			keysHandler(m).ServeHTTP(w, httptest.NewRequest(c.method, KeysPath+c.query, nil))
+			var a KeysAnswer
+			if w.Code != c.status || json.Unmarshal(w.Body.Bytes(), &a) == nil && (a.Step != c.step || a.Refused != c.refused) {
+				t.Fatalf("status %d, %s", w.Code, w.Body)
+			}
+			if bytes.Contains(w.Body.Bytes(), []byte("sealed")) {
+				t.Fatal("it tells the keys")
+			}
+		})
+	}
+}
+
+// The store itself carries the rotation: what is committed reaches the manager of every server, and a leader of another
+// term moves nothing on.
+func TestRotationThroughTheStore(t *testing.T) {
+	member := keyring.Member{Name: "s1", Alive: true, State: "alive"}
+	m, store, own := newKeys(t, member)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := m.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := m.Rotate(t.Context(), false, false); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.After(20 * time.Second)
+	for tick := time.NewTicker(5 * time.Millisecond); len(own.Ring().Keys) != 2; {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("the new key does not arrive")
+		}
+	}
+	value, revision, err := store.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Put(t.Context(), value, revision, 99); !errors.Is(err, raftstore.ErrFenced) {
+		t.Errorf("a write of another term: %v", err)
+	}
+	if err := store.Put(t.Context(), value, revision-1, 0); !errors.Is(err, keyring.ErrConflict) {
+		t.Errorf("a write over a newer one: %v", err)
+	}
+	cancel()
+	running.Wait()
+}
+
+type fakeViews struct{ views []gossip.View }
+
+func (f fakeViews) Views(_ context.Context, which func(gossip.Member) bool) ([]gossip.View, map[string]error) {
+	silent := map[string]error{}
+	for _, m := range []gossip.Member{{Name: "s2", Role: roleServer}, {Name: "a1", Role: roleAgent}} {
+		if which(m) {
+			silent[m.Name] = errors.New("it does not answer")
+		}
+	}
+	return f.views, silent
+}
+
+func TestGossipHandler(t *testing.T) {
+	views := fakeViews{[]gossip.View{
+		{From: "s1", Members: []gossip.Seen{{Name: "s3", State: gossip.Alive}}},
+		{From: "s4", Members: []gossip.Seen{{Name: "s3", State: gossip.Dead}}},
+	}}
+	for query, silent := range map[string]int{"": 1, "?agents=true": 2} {
+		w := httptest.NewRecorder()
+		gossipHandler("s1", views).ServeHTTP(w, httptest.NewRequest("GET", GossipPath+query, nil))
+		var g GossipViews
+		if err := json.Unmarshal(w.Body.Bytes(), &g); err != nil || w.Code != 200 || g.From != "s1" || len(g.Views) != 2 || len(g.Silent) != silent ||
+			len(g.Disagreements) != 1 || g.Disagreements[0].About != "s3" {
+			t.Errorf("%q: %d, %s, %v", query, w.Code, w.Body, err)
+		}
+	}
+	w := httptest.NewRecorder()
+	gossipHandler("s1", views).ServeHTTP(w, httptest.NewRequest("POST", GossipPath, nil))
+	if w.Code != 405 {
+		t.Errorf("POST: %d", w.Code)
+	}
+}

@@ -1,0 +1,54 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/barque/barque/kubelet"
+	"github.com/barque/barque/membership/gossip"
+)
+
+func TestHealthFollowsTheKubelet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []gossip.Health
+		h := newHealth(func(g gossip.Health) { told = append(told, g) })
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- h.run(ctx) }()
+		expect := func(what string, want ...gossip.Health) {
+			t.Helper()
+			synctest.Wait()
+			if !slices.Equal(told, want) {
+				t.Fatalf("%s: told %v, want %v", what, told, want)
+			}
+			told = nil
+		}
+		look := func(times int, ills kubelet.Ills) {
+			for range times {
+				<-time.After(10 * time.Second)
+				h.observe(ills)
+			}
+		}
+		look(30, kubelet.Ills{})
+		expect("a node that is well")
+		look(5, kubelet.Ills{Runtime: true, Disk: true})
+		expect("runtime and disk", gossip.RuntimeIll|gossip.DiskLow)
+		look(1, kubelet.Ills{Network: true, Memory: true, PIDs: true})
+		expect("network, memory and processes", gossip.NetworkIll|gossip.MemoryLow|gossip.PIDsLow)
+		look(1, kubelet.Ills{})
+		expect("well again", 0)
+		<-time.After(kubeletPatience - time.Second)
+		expect("a kubelet that waits")
+		<-time.After(time.Minute)
+		expect("a kubelet that is stuck", gossip.KubeletIll)
+		look(1, kubelet.Ills{})
+		expect("a kubelet that goes on", 0)
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}

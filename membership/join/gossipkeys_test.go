@@ -1,0 +1,46 @@
+package join_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"net/netip"
+	"testing"
+
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+)
+
+// Who gets the keys of the gossip pool: nodes of this cluster that still belong to it.
+func TestGossipKeys(t *testing.T) {
+	c, other := newCluster(t), newCluster(t)
+	agent := func(ca *pki.Authority, name string) *tls.Certificate {
+		return certificate(t, ca, join.NodeClient(name))
+	}
+	server := func(name string) *tls.Certificate {
+		return certificate(t, c.ca, pki.Request{CommonName: name, Organization: []string{join.ServersOrganization}, Usage: pki.Client})
+	}
+	for what, w := range map[string]struct {
+		identity *tls.Certificate
+		status   int // 200: it gets them
+	}{
+		"an agent":                      {agent(c.ca, "a1"), 200},
+		"a server":                      {server("s2"), 200},
+		"a removed agent":               {agent(c.ca, "removed"), http.StatusForbidden},
+		"a removed server":              {server("removed"), http.StatusForbidden},
+		"one that is not known yet":     {agent(c.ca, "early"), http.StatusServiceUnavailable},
+		"nobody":                        {nil, http.StatusUnauthorized},
+		"another cluster's agent":       {agent(other.ca, "a1"), http.StatusUnauthorized},
+		"an administrator":              {certificate(t, c.ca, pki.Request{CommonName: "admin", Organization: []string{"system:masters"}, Usage: pki.Client}), http.StatusForbidden},
+		"an agent's server certificate": {certificate(t, c.ca, join.NodeServing("a1", netip.MustParseAddr("10.0.0.7"))), http.StatusUnauthorized},
+	} {
+		keys, err := c.client(t, w.identity).GossipKeys(t.Context())
+		var refused *join.RefusedError
+		switch {
+		case w.status == 200 && (err != nil || keys.Generation != 7 || len(keys.Keys) != 1 || string(keys.Keys[0]) != "a key"):
+			t.Errorf("%s: %+v, %v", what, keys, err)
+		case w.status != 200 && (!errors.As(err, &refused) || refused.Status != w.status || len(keys.Keys) != 0):
+			t.Errorf("%s: %+v, %v, want status %d", what, keys, err, w.status)
+		}
+	}
+}
