@@ -25,7 +25,9 @@ namespace of its own, with its own address, disk directory and containerd.`,
 	dir := cmd.PersistentFlags().String("dir", defaultDevDir, "where the cluster's files are")
 	abs := func() (string, error) { return filepath.Abs(*dir) }
 	cmd.AddCommand(devUpCommand(abs), devDownCommand(abs), devStatusCommand(abs), devExecCommand(abs), devKillCommand(abs),
-		devNodeCommand(abs, "start", "Start a node that was killed or stopped", "started", func(c *cobra.Command, dir, node string) error { return dev.Start(c.Context(), dir, node) }),
+		devNodeCommand(abs, "start", "Start a node that was killed or stopped", "started", func(c *cobra.Command, dir, node string) error {
+			return dev.Start(c.Context(), dir, node, func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
+		}),
 		devNodeCommand(abs, "stop", "Stop a node in order; its pods go on", "stopped", func(_ *cobra.Command, dir, node string) error { return dev.Stop(dir, node) }),
 		devNodeCommand(abs, "pause", "Stop a node's processes in the middle of what they do (SIGSTOP)", "paused", func(_ *cobra.Command, dir, node string) error { return dev.Pause(dir, node) }),
 		devNodeCommand(abs, "resume", "Let a paused node go on", "resumed", func(_ *cobra.Command, dir, node string) error { return dev.Resume(dir, node) }),

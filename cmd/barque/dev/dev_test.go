@@ -230,3 +230,53 @@ func TestDownLeavesAnotherDirectorysClusterAlone(t *testing.T) {
 		t.Fatalf("named on purpose, the namespace is still there: %v", err)
 	}
 }
+
+// The binary may have any name: what a process is told is what it is.
+func TestProcessesAreKnownByTheirArguments(t *testing.T) {
+	for _, c := range []struct {
+		args             string
+		node, containerd bool
+	}{
+		{"/opt/my-barque server --data-dir /d/s1 --name s1", true, false},
+		{"barque agent --name a1 --data-dir /d/s1", true, false},
+		{"barque server --data-dir /d/s11", false, false},
+		{"my-barque containerd --config /d/s1/containerd/config.toml", false, true},
+		{"my-barque containerd --config /d/s11/containerd/config.toml", false, false},
+		{"containerd-shim-runc-v2 -namespace k8s.io -address /d/s1/containerd/containerd.sock", false, false},
+		{"barque snapshot ls --data-dir /d/s1", false, false},
+		{"barque server --data-dir", false, false},
+		{"sh", false, false},
+	} {
+		args := strings.Fields(c.args)
+		if node, containerd := isNode(args, "/d/s1"), isContainerd(args, "/d/s1"); node != c.node || containerd != c.containerd {
+			t.Errorf("%s: node %v, containerd %v", c.args, node, containerd)
+		}
+	}
+}
+
+// The last words of a process are its own, not those of the one before.
+func TestLastWordsAreItsOwn(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	for _, word := range []string{"first", "second"} {
+		p, err := start("", file, []string{"echo", word})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.waitGone(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.words(file, 5); got != "    "+word {
+			t.Errorf("the words of the %s: %q", word, got)
+		}
+	}
+	p, err := start("", file, []string{"true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.waitGone(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.words(file, 5); got != "    (none)" {
+		t.Errorf("one that said nothing: %q", got)
+	}
+}

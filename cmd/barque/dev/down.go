@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -100,9 +99,8 @@ func nodeOf(cluster, namespace string) (node string, ok bool) {
 // stopProxies stops the proxy, also one that was started by an Up which ended before it could note so.
 func (p *Plan) stopProxies() error {
 	all, err := processesWhere(func(pid int) bool {
-		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		args := strings.Split(string(line), "\x00")
-		return err == nil && isBarque(pid) && len(args) > 1 && args[1] == "proxy" && slices.Contains(args, p.Kubeconfig())
+		args := argsOf(pid)
+		return len(args) > 1 && args[1] == "proxy" && hasFlag(args, "--kubeconfig", func(v string) bool { return v == p.Kubeconfig() })
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -67,8 +68,9 @@ func Kill(ctx context.Context, dir, name string, machine bool) error {
 	})
 }
 
-// Start starts a node that was killed or stopped.
-func Start(ctx context.Context, dir, name string) error {
+// Start starts a node that was killed or stopped. A server is waited for until it is ready, unless too few of them run
+// for that: then progress is told so.
+func Start(ctx context.Context, dir, name string, progress func(format string, args ...any)) error {
 	var plan *Plan
 	var n *Node
 	err := edit(dir, func(p *Plan) (err error) {
@@ -86,8 +88,32 @@ func Start(ctx context.Context, dir, name string) error {
 	}
 	// Not under the lock: a server is ready when there is a quorum, for which another one may have
 	// to be started too.
-	_, err = plan.waitServing(ctx, n, 2*time.Minute)
+	if _, err = plan.waitServing(ctx, n, startPatience); errors.Is(err, errTooFew) {
+		progress("%s runs, and will be ready when more than half of the servers do: start another one", name)
+		return nil
+	}
 	return err
+}
+
+// startPatience is how long a server may take until it is ready.
+const startPatience = time.Minute
+
+// errTooFew is why a server cannot become ready.
+var errTooFew = errors.New("not more than half of the servers run")
+
+// hasQuorum tells whether more than half of the servers run, as far as can be seen from here.
+func (p *Plan) hasQuorum() bool {
+	now, err := Load(p.Dir) // others may be starting some
+	if err != nil {
+		return true
+	}
+	running := 0
+	for _, s := range now.servers() {
+		if s.Process.Alive() && !s.Process.Paused() {
+			running++
+		}
+	}
+	return running > len(now.servers())/2
 }
 
 // Stop ends a node in order: leadership is handed over, pods go on.
@@ -154,7 +180,7 @@ func Exec(ctx context.Context, dir, name string, command []string) error {
 }
 
 // own returns the node's processes that are Barque itself: the node's own and its containerd.
-// Shims and containers are not among them.
+// Shims and containers are not among them, nor are commands that somebody runs there.
 func (p *Plan) own(n *Node) ([]*Process, error) {
 	all, err := processesIn(p.netns(n))
 	if err != nil {
@@ -162,18 +188,38 @@ func (p *Plan) own(n *Node) ([]*Process, error) {
 	}
 	var out []*Process
 	for _, process := range all {
-		if isBarque(process.PID) {
+		if args := argsOf(process.PID); isNode(args, p.DataDir(n)) || isContainerd(args, p.DataDir(n)) {
 			out = append(out, process)
 		}
 	}
 	return out, nil
 }
 
-// isBarque tells whether the process runs a barque binary, this one or one that has since been
-// replaced by a newer build.
-func isBarque(pid int) bool {
-	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	return err == nil && strings.HasSuffix(strings.TrimSuffix(path, " (deleted)"), "/barque")
+// Barque's processes are known by their arguments: the binary may have any name, and another build may lie in its place
+// by now.
+
+// isNode tells whether these are the arguments of a server or an agent with this data directory.
+func isNode(args []string, dataDir string) bool {
+	return len(args) > 1 && (args[1] == Server || args[1] == Agent) && hasFlag(args, "--data-dir", func(v string) bool { return v == dataDir })
+}
+
+// isContainerd tells whether these are those of the containerd of the node with this data directory.
+func isContainerd(args []string, dataDir string) bool {
+	return len(args) > 1 && args[1] == containerd.Command && hasFlag(args, "--config", func(v string) bool { return strings.HasPrefix(v, dataDir+"/") })
+}
+
+func hasFlag(args []string, flag string, value func(string) bool) bool {
+	i := slices.Index(args, flag)
+	return i >= 0 && i+1 < len(args) && value(args[i+1])
+}
+
+// argsOf returns the command line of a process; nil when it has ended.
+func argsOf(pid int) []string {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || len(line) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
 }
 
 // NodeStatus is what can be seen of a node from outside.

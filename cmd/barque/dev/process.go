@@ -23,6 +23,8 @@ type Process struct {
 	PID int `json:"pid"`
 	// Started is field 22 of /proc/PID/stat: clock ticks since boot.
 	Started uint64 `json:"started"`
+	// Log is where in its log file its words begin.
+	Log int64 `json:"log,omitempty"`
 }
 
 // startTime returns when the process started and whether it still runs (a zombie does not).
@@ -146,6 +148,10 @@ func start(namespace, logFile string, command []string) (*Process, error) {
 		return nil, err
 	}
 	defer log.Close()
+	before, err := log.Stat()
+	if err != nil {
+		return nil, err
+	}
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -153,7 +159,7 @@ func start(namespace, logFile string, command []string) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", command[0], err)
 	}
 	started, _ := startTime(cmd.Process.Pid)
-	p := &Process{PID: cmd.Process.Pid, Started: started}
+	p := &Process{PID: cmd.Process.Pid, Started: started, Log: before.Size()}
 	// Reaps the child while this process lives; after that init does.
 	go func() { _ = cmd.Wait() }()
 	return p, nil

@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -314,11 +316,20 @@ func (p *Plan) waitServing(ctx context.Context, n *Node, timeout time.Duration) 
 		if err != nil {
 			return err
 		}
-		if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
-			return err
+		readyz := client.Discovery().RESTClient().Get
+		err = readyz().AbsPath("/readyz").Do(ctx).Error()
+		if err == nil {
+			config = c
+			return nil
 		}
-		config = c
-		return nil
+		if answers := (*apierrors.StatusError)(nil); p.Complete && errors.As(err, &answers) && !p.hasQuorum() {
+			return errTooFew
+		}
+		// /readyz says that it is not ready, and this mostly says why.
+		if reason, e := readyz().AbsPath("/readyz/store").Do(ctx).Raw(); e != nil && len(reason) > 0 {
+			return fmt.Errorf("%w; %s", err, bytes.TrimSpace(reason))
+		}
+		return err
 	})
 	return config, err
 }
@@ -363,6 +374,7 @@ func (p *Plan) wait(ctx context.Context, n *Node, timeout time.Duration, what st
 	return poll(ctx, n.Process, n.Name, p.LogFile(n), timeout, what, try)
 }
 
+// poll does the work of wait; try gives up with errTooFew.
 func poll(ctx context.Context, process *Process, name, log string, timeout time.Duration, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -370,27 +382,38 @@ func poll(ctx context.Context, process *Process, name, log string, timeout time.
 	defer ticker.Stop()
 	var last error
 	for {
-		if err := try(ctx); err == nil {
+		err := try(ctx)
+		if err == nil {
 			return nil
-		} else if ctx.Err() == nil {
+		}
+		if ctx.Err() == nil {
 			last = err
 		}
 		if !process.Alive() {
-			return fmt.Errorf("%s has ended; its last words (%s):\n%s", name, log, tail(log, 12))
+			return fmt.Errorf("%s has ended; its last words (%s):\n%s", name, log, process.words(log, 12))
+		}
+		if errors.Is(err, errTooFew) {
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s %s: %w; its last words (%s):\n%s", name, what, errors.Join(last, context.Cause(ctx)), log, tail(log, 12))
+			return fmt.Errorf("%s %s: %w; its last words (%s):\n%s", name, what, errors.Join(last, context.Cause(ctx)), log, process.words(log, 12))
 		case <-ticker.C:
 		}
 	}
 }
 
-// tail returns the last lines of a file.
-func tail(file string, lines int) string {
+// words returns the last lines that the process has written to the file, to which others before it have written, too.
+func (p *Process) words(file string, lines int) string {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err.Error()
+	}
+	if p != nil && p.Log > 0 && p.Log <= int64(len(data)) {
+		data = data[p.Log:]
+	}
+	if len(data) == 0 {
+		return "    (none)"
 	}
 	all := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
 	return "    " + strings.Join(all[max(0, len(all)-lines):], "\n    ")
