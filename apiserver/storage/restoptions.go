@@ -238,7 +238,7 @@ func (o *RESTOptions) cached(
 	delegator := cacher.NewCacheDelegator(watchCache, store)
 	// A registry's subresources share its storage and destroy it again.
 	destroy := sync.OnceFunc(func() { stopCache(store, delegator, watchCache) })
-	return delegator, destroy, nil
+	return &resuming{delegator, store}, destroy, nil
 }
 
 // stopCache ends a watch cache. Events that still reach it while it stops can block it for good

@@ -167,7 +167,7 @@ func newCache(t testing.TB, e *env, opts envOptions) storage.Interface {
 	if err := c.Wait(e.ctx); err != nil {
 		t.Fatal(err)
 	}
-	return delegator
+	return &resuming{delegator, e.raw}
 }
 
 func podAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {

@@ -1,0 +1,58 @@
+package storage
+
+import (
+	"context"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
+)
+
+// resuming is a watch cache whose watches reach as far back as the store's history does.
+//
+// The cache knows what has happened since this server started. A client that comes from another server, which was
+// stopped or has died, may have seen less than that; it would be told to list everything anew, and so would all the
+// others that came with it. The store's history is part of the replicated state and outlives restarts: a watch that is too
+// old for the cache is read from there, until its client ends it.
+type resuming struct {
+	*cacher.CacheDelegator
+	store *Store
+}
+
+// Watch implements storage.Interface.
+func (r *resuming) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	w, err := r.CacheDelegator.Watch(ctx, key, opts)
+	if err != nil || opts.SendInitialEvents != nil || opts.ResourceVersion == "" || opts.ResourceVersion == "0" {
+		return w, err
+	}
+	w, refused := refusal(w)
+	if !refused {
+		return w, nil
+	}
+	w.Stop()
+	// The cache tells its own watchers of progress, and the store those who ask for it.
+	opts.ProgressNotify = opts.Predicate.AllowWatchBookmarks
+	return r.store.Watch(ctx, key, opts)
+}
+
+// refusal tells whether the cache has refused the watch because it asks for too old a revision. The cache says so by the
+// one event of a watch that has ended at once; that event is put back. A watch that goes on has room for more
+// than one event, and is not touched.
+func refusal(w watch.Interface) (watch.Interface, bool) {
+	events := w.ResultChan()
+	if cap(events) != 1 || len(events) != 1 {
+		return w, false
+	}
+	event, ok := <-events
+	if !ok {
+		return w, false
+	}
+	status, is := event.Object.(*metav1.Status)
+	again := make(chan watch.Event, 1)
+	again <- event
+	close(again)
+	ended := watch.NewProxyWatcher(again)
+	return ended, event.Type == watch.Error && is && status.Code == http.StatusGone
+}
