@@ -47,7 +47,9 @@ type Config struct {
 	Liveness     nodelifecycle.Liveness
 	NodeSettings nodelifecycle.Settings
 	Servers      apiendpoints.Servers
-	Roles        noderole.Servers
+	// ServerReady asks an API server whether it is ready: see apiendpoints.Config.
+	ServerReady func(ctx context.Context, server netip.AddrPort) error
+	Roles       noderole.Servers
 }
 
 // controller is what every one of them is.
@@ -76,7 +78,7 @@ func New(cfg Config) ([]runtime.Routine, error) {
 			return nodeipam.New(nodeipam.Config{Informers: inf, Logger: log, ClusterCIDRs: cfg.ClusterCIDRs})
 		}},
 		{"apiendpoints", func() (controller, error) {
-			return apiendpoints.New(apiendpoints.Config{Informers: inf, Logger: log, Servers: cfg.Servers})
+			return apiendpoints.New(apiendpoints.Config{Informers: inf, Logger: log, Servers: cfg.Servers, Ready: cfg.ServerReady})
 		}},
 		{"deployment", func() (controller, error) {
 			return deployment.New(deployment.Config{Informers: inf, Logger: log})

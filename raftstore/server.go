@@ -302,6 +302,12 @@ func (s *Server) TransferLeadership(ctx context.Context, id string) error {
 	return s.change(ctx, node.Change{Kind: node.TransferLeadership, ID: id})
 }
 
+// HandOver makes the most suitable other voter the leader, if this server leads and there is one; otherwise it does
+// nothing. A server that is about to stop calls it while it still serves: Close does so, too, but late for those
+// who call the server. It returns when the other one was told to stand for election, which is within twice
+// Timeouts.Heartbeat.
+func (s *Server) HandOver() error { return s.node.HandOver() }
+
 func (s *Server) change(ctx context.Context, c node.Change) error {
 	return s.retry(ctx, func() error { return s.node.Apply(ctx, c) })
 }

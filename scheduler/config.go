@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -45,6 +46,9 @@ type Config struct {
 
 	// How long failed pods wait; 0 means 1 s, 10 s and 5 min. See package queue.
 	InitialBackoff, MaxBackoff, MaxUnschedulable time.Duration
+	// OnStarted, if set, is called in each term when pods begin to be placed, with the context that Run got. It must
+	// not block.
+	OnStarted func(ctx context.Context)
 	// AssumedTTL is how long a bound pod is counted that the informer does not show; 0 means 5 min.
 	AssumedTTL time.Duration
 }

@@ -123,6 +123,9 @@ func (t *term) run(ctx context.Context) error {
 	}
 	active, _, _, _ := t.queue.Len()
 	t.log.Info("scheduling", "waiting", active, "prepared", t.cfg.Clock.Since(began))
+	if t.cfg.OnStarted != nil {
+		t.cfg.OnStarted(ctx)
+	}
 	for {
 		p, err := t.queue.Pop(ctx)
 		if err != nil {

@@ -1,6 +1,8 @@
 package apiendpoints_test
 
 import (
+	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -45,7 +47,13 @@ func TestEndpointsFollowServers(t *testing.T) {
 	c := controllertest.New(t)
 	s := &servers{changed: make(chan struct{})}
 	s.are("10.0.0.2:6443", "10.0.0.1:6443")
-	ctrl, err := apiendpoints.New(apiendpoints.Config{Informers: c.Informers, Servers: s})
+	var ill sync.Map // servers that are not ready
+	ctrl, err := apiendpoints.New(apiendpoints.Config{Informers: c.Informers, Servers: s, Ready: func(_ context.Context, server netip.AddrPort) error {
+		if _, is := ill.Load(server.String()); is {
+			return errors.New("not ready")
+		}
+		return nil
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +90,13 @@ func TestEndpointsFollowServers(t *testing.T) {
 		t.Helper()
 		controllertest.Eventually(t, "the endpoints", func() bool { return slices.Equal(look(), want) })
 	}
+	expect("10.0.0.1", "10.0.0.2")
+	ill.Store("10.0.0.1:6443", true) // it lives, and cannot serve
+	expect("10.0.0.2")
+	ill.Store("10.0.0.2:6443", true) // nobody: a mistake
+	ill.Delete("10.0.0.1:6443")
+	expect("10.0.0.1")
+	ill.Delete("10.0.0.2:6443")
 	expect("10.0.0.1", "10.0.0.2")
 	s.are("10.0.0.2:6443", "10.0.0.3:6443", "10.0.0.4:7443") // one dies, two come, one on another port
 	expect("10.0.0.2", "10.0.0.3", "10.0.0.4")

@@ -76,7 +76,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wg.Go(func() {
-		t.sources.run(ctx, func(err error) { c.cfg.Logger.Warn("garbage collector", "error", err) })
+		t.sources.run(ctx, func() { runtime.Started(ctx) }, func(err error) { c.cfg.Logger.Warn("garbage collector", "error", err) })
 	})
 	return t.loop.Run(ctx)
 }

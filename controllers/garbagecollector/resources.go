@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -39,8 +40,8 @@ type sources struct {
 
 // source follows one resource.
 type source struct {
-	synced func() bool // all objects of the first list are in the graph
-	stop   func()      // ends the informer and waits for it
+	synced <-chan struct{} // closed when all objects of the first list are in the graph
+	stop   func()          // ends the informer and waits for it
 }
 
 func newSources(client metadata.Interface, discover func() ([]*metav1.APIResourceList, error),
@@ -51,8 +52,12 @@ func newSources(client metadata.Interface, discover func() ([]*metav1.APIResourc
 	}
 }
 
-// run keeps following what discovery lists until ctx ends, and then stops everything.
-func (s *sources) run(ctx context.Context, failed func(error)) {
+// run keeps following what discovery lists until ctx ends, and then stops everything. It calls known when it has
+// been told of every object once.
+func (s *sources) run(ctx context.Context, known func(), failed func(error)) {
+	var first sync.WaitGroup
+	defer first.Wait()
+	var once sync.Once
 	defer func() {
 		s.mu.Lock()
 		running := s.running
@@ -73,7 +78,15 @@ func (s *sources) run(ctx context.Context, failed func(error)) {
 		if err := s.sync(ctx); err != nil && ctx.Err() == nil {
 			failed(err)
 			wait = time.Second
+			continue
 		}
+		once.Do(func() {
+			first.Go(func() { // ends with ctx at the latest
+				if s.awaitFirst(ctx) {
+					known()
+				}
+			})
+		})
 	}
 }
 
@@ -161,7 +174,7 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource) (
 		<-done
 		_ = cache.ShutDownEventHandler(informer, handler)
 	}
-	return &source{synced: handler.HasSynced, stop: stop}, nil
+	return &source{synced: handler.HasSyncedChecker().Done(), stop: stop}, nil
 }
 
 // slim drops what the collector never reads.
@@ -188,11 +201,29 @@ func (s *sources) complete() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, src := range s.running {
-		if !src.synced() {
+		select {
+		case <-src.synced:
+		default:
 			return false
 		}
 	}
 	return len(s.running) > 0
+}
+
+// awaitFirst waits until all objects are known of the resources that are followed now. It returns false when ctx
+// ends before.
+func (s *sources) awaitFirst(ctx context.Context) bool {
+	s.mu.RLock()
+	running := slices.Collect(maps.Values(s.running))
+	s.mu.RUnlock()
+	for _, src := range running {
+		select {
+		case <-src.synced:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
 }
 
 // where returns the followed resources of which an object in namespace, empty for one of the

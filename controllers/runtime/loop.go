@@ -41,7 +41,7 @@ type Loop struct {
 
 	queue   workqueue.TypedRateLimitingInterface[Key]
 	writes  *Writes
-	watches []func() (detach func(), err error)
+	watches []func() (reg cache.ResourceEventHandlerRegistration, detach func(), err error)
 }
 
 // NewLoop makes a loop. reconcile compares desired with observed for one key and acts; it returns
@@ -97,17 +97,21 @@ func Watch[T any](l *Loop, informer cache.SharedIndexInformer, keys func(old, no
 			}
 		},
 	}
-	l.watches = append(l.watches, func() (func(), error) { return Attach(informer, handle) })
+	l.watches = append(l.watches, func() (cache.ResourceEventHandlerRegistration, func(), error) { return attach(informer, handle) })
 }
 
 // Attach registers a handler and returns the function that removes it and waits until it has run
 // for the last time.
 func Attach(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) (detach func(), err error) {
-	reg, err := informer.AddEventHandler(handler)
-	if err != nil {
-		return nil, fmt.Errorf("watching through an informer: %w", err)
+	_, detach, err = attach(informer, handler)
+	return detach, err
+}
+
+func attach(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) (reg cache.ResourceEventHandlerRegistration, detach func(), err error) {
+	if reg, err = informer.AddEventHandler(handler); err != nil {
+		return nil, nil, fmt.Errorf("watching through an informer: %w", err)
 	}
-	return func() { _ = cache.ShutDownEventHandler(informer, reg) }, nil
+	return reg, func() { _ = cache.ShutDownEventHandler(informer, reg) }, nil
 }
 
 // Run works until ctx ends; then it removes the handlers, waits for the workers and returns nil.
@@ -116,12 +120,22 @@ func (l *Loop) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	defer l.queue.ShutDown()
+	var synced []<-chan struct{}
 	for _, watch := range l.watches {
-		detach, err := watch()
+		reg, detach, err := watch()
 		if err != nil {
 			return fmt.Errorf("%s: %w", l.name, err)
 		}
 		defer detach()
+		synced = append(synced, reg.HasSyncedChecker().Done())
+	}
+	// A loop that watches nothing does not know when what feeds it is there.
+	if len(synced) > 0 {
+		workers.Go(func() { // ends with ctx at the latest
+			if all(ctx, synced) {
+				Started(ctx)
+			}
+		})
 	}
 	for range l.workers {
 		workers.Go(func() {
@@ -131,6 +145,18 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// all waits until all channels are closed; it returns false when ctx ends before.
+func all(ctx context.Context, channels []<-chan struct{}) bool {
+	for _, c := range channels {
+		select {
+		case <-c:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
 }
 
 func (l *Loop) next(ctx context.Context) bool {

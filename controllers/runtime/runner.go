@@ -38,7 +38,10 @@ type Config struct {
 	// it does.
 	Prepare  func(ctx context.Context, client kubernetes.Interface) error
 	Routines []Routine
-	Logger   *slog.Logger
+	// OnStarted, if set, is told how long after the election a routine has started its work: see Started. It
+	// must not block.
+	OnStarted func(routine string, after time.Duration)
+	Logger    *slog.Logger
 
 	// MinBackoff and MaxBackoff bound the wait before a failed routine runs again; a run longer
 	// than MaxBackoff starts from MinBackoff again. Defaults: 100 ms and 30 s.
@@ -108,6 +111,7 @@ func (r *Runner) Run(ctx context.Context) error {
 
 // lead runs every routine for one term and returns when all have ended.
 func (r *Runner) lead(ctx, lead context.Context, term uint64) {
+	elected := time.Now()
 	lead, cancel := context.WithCancelCause(lead)
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -126,7 +130,7 @@ func (r *Runner) lead(ctx, lead context.Context, term uint64) {
 	log.Info("leading: starting the controllers", "routines", len(r.cfg.Routines))
 	var wg sync.WaitGroup
 	for i := range r.cfg.Routines {
-		wg.Go(func() { r.keepRunning(lead, i, client, log) })
+		wg.Go(func() { r.keepRunning(lead, i, elected, client, log) })
 	}
 	<-lead.Done()
 	r.enter(Draining, term)
@@ -169,13 +173,15 @@ func (r *Runner) prepare(lead context.Context, client kubernetes.Interface, log 
 }
 
 // keepRunning runs one routine until the term ends, again and again when it fails alone.
-func (r *Runner) keepRunning(lead context.Context, i int, client kubernetes.Interface, log *slog.Logger) {
+func (r *Runner) keepRunning(lead context.Context, i int, elected time.Time, client kubernetes.Interface, log *slog.Logger) {
 	routine := r.cfg.Routines[i]
 	backoff := r.cfg.MinBackoff
+	ctx := r.reporting(lead, i, elected)
 	for lead.Err() == nil {
 		started := time.Now()
-		r.update(i, func(s *RoutineStatus) { s.Running, s.Since = true, started })
-		err := runSafely(lead, routine, client)
+		r.update(i, func(s *RoutineStatus) { s.Running, s.Since, s.StartedAfter = true, started, 0 })
+		err := runSafely(ctx, routine, client)
+		ctx = lead
 		now := time.Now()
 		r.update(i, func(s *RoutineStatus) { s.Running, s.Since = false, now })
 		if lead.Err() != nil {

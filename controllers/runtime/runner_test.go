@@ -66,11 +66,14 @@ func (j *journal) all() []string {
 
 func start(t *testing.T, e *elections, routines ...runtime.Routine) (r *runtime.Runner, stop func()) {
 	t.Helper()
-	r, err := runtime.New(runtime.Config{
-		Leadership: e,
-		ClientsFor: func(uint64) (kubernetes.Interface, error) { return &fake.Clientset{}, nil },
-		Routines:   routines,
-	})
+	return startWith(t, runtime.Config{Leadership: e, Routines: routines})
+}
+
+// startWith is start with more of a configuration.
+func startWith(t *testing.T, cfg runtime.Config) (r *runtime.Runner, stop func()) {
+	t.Helper()
+	cfg.ClientsFor = func(uint64) (kubernetes.Interface, error) { return &fake.Clientset{}, nil }
+	r, err := runtime.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

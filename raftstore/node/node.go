@@ -299,13 +299,11 @@ func (n *Node) Close() error {
 // the entries that it has committed and not applied. So first everything that asks Raft comes to its
 // end, and then Raft does.
 func (n *Node) close() error {
-	if n.leadership.term() != 0 && n.voters() > 1 {
-		switch err := n.bequeath("it stops", false); {
-		case errors.Is(err, errNoHeir):
-			n.cfg.Logger.Info("nobody leads after this server: too few others answer")
-		case err != nil:
-			n.cfg.Logger.Warn("could not hand leadership over before stopping", "err", err)
-		}
+	switch err := n.HandOver(); {
+	case errors.Is(err, errNoHeir):
+		n.cfg.Logger.Info("nobody leads after this server: too few others answer")
+	case err != nil:
+		n.cfg.Logger.Warn("could not hand leadership over before stopping", "err", err)
 	}
 	n.cancel(kv.ErrClosed)
 	n.leadership.close()

@@ -102,6 +102,15 @@ func (n *Node) awaitReplication(m Member, newest uint64) error {
 	}
 }
 
+// HandOver makes another voter the leader if this server leads and there is one. It returns when that one was told to
+// stand for election.
+func (n *Node) HandOver() error {
+	if n.leadership.term() == 0 || n.voters() < 2 {
+		return nil
+	}
+	return n.bequeath("it stops", false)
+}
+
 // bequeath makes another voter the leader, because this server stops or must not lead: one that lives, which Raft
 // would not know. It fails at once when nobody could take the office: when too few voters answer, of whom this server
 // is one if it stays.

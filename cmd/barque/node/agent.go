@@ -45,7 +45,7 @@ func RunAgent(ctx context.Context, o Options, logger *slog.Logger) (err error) {
 	defer func() { err = errors.Join(err, a.stack.Stop()) }()
 	for _, step := range []func(context.Context) error{a.enlist, a.startGossip, a.startBalancer, a.startNode} {
 		if err := step(ctx); err != nil {
-			return err
+			return unlessStopped(ctx, err, logger)
 		}
 	}
 	logger.Info("agent is ready", "name", o.Name, "cluster", a.record.Cluster.ID)

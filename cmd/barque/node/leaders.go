@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/controllers"
@@ -39,6 +40,15 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// fenced is the same, with what a test puts between the client and the API.
+func (s *server) fenced(config *rest.Config, term uint64) *rest.Config {
+	out := fenced(config, term)
+	if wrap := s.options.wrapLeaderClient; wrap != nil {
+		out.Wrap(func(next http.RoundTripper) http.RoundTripper { return wrap(term, next) })
+	}
+	return out
+}
+
 // startLeaderWork runs the controllers and the scheduler while this server leads. Their informers
 // run on every server, so that a new leader has nothing to fetch.
 func (s *server) startLeaderWork(ctx context.Context) error {
@@ -51,10 +61,15 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	began, err := newStartMetrics(legacyregistry.Registerer())
+	if err != nil {
+		return err
+	}
 	runner, err := runtime.New(runtime.Config{
 		Leadership: s.store,
+		OnStarted:  began.started,
 		ClientsFor: func(term uint64) (kubernetes.Interface, error) {
-			return kubernetes.NewForConfig(fenced(controllerConfig, term))
+			return kubernetes.NewForConfig(s.fenced(controllerConfig, term))
 		},
 		Prepare: func(ctx context.Context, client kubernetes.Interface) error {
 			return s.api.Prepare(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
@@ -79,7 +94,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 	list, err := controllers.New(controllers.Config{
 		Informers: informers,
 		MetadataFor: func(term uint64) (metadata.Interface, error) {
-			return metadata.NewForConfig(fenced(metadata.ConfigFor(controllerConfig), term))
+			return metadata.NewForConfig(s.fenced(metadata.ConfigFor(controllerConfig), term))
 		},
 		Logger:       logger.With("part", "controllers"),
 		CA:           s.ids.trust,
@@ -87,18 +102,19 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		Liveness:     life,
 		NodeSettings: nodelifecycle.Settings{Period: s.options.Times.MonitorPeriod, Grace: s.options.Times.MonitorGrace, EvictionRate: float64(s.options.Times.EvictionRate)},
 		Servers:      apiServers{s.pool},
+		ServerReady:  newReadiness(s.store, s.ids.trust).ready,
 		Roles:        roles{s.pool},
 	})
 	if err != nil {
 		return nil, err
 	}
-	pods, err := scheduler.New(scheduler.Config{Informers: informers, Identity: s.options.Name, Logger: logger.With("part", "scheduler")})
+	pods, err := scheduler.New(scheduler.Config{Informers: informers, Identity: s.options.Name, OnStarted: runtime.Started, Logger: logger.With("part", "scheduler")})
 	if err != nil {
 		return nil, err
 	}
 	// The scheduler is a user of its own, with no more rights than it needs.
 	schedule := runtime.Routine{Name: "scheduler", Run: func(ctx context.Context, _ kubernetes.Interface) error {
-		client, err := kubernetes.NewForConfig(fenced(schedulerConfig, runtime.TermFrom(ctx)))
+		client, err := kubernetes.NewForConfig(s.fenced(schedulerConfig, runtime.TermFrom(ctx)))
 		if err != nil {
 			return err
 		}

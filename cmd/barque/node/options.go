@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -63,6 +64,10 @@ type Options struct {
 	Times   Times
 	Backups BackupOptions
 	Restore RestoreOptions
+
+	// wrapLeaderClient stands between the leader's work of a term and the API. Nil in production: tests stop a server
+	// there, between what a controller has decided and its write.
+	wrapLeaderClient func(term uint64, next http.RoundTripper) http.RoundTripper
 }
 
 // Times are the failure-detection times; see Kubernetes' node controller.

@@ -46,6 +46,7 @@ type server struct {
 	failed   chan error                  // a part that cannot go on says why; holds one
 	removed  chan raftstore.Removal      // holds why this server is a member no more
 	met      atomic.Pointer[gossip.Pool] // pool, for the store, which is older
+	drain    drain
 }
 
 // ErrRestart is returned by RunServer when the server has stopped in order so as to be started again at once, by
@@ -66,9 +67,9 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}
 	began := time.Now()
 	defer func() { err = errors.Join(err, s.stack.Stop()) }()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startStore, s.startGossip, s.startExchange, s.startAPI, s.startBackups, s.startLeaderWork, s.startNode} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startStore, s.startGossip, s.startExchange, s.startAPI, s.startBackups, s.startLeaderWork, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
-			return err
+			return unlessStopped(ctx, err, logger)
 		}
 	}
 	logger.Info("server is ready", "name", o.Name, "api", o.at(o.APIPort), "cluster", s.record.Cluster.ID, "after", time.Since(began).Round(time.Millisecond))
@@ -291,7 +292,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra:             extra,
 		LongRunning:       []string{SnapshotSavePath, SnapshotRestorePath},
-		ReadyChecks:       []healthz.HealthChecker{apiserver.StoreCheck(s.store.Ready)},
+		ReadyChecks:       []healthz.HealthChecker{apiserver.StoreCheck(s.store.Ready), s.drain.check()},
 		Build:             version.Version,
 		Logger:            s.logger.With("part", "api"),
 	})
@@ -313,7 +314,8 @@ func (s *server) waitReady(ctx context.Context) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", apiserver.BirthCheck).Do(ctx).Error()
+		// Without ctx: a request that ends early is an error to who serves it, and this one is answered soon.
+		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", apiserver.BirthCheck).Do(context.WithoutCancel(ctx)).Error()
 		if err == nil {
 			return s.ids.serving()
 		}

@@ -1,0 +1,351 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/barque/barque/membership/token"
+	"github.com/barque/barque/pki"
+)
+
+// Servers as processes of their own, each this test's binary again, in a network namespace of the test's, where all
+// addresses are the loopback's: for what cannot be seen inside one process. They run no pods.
+
+// childEnv holds the order of a process that is to be a server.
+const childEnv = "BARQUE_TEST_SERVER"
+
+// order is what such a process is told.
+type order struct {
+	Options
+	// Hold is a directory. When there is a file "arm" in it, the first leader to come by with the creation of a pod stops
+	// there: see holdPods.
+	Hold string
+}
+
+func TestMain(m *testing.M) {
+	text := os.Getenv(childEnv)
+	if text == "" {
+		os.Exit(m.Run())
+	}
+	var o order
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	if o.Hold != "" {
+		o.wrapLeaderClient = holdPods(o.Hold)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := RunServer(ctx, o.Options, slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
+		fmt.Fprintln(os.Stderr, "child:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// space is the network namespace of a test.
+type space struct{ handle netns.NsHandle }
+
+func newSpace(t *testing.T) *space {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: needs root, as servers do, and for a network namespace")
+	}
+	s := &space{}
+	made := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine, and the namespace with the last descriptor
+		made <- s.make()
+	}()
+	if err := <-made; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.handle.Close() })
+	return s
+}
+
+func (s *space) make() (err error) {
+	if s.handle, err = netns.New(); err != nil {
+		return err
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	for i := range 3 {
+		if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(addressOf(i)), Mask: net.CIDRMask(32, 32)}}); err != nil {
+			return err
+		}
+	}
+	return netlink.LinkSetUp(lo)
+}
+
+// addressOf is that of the i-th server.
+func addressOf(i int) string { return fmt.Sprintf("10.88.0.%d", i+1) }
+
+// dial connects from inside the namespace.
+func (s *space) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // as in newSpace
+		if err = netns.Set(s.handle); err == nil {
+			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		}
+	}()
+	<-done
+	return conn, err
+}
+
+// process is a server in a process of its own.
+type process struct {
+	t     *testing.T
+	space *space
+	order order
+	cmd   *exec.Cmd
+	log   *lockedBuffer
+	ended chan struct{}
+	err   error // once it has ended
+}
+
+// lockedBuffer is what a process says.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	data bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.data.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.data.String()
+}
+
+// startProcess starts a server. It is killed when the test ends, and when the test dies.
+func (s *space) startProcess(t *testing.T, o order) *process {
+	t.Helper()
+	data, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, space: s, order: o, log: &lockedBuffer{}, ended: make(chan struct{})}
+	p.cmd = exec.Command(os.Args[0])
+	p.cmd.Env = append(os.Environ(), childEnv+"="+string(data))
+	p.cmd.Stderr = p.log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	go func() { // ends with the process
+		// The signal comes when the thread ends that has started the process: this one lives as long.
+		runtime.LockOSThread()
+		err := netns.Set(s.handle)
+		if err == nil {
+			err = p.cmd.Start()
+		}
+		started <- err
+		if err == nil {
+			p.err = p.cmd.Wait()
+		}
+		close(p.ended)
+	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.signal(syscall.SIGKILL)
+		<-p.ended
+		if t.Failed() {
+			lines := strings.Split(p.log.String(), "\n")
+			t.Logf("%s said at last:\n%s", o.Name, strings.Join(lines[max(0, len(lines)-40):], "\n"))
+		}
+	})
+	return p
+}
+
+func (p *process) signal(s syscall.Signal) {
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Error(err)
+	}
+}
+
+// paused tells whether the process is stopped by a signal.
+func (p *process) paused() bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(data[bytes.LastIndexByte(data, ')'):]), " ")
+	return strings.HasPrefix(rest, "T")
+}
+
+// config leads to this server as an administrator.
+func (p *process) config() (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(p.order.DataDir, "admin.kubeconfig"))
+	if err == nil {
+		config.QPS, config.Timeout, config.Dial = -1, 20*time.Second, p.space.dial
+	}
+	return config, err
+}
+
+func (p *process) client() kubernetes.Interface {
+	p.t.Helper()
+	config, err := p.config()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return client
+}
+
+// ready is nil when the server says that it is.
+func (p *process) ready(ctx context.Context) error {
+	select {
+	case <-p.ended:
+		return fmt.Errorf("%s has ended: %v", p.order.Name, p.err)
+	default:
+	}
+	config, err := p.config()
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+}
+
+// until repeats try until it returns nil.
+func until(t *testing.T, limit time.Duration, what string, try func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			t.Fatalf("%s: not within %v: %v", what, limit, err)
+		}
+	}
+}
+
+// newOrder is what the i-th server of a test is told. Each has a port of its own for the API, which is served on all
+// addresses.
+func newOrder(t *testing.T, i int, hold string) order {
+	t.Helper()
+	return order{Hold: hold, Options: Options{
+		DataDir: t.TempDir(), Name: fmt.Sprintf("s%d", i+1), NodeIP: addressOf(i),
+		APIPort: uint16(6443 + 100*i), PeerPort: 6444, GossipPort: 7946,
+		Settings: DefaultSettings(), Times: DefaultTimes(), NoNode: true, MinVoters: 3,
+	}}
+}
+
+// startThree starts a cluster of three and waits until all are ready and vote.
+func startThree(t *testing.T, hold string) []*process {
+	t.Helper()
+	s := newSpace(t)
+	first := s.startProcess(t, newOrder(t, 0, hold))
+	until(t, time.Minute, "s1 is ready", first.ready)
+	config, err := first.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := pki.ParseAuthority(config.CAData, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := token.Create(t.Context(), first.client(), ca.Digest(), token.Spec{Role: token.Server, TTL: time.Hour}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []*process{first}
+	for i := 1; i < 3; i++ {
+		o := newOrder(t, i, hold)
+		o.Join, o.Token = fmt.Sprintf("https://%s:%d", first.order.NodeIP, first.order.APIPort), key.String()
+		all = append(all, s.startProcess(t, o))
+	}
+	for _, p := range all {
+		until(t, time.Minute, p.order.Name+" is ready", p.ready)
+	}
+	until(t, time.Minute, "three votes", func(ctx context.Context) error {
+		voters, err := first.metric(ctx, "barque_store_voters")
+		if err == nil && voters != 3 {
+			err = fmt.Errorf("there are %v", voters)
+		}
+		return err
+	})
+	return all
+}
+
+// Files by which a server that holds, and the test, tell each other how far they are.
+const (
+	armFile    = "arm"
+	heldFile   = "held"   // the name of the server and the term
+	answerFile = "answer" // what the API said to the write
+)
+
+// holdPods stops this process, as SIGSTOP from outside would, at the first creation of a pod by a controller while the
+// file "arm" is there: after what was decided, before it is sent. When the process goes on, the write is sent, come what
+// may, and the answer written down.
+func holdPods(dir string) func(uint64, http.RoundTripper) http.RoundTripper {
+	return func(term uint64, next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/pods") || os.Remove(filepath.Join(dir, armFile)) != nil {
+				return next.RoundTrip(r)
+			}
+			if err := os.WriteFile(filepath.Join(dir, heldFile), fmt.Appendf(nil, "%d", term), 0o600); err != nil {
+				return nil, err
+			}
+			if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+				return nil, err
+			}
+			// The end of the term cancels it; here it is to arrive.
+			response, err := next.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
+			said := fmt.Sprint(err)
+			if err == nil {
+				var body bytes.Buffer
+				_, err = body.ReadFrom(response.Body)
+				response.Body.Close()
+				response.Body = http.NoBody
+				said = fmt.Sprintf("%s %s %v", response.Status, body.Bytes(), err)
+			}
+			return response, os.WriteFile(filepath.Join(dir, answerFile), []byte(said), 0o600)
+		})
+	}
+}

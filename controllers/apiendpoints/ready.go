@@ -1,0 +1,144 @@
+package apiendpoints
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// How servers are asked whether they are ready.
+const (
+	// probeEvery lies between the ends of two questions to one server.
+	probeEvery = 500 * time.Millisecond
+	// probeTimeout bounds one. A server that does not know within 0.8 s says that it is not ready.
+	probeTimeout = time.Second
+	// silentAfter is how many questions without an answer make a server count as not ready.
+	silentAfter = 2
+	// backAfter is how many answers in a row bring it back: one that comes and goes stays away.
+	backAfter = 3
+)
+
+// health is what is known of one server in this term.
+//
+//	unknown ──the first question──▶ ready, or not ready
+//	ready ──it says no, it refuses connections, or silentAfter questions stay without an answer──▶ not ready
+//	not ready ──backAfter good answers in a row──▶ ready
+type health struct {
+	known, ready bool
+	good, bad    int // in a row
+}
+
+// after is the health after one more question, which err answers: nil is "ready".
+func (h health) after(err error) health {
+	if err == nil {
+		h.good, h.bad = h.good+1, 0
+		h.ready = h.ready || !h.known || h.good >= backAfter
+	} else {
+		h.good, h.bad = 0, h.bad+1
+		h.ready = h.ready && h.bad < silentAfter && unanswered(err)
+	}
+	h.known = true
+	return h
+}
+
+// unanswered tells whether the server may have said nothing because it, or the network, was slow: any other failure is
+// an answer, which clients would get, too.
+func unanswered(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// watchmen ask the servers, one goroutine for each, while a term lasts.
+type watchmen struct {
+	probe   func(ctx context.Context, server netip.AddrPort) error
+	changed func() // told when the judgement of a server has changed
+	logger  *slog.Logger
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	servers map[netip.AddrPort]*watched
+}
+
+type watched struct {
+	health health
+	stop   context.CancelFunc
+}
+
+// follow makes the servers that are asked those of the list. Those that are new to it are asked at once. They end with
+// ctx; the caller waits for running.
+func (w *watchmen) follow(ctx context.Context, list []netip.AddrPort) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for addr, s := range w.servers {
+		if !slices.Contains(list, addr) {
+			s.stop()
+			delete(w.servers, addr)
+		}
+	}
+	for _, addr := range list {
+		if w.servers[addr] != nil {
+			continue
+		}
+		ctx, stop := context.WithCancel(ctx)
+		s := &watched{stop: stop}
+		w.servers[addr] = s
+		w.running.Go(func() { w.ask(ctx, addr, s) })
+	}
+}
+
+// ask puts the question to one server again and again until ctx ends.
+func (w *watchmen) ask(ctx context.Context, addr netip.AddrPort, s *watched) {
+	for {
+		probe, cancel := context.WithTimeout(ctx, probeTimeout)
+		err := w.probe(probe, addr)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		w.mu.Lock()
+		was := s.health
+		s.health = was.after(err)
+		now := s.health
+		w.mu.Unlock()
+		if was.known != now.known || was.ready != now.ready {
+			w.tell(addr, was, now, err)
+			w.changed()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(probeEvery):
+		}
+	}
+}
+
+// tell says of a server whether clients are sent to it, unless that is what is to be expected.
+func (w *watchmen) tell(addr netip.AddrPort, was, now health, err error) {
+	switch {
+	case !now.ready:
+		w.logger.Info("an API server is not ready: the kubernetes Service leaves it out", "server", addr, "reason", err)
+	case was.known:
+		w.logger.Info("an API server is ready", "server", addr)
+	}
+}
+
+// ready returns those of the list that are ready; false while not all of them are known.
+func (w *watchmen) ready(list []netip.AddrPort) (ready []netip.AddrPort, known bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, addr := range list {
+		s := w.servers[addr]
+		if s == nil || !s.health.known {
+			return nil, false
+		}
+		if s.health.ready {
+			ready = append(ready, addr)
+		}
+	}
+	return ready, true
+}

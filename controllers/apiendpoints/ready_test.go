@@ -1,0 +1,151 @@
+package apiendpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestHealth(t *testing.T) {
+	answers := map[rune]error{
+		'y': nil,
+		'n': errors.New("503"),
+		't': fmt.Errorf("get: %w", context.DeadlineExceeded),
+		'd': fmt.Errorf("dial: %w", os.ErrDeadlineExceeded),
+	}
+	for _, c := range []struct{ answers, ready string }{
+		{"y", "+"},               // the first answer counts
+		{"n", "-"},               // either way
+		{"t", "-"},               // none is no good beginning
+		{"yn", "+-"},             // who says no is believed
+		{"yt", "++"},             // who says nothing may be slow once
+		{"ytt", "++-"},           // but not twice
+		{"ydd", "++-"},           //
+		{"ytyt", "++++"},         // in a row
+		{"ytn", "++-"},           //
+		{"ynyyy", "+---+"},       // it has to be ready for a while to come back
+		{"ynyynyyy", "+------+"}, // without a fault
+	} {
+		var h health
+		got := ""
+		for _, a := range c.answers {
+			if h = h.after(answers[a]); h.ready {
+				got += "+"
+			} else {
+				got += "-"
+			}
+		}
+		if got != c.ready {
+			t.Errorf("answers %s: ready %s, want %s", c.answers, got, c.ready)
+		}
+	}
+}
+
+// machines are servers that the test makes ill.
+type machines struct {
+	mu   sync.Mutex
+	says map[netip.AddrPort]error // absent: ready
+	hang map[netip.AddrPort]bool
+}
+
+func (m *machines) probe(ctx context.Context, server netip.AddrPort) error {
+	m.mu.Lock()
+	err, hang := m.says[server], m.hang[server]
+	m.mu.Unlock()
+	if hang {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return err
+}
+
+func (m *machines) set(server netip.AddrPort, err error, hang bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.says[server], m.hang[server] = err, hang
+}
+
+// How long it takes until a server is left, and that one which comes and goes is not called back each time.
+func TestWatchmen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := netip.MustParseAddrPort("10.0.0.1:6443"), netip.MustParseAddrPort("10.0.0.2:6443")
+		list := []netip.AddrPort{a, b}
+		m := &machines{says: map[netip.AddrPort]error{}, hang: map[netip.AddrPort]bool{}}
+		changes := 0
+		var mu sync.Mutex
+		w := &watchmen{probe: m.probe, changed: func() { mu.Lock(); changes++; mu.Unlock() }, logger: slog.New(slog.DiscardHandler), servers: map[netip.AddrPort]*watched{}}
+		ctx, cancel := context.WithCancel(t.Context())
+		if _, known := w.ready(list); known {
+			t.Error("who was never asked is known")
+		}
+		w.follow(ctx, list)
+		ready := func() string {
+			servers, known := w.ready(list)
+			return strings.ReplaceAll(fmt.Sprint(known, servers), ":6443", "")
+		}
+		expect := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := ready(); got != want {
+				t.Errorf("ready: %s, want %s", got, want)
+			}
+		}
+		// becomes waits until the answer is this one and returns how long it took.
+		becomes := func(want string) time.Duration {
+			t.Helper()
+			for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+				synctest.Wait()
+				if ready() == want {
+					return time.Since(began)
+				}
+				if time.Since(began) > time.Minute {
+					t.Fatalf("it is %s after a minute, want %s", ready(), want)
+				}
+			}
+		}
+		expect("true [10.0.0.1 10.0.0.2]")
+
+		m.set(b, errors.New("about to stop"), false)
+		if took := becomes("true [10.0.0.1]"); took > probeEvery {
+			t.Errorf("a server that says no is left after %v", took)
+		}
+		m.set(b, nil, false)
+		if took := becomes("true [10.0.0.1 10.0.0.2]"); took < 2*probeEvery || took > 4*probeEvery {
+			t.Errorf("it is called back after %v", took)
+		}
+		m.set(b, nil, true)
+		if took := becomes("true [10.0.0.1]"); took > 2*(probeEvery+probeTimeout) {
+			t.Errorf("a server that says nothing is left after %v", took)
+		}
+		mu.Lock()
+		before := changes
+		mu.Unlock()
+		for range 60 { // ready for half of the time, for two questions at most
+			m.set(b, nil, false)
+			time.Sleep(probeEvery * 7 / 5)
+			m.set(b, errors.New("no"), false)
+			time.Sleep(probeEvery * 7 / 5)
+		}
+		mu.Lock()
+		if changes != before {
+			t.Errorf("%d changes while a server came and went", changes-before)
+		}
+		mu.Unlock()
+		expect("true [10.0.0.1]")
+
+		w.follow(ctx, list[:1])
+		if _, known := w.ready(list); known {
+			t.Error("a server that is not followed is known")
+		}
+		cancel()
+		w.running.Wait()
+	})
+}
