@@ -133,8 +133,8 @@ test-e2e: build ## run the end-to-end tests on a three-server dev cluster, and a
 	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -count=1 -p 1 -timeout 20m $(E2E_PKGS)
 
 .PHONY: bench
-bench: build ## measure start, pods, failover and memory of a cluster (as root; not part of the tests)
-	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) run ./cluster-test/bench
+bench: build ## measure start, pods, failover and memory of a cluster (ONLY=failover KILLS=100; as root; not part of the tests)
+	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) run ./cluster-test/bench -only '$(ONLY)' -kills $(or $(KILLS),20)
 
 # Each seed is a cluster of three or five under faults in virtual time; it stops at the first one with a
 # violation and says where the record is. SEED is the first one, FOR repeats each as often.

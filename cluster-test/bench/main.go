@@ -1,13 +1,17 @@
 // Command bench measures what people ask about a cluster first: how fast it is there, how fast a
 // pod runs, how long writes stop when the leader dies, and how much memory a server takes. It
-// prints a table and judges nothing; `make bench` runs it, tests never do.
+// prints a table and judges nothing; `make bench` runs it (ONLY=one|three|failover for a part of it, KILLS=100 for more
+// kills of the leader), tests never do.
 package main
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -22,9 +26,12 @@ import (
 
 func main() {
 	clustertest.ReapIfAsked()
+	only := flag.String("only", "", "regular expression that names what is measured: one, three, failover")
+	kills := flag.Int("kills", 20, "how often the leader is killed")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := run(ctx)
+	err := run(ctx, *only, *kills)
 	if reapErr := clustertest.Reap(); err == nil {
 		err = reapErr
 	}
@@ -49,14 +56,34 @@ func seconds(what string, values []time.Duration) result {
 	return r
 }
 
-func run(ctx context.Context) error {
+func run(ctx context.Context, only string, kills int) error {
+	wanted, err := regexp.Compile(only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	if kills < 1 {
+		return errors.New("-kills: want one at least")
+	}
 	var results []result
-	for _, measure := range []func(context.Context) ([]result, error){measureOne, measureThree} {
-		r, err := measure(ctx)
+	for _, m := range []struct {
+		name    string
+		measure func(context.Context) ([]result, error)
+	}{
+		{"one", measureOne},
+		{"three", measureThree},
+		{"failover", func(ctx context.Context) ([]result, error) { return measureFailover(ctx, kills) }},
+	} {
+		if !wanted.MatchString(m.name) {
+			continue
+		}
+		r, err := m.measure(ctx)
 		if err != nil {
 			return err
 		}
 		results = append(results, r...)
+	}
+	if len(results) == 0 {
+		return fmt.Errorf("-only %q names nothing: want one, three or failover", only)
 	}
 	return report(results)
 }
@@ -64,10 +91,10 @@ func run(ctx context.Context) error {
 func report(results []result) error {
 	fmt.Printf("\n%s\n\n", machine())
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "what\tn\tmin\tmedian\tmax\tunit\t")
+	fmt.Fprintln(w, "what\tn\tmin\tmedian\tp90\tmax\tunit\t")
 	for _, r := range results {
 		v := slices.Sorted(slices.Values(r.values))
-		fmt.Fprintf(w, "%s\t%d\t%.2f\t%.2f\t%.2f\t%s\t\n", r.what, len(v), v[0], v[len(v)/2], v[len(v)-1], r.unit)
+		fmt.Fprintf(w, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%s\t\n", r.what, len(v), v[0], v[len(v)/2], v[len(v)*9/10], v[len(v)-1], r.unit)
 	}
 	return w.Flush()
 }
@@ -88,7 +115,11 @@ func machine() string {
 			}
 		}
 	}
-	return fmt.Sprintf("%d cores of %s, %s, %s/%s, %s", runtime.NumCPU(), model, kernel, runtime.GOOS, runtime.GOARCH, time.Now().UTC().Format(time.DateOnly))
+	load := "?"
+	if data, err := os.ReadFile("/proc/loadavg"); err == nil {
+		load, _, _ = strings.Cut(string(data), " ")
+	}
+	return fmt.Sprintf("%d cores of %s, %s, %s/%s, %s, load average %s", runtime.NumCPU(), model, kernel, runtime.GOOS, runtime.GOARCH, time.Now().UTC().Format(time.DateOnly), load)
 }
 
 // progress tells what takes long.

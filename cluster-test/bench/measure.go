@@ -23,7 +23,6 @@ const (
 	pods     = 10
 	manyPods = 30
 	many     = 3
-	kills    = 5
 	// settle is how long a cluster is left alone before its memory is looked at.
 	settle = 15 * time.Second
 )
@@ -86,12 +85,8 @@ func measureThree(ctx context.Context) (_ []result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	gaps, err := writeGaps(ctx, c)
-	if err != nil {
-		return nil, err
-	}
 	return append(results, seconds("create until Running, 1 pod, 3 servers", one),
-		seconds(fmt.Sprintf("create until Running, %d pods, 3 servers", manyPods), all), seconds("writes stop when the leader is killed", gaps)), nil
+		seconds(fmt.Sprintf("create until Running, %d pods, 3 servers", manyPods), all)), nil
 }
 
 // podsUntilRunning creates n pods at once and takes the time until the last of them is Running.
@@ -170,65 +165,6 @@ func follow(ctx context.Context, events watch.Interface, done func(watch.Event) 
 			}
 		}
 	}
-}
-
-// writeGaps kills the leader again and again while one client writes, and takes the longest time
-// without an acknowledged write each time.
-func writeGaps(ctx context.Context, c *clustertest.Cluster) ([]time.Duration, error) {
-	var gaps []time.Duration
-	for i := range kills {
-		progress("kill the leader, round %d of %d", i+1, kills)
-		if err := clustertest.Poll(ctx, time.Minute, c.Healthy); err != nil {
-			return nil, err
-		}
-		gap, err := writeGap(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		gaps = append(gaps, gap)
-	}
-	return gaps, nil
-}
-
-func writeGap(ctx context.Context, c *clustertest.Cluster) (time.Duration, error) {
-	status, err := c.Status(ctx)
-	if err != nil {
-		return 0, err
-	}
-	write := func() bool {
-		call, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-		defer cancel()
-		_, err := c.Client.CoreV1().ConfigMaps("default").Create(call, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}, metav1.CreateOptions{})
-		return err == nil
-	}
-	if !write() {
-		return 0, errors.New("a healthy cluster took no write")
-	}
-	last, longest, after := time.Now(), time.Duration(0), 0
-	killed := make(chan error, 1)
-	go func() { killed <- c.DevResult(ctx, "kill", status.Leader).Error }()
-	dead := false
-	// Ten writes after the kill has been done: the gap is over.
-	for end := time.Now().Add(time.Minute); after < 10; {
-		if time.Now().After(end) {
-			return 0, errors.New("no writes within a minute after the leader was killed")
-		}
-		if write() {
-			longest, last = max(longest, time.Since(last)), time.Now()
-			if dead {
-				after++
-			}
-		}
-		select {
-		case err := <-killed:
-			if err != nil {
-				return 0, err
-			}
-			dead = true
-		default:
-		}
-	}
-	return longest, c.DevResult(ctx, "start", status.Leader).Error
 }
 
 // memoryOf returns the resident memory of the servers' processes and of their containerds.

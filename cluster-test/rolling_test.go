@@ -1,0 +1,448 @@
+package clustertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// All three servers are restarted, one after the other, while twenty clients read, write and watch through all of them:
+// nobody who tries a second time, at the next server, is refused; no watch is cut off in the middle, loses an event or has
+// to list again; a server has left the endpoints of the kubernetes Service before its port closes; and what the pods serve
+// is served all the time.
+func TestRollingRestart(t *testing.T) {
+	s := newSpace(t)
+	s.Apply(hello("hello", 3, "nowhere"))
+	s.Apply(`
+apiVersion: v1
+kind: Service
+metadata: {name: hello}
+spec: {type: NodePort, selector: {app: hello}, ports: [{port: 80, targetPort: 8080}]}
+`)
+	s.K("rollout", "status", "deployment/hello", "--timeout=40s")
+	containers := s.containers("app=hello")
+	recoverCluster(t, s.Cluster, s.Nodes()...)
+	servers, err := s.Servers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	r := &rolling{Space: s, servers: servers}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var clients sync.WaitGroup
+	run := func(n int, client func(ctx context.Context, i int)) {
+		for i := range n {
+			clients.Go(func() { client(ctx, i) })
+		}
+	}
+	watchers := make([]*follower, 5)
+	for i := range watchers {
+		watchers[i] = r.newFollower(i)
+	}
+	run(len(watchers), func(ctx context.Context, i int) { watchers[i].run(ctx) })
+	run(5, r.write)
+	run(5, r.read)
+	run(5, r.plain)
+	run(1, func(ctx context.Context, _ int) { r.visit(ctx) })
+	ports := r.watchPorts(ctx, &clients)
+
+	for _, n := range servers {
+		began := time.Now()
+		s.Dev(t, "stop", n.Name)
+		stopped := time.Since(began)
+		s.Dev(t, "start", n.Name)
+		t.Logf("%s: stopped in %v, ready again %v after that", n.Name, stopped.Round(time.Millisecond), (time.Since(began) - stopped).Round(time.Millisecond))
+	}
+	r.settle(watchers)
+	stop()
+	clients.Wait()
+
+	t.Logf("%d calls, %d of them at the second try; %d visits of the Service; the longest call took %v", r.calls.Load(), r.retries.Load(), r.visits.Load(), time.Duration(r.longest.Load()).Round(time.Millisecond))
+	for _, f := range r.failures {
+		t.Error(f)
+	}
+	if r.calls.Load() < 100 || r.visits.Load() < 20 {
+		t.Error("there were too few calls for a judgement")
+	}
+	r.checkWatches(watchers)
+	ports.check(t)
+	if after := s.containers("app=hello"); after != containers {
+		t.Errorf("the containers before:\n%safter:\n%s", containers, after)
+	}
+}
+
+// rolling is what the clients of a rolling restart have in common.
+type rolling struct {
+	*Space
+	servers []Process
+
+	calls, retries, visits, longest atomic.Int64
+
+	mu       sync.Mutex
+	failures []string
+	created  map[string]bool // what was acknowledged
+}
+
+func (r *rolling) fail(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.failures) < 20 {
+		r.failures = append(r.failures, fmt.Sprintf("%s: ", time.Now().Format("15:04:05.000"))+fmt.Sprintf(format, args...))
+	}
+}
+
+// twice makes a call, and once more, at the next server, when it fails.
+func (r *rolling) twice(ctx context.Context, what string, call func() error) {
+	began := time.Now()
+	first := call()
+	if first != nil && ctx.Err() == nil {
+		r.retries.Add(1)
+		if second := call(); second != nil && ctx.Err() == nil {
+			r.fail("%s failed twice: %v; and at the next server: %v", what, first, second)
+		}
+	}
+	r.calls.Add(1)
+	took := int64(time.Since(began))
+	for longest := r.longest.Load(); took > longest && !r.longest.CompareAndSwap(longest, took); longest = r.longest.Load() {
+	}
+}
+
+const (
+	// callTimeout is long: in a restart in order nothing hangs.
+	callTimeout = 10 * time.Second
+	// rollingLabel is on what the watchers look at.
+	rollingLabel = "rolling"
+	// pause lies between two calls of a client.
+	pause = 20 * time.Millisecond
+)
+
+func (r *rolling) mover(first int) *Mover {
+	m, err := r.NewMover(r.servers, first, callTimeout)
+	if err != nil {
+		r.Error(err)
+		return nil
+	}
+	r.Cleanup(m.Close)
+	return m
+}
+
+// breathe waits for a moment, or until ctx ends.
+func breathe(ctx context.Context) {
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
+	}
+}
+
+func configMap(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{rollingLabel: "yes"}}}
+}
+
+// acknowledged notes what was created, and what may have been: an answer that says that it is there, to a second try.
+func (r *rolling) acknowledged(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.created == nil {
+		r.created = map[string]bool{}
+	}
+	r.created[name] = true
+}
+
+// write creates objects with client-go.
+func (r *rolling) write(ctx context.Context, i int) {
+	m := r.mover(i)
+	for n := 0; ctx.Err() == nil; n++ {
+		name := fmt.Sprintf("w-%d-%d", i, n)
+		tries := 0
+		r.twice(ctx, "create "+name, func() error {
+			tries++
+			return m.Kube(ctx, func(ctx context.Context, c kubernetes.Interface) error {
+				_, err := c.CoreV1().ConfigMaps(r.Namespace).Create(ctx, configMap(name), metav1.CreateOptions{})
+				if tries > 1 && apierrors.IsAlreadyExists(err) {
+					err = nil
+				}
+				if err == nil {
+					r.acknowledged(name)
+				}
+				return err
+			})
+		})
+		breathe(ctx)
+	}
+}
+
+// read gets and lists with client-go.
+func (r *rolling) read(ctx context.Context, i int) {
+	m := r.mover(i)
+	for n := 0; ctx.Err() == nil; n++ {
+		r.twice(ctx, "read", func() error {
+			return m.Kube(ctx, func(ctx context.Context, c kubernetes.Interface) error {
+				if n%5 == 0 {
+					_, err := c.CoreV1().Services(r.Namespace).List(ctx, metav1.ListOptions{})
+					return err
+				}
+				_, err := c.CoreV1().Services(r.Namespace).Get(ctx, "hello", metav1.GetOptions{})
+				return err
+			})
+		})
+		breathe(ctx)
+	}
+}
+
+// plain creates and gets with net/http.
+func (r *rolling) plain(ctx context.Context, i int) {
+	m := r.mover(i)
+	path := "/api/v1/namespaces/" + r.Namespace + "/configmaps"
+	for n := 0; ctx.Err() == nil; n++ {
+		name := fmt.Sprintf("p-%d-%d", i, n)
+		body, err := json.Marshal(configMap(name))
+		if err != nil {
+			r.Error(err)
+			return
+		}
+		tries := 0
+		r.twice(ctx, "POST "+name, func() error {
+			tries++
+			status, err := m.HTTP(ctx, http.MethodPost, path, body, nil)
+			if err == nil && status != http.StatusCreated && !(tries > 1 && status == http.StatusConflict) {
+				err = fmt.Errorf("the answer is %d", status)
+			}
+			if err == nil {
+				r.acknowledged(name)
+			}
+			return err
+		})
+		r.twice(ctx, "GET "+name, func() error {
+			status, err := m.HTTP(ctx, http.MethodGet, path+"/"+name, nil, nil)
+			if err == nil && status != http.StatusOK {
+				err = fmt.Errorf("the answer is %d", status)
+			}
+			return err
+		})
+		breathe(ctx)
+	}
+}
+
+// visit calls the Service at all nodes all the time.
+func (r *rolling) visit(ctx context.Context) {
+	port := r.K("get", "service", "hello", "-o", "jsonpath={.spec.ports[0].nodePort}")
+	for ctx.Err() == nil {
+		for _, n := range r.servers {
+			if err := get(ctx, "http://"+net.JoinHostPort(n.Address, port), "Hello from"); err != nil && ctx.Err() == nil {
+				r.fail("the Service at %s: %v", n.Name, err)
+			}
+			r.visits.Add(1)
+		}
+		breathe(ctx)
+	}
+}
+
+// follower watches, and goes on at the next server where it was when a watch ends.
+type follower struct {
+	*rolling
+	mover    *Mover
+	revision string
+
+	mu   sync.Mutex
+	seen []string
+	ends int
+}
+
+func (r *rolling) newFollower(i int) *follower {
+	f := &follower{rolling: r, mover: r.mover(i)}
+	list, err := r.Client.CoreV1().ConfigMaps(r.Namespace).List(r.Context(), metav1.ListOptions{LabelSelector: rollingLabel})
+	if err != nil {
+		r.Fatal(err)
+	}
+	f.revision = list.ResourceVersion
+	return f
+}
+
+func (f *follower) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		var stream *http.Response
+		f.twice(ctx, "watch", func() (err error) {
+			stream, err = f.mover.open(ctx, http.MethodGet, "/api/v1/namespaces/"+f.Namespace+"/configmaps?watch=1&allowWatchBookmarks=true&labelSelector="+rollingLabel+"&resourceVersion="+f.revision, nil)
+			if err == nil && stream.StatusCode != http.StatusOK {
+				err = fmt.Errorf("the answer is %s", stream.Status)
+			}
+			return err
+		})
+		if stream == nil {
+			continue
+		}
+		if err := f.follow(stream.Body); ctx.Err() == nil {
+			f.mu.Lock()
+			f.ends++
+			f.mu.Unlock()
+			if !errors.Is(err, io.EOF) {
+				f.fail("a watch was cut off: %v", err)
+			}
+			f.mover.Move()
+		}
+		stream.Body.Close()
+	}
+}
+
+// follow reads events until there are none any more.
+func (f *follower) follow(stream io.Reader) error {
+	for events := json.NewDecoder(stream); ; {
+		var e struct {
+			Type   string
+			Object struct{ Metadata metav1.ObjectMeta }
+		}
+		if err := events.Decode(&e); err != nil {
+			return err
+		}
+		if e.Type == "ERROR" {
+			f.fail("a watch from revision %s was refused", f.revision)
+			return io.EOF
+		}
+		f.revision = e.Object.Metadata.ResourceVersion
+		if e.Type != "BOOKMARK" {
+			f.mu.Lock()
+			f.seen = append(f.seen, e.Type+" "+e.Object.Metadata.Name)
+			f.mu.Unlock()
+		}
+	}
+}
+
+// settle stops nothing, but waits until each watcher has seen an object that is made now.
+func (r *rolling) settle(all []*follower) {
+	r.Helper()
+	const last = "last"
+	if _, err := r.Client.CoreV1().ConfigMaps(r.Namespace).Create(r.Context(), configMap(last), metav1.CreateOptions{}); err != nil {
+		r.Fatal(err)
+	}
+	for i, f := range all {
+		Eventually(r, deadline, fmt.Sprintf("watcher %d sees what was made last", i), func(context.Context) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if !slices.Contains(f.seen, "ADDED "+last) {
+				return fmt.Errorf("it has seen %d events", len(f.seen))
+			}
+			return nil
+		})
+	}
+}
+
+// checkWatches holds what the watchers have seen against each other and against what was acknowledged.
+func (r *rolling) checkWatches(all []*follower) {
+	r.Helper()
+	upTo := func(f *follower) []string { return f.seen[:slices.Index(f.seen, "ADDED last")] }
+	first := upTo(all[0])
+	for i, f := range all {
+		if f.ends == 0 {
+			r.Errorf("watcher %d has not met a server that stopped", i)
+		}
+		if !slices.Equal(upTo(f), first) {
+			r.Errorf("watcher %d has seen %d events, watcher 0 %d, and not the same", i, len(upTo(f)), len(first))
+		}
+	}
+	counts := map[string]int{}
+	for _, e := range all[0].seen {
+		counts[e]++
+	}
+	for name := range r.created {
+		if n := counts["ADDED "+name]; n > 1 {
+			r.Errorf("%s was told %d times", name, n)
+		}
+	}
+	list, err := r.Client.CoreV1().ConfigMaps(r.Namespace).List(r.Context(), metav1.ListOptions{LabelSelector: rollingLabel})
+	if err != nil {
+		r.Fatal(err)
+	}
+	there := map[string]bool{}
+	for _, m := range list.Items {
+		there[m.Name] = true
+	}
+	for name := range r.created {
+		if !there[name] {
+			r.Errorf("%s was acknowledged and is not there", name)
+		}
+	}
+}
+
+// ports is when each server left the endpoints of the kubernetes Service, and when its port was closed.
+type ports struct {
+	mu     sync.Mutex
+	left   map[string]time.Time
+	closed map[string]time.Time
+}
+
+// watchPorts looks at both until ctx ends.
+func (r *rolling) watchPorts(ctx context.Context, running *sync.WaitGroup) *ports {
+	p := &ports{left: map[string]time.Time{}, closed: map[string]time.Time{}}
+	note := func(into map[string]time.Time, address string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if into[address].IsZero() {
+			into[address] = time.Now()
+		}
+	}
+	for _, n := range r.servers {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				conn, err := net.DialTimeout("tcp", net.JoinHostPort(n.Address, apiPort), time.Second)
+				if err == nil {
+					conn.Close()
+				} else {
+					note(p.closed, n.Address)
+				}
+				breathe(ctx)
+			}
+		})
+	}
+	running.Go(func() {
+		m := r.mover(0)
+		for ctx.Err() == nil {
+			var list discoveryv1.EndpointSliceList
+			status, err := m.HTTP(ctx, http.MethodGet, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io/service-name%3Dkubernetes", nil, &list)
+			if err == nil && status == http.StatusOK {
+				var have []string
+				for _, slice := range list.Items {
+					for _, e := range slice.Endpoints {
+						have = append(have, e.Addresses...)
+					}
+				}
+				for _, n := range r.servers {
+					if !slices.Contains(have, n.Address) {
+						note(p.left, n.Address)
+					}
+				}
+			}
+			breathe(ctx)
+		}
+	})
+	return p
+}
+
+func (p *ports) check(t *testing.T) {
+	t.Helper()
+	for address, closed := range p.closed {
+		left, ok := p.left[address]
+		t.Logf("%s was out of the endpoints %v before its port closed", address, closed.Sub(left).Round(time.Millisecond))
+		if !ok || left.After(closed) {
+			t.Errorf("%s closed its port at %v, and was out of the endpoints at %v", address, closed, left)
+		}
+	}
+	if len(p.closed) != 3 {
+		t.Errorf("the ports of %d servers were seen closed, want 3", len(p.closed))
+	}
+}
