@@ -88,6 +88,7 @@ type sickbay struct {
 	t     *testing.T
 	ctx   context.Context // ends after an hour of virtual time
 	nodes []*Node
+	hosts []*memnet.Host
 	disks []*sickDisk
 	seq   atomic.Uint64
 	base  uint64 // revision at the beginning
@@ -95,15 +96,19 @@ type sickbay struct {
 }
 
 func newSickbay(t *testing.T, size int) *sickbay {
+	return newSickbayWith(t, size, Timeouts{PromoteAfter: time.Millisecond})
+}
+
+func newSickbayWith(t *testing.T, size int, timeouts Timeouts) *sickbay {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	t.Cleanup(cancel)
 	s := &sickbay{t: t, ctx: ctx}
 	network := new(memnet.Network)
 	for i := range size {
-		disk := new(sickDisk)
+		disk, host := new(sickDisk), network.Host(fmt.Sprintf("s%d:1", i))
 		n, err := Open(Config{
 			Name: fmt.Sprintf("s%d", i), InMemory: true, Bootstrap: i == 0, ClusterID: "test",
-			Stream: network.Host(fmt.Sprintf("s%d:1", i)), Timeouts: Timeouts{PromoteAfter: time.Millisecond},
+			Stream: host, Timeouts: timeouts,
 			WrapLog: func(s logstore.Store) logstore.Store {
 				disk.Store = s
 				return disk
@@ -118,7 +123,7 @@ func newSickbay(t *testing.T, size int) *sickbay {
 				t.Error(err)
 			}
 		})
-		s.nodes, s.disks = append(s.nodes, n), append(s.disks, disk)
+		s.nodes, s.hosts, s.disks = append(s.nodes, n), append(s.hosts, host), append(s.disks, disk)
 		for i > 0 && n.Join(s.ctx, []string{"s0:1"}) != nil {
 			<-time.After(10 * time.Millisecond)
 		}

@@ -56,11 +56,12 @@ type lostQuestion struct {
 // lostAnswer says so, and what the log of the server that answers ends with.
 type lostAnswer struct {
 	Lost bool `json:"lost"`
-	// Stands is whether the server would stand for election.
-	Stands bool          `json:"stands"`
-	ID     raft.ServerID `json:"id"`
-	Index  uint64        `json:"index"`
-	Term   uint64        `json:"term"`
+	// Stands is whether the server would stand for election, and Candidate whether it does.
+	Stands    bool          `json:"stands"`
+	Candidate bool          `json:"candidate,omitempty"`
+	ID        raft.ServerID `json:"id"`
+	Index     uint64        `json:"index"`
+	Term      uint64        `json:"term"`
 }
 
 // before orders servers by how far their logs go. No two are equal.
@@ -167,10 +168,10 @@ func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 			if _, id := n.raft.LeaderWithID(); id == "" {
 				asked++ // Raft forgets the leader when it is asked for a vote
 			}
-			n.succeed(ctx, leader, doubt{impatient: round >= doubtRounds, answered: asked >= doubtAsked})
+			n.succeed(ctx, leader, doubt{turns: turns(round, doubtRounds), answered: asked >= doubtAsked})
 		}
 		pause := doubtPause
-		if round > 2*doubtRounds { // it lives, as others hear, and does not want to be connected with
+		if round > 4*doubtRounds { // it lives, as others hear, and does not want to be connected with
 			pause = doubtSettled
 		}
 		select {
@@ -184,9 +185,18 @@ func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 type doubt struct {
 	// silent is whether nothing is heard of it. Otherwise the connection has broken and no other one comes about.
 	silent bool
-	// impatient is whether it does not matter any more who should stand for election, and answered whether this server
-	// has had the time to vote for one who does.
-	impatient, answered bool
+	// turns is how often the time has passed, just now for the last time, in which whoever should stand for election
+	// would have done so; 0 at any other moment. answered is whether this server has had the time to vote for one who does.
+	turns    int
+	answered bool
+}
+
+// turns returns how many turns there were when one has just ended, and else 0.
+func turns(round, each int) int {
+	if round%each != 0 {
+		return 0
+	}
+	return round / each
 }
 
 // succeed makes this server stand for election if a quorum finds that the leader is lost, and if no other
@@ -196,7 +206,7 @@ func (n *Node) succeed(ctx context.Context, leader raft.ServerID, d doubt) {
 	if !own.Stands || n.raft.State() != raft.Follower {
 		return
 	}
-	agree, quorum, best := 1, n.voters()/2+1, own
+	term, agree, quorum, best, rank, idle := n.raft.CurrentTerm(), 1, n.voters()/2+1, own, 0, 1
 	for _, answer := range n.askForLost(ctx, lostQuestion{Leader: leader, Silent: d.silent}) {
 		if answer.Lost {
 			agree++
@@ -205,15 +215,22 @@ func (n *Node) succeed(ctx context.Context, leader raft.ServerID, d doubt) {
 		if answer.Stands && best.before(answer) {
 			best = answer
 		}
+		if answer.Stands && !answer.Candidate {
+			if idle++; own.before(answer) {
+				rank++
+			}
+		}
 	}
-	if agree < quorum || best != own && !d.impatient || ctx.Err() != nil {
+	// Who has waited in vain stands as well, but they take turns: two at once may split the votes again.
+	impatient := d.turns > 0 && (d.turns-1)%idle == rank
+	if agree < quorum || best != own && !impatient || ctx.Err() != nil {
 		return
 	}
 	_, id := n.raft.LeaderWithID()
 	if id != "" && id != leader || n.raft.State() != raft.Follower {
 		return
 	}
-	if id == "" && !d.impatient && (!d.answered || n.hasVoted()) {
+	if id == "" && !impatient && (!d.answered || n.hasVoted()) {
 		return // for one who may be the leader by now, whom this server would depose
 	}
 	why := "its connections broke and its address refuses new ones"
@@ -223,11 +240,14 @@ func (n *Node) succeed(ctx context.Context, leader raft.ServerID, d doubt) {
 		}
 		why = "nothing was heard of it, nor did it answer"
 	}
-	n.cfg.Logger.Info("the leader is gone: "+why+"; this server stands for election", "leader", leader, "agree", agree, "voters", n.voters())
+	if n.raft.CurrentTerm() != term && !impatient {
+		return // somebody has asked for this server's vote meanwhile
+	}
 	n.chronicle.blame(fmt.Sprintf("%s is gone: %s, as %d of %d servers found", nameOf(string(leader)), why, agree, n.voters()))
 	if err := n.stand(); err != nil {
 		n.cfg.Logger.Debug("the election begins later", "err", err)
 	}
+	n.cfg.Logger.Info("the leader is gone: "+why+"; this server stands for election", "leader", leader, "agree", agree, "voters", n.voters())
 }
 
 // hasVoted returns whether this server has given its vote in the term of the moment, as far as is known.
@@ -238,7 +258,7 @@ func (n *Node) hasVoted() bool {
 
 // candidacy is what this server says of itself. It is Lost to begin with.
 func (n *Node) candidacy() lostAnswer {
-	a := lostAnswer{Lost: true, ID: raft.ServerID(n.id.ServerID), Index: n.raft.LastIndex()}
+	a := lostAnswer{Lost: true, ID: raft.ServerID(n.id.ServerID), Index: n.raft.LastIndex(), Candidate: n.raft.State() == raft.Candidate}
 	var last raft.Log
 	if n.storage.log.GetLog(a.Index, &last) == nil { // else there is only a snapshot
 		a.Term = last.Term

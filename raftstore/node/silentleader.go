@@ -112,7 +112,7 @@ func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
 		silent, limit := n.ear.tick(signs.heard(), int(allowanceLasts/every)), n.ear.limit()
 		// After that it is Raft's to elect somebody, as when this server is the one that is cut off.
 		if silent >= limit && silent <= limit+4*silenceTicks {
-			n.succeed(ctx, leader, doubt{silent: true, impatient: silent >= limit+silenceTicks})
+			n.succeed(ctx, leader, doubt{silent: true, turns: turns(silent-limit, silenceTicks)})
 		}
 	}
 }
