@@ -135,8 +135,7 @@ const (
 func (r *rolling) mover(first int) *Mover {
 	m, err := r.NewMover(r.servers, first, callTimeout)
 	if err != nil {
-		r.Error(err)
-		return nil
+		panic(err) // the kubeconfig is the one that the test already uses
 	}
 	r.Cleanup(m.Close)
 	return m
@@ -409,28 +408,43 @@ func (r *rolling) watchPorts(ctx context.Context, running *sync.WaitGroup) *port
 			}
 		})
 	}
-	running.Go(func() {
-		m := r.mover(0)
-		for ctx.Err() == nil {
-			var list discoveryv1.EndpointSliceList
-			status, err := m.HTTP(ctx, http.MethodGet, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io/service-name%3Dkubernetes", nil, &list)
-			if err == nil && status == http.StatusOK {
-				var have []string
-				for _, slice := range list.Items {
-					for _, e := range slice.Endpoints {
-						have = append(have, e.Addresses...)
-					}
-				}
-				for _, n := range r.servers {
-					if !slices.Contains(have, n.Address) {
-						note(p.left, n.Address)
-					}
-				}
+	// Each server is asked, and who tells it first counts.
+	for i := range r.servers {
+		running.Go(func() {
+			m := r.mover(i)
+			for ctx.Err() == nil {
+				m.at = i
+				r.followEndpoints(ctx, m, func(address string) { note(p.left, address) })
+				breathe(ctx)
 			}
-			breathe(ctx)
-		}
-	})
+		})
+	}
 	return p
+}
+
+// followEndpoints watches the endpoints of the kubernetes Service at one server until that ends, and tells of each server
+// that is not among them.
+func (r *rolling) followEndpoints(ctx context.Context, m *Mover, absent func(address string)) {
+	stream, err := m.open(ctx, http.MethodGet, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?watch=1&labelSelector=kubernetes.io/service-name%3Dkubernetes", nil)
+	if err != nil {
+		return // it is being restarted
+	}
+	defer stream.Body.Close()
+	for events := json.NewDecoder(stream.Body); ; {
+		var e struct{ Object discoveryv1.EndpointSlice }
+		if events.Decode(&e) != nil {
+			return
+		}
+		var have []string
+		for _, endpoint := range e.Object.Endpoints {
+			have = append(have, endpoint.Addresses...)
+		}
+		for _, n := range r.servers {
+			if len(have) > 0 && !slices.Contains(have, n.Address) {
+				absent(n.Address)
+			}
+		}
+	}
 }
 
 func (p *ports) check(t *testing.T) {
