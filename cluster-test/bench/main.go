@@ -19,7 +19,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
 
 	clustertest "github.com/barque/barque/cluster-test"
 )
@@ -29,6 +31,7 @@ func main() {
 	only := flag.String("only", "", "regular expression that names what is measured: one, three, failover")
 	kills := flag.Int("kills", 20, "how often the leader is killed")
 	flag.Parse()
+	klog.SetLogger(logr.Discard()) // client-go tells of each try that fails, which here is what is measured
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := run(ctx, *only, *kills)
