@@ -15,5 +15,6 @@
 //	                                           the cluster is about to issue by
 //
 // The secret of the token is sent only after the CA was proven, and only over TLS. Each step can be
-// repeated; a machine that fails between them leaves nothing behind but a used token.
+// repeated; a machine that fails between them leaves nothing behind but a use of its token, which is counted once
+// for all of its tries.
 package join

@@ -30,7 +30,7 @@ type Config struct {
 	// Lifetime returns how long the certificates of agents last.
 	Lifetime func() time.Duration
 	// CheckToken checks a token for a role; UseToken does so too and counts the use. See package token.
-	CheckToken, UseToken func(ctx context.Context, t pki.Token, role string) error
+	CheckToken, UseToken func(ctx context.Context, t pki.Token, a token.Attempt) error
 	// NameTaken tells why no other machine may have the name, or returns nil.
 	NameTaken func(name string) error
 	// Replace takes a dead server of the name out of the store, in favour of a new one. It fails when that one
@@ -144,7 +144,8 @@ func (h *Handler) admit(r *http.Request, in Request, role string) (netip.Addr, e
 	if err != nil {
 		return netip.Addr{}, refuse(http.StatusBadRequest, "%w", err)
 	}
-	if err := h.config.CheckToken(r.Context(), t, role); err != nil {
+	attempt := token.Attempt{Role: role, Name: in.Name, Secret: in.Attempt}
+	if err := h.config.CheckToken(r.Context(), t, attempt); err != nil {
 		return netip.Addr{}, err
 	}
 	if bad := validation.IsDNS1123Subdomain(in.Name); len(bad) > 0 {
@@ -166,7 +167,7 @@ func (h *Handler) admit(r *http.Request, in Request, role string) (netip.Addr, e
 	if err := h.config.NameTaken(in.Name); err != nil {
 		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
 	}
-	return addr, h.config.UseToken(r.Context(), t, role)
+	return addr, h.config.UseToken(r.Context(), t, attempt)
 }
 
 // address reads the address of a node and checks that it may have it.

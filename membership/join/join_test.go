@@ -69,7 +69,7 @@ func newCluster(t *testing.T) *cluster {
 		StillNode: func(context.Context, string, time.Time) error { return c.stillNode },
 		IsServer:  func(name string) bool { return name == "s1" },
 		CAKey:     func(digest string) ([]byte, error) { return []byte("key of " + digest), nil },
-		CheckToken: func(_ context.Context, got pki.Token, _ string) error {
+		CheckToken: func(_ context.Context, got pki.Token, _ token.Attempt) error {
 			if got.Secret != tok.Secret {
 				return token.ErrUnknown
 			}
@@ -81,11 +81,11 @@ func newCluster(t *testing.T) *cluster {
 			}
 			return nil
 		},
-		UseToken: func(_ context.Context, got pki.Token, role string) error {
+		UseToken: func(_ context.Context, got pki.Token, a token.Attempt) error {
 			if got.Secret != tok.Secret {
 				return token.ErrUnknown
 			}
-			c.uses = append(c.uses, role)
+			c.uses = append(c.uses, a.Role)
 			return c.useErr
 		},
 		NameTaken: func(name string) error {

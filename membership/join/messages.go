@@ -21,6 +21,8 @@ type Request struct {
 	Address string    `json:"address"` // IP address that the other nodes reach it at
 	Version string    `json:"version"`
 	Clock   time.Time `json:"clock"`
+	// Attempt is a random text of the machine's own, the same when it tries again: the token's use is counted once.
+	Attempt string `json:"attempt,omitempty"`
 	// Replace is a server's wish to take the place of a dead one of the same name.
 	Replace bool `json:"replace,omitempty"`
 	// CSR and GossipKey are an agent's: the signing request of its key and its Ed25519 public key.

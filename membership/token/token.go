@@ -3,12 +3,15 @@
 // (https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/).
 //
 // A token is for one role, ends at a time, and may be limited in its uses. A use is counted by a
-// compare-and-set update, so two machines cannot share a last one, whichever servers they ask.
+// compare-and-set update, so two machines cannot share a last one, whichever servers they ask. It is counted once for
+// each Attempt: a machine whose join breaks off in the middle repeats it with the same token.
 package token
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,6 +42,7 @@ const (
 	keyExpires   = "expiration"
 	keyRole      = "barque-role"
 	keyUses      = "barque-uses-left"
+	keyUsedBy    = "barque-used-by" // digests of the attempts that were counted, one a line
 	keyDescribed = "description"
 )
 
@@ -132,22 +136,42 @@ func Delete(ctx context.Context, client kubernetes.Interface, id string) error {
 	return err
 }
 
-// Check checks that the token lets a machine join in the role now.
-func Check(ctx context.Context, client kubernetes.Interface, t pki.Token, role string, now time.Time) error {
-	_, err := check(ctx, client, t, role, now)
+// Attempt is one machine's joining, from its first try to its end.
+type Attempt struct {
+	Role string // in which it joins
+	Name string // of the machine
+	// Secret is a random text of the machine's own, the same in all tries; without one each try is an attempt.
+	Secret string
+}
+
+// digest is what is kept of the attempt.
+func (a Attempt) digest() string {
+	if a.Secret == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(a.Name + "\x00" + a.Secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// Check checks that the token lets a machine join now.
+func Check(ctx context.Context, client kubernetes.Interface, t pki.Token, a Attempt, now time.Time) error {
+	_, _, err := check(ctx, client, t, a, now)
 	return err
 }
 
-// Use checks that the token lets a machine join in the role, and counts the use.
-func Use(ctx context.Context, client kubernetes.Interface, t pki.Token, role string, now time.Time) error {
+// Use checks that the token lets a machine join, and counts the use.
+func Use(ctx context.Context, client kubernetes.Interface, t pki.Token, a Attempt, now time.Time) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		s, err := check(ctx, client, t, role, now)
+		s, counted, err := check(ctx, client, t, a, now)
 		if err != nil {
 			return err
 		}
 		held := info(s)
-		if !held.Limited {
+		if !held.Limited || counted {
 			return nil
+		}
+		if digest := a.digest(); digest != "" {
+			s.Data[keyUsedBy] = append(s.Data[keyUsedBy], digest+"\n"...)
 		}
 		s.Data[keyUses] = []byte(strconv.Itoa(held.UsesLeft - 1))
 		_, err = client.CoreV1().Secrets(namespace).Update(ctx, s, metav1.UpdateOptions{})
@@ -155,28 +179,31 @@ func Use(ctx context.Context, client kubernetes.Interface, t pki.Token, role str
 	})
 }
 
-// check returns the token's Secret if the token is good.
-func check(ctx context.Context, client kubernetes.Interface, t pki.Token, role string, now time.Time) (*corev1.Secret, error) {
-	s, err := client.CoreV1().Secrets(namespace).Get(ctx, namePrefix+t.ID, metav1.GetOptions{})
+// check returns the token's Secret if the token is good, and whether the attempt was counted already.
+func check(ctx context.Context, client kubernetes.Interface, t pki.Token, a Attempt, now time.Time) (s *corev1.Secret, counted bool, err error) {
+	s, err = client.CoreV1().Secrets(namespace).Get(ctx, namePrefix+t.ID, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, ErrUnknown
+		return nil, false, ErrUnknown
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look the join token up: %w", err)
+		return nil, false, fmt.Errorf("look the join token up: %w", err)
 	}
 	if s.Type != corev1.SecretTypeBootstrapToken || subtle.ConstantTimeCompare(s.Data[keySecret], []byte(t.Secret)) != 1 {
-		return nil, ErrUnknown
+		return nil, false, ErrUnknown
 	}
 	held := info(s)
+	if digest := a.digest(); digest != "" {
+		counted = slices.Contains(strings.Fields(string(s.Data[keyUsedBy])), digest)
+	}
 	switch {
 	case !held.Expires.IsZero() && now.After(held.Expires):
-		return nil, ErrExpired
-	case held.Role != role:
-		return nil, fmt.Errorf("%w: it is for %q, this machine joins as %q", ErrRole, held.Role, role)
-	case held.Limited && held.UsesLeft <= 0:
-		return nil, ErrUsedUp
+		return nil, false, ErrExpired
+	case held.Role != a.Role:
+		return nil, false, fmt.Errorf("%w: it is for %q, this machine joins as %q", ErrRole, held.Role, a.Role)
+	case held.Limited && held.UsesLeft <= 0 && !counted:
+		return nil, false, ErrUsedUp
 	}
-	return s, nil
+	return s, counted, nil
 }
 
 func info(s *corev1.Secret) Info {

@@ -56,7 +56,7 @@ func TestUse(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range c.uses {
-				err = token.Use(t.Context(), client, tok, c.role, c.at)
+				err = token.Use(t.Context(), client, tok, token.Attempt{Role: c.role, Name: "n1"}, c.at)
 			}
 			if !errors.Is(err, c.want) {
 				t.Fatalf("use %d: %v; want %v", c.uses, err, c.want)
@@ -72,7 +72,7 @@ func TestUseRefusesAnotherSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	tok.Secret = "0000000000000000"
-	if err := token.Use(t.Context(), client, tok, token.Agent, now); !errors.Is(err, token.ErrUnknown) {
+	if err := token.Use(t.Context(), client, tok, token.Attempt{Role: token.Agent, Name: "n1"}, now); !errors.Is(err, token.ErrUnknown) {
 		t.Fatalf("got %v; want ErrUnknown", err)
 	}
 }
@@ -94,10 +94,45 @@ func TestListAndDelete(t *testing.T) {
 	if err := token.Delete(t.Context(), client, tok.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := token.Use(t.Context(), client, tok, token.Agent, now); !errors.Is(err, token.ErrUnknown) {
+	if err := token.Use(t.Context(), client, tok, token.Attempt{Role: token.Agent, Name: "n1"}, now); !errors.Is(err, token.ErrUnknown) {
 		t.Fatalf("deleted token: %v; want ErrUnknown", err)
 	}
 	if err := token.Delete(t.Context(), client, tok.ID); !errors.Is(err, token.ErrUnknown) {
 		t.Fatalf("second delete: %v; want ErrUnknown", err)
+	}
+}
+
+// A machine whose join breaks off after its use was counted tries again with the same token; nobody else does.
+func TestAnAttemptIsCountedOnce(t *testing.T) {
+	client := newClient()
+	tok, err := token.Create(t.Context(), client, digest, token.Spec{Role: token.Server, Uses: 2, TTL: time.Hour}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	use := func(a token.Attempt, want error) {
+		t.Helper()
+		if err := token.Check(t.Context(), client, tok, a, now); !errors.Is(err, want) {
+			t.Errorf("Check for %+v: %v; want %v", a, err, want)
+		}
+		if err := token.Use(t.Context(), client, tok, a, now); !errors.Is(err, want) {
+			t.Errorf("Use for %+v: %v; want %v", a, err, want)
+		}
+	}
+	first, second := token.Attempt{Role: token.Server, Name: "s2", Secret: "x"}, token.Attempt{Role: token.Server, Name: "s3", Secret: "y"}
+	for range 3 {
+		use(first, nil)
+	}
+	use(second, nil)
+	use(first, nil)
+	use(token.Attempt{Role: token.Server, Name: "s2", Secret: "z"}, token.ErrUsedUp)
+	use(token.Attempt{Role: token.Server, Name: "s4", Secret: "x"}, token.ErrUsedUp)
+	use(token.Attempt{Role: token.Server, Name: "s2"}, token.ErrUsedUp)
+	use(token.Attempt{Role: token.Agent, Name: "s2", Secret: "x"}, token.ErrRole)
+	if err := token.Use(t.Context(), client, tok, first, now.Add(2*time.Hour)); !errors.Is(err, token.ErrExpired) {
+		t.Errorf("after its end: %v", err)
+	}
+	list, err := token.List(t.Context(), client)
+	if err != nil || len(list) != 1 || list[0].UsesLeft != 0 {
+		t.Errorf("%+v, %v", list, err)
 	}
 }

@@ -34,7 +34,7 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 	case r != nil && r.Phase != phaseAsking && o.Wipe:
 		return rejoin(ctx, o, r, logger)
 	case r != nil && r.Phase != phaseAsking:
-		return r, errors.Join(r.sameNode(o, roleServer), r.sameRestore(o))
+		return r, errors.Join(r.sameNode(o, roleServer), r.sameRestore(o), endAttempt(o.DataDir))
 	}
 	if r != nil && o.Join == "" {
 		return nil, fmt.Errorf("data directory %s was about to join the cluster at %s when it was stopped: "+
@@ -61,7 +61,11 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 	if err := r.save(); err != nil {
 		return nil, err
 	}
-	grant, err := client.Server(ctx, o.joinRequest())
+	request, err := o.joinRequest()
+	if err != nil {
+		return nil, err
+	}
+	grant, err := client.Server(ctx, request)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +74,7 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 	}
 	logger.Info("admitted to the cluster", "cluster", grant.Cluster.ID, "by", o.Join)
 	r = &record{dir: o.DataDir, Phase: phaseJoining, Name: o.Name, Role: roleServer, Cluster: grant.Cluster}
-	return r, r.save()
+	return r, errors.Join(r.save(), endAttempt(o.DataDir))
 }
 
 // saveGrant puts the secrets of the cluster in place.
@@ -101,7 +105,11 @@ func rejoin(ctx context.Context, o *Options, old *record, logger *slog.Logger) (
 		return nil, err
 	}
 	defer client.Close()
-	grant, err := client.Server(ctx, o.joinRequest())
+	request, err := o.joinRequest()
+	if err != nil {
+		return nil, err
+	}
+	grant, err := client.Server(ctx, request)
 	if err != nil {
 		return nil, fmt.Errorf("nothing was wiped: %w", err)
 	}
@@ -110,7 +118,7 @@ func rejoin(ctx context.Context, o *Options, old *record, logger *slog.Logger) (
 	}
 	logger.Info("admitted to the cluster as a new server", "cluster", grant.Cluster.ID, "was", old.Cluster.ID, "by", o.Join)
 	r := &record{dir: o.DataDir, Phase: phaseWiping, Name: o.Name, Role: roleServer, Cluster: grant.Cluster}
-	if err := r.save(); err != nil {
+	if err := errors.Join(r.save(), endAttempt(o.DataDir)); err != nil {
 		return nil, err
 	}
 	return r, r.wipe(logger)
@@ -145,9 +153,35 @@ func greet(ctx context.Context, o *Options) (*join.Client, error) {
 	return join.NewClient(o.Join, ca, nil, time.Now)
 }
 
-func (o *Options) joinRequest() join.Request {
-	return join.Request{Token: o.Token, Name: o.Name, Address: o.NodeIP, Version: version.String(), Clock: time.Now(), Replace: o.Replace}
+func (o *Options) joinRequest() (join.Request, error) {
+	attempt, err := attemptOf(o.DataDir)
+	return join.Request{Token: o.Token, Name: o.Name, Address: o.NodeIP, Version: version.String(), Clock: time.Now(), Replace: o.Replace, Attempt: attempt}, err
 }
+
+// attemptOf is the random text by which the cluster knows all of this machine's tries to join for one attempt, which
+// costs one use of the token.
+func attemptOf(dataDir string) (string, error) {
+	path := attemptPath(dataDir)
+	text, err := os.ReadFile(path)
+	if err == nil && len(text) > 0 {
+		return string(text), nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	fresh := rand.Text()
+	return fresh, atomicfile.Write(path, []byte(fresh), 0o600)
+}
+
+// endAttempt is called when the machine has joined: the next time is another attempt.
+func endAttempt(dataDir string) error {
+	if err := os.Remove(attemptPath(dataDir)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func attemptPath(dataDir string) string { return filepath.Join(pkiDir(dataDir), "join.attempt") }
 
 // storeJoiner is what becoming a member needs of the store.
 type storeJoiner interface {
@@ -175,8 +209,11 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 		return nil, err
 	}
 	if r != nil {
-		if err := r.sameNode(o, roleAgent); err != nil || !o.Rejoin {
+		if err := r.sameNode(o, roleAgent); err != nil {
 			return r, err
+		}
+		if !o.Rejoin {
+			return r, endAttempt(o.DataDir)
 		}
 	}
 	if o.Join == "" {
@@ -195,7 +232,10 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 	if err != nil {
 		return nil, err
 	}
-	request := o.joinRequest()
+	request, err := o.joinRequest()
+	if err != nil {
+		return nil, err
+	}
 	if request.CSR, err = pki.SigningRequest(key); err != nil {
 		return nil, err
 	}
@@ -212,7 +252,7 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 	}
 	logger.Info("admitted to the cluster", "cluster", grant.Cluster.ID, "by", o.Join)
 	r = &record{dir: o.DataDir, Phase: phaseMember, Name: o.Name, Role: roleAgent, Cluster: grant.Cluster}
-	return r, r.save()
+	return r, errors.Join(r.save(), endAttempt(o.DataDir))
 }
 
 func saveCertificates(dataDir string, c join.Certificates) error {

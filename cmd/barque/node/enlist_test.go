@@ -18,6 +18,7 @@ import (
 
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 )
 
@@ -28,7 +29,10 @@ type host struct {
 	keys  func() (map[string][]byte, error)
 	addr  netip.AddrPort
 	taken error // why a name is
-	gone  error // why a node gets no new certificates after the end of its own
+
+	fail     error           // why a join breaks off, after its use was counted
+	attempts []token.Attempt // that were counted
+	gone     error           // why a node gets no new certificates after the end of its own
 }
 
 func newHost(t *testing.T) *host {
@@ -42,12 +46,15 @@ func newHost(t *testing.T) *host {
 		t.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(join.NewHandler(join.Config{
-		Authority:    pki.TrustOf(ca),
-		Lifetime:     func() time.Duration { return pki.LeafLifetime },
-		Grace:        DefaultCertificateGrace,
-		StillNode:    func(context.Context, string, time.Time) error { return h.gone },
-		CheckToken:   func(context.Context, pki.Token, string) error { return nil },
-		UseToken:     func(context.Context, pki.Token, string) error { return nil },
+		Authority:  pki.TrustOf(ca),
+		Lifetime:   func() time.Duration { return pki.LeafLifetime },
+		Grace:      DefaultCertificateGrace,
+		StillNode:  func(context.Context, string, time.Time) error { return h.gone },
+		CheckToken: func(context.Context, pki.Token, token.Attempt) error { return nil },
+		UseToken: func(_ context.Context, _ pki.Token, a token.Attempt) error {
+			h.attempts = append(h.attempts, a)
+			return h.fail
+		},
 		AddressTaken: func(string, netip.Addr) error { return nil },
 		NameTaken:    func(string) error { return h.taken },
 		Replace:      func(context.Context, string) error { h.taken = nil; return nil },

@@ -328,13 +328,13 @@ func (s *server) waitReady(ctx context.Context) error {
 }
 
 // onTokens calls f with a client of this server's own API.
-func (s *server) onTokens(f func(context.Context, kubernetes.Interface, pki.Token, string, time.Time) error) func(context.Context, pki.Token, string) error {
-	return func(ctx context.Context, t pki.Token, role string) error {
+func (s *server) onTokens(f func(context.Context, kubernetes.Interface, pki.Token, token.Attempt, time.Time) error) func(context.Context, pki.Token, token.Attempt) error {
+	return func(ctx context.Context, t pki.Token, a token.Attempt) error {
 		client, err := kubernetes.NewForConfig(s.api.LoopbackConfig())
 		if err != nil {
 			return err
 		}
-		return f(ctx, client, t, role, time.Now())
+		return f(ctx, client, t, a, time.Now())
 	}
 }
 

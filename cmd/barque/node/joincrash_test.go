@@ -1,0 +1,142 @@
+package node
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// joinFiles are what a join writes, in this order. A machine that is killed has the first ones.
+var joinFiles = map[string][]string{
+	roleServer: {"node.json", "pki/join.attempt", "pki/ca.key", "pki/service-account.key", "pki/ca.crt", "node.json"},
+	roleAgent:  {"pki/node.key", "pki/gossip.key", "pki/join.attempt", "pki/node-client.crt", "pki/node-serving.crt", "pki/gossip.credential", "pki/ca.crt", "node.json"},
+}
+
+// A machine that is killed at any moment of its join goes on with it when it is started again: it never begins a
+// cluster of its own, and costs the token one use. A try that broke off and is not repeated leaves nothing in the way.
+func TestAJoinGoesOnAfterAKillAtEachStep(t *testing.T) {
+	for role, files := range joinFiles {
+		enlist := enlistServer
+		if role == roleAgent {
+			enlist = enlistAgent
+		}
+		h := newHost(t)
+		keys := map[string][]byte{"ca.key": []byte("the CA's"), "service-account.key": []byte("the accounts'")}
+		h.keys = func() (map[string][]byte, error) { return keys, nil }
+		whole := options(t, "n2")
+		whole.Join, whole.Token = "https://"+h.addr.String(), h.token.String()
+		asking := askingFiles(t, h, whole, role)
+		if _, err := enlist(t.Context(), whole, quiet()); err != nil {
+			t.Fatal(err)
+		}
+		checkComplete(t, role, whole.DataDir, files)
+		for killed := range len(files) + 1 {
+			o := *whole
+			o.DataDir = t.TempDir()
+			for i, name := range files[:killed] {
+				from := filepath.Join(whole.DataDir, name)
+				if data, ok := asking[name]; ok && (name != "node.json" || i == 0) {
+					put(t, filepath.Join(o.DataDir, name), data)
+					continue
+				}
+				data, err := os.ReadFile(from)
+				if err != nil {
+					t.Fatal(err)
+				}
+				put(t, filepath.Join(o.DataDir, name), data)
+			}
+			where := role + " killed after " + strings.Join(files[:killed], ", ")
+
+			alone := o
+			alone.Join, alone.Token = "", ""
+			before := listFiles(t, o.DataDir)
+			r, err := enlist(t.Context(), &alone, quiet())
+			switch begun := killed > 0 || role == roleAgent; {
+			case err == nil && r.Cluster.ID != "c1" && begun:
+				t.Errorf("%s: a second cluster was begun", where)
+			case err == nil && r.Cluster.ID == "c1" && killed < len(files):
+				t.Errorf("%s: it takes itself for a member", where)
+			case err != nil && !slices.Equal(listFiles(t, o.DataDir), before):
+				t.Errorf("%s: a start that was refused changed files", where)
+			}
+			if killed == 0 {
+				continue
+			}
+			counted := len(h.attempts)
+			if r, err := enlist(t.Context(), &o, quiet()); err != nil || r.Cluster.ID != "c1" {
+				t.Errorf("%s: started again: %v", where, err)
+				continue
+			}
+			checkComplete(t, role, o.DataDir, files)
+			if i := slices.Index(files, "pki/join.attempt"); len(h.attempts) > counted && killed > i && h.attempts[counted].Secret != string(asking["pki/join.attempt"]) {
+				t.Errorf("%s: the token is used a second time", where)
+			}
+			if again, err := enlist(t.Context(), &alone, quiet()); err != nil || again.Cluster.ID != "c1" {
+				t.Errorf("%s: the start after it: %v", where, err)
+			}
+		}
+	}
+}
+
+// askingFiles are the files of a machine whose try broke off before the server had answered.
+func askingFiles(t *testing.T, h *host, like *Options, role string) map[string][]byte {
+	t.Helper()
+	o := *like
+	o.DataDir = t.TempDir()
+	keys, cluster := h.keys, h.fail
+	h.fail = errors.New("the connection breaks")
+	defer func() { h.keys, h.fail = keys, cluster }()
+	var err error
+	if role == roleServer {
+		_, err = enlistServer(t.Context(), &o, quiet())
+	} else {
+		_, err = enlistAgent(t.Context(), &o, quiet())
+	}
+	if err == nil {
+		t.Fatal("joined although the connection breaks")
+	}
+	files := map[string][]byte{}
+	for _, name := range listFiles(t, o.DataDir) {
+		if files[name], err = os.ReadFile(filepath.Join(o.DataDir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+// checkComplete checks that the directory has what a join leaves, and nothing else.
+func checkComplete(t *testing.T, role, dir string, files []string) {
+	t.Helper()
+	want := slices.Clone(files)
+	slices.Sort(want)
+	want = slices.DeleteFunc(slices.Compact(want), func(name string) bool { return name == "pki/join.attempt" })
+	if got := listFiles(t, dir); !slices.Equal(got, want) {
+		t.Errorf("%s: the files are %v, want %v", role, got, want)
+	}
+}
+
+func listFiles(t *testing.T, dir string) []string {
+	t.Helper()
+	var out []string
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			name, _ := filepath.Rel(dir, path)
+			out = append(out, name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func put(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, data, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
