@@ -3,10 +3,14 @@ package clustertest
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,19 +44,17 @@ func TestCertificates(t *testing.T) {
 	s.Apply(hello("spread", 2, "none"))
 	s.K("rollout", "status", "deployment/spread", "--timeout=40s")
 	before := s.containers("app=spread")
-	serving := func() string { return serialOf(t, net.JoinHostPort(c.address(t, "s1"), "6443")) }
-	kubelet := func() string { return serialOf(t, net.JoinHostPort(c.address(t, "a1"), "10250")) }
+	server, agent := net.JoinHostPort(c.address(t, "s1"), "6443"), net.JoinHostPort(c.address(t, "a1"), "10250")
 	user := c.serviceAccountUser(t, s.Namespace)
 	traffic := startTraffic(t, user, s.Namespace)
 
-	api, node := serving(), kubelet()
-	off := time.Now()
 	c.Dev(t, "kill", "a1")
-	Eventually(t, certificateLife+20*time.Second, "the server has another certificate, and that of the agent has ended", func(context.Context) error {
-		if time.Since(off) < certificateLife+2*time.Second {
+	api, node := shownAt(t, server), agentCertificate(t, c.DataDir("a1"))
+	Eventually(t, certificateLife+30*time.Second, "the server has another certificate, and that of the agent has ended", func(context.Context) error {
+		if time.Now().Before(node.NotAfter) {
 			return errors.New("the agent's has not ended")
 		}
-		if serving() == api {
+		if shownAt(t, server) == api {
 			return errors.New("the server has the same")
 		}
 		return nil
@@ -63,7 +65,7 @@ func TestCertificates(t *testing.T) {
 		if err := c.Healthy(ctx); err != nil {
 			return err
 		}
-		if kubelet() == node {
+		if serial := shownAt(t, agent); serial == node.SerialNumber.String() {
 			return errors.New("it shows the one that has ended")
 		}
 		return nil
@@ -90,6 +92,12 @@ func TestCertificates(t *testing.T) {
 	for _, p := range s.Pods("app=spread") {
 		s.K("logs", p.Name) // the API server calls the kubelets of both nodes
 	}
+	Eventually(t, 20*time.Second, "all certificates are of the new CA", func(context.Context) error { return c.oneCA(t, 4) })
+}
+
+// oneCA checks that `cert show` knows one CA, and that all nodes have its certificates and have heard of its generation.
+func (c *Cluster) oneCA(t *testing.T, generation uint64) error {
+	t.Helper()
 	var all struct {
 		Warnings []string
 		Nodes    []struct {
@@ -100,18 +108,34 @@ func TestCertificates(t *testing.T) {
 		CAs []struct{ Subject string }
 	}
 	if err := json.Unmarshal([]byte(c.Barque(t, "cert", "show", "-o", "json")), &all); err != nil {
-		t.Fatal(err)
+		return err
 	}
-	if len(all.CAs) != 1 || len(all.Nodes) != 2 || len(all.Warnings) != 0 {
-		t.Errorf("cert show: %+v", all)
+	if len(all.CAs) != 1 || len(all.Nodes) != len(c.nodes) || len(all.Warnings) != 0 {
+		return fmt.Errorf("cert show: %+v", all)
 	}
 	for _, n := range all.Nodes {
 		for _, cert := range n.Certificates {
-			if cert.Issuer != all.CAs[0].Subject || n.Generation != 4 {
-				t.Errorf("%s: the certificate %s is of %s, generation %d", n.Node, cert.Name, cert.Issuer, n.Generation)
+			if cert.Issuer != all.CAs[0].Subject || n.Generation != generation {
+				return fmt.Errorf("%s: the certificate %s is of %s, generation %d", n.Node, cert.Name, cert.Issuer, n.Generation)
 			}
 		}
 	}
+	return nil
+}
+
+// agentCertificate is the one that an agent has on disk for its kubelet.
+func agentCertificate(t *testing.T, dataDir string) *x509.Certificate {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dataDir, "pki", "node-serving.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(data)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
 }
 
 // useServersKubeconfig makes the cluster's kubeconfig that of the server again, which keeps its own good.
@@ -132,8 +156,8 @@ func (c *Cluster) caOf(t *testing.T, namespace string) string {
 	return cm.Data["ca.crt"]
 }
 
-// serialOf is the serial number of the certificate that is shown at the address.
-func serialOf(t *testing.T, address string) string {
+// shownAt is the serial number of the certificate that is shown at the address.
+func shownAt(t *testing.T, address string) string {
 	t.Helper()
 	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", address)
 	if err != nil {
