@@ -46,6 +46,18 @@ func corrupt(t *testing.T, s *raftstore.Server, marker string) {
 // steady waits until all servers have the newest revision.
 func steady(c *storetest.Cluster) { c.Await("equal states", func() bool { return sameState(c) }) }
 
+// newSteady returns a cluster whose servers have equal states, at a revision above 0, and who leads it.
+func newSteady(t *testing.T, size int, edit func(i int, cfg *raftstore.Config)) (c *storetest.Cluster, leader int) {
+	t.Helper()
+	c = storetest.NewCluster(t, size, edit)
+	leader, _ = c.Leader()
+	if _, err := c.Servers[leader].Commit(limited(t), put("/a", "1")); err != nil {
+		t.Fatal(err)
+	}
+	steady(c)
+	return c, leader
+}
+
 // checkServesNothing checks that all ways to the data are closed.
 func checkServesNothing(t *testing.T, s *raftstore.Server) {
 	t.Helper()
@@ -72,15 +84,10 @@ func checkServesNothing(t *testing.T, s *raftstore.Server) {
 func TestFollowerThatDiffersIsQuarantined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuffer
-		c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
+		c, leader := newSteady(t, 3, func(_ int, cfg *raftstore.Config) {
 			cfg.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))
 		})
 		ctx := limited(t)
-		leader, _ := c.Leader()
-		if _, err := c.Servers[leader].Commit(ctx, put("/a", "1")); err != nil {
-			t.Fatal(err)
-		}
-		steady(c)
 		bad := (leader + 1) % 3
 		corrupt(t, c.Servers[bad], "follower")
 		w, err := c.Servers[bad].Watch(raftstore.WatchOptions{Prefix: "/only-here"})
@@ -133,13 +140,8 @@ func TestFollowerThatDiffersIsQuarantined(t *testing.T) {
 
 func TestLeaderThatDiffersIsQuarantined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := storetest.NewCluster(t, 3, nil)
+		c, bad := newSteady(t, 3, nil)
 		ctx := limited(t)
-		bad, _ := c.Leader()
-		if _, err := c.Servers[bad].Commit(ctx, put("/a", "1")); err != nil {
-			t.Fatal(err)
-		}
-		steady(c)
 		leading, term, err := c.Servers[bad].AwaitLeadership(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -173,12 +175,7 @@ func TestLeaderThatDiffersIsQuarantined(t *testing.T) {
 // though nothing is written any more.
 func TestReturningServerIsCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := storetest.NewCluster(t, 3, nil)
-		leader, _ := c.Leader()
-		if _, err := c.Servers[leader].Commit(limited(t), put("/a", "1")); err != nil {
-			t.Fatal(err)
-		}
-		steady(c)
+		c, leader := newSteady(t, 3, nil)
 		bad := (leader + 1) % 3
 		c.Net.Isolate(storetest.Addr(bad))
 		corrupt(t, c.Servers[bad], "away")
@@ -196,13 +193,7 @@ func TestReturningServerIsCompared(t *testing.T) {
 
 func TestNobodyIsQuarantinedWithoutMajority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := storetest.NewCluster(t, 2, nil)
-		ctx := limited(t)
-		leader, _ := c.Leader()
-		if _, err := c.Servers[leader].Commit(ctx, put("/a", "1")); err != nil {
-			t.Fatal(err)
-		}
-		steady(c)
+		c, leader := newSteady(t, 2, nil)
 		corrupt(t, c.Servers[1-leader], "one of two")
 		<-time.After(2 * onePeriod)
 		for i, s := range c.Servers {
@@ -219,15 +210,10 @@ func TestNobodyIsQuarantinedWithoutMajority(t *testing.T) {
 func TestQuarantineOutlivesRestart(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
+		c, leader := newSteady(t, 3, func(i int, cfg *raftstore.Config) {
 			cfg.InMemory, cfg.Dir, cfg.KeepQuarantine = false, filepath.Join(root, fmt.Sprint(i)), true
 		})
 		ctx := limited(t)
-		leader, _ := c.Leader()
-		if _, err := c.Servers[leader].Commit(ctx, put("/a", "1")); err != nil {
-			t.Fatal(err)
-		}
-		steady(c)
 		bad := (leader + 1) % 3
 		corrupt(t, c.Servers[bad], "on disk")
 		<-time.After(2 * onePeriod)
