@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/server/healthz"
-	"k8s.io/utils/ptr"
 
 	barqueadmission "github.com/barque/barque/apiserver/admission"
+	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/storage"
 )
@@ -57,8 +57,12 @@ type Config struct {
 	// NodePorts is the range of node ports; the zero value means 30000-32767.
 	NodePorts PortRange
 	// TolerationSeconds is how long pods that say nothing else stay on a node that is not ready or
-	// unreachable; nil means admission.DefaultTolerationSeconds.
-	TolerationSeconds *int64
+	// unreachable; nil means admission.DefaultTolerationSeconds for both.
+	TolerationSeconds *TolerationSeconds
+
+	// SignsOfLife tells when nodes were last heard of, which the Leases in kube-node-lease show; nil means that
+	// these are stored like all others.
+	SignsOfLife nodeleases.SignsOfLife
 
 	// Audit says what is written to the audit log; the zero value means nothing.
 	Audit Audit
@@ -103,6 +107,9 @@ type ServiceAccounts struct {
 	MaxLifetime time.Duration
 }
 
+// TolerationSeconds is how long pods stay on a node that is not ready, or unreachable.
+type TolerationSeconds struct{ NotReady, Unreachable int64 }
+
 // PortRange is a range of ports, both ends included.
 type PortRange struct{ First, Last uint16 }
 
@@ -144,7 +151,7 @@ func (c *Config) complete() error {
 		c.NodePorts = PortRange{defaultFirstNodePort, defaultLastNodePort}
 	}
 	if c.TolerationSeconds == nil {
-		c.TolerationSeconds = ptr.To[int64](barqueadmission.DefaultTolerationSeconds)
+		c.TolerationSeconds = &TolerationSeconds{barqueadmission.DefaultTolerationSeconds, barqueadmission.DefaultTolerationSeconds}
 	}
 	if c.RequestTimeout == 0 {
 		c.RequestTimeout = defaultRequestTimeout

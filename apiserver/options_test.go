@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 )
 
 // TestOptions drives a server with all that is optional.
@@ -37,7 +36,7 @@ func TestOptions(t *testing.T) {
 		cfg.Unauthenticated = map[string]http.Handler{"/join": say("join")}
 		cfg.Extra = map[string]http.Handler{"/barque/status": say("status")}
 		cfg.Build = "v0.1.0"
-		cfg.TolerationSeconds = ptr.To[int64](7)
+		cfg.TolerationSeconds = &TolerationSeconds{NotReady: 6, Unreachable: 7}
 	})
 	as := func(token string) kubernetes.Interface {
 		return kubernetes.NewForConfigOrDie(&restclient.Config{Host: c.host, BearerToken: token, TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
@@ -69,8 +68,9 @@ func TestOptions(t *testing.T) {
 	must(c.admin.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))(t)
 	pod := must(c.admin.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: podSpec()}, metav1.CreateOptions{}))(t)
 	for _, toleration := range pod.Spec.Tolerations {
-		if toleration.TolerationSeconds == nil || *toleration.TolerationSeconds != 7 {
-			t.Errorf("toleration %+v, want 7 s", toleration)
+		want := map[string]int64{corev1.TaintNodeNotReady: 6, corev1.TaintNodeUnreachable: 7}[toleration.Key]
+		if toleration.TolerationSeconds == nil || *toleration.TolerationSeconds != want {
+			t.Errorf("toleration %+v, want %d s", toleration, want)
 		}
 	}
 	eventually(t, "the audit log", func(context.Context) error {

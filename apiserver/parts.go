@@ -66,7 +66,11 @@ func (s *Server) newParts(sec *security) (*parts, error) {
 // newAdmission lists the admission steps in their order.
 func (s *Server) newAdmission(sec *security) (admission.Interface, error) {
 	core := s.informers.Core().V1()
-	namespaces, err := lifecycle.NewLifecycle(sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic))
+	immortal := sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic)
+	if s.cfg.SignsOfLife != nil {
+		immortal.Insert(corev1.NamespaceNodeLease) // it could never be emptied
+	}
+	namespaces, err := lifecycle.NewLifecycle(immortal)
 	if err != nil {
 		return nil, fmt.Errorf("namespace lifecycle admission: %w", err)
 	}
@@ -83,7 +87,7 @@ func (s *Server) newAdmission(sec *security) (admission.Interface, error) {
 		steps = append(steps, barqueadmission.NewPriorities(s.informers.Scheduling().V1().PriorityClasses().Lister(), s.client))
 	}
 	steps = append(steps,
-		barqueadmission.NewTolerations(*s.cfg.TolerationSeconds),
+		barqueadmission.NewTolerations(s.cfg.TolerationSeconds.NotReady, s.cfg.TolerationSeconds.Unreachable),
 		rbac.NewGuard(sec.rbac, sec.authorizer))
 	return admission.NewChainHandler(steps...), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/apiserver/groups/core"
+	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/nodeproxy"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/services"
@@ -45,7 +47,24 @@ func (s *Server) wire(resources []resource.Resource, sec *security) error {
 	if k := resource.Find[corev1.Pod](resources); k != nil {
 		s.wirePods(k)
 	}
+	s.wireNodeLeases(resources)
 	return nil
+}
+
+// wireNodeLeases makes the leases of nodes from the Node objects and their signs of life.
+func (s *Server) wireNodeLeases(resources []resource.Resource) {
+	nodes, leases := resource.Find[corev1.Node](resources), resource.Find[coordinationv1.Lease](resources)
+	if s.cfg.SignsOfLife == nil || nodes == nil || leases == nil {
+		return
+	}
+	var built *resource.Storage // of nodes
+	nodes.Wrap = func(st *resource.Storage) rest.Storage {
+		built = st
+		return st
+	}
+	leases.Wrap = func(st *resource.Storage) rest.Storage {
+		return nodeleases.New(st, func() nodeleases.Nodes { return built }, s.cfg.SignsOfLife, s.cfg.Now)
+	}
 }
 
 // wireNodes adds what leads to nodes.

@@ -143,7 +143,7 @@ func TestServiceAccounts(t *testing.T) {
 }
 
 func TestTolerations(t *testing.T) {
-	step := NewTolerations(300)
+	step := NewTolerations(200, 300)
 	for name, c := range map[string]struct {
 		has  []corev1.Toleration
 		want int
@@ -161,6 +161,12 @@ func TestTolerations(t *testing.T) {
 		}
 		if len(pod.Spec.Tolerations) != c.want {
 			t.Errorf("%s: %v", name, pod.Spec.Tolerations)
+		}
+		want := map[string]int64{corev1.TaintNodeNotReady: 200, corev1.TaintNodeUnreachable: 300}
+		for _, added := range pod.Spec.Tolerations[len(c.has):] {
+			if added.TolerationSeconds == nil || *added.TolerationSeconds != want[added.Key] {
+				t.Errorf("%s: %+v is added", name, added)
+			}
 		}
 	}
 }

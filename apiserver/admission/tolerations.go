@@ -11,7 +11,7 @@ import (
 // Tolerations lets pods stay for a while on a node that stops answering, unless they say otherwise.
 type Tolerations struct {
 	*admission.Handler
-	seconds int64
+	notReady, unreachable int64 // seconds
 }
 
 var _ admission.MutationInterface = (*Tolerations)(nil)
@@ -20,8 +20,8 @@ var _ admission.MutationInterface = (*Tolerations)(nil)
 const DefaultTolerationSeconds = 300
 
 // NewTolerations returns the step.
-func NewTolerations(seconds int64) *Tolerations {
-	return &Tolerations{admission.NewHandler(admission.Create, admission.Update), seconds}
+func NewTolerations(notReadySeconds, unreachableSeconds int64) *Tolerations {
+	return &Tolerations{admission.NewHandler(admission.Create, admission.Update), notReadySeconds, unreachableSeconds}
 }
 
 // Admit implements admission.MutationInterface.
@@ -30,10 +30,13 @@ func (t *Tolerations) Admit(_ context.Context, a admission.Attributes, _ admissi
 	if pod == nil {
 		return nil
 	}
-	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
-		if !toleratesEviction(pod, taint) {
+	for _, taint := range []struct {
+		key     string
+		seconds int64
+	}{{corev1.TaintNodeNotReady, t.notReady}, {corev1.TaintNodeUnreachable, t.unreachable}} {
+		if !toleratesEviction(pod, taint.key) {
 			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
-				Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(t.seconds),
+				Key: taint.key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(taint.seconds),
 			})
 		}
 	}

@@ -78,10 +78,7 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.StringVar(&f.storeMemory, "store-memory-limit", "", "how much memory all objects may take in the store, such as 2Gi; that of the server that leads counts (default: a quarter of this machine's memory, from 256Mi to 8Gi)")
 	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", pki.LeafLifetime, "how long certificates last that this server issues; they are renewed when two thirds of it are over")
 	flags.DurationVar(&o.CertificateGrace, "certificate-grace", node.DefaultCertificateGrace, "for how long after its certificates have ended an agent that was off gets new ones, while its Node exists; 0 is never")
-	flags.DurationVar(&o.Times.MonitorPeriod, "node-monitor-period", o.Times.MonitorPeriod, "how often the nodes' life is looked at")
-	flags.DurationVar(&o.Times.MonitorGrace, "node-monitor-grace-period", o.Times.MonitorGrace, "how long a node may show no life before it counts as Unknown")
-	flags.Int64Var(&o.Times.UnreachableSeconds, "default-unreachable-toleration-seconds", o.Times.UnreachableSeconds, "how long pods that say nothing else stay on a node that is gone")
-	flags.Float32Var(&o.Times.EvictionRate, "node-eviction-rate", o.Times.EvictionRate, "from how many nodes a second pods are evicted")
+	addTimeFlags(c, &o.Times)
 }
 
 // complete reads what the flags only point at.
@@ -97,6 +94,9 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 			return o, fmt.Errorf("join token: %w", err)
 		}
 		o.Token = strings.TrimSpace(string(data))
+	}
+	if err := completeTimes(c, &o.Times); err != nil {
+		return wrong(err)
 	}
 	if (o.Replace || o.Wipe) && o.Join == "" {
 		return wrong(fmt.Errorf("--replace and --wipe are for joining: give --join, too"))

@@ -36,7 +36,8 @@ type Cluster struct {
 
 	tracker *Tracker
 	version atomic.Int64
-	mu      sync.Mutex // makes read-modify-write of the tracker atomic
+	mu      sync.Mutex             // makes read-modify-write of the tracker atomic
+	inform  func() context.Context // of the informers
 	t       testing.TB
 }
 
@@ -55,6 +56,7 @@ func New(t testing.TB, objects ...kruntime.Object) *Cluster {
 		c.Add(obj)
 	}
 	c.Informers = informers.NewSharedInformerFactory(c.Client, 0)
+	c.inform = sync.OnceValue(c.informing)
 	return c
 }
 
@@ -265,9 +267,8 @@ func onNode(obj kruntime.Object) bool {
 func (c *Cluster) Start(run func(ctx context.Context, client kubernetes.Interface) error) (stop func()) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	informing, cancelInformers := context.WithCancel(context.Background())
-	c.Informers.StartWithContext(informing)
-	c.Informers.WaitForCacheSync(informing.Done())
+	c.Informers.StartWithContext(c.inform())
+	c.Informers.WaitForCacheSync(ctx.Done())
 	done := make(chan error, 1)
 	go func() { done <- run(ctx, c.Client) }()
 	stop = sync.OnceFunc(func() {
@@ -276,12 +277,18 @@ func (c *Cluster) Start(run func(ctx context.Context, client kubernetes.Interfac
 			c.t.Errorf("the routine failed: %v", err)
 		}
 	})
+	c.t.Cleanup(stop)
+	return stop
+}
+
+// informing returns a context that ends with the test: informers outlast every routine.
+func (c *Cluster) informing() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
 	c.t.Cleanup(func() {
-		stop()
-		cancelInformers()
+		cancel()
 		c.Informers.Shutdown()
 	})
-	return stop
+	return ctx
 }
 
 // Eventually waits up to ten seconds for a condition.

@@ -37,6 +37,20 @@ func markUnknown(status corev1.NodeStatus, now time.Time) ([]corev1.NodeConditio
 	return conditions, changed
 }
 
+// markIll returns the conditions of a node that lives and says that it is ill, and whether they differ from
+// what it has. One that is not ready already has said why.
+func markIll(status corev1.NodeStatus, ill string, now time.Time) ([]corev1.NodeCondition, bool) {
+	conditions := slices.Clone(status.Conditions)
+	i := slices.IndexFunc(conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	if i < 0 || conditions[i].Status != corev1.ConditionTrue {
+		return conditions, false
+	}
+	c := &conditions[i]
+	c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(now)
+	c.Reason, c.Message = "NodeIll", "The node says by gossip that it is ill: "+ill+". Its kubelet has not reported that itself."
+	return conditions, true
+}
+
 func statusOf(node *corev1.Node, t corev1.NodeConditionType) corev1.ConditionStatus {
 	for i := range node.Status.Conditions {
 		if node.Status.Conditions[i].Type == t {

@@ -26,11 +26,19 @@
 //     follows, with Kubernetes' times and rates.
 //
 // A node that is alive says itself how it is: its kubelet writes its conditions, and writes them
-// again when it sees that they have been marked Unknown. This package never marks a node ready.
+// again when it sees that they have been marked Unknown. This package never marks a node ready. It marks one
+// as not ready that is alive and says by gossip that it is ill, if its kubelet, which may be what is ill,
+// has not written so itself.
+//
 // Where gossip and the leader's path are both cut and the kubelet still reaches the API, the two would
 // contradict each other for ever. So a kubelet that sees the taint on its own node repeats its
 // conditions every ten seconds, which postpones the end of the grace: the node stays ready, gets no
-// new pods, and nothing flips. No healthy node has the taint, so an idle cluster writes nothing.
+// new pods, and nothing flips, also where the grace is shorter than ten seconds: what a kubelet says counts
+// for fifteen. No healthy node has the taint, so an idle cluster writes nothing.
+//
+// A new leader begins where the old one was. Since when a node is silent is what its own gossip says, which
+// has listened all the time; a node of which it has never heard gets its grace from when this process
+// started. Who evicts, and when, stands in the taints.
 package nodelifecycle
 
 import (
@@ -54,6 +62,8 @@ const (
 type Life struct {
 	State State
 	Since time.Time // when State began, by this server's clock
+	// Ill says what keeps the node from running pods, by its own word, though it is Alive; "" is nothing.
+	Ill string
 }
 
 // Liveness is what the controller wants to know about nodes.
@@ -73,14 +83,23 @@ type Settings struct {
 	Period time.Duration
 	// Grace is how long a node may be without life before it is marked Unknown. Default 40 s.
 	Grace time.Duration
-	// StartupGrace is the same for a node of which nothing was ever heard. Default 60 s.
+	// StartupGrace is the same for a node of which nothing was ever heard since this server started.
+	// Default 60 s, or Grace if that is more.
 	StartupGrace time.Duration
-	// EvictionRate is how many nodes a second get the taints that evict, per zone. Default 0.1.
+	// GoodbyeGrace is the same for a node that said good-bye: it may be starting again, and its pods run on
+	// meanwhile. Default 40 s, or Grace if that is more.
+	GoodbyeGrace time.Duration
+	// ConfirmTimeout bounds one question to a node, which is little more than three round trips. A node
+	// that is too slow for it in a moment of load is asked again before anything is done that hurts.
+	// Default 1 s.
+	ConfirmTimeout time.Duration
+	// EvictionRate is how many nodes a second get the taints that evict, per zone. Default 0.1; negative
+	// is none.
 	EvictionRate float64
-	// SecondaryEvictionRate holds in a large zone of which a large share is gone. Default 0.01; in
-	// a small zone it is 0 then.
+	// SecondaryEvictionRate holds in a large zone of which a large share is gone. Default 0.01, negative
+	// is none; in a small zone it is none then.
 	SecondaryEvictionRate float64
-	// LargeZone is above how many nodes a zone is large. Default 50.
+	// LargeZone is above how many nodes a zone is large. Default 50; with a negative one all are.
 	LargeZone int
 	// UnhealthyShare is the share of a zone's nodes, at least three, from which on evictions slow
 	// down. Default 0.55.
@@ -91,6 +110,8 @@ func (s Settings) withDefaults() Settings {
 	orDefault(&s.Period, 5*time.Second)
 	orDefault(&s.Grace, 40*time.Second)
 	orDefault(&s.StartupGrace, max(60*time.Second, s.Grace))
+	orDefault(&s.GoodbyeGrace, max(40*time.Second, s.Grace))
+	orDefault(&s.ConfirmTimeout, time.Second)
 	orDefault(&s.EvictionRate, 0.1)
 	orDefault(&s.SecondaryEvictionRate, 0.01)
 	orDefault(&s.LargeZone, 50)

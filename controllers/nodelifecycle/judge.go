@@ -16,6 +16,9 @@ type evidence struct {
 	// marked says that the Ready condition is Unknown already, and tainted that the node has the taint
 	// of unreachable ones.
 	marked, tainted bool
+	// illSince is since when it says by gossip that it is ill and is called ready by the API; zero when it
+	// does not, or is not.
+	illSince time.Time
 }
 
 // judgement says what to do about a node, by its life alone.
@@ -26,9 +29,18 @@ type judgement struct {
 	unreachable bool
 	// unknown: its Ready condition is to say so.
 	unknown bool
+	// ill: its Ready condition is to say False.
+	ill bool
 	// again is when it has to be looked at again at the latest.
 	again time.Duration
 }
+
+// wordCounts is how long a kubelet lives for the API by what it wrote. One that is called unreachable
+// writes every ten seconds.
+const wordCounts = 15 * time.Second
+
+// illPatience is how long a kubelet is given to write itself that its node is ill.
+const illPatience = 15 * time.Second
 
 // recheck is how soon a node is asked again that is heard of, and does not answer yet.
 const recheck = 500 * time.Millisecond
@@ -45,18 +57,15 @@ const recheck = 500 * time.Millisecond
 // take pods, which is why being heard of does not suffice.
 func judge(e evidence, s Settings, now time.Time) judgement {
 	j := judgement{again: s.Period}
-	grace := s.Grace
-	if !e.heardOf {
-		grace = s.StartupGrace
-	}
+	grace := graceFor(e, s)
 	silent, told := now.Sub(e.silentSince), e.told.After(e.silentSince)
 	if told {
-		silent = now.Sub(e.told)
+		silent, grace = now.Sub(e.told), max(grace, wordCounts)
 	}
 	alive := e.heardOf && e.life.State == Alive
 	switch {
 	case alive && (!e.tainted || e.marked || told):
-		return j
+		return judgeHealth(j, e, now)
 	case e.marked: // taken back by its kubelet alone
 		j.unreachable = true
 		return j
@@ -77,4 +86,28 @@ func judge(e evidence, s Settings, now time.Time) judgement {
 		j.again = min(j.again, grace-silent)
 	}
 	return j
+}
+
+// judgeHealth judges a node of which nothing is wrong but what it says itself.
+func judgeHealth(j judgement, e evidence, now time.Time) judgement {
+	if e.illSince.IsZero() {
+		return j
+	}
+	if left := illPatience - now.Sub(e.illSince); left > 0 {
+		j.again = min(j.again, left)
+	} else {
+		j.ill = true
+	}
+	return j
+}
+
+// graceFor is how long a node may be silent.
+func graceFor(e evidence, s Settings) time.Duration {
+	switch {
+	case !e.heardOf:
+		return s.StartupGrace
+	case e.life.State == Left:
+		return s.GoodbyeGrace
+	}
+	return s.Grace
 }

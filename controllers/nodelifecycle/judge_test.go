@@ -40,6 +40,15 @@ func TestJudge(t *testing.T) {
 		"gone on purpose is gone": {
 			evidence{heardOf: true, life: Life{State: Left}, silentSince: ago(time.Second), probed: true},
 			judgement{unreachable: true, again: 5 * time.Second}},
+		"gone on purpose has its own grace": {
+			evidence{heardOf: true, life: Life{State: Left}, silentSince: ago(39 * time.Second), probed: true},
+			judgement{unreachable: true, again: time.Second}},
+		"ill, and its kubelet may yet say so": {
+			evidence{heardOf: true, life: Life{State: Alive}, illSince: ago(14 * time.Second)},
+			judgement{again: time.Second}},
+		"ill, and its kubelet does not say so": {
+			evidence{heardOf: true, life: Life{State: Alive}, illSince: ago(15 * time.Second)},
+			judgement{ill: true, again: 5 * time.Second}},
 		"its kubelet writes: it lives": {
 			evidence{heardOf: true, life: Life{State: Dead}, silentSince: ago(time.Hour), told: ago(10 * time.Second), probed: true},
 			judgement{unreachable: true, again: 5 * time.Second}},
@@ -80,6 +89,40 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// A grace that is shorter than the ten seconds after which a kubelet repeats its word.
+func TestJudgeWithAShortGrace(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	s := Settings{Period: time.Second, Grace: 3 * time.Second}.withDefaults()
+	for name, c := range map[string]struct {
+		e    evidence
+		want judgement
+	}{
+		"within its grace": {
+			evidence{heardOf: true, life: Life{State: Suspect}, silentSince: ago(2500 * time.Millisecond), probed: true},
+			judgement{unreachable: true, again: 500 * time.Millisecond}},
+		"unknown after it": {
+			evidence{heardOf: true, life: Life{State: Suspect}, silentSince: ago(3 * time.Second), probed: true},
+			judgement{unreachable: true, unknown: true, again: time.Second}},
+		"its kubelet has written and is not due yet": {
+			evidence{heardOf: true, life: Life{State: Suspect}, silentSince: ago(time.Minute), told: ago(14 * time.Second), probed: true},
+			judgement{unreachable: true, again: time.Second}},
+		"its kubelet is overdue": {
+			evidence{heardOf: true, life: Life{State: Suspect}, silentSince: ago(time.Minute), told: ago(15 * time.Second), probed: true},
+			judgement{unreachable: true, unknown: true, again: time.Second}},
+		"it said good-bye and starts again": {
+			evidence{heardOf: true, life: Life{State: Left}, silentSince: ago(30 * time.Second), probed: true},
+			judgement{unreachable: true, again: time.Second}},
+		"new": {
+			evidence{silentSince: ago(30 * time.Second)},
+			judgement{again: time.Second}},
+	} {
+		if got := judge(c.e, s, now); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
 func TestJudgeHolds(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	s := Settings{}.withDefaults()
@@ -91,6 +134,9 @@ func TestJudgeHolds(t *testing.T) {
 		}
 		if e.answered = e.answered && e.probed; flip() {
 			e.told = now.Add(-time.Duration(rnd.IntN(120)) * time.Second)
+		}
+		if flip() {
+			e.illSince = now.Add(-time.Duration(rnd.IntN(30)) * time.Second)
 		}
 		return e
 	}
@@ -112,6 +158,8 @@ func TestJudgeHolds(t *testing.T) {
 			"unknown comes in time":                   !(e.heardOf && !alive && !e.marked && e.probed && !e.answered && quiet(s.Grace)) || j.unknown,
 			"unknown is not said twice":               !j.unknown || !e.marked,
 			"one never heard of gets more time":       !j.unknown || e.heardOf || quiet(s.StartupGrace),
+			"ill is only one that lives":              !j.ill || alive && !j.unknown && !j.unreachable,
+			"ill is said in time":                     !(alive && !e.tainted && !e.illSince.IsZero() && now.Sub(e.illSince) >= illPatience) || j.ill,
 			"a taint does not outlast a sign of life": !(alive && e.told.After(e.silentSince)) || !j.unreachable,
 		} {
 			if !ok {
@@ -135,13 +183,14 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	taint := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule}
-	alive, suspect := func(s int) Life { return Life{Alive, at(s)} }, func(s int) Life { return Life{Suspect, at(s)} }
+	alive, suspect := func(s int) Life { return Life{State: Alive, Since: at(s)} }, func(s int) Life { return Life{State: Suspect, Since: at(s)} }
 
-	m := newMemory(at(0))
+	fresh := func() *memory { return newMemory(newWords(), at(0), at(0)) }
+	m := fresh()
 	if e := m.evidence(node(at(-60)), suspect(-1), true, at(1)); !e.silentSince.Equal(at(-1)) || !e.told.Equal(at(-60)) {
 		t.Errorf("first: silent since %v, told %v", e.silentSince, e.told)
 	}
-	if e := m.evidence(node(at(-60)), Life{Dead, at(5)}, true, at(6)); !e.silentSince.Equal(at(-1)) {
+	if e := m.evidence(node(at(-60)), Life{State: Dead, Since: at(5)}, true, at(6)); !e.silentSince.Equal(at(-1)) {
 		t.Errorf("a new kind of silence is a new silence: %v", e.silentSince)
 	}
 	// The clock of the node is an hour behind: what counts is when its stamp was seen to change.
@@ -159,11 +208,23 @@ func TestMemory(t *testing.T) {
 		t.Errorf("silent since %v, though it answered", e.silentSince)
 	}
 	// A clock that is ahead does not make a node live in the future.
-	if e := newMemory(at(0)).evidence(node(at(3600)), suspect(0), true, at(1)); e.told.After(at(1)) {
+	if e := fresh().evidence(node(at(3600)), suspect(0), true, at(1)); e.told.After(at(1)) {
 		t.Errorf("told %v", e.told)
 	}
+	// What was heard before the term counts by this clock: the next leader in the same process.
+	next := newMemory(m.words, at(0), at(30))
+	if e := next.evidence(node(at(-3600)), suspect(5), true, at(31)); !e.told.Equal(at(10)) || !e.silentSince.Equal(at(5)) {
+		t.Errorf("in the next term: told %v, silent since %v", e.told, e.silentSince)
+	}
+	// One that was never heard of is silent since this process is there, whoever led.
+	if e := next.evidence(node(at(-3600)), Life{}, false, at(31)); e.heardOf {
+		t.Errorf("%+v", e)
+	}
+	if e := newMemory(m.words, at(0), at(30)).evidence(node(at(-3600)), Life{}, false, at(31)); !e.silentSince.Equal(at(0)) {
+		t.Errorf("never heard of, and silent since %v", e.silentSince)
+	}
 	// A new leader finds the taint of its predecessor on a node that is alive: an old stamp is no sign.
-	if e := newMemory(at(0)).evidence(node(at(-1), taint), alive(0), true, at(1)); e.told.After(e.silentSince) {
+	if e := fresh().evidence(node(at(-1), taint), alive(0), true, at(1)); e.told.After(e.silentSince) {
 		t.Errorf("told %v, silent since %v", e.told, e.silentSince)
 	}
 }

@@ -5,27 +5,26 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // memory is what a term remembers of nodes' lives.
 type memory struct {
-	started time.Time
+	words *words
+	born  time.Time // since when this process listens
+	began time.Time // the term
 
 	mu    sync.Mutex
 	nodes map[string]*remembered
 }
 
 type remembered struct {
-	silentSince time.Time   // without a break; zero while all is well
-	told        time.Time   // when its kubelet was last seen to write
-	stamp       metav1.Time // its own time of that
-	seen        bool        // stamp is what was seen before
-	unreachable bool        // as last judged
+	silentSince time.Time // without a break; zero while all is well
+	unreachable bool      // as last judged
+	illSince    time.Time // as in evidence
 }
 
-func newMemory(now time.Time) *memory {
-	return &memory{started: now, nodes: map[string]*remembered{}}
+func newMemory(words *words, born, now time.Time) *memory {
+	return &memory{words: words, born: born, began: now, nodes: map[string]*remembered{}}
 }
 
 func (m *memory) of(node string) *remembered {
@@ -48,7 +47,6 @@ func (m *memory) evidence(node *corev1.Node, life Life, heardOf bool, now time.T
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.of(node.Name)
-	r.hear(node, now)
 	tainted := hasTaint(node, corev1.TaintNodeUnreachable, corev1.TaintEffectNoSchedule)
 	switch {
 	case heardOf && life.State == Alive && !tainted:
@@ -56,40 +54,25 @@ func (m *memory) evidence(node *corev1.Node, life Life, heardOf bool, now time.T
 	case !r.silentSince.IsZero(): // it goes on
 	case heardOf && life.State != Alive:
 		r.silentSince = life.Since
-	default: // counted from when both it and this leader were there
-		r.silentSince = m.started
-		if node.CreationTimestamp.After(m.started) {
+	case heardOf: // it lives, and the leader before this one has called it unreachable
+		r.silentSince = m.began
+	default: // counted from when both it and this process were there
+		r.silentSince = m.born
+		if node.CreationTimestamp.After(m.born) {
 			r.silentSince = node.CreationTimestamp.Time
 		}
 	}
-	return evidence{
-		life: life, heardOf: heardOf, silentSince: r.silentSince, told: r.told, tainted: tainted,
-		marked: statusOf(node, corev1.NodeReady) == corev1.ConditionUnknown,
-	}
-}
-
-// hear notes that the kubelet has written: its stamp has changed. Clocks differ, so the stamp itself
-// counts only when it is all there is: the first time that this term sees the node. Nobody but the
-// kubelet stamps conditions; marking a node as Unknown leaves the stamps as they are.
-func (r *remembered) hear(node *corev1.Node, now time.Time) {
-	stamp := stampOf(node)
+	ready := statusOf(node, corev1.NodeReady)
 	switch {
-	case stamp.Equal(&r.stamp):
-	case r.seen || stamp.After(now):
-		r.told = now
-	default:
-		r.told = stamp.Time
+	case !heardOf || life.State != Alive || life.Ill == "" || ready != corev1.ConditionTrue:
+		r.illSince = time.Time{}
+	case r.illSince.IsZero():
+		r.illSince = now
 	}
-	r.stamp, r.seen = stamp, true
-}
-
-func stampOf(node *corev1.Node) metav1.Time {
-	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			return c.LastHeartbeatTime
-		}
+	return evidence{
+		life: life, heardOf: heardOf, silentSince: r.silentSince, told: m.words.hear(node, now), tainted: tainted,
+		marked: ready == corev1.ConditionUnknown, illSince: r.illSince,
 	}
-	return metav1.Time{}
 }
 
 // answered gives a node that was silent, and answered, a new period of grace.

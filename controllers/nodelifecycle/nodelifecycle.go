@@ -28,9 +28,9 @@ import (
 
 const podsByNode = "barque/node"
 
-// confirmTimeout bounds one probe of a node, which is little more than three round trips. A node that
-// is too slow for it in a moment of load is asked again before anything is done that hurts.
-const confirmTimeout = time.Second
+// askedAtOnce is how many nodes are looked at at the same time: so many may be dead, each question waiting
+// for its time-out, and the others are still looked at in time.
+const askedAtOnce = 64
 
 // Config of a Controller.
 type Config struct {
@@ -46,9 +46,12 @@ type Controller struct {
 	nodes cache.SharedIndexInformer
 	pods  cache.SharedIndexInformer
 	list  corelisters.NodeLister
+	words *words
+	born  time.Time
 }
 
-// New asks the factory for the informers it needs; it is called before they are started.
+// New asks the factory for the informers it needs; it is called before they are started, and when Liveness
+// begins to listen.
 func New(cfg Config) (*Controller, error) {
 	if cfg.Liveness == nil {
 		return nil, errors.New("controllers/nodelifecycle: Liveness is required")
@@ -58,7 +61,10 @@ func New(cfg Config) (*Controller, error) {
 	}
 	cfg.Settings = cfg.Settings.withDefaults()
 	core := cfg.Informers.Core().V1()
-	c := &Controller{cfg: cfg, nodes: core.Nodes().Informer(), list: core.Nodes().Lister(), pods: core.Pods().Informer()}
+	c := &Controller{cfg: cfg, nodes: core.Nodes().Informer(), list: core.Nodes().Lister(), pods: core.Pods().Informer(), words: newWords(), born: time.Now()}
+	if err := c.words.listen(c.nodes); err != nil {
+		return nil, err
+	}
 	return c, runtime.EnsureIndex(c.pods, podsByNode, func(obj any) ([]string, error) {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
 			return []string{pod.Spec.NodeName}, nil
@@ -73,9 +79,9 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	defer stop()
 	t := &term{
 		Controller: c, client: client, recorder: recorder,
-		memory: newMemory(time.Now()), budgets: map[string]*budget{},
+		memory: newMemory(c.words, c.born, time.Now()), budgets: map[string]*budget{},
 	}
-	t.loop = runtime.NewLoop("nodelifecycle", 16, c.cfg.Logger, t.reconcile)
+	t.loop = runtime.NewLoop("nodelifecycle", askedAtOnce, c.cfg.Logger, t.reconcile)
 	runtime.Watch(t.loop, c.nodes, func(old, now *corev1.Node) []runtime.Key {
 		if now == nil {
 			t.memory.forget(old.Name)
@@ -115,17 +121,28 @@ type term struct {
 	counted time.Time
 }
 
-// followLiveness looks at every node as soon as Liveness changes its mind about one.
+// followLiveness looks at a node as soon as Liveness changes its mind about it.
 func (t *term) followLiveness(ctx context.Context) {
+	type opinion struct {
+		life  Life
+		known bool
+	}
+	before := map[string]opinion{}
 	for {
 		changed := t.cfg.Liveness.Changed()
 		nodes, err := t.list.List(labels.Everything())
 		if err != nil {
 			t.cfg.Logger.Error("listing nodes", "error", err)
 		}
+		now := make(map[string]opinion, len(nodes))
 		for _, node := range nodes {
-			t.loop.Add(runtime.Key{Name: node.Name})
+			life, known := t.cfg.Liveness.Life(node.Name)
+			now[node.Name] = opinion{life, known}
+			if was, seen := before[node.Name]; !seen || was != now[node.Name] {
+				t.loop.Add(runtime.Key{Name: node.Name})
+			}
 		}
+		before = now
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -150,10 +167,14 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	}
 	now := time.Now()
 	t.note(node.Name, j)
-	if j.unknown {
-		if node, err = t.markUnknown(ctx, node, now); err != nil {
-			return 0, err
-		}
+	switch {
+	case j.unknown:
+		node, err = t.markUnknown(ctx, node, now)
+	case j.ill:
+		node, err = t.markIll(ctx, node, now)
+	}
+	if err != nil {
+		return 0, err
 	}
 	if err := t.taint(ctx, node, j.unreachable, now); err != nil {
 		return 0, err
@@ -181,6 +202,7 @@ func (t *term) judge(ctx context.Context, node *corev1.Node) judgement {
 		return j
 	}
 	e.probed, e.answered = true, t.answers(ctx, node)
+	e.life, e.heardOf = t.cfg.Liveness.Life(node.Name) // it may have been heard of meanwhile
 	if now = time.Now(); e.answered {
 		t.cfg.Logger.Info("node is silent but answers when asked", "node", node.Name, "silent", now.Sub(e.silentSince).Round(time.Millisecond))
 		t.memory.answered(node.Name, now)
@@ -200,7 +222,7 @@ func (t *term) note(node string, j judgement) {
 
 // answers asks the node itself.
 func (c *Controller) answers(ctx context.Context, node *corev1.Node) bool {
-	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Settings.ConfirmTimeout)
 	defer cancel()
 	return c.cfg.Liveness.Confirm(ctx, node)
 }
@@ -210,14 +232,29 @@ func (t *term) markUnknown(ctx context.Context, node *corev1.Node, now time.Time
 	if !changed {
 		return node, nil
 	}
+	t.cfg.Logger.Warn("node is without life: marked Unknown", "node", node.Name)
+	return t.mark(ctx, node, conditions)
+}
+
+func (t *term) markIll(ctx context.Context, node *corev1.Node, now time.Time) (*corev1.Node, error) {
+	life, _ := t.cfg.Liveness.Life(node.Name)
+	conditions, changed := markIll(node.Status, life.Ill, now)
+	if !changed || life.Ill == "" {
+		return node, nil
+	}
+	t.cfg.Logger.Warn("node says that it is ill: marked as not ready", "node", node.Name, "ill", life.Ill)
+	return t.mark(ctx, node, conditions)
+}
+
+// mark writes the conditions of a node that is not ready by them.
+func (t *term) mark(ctx context.Context, node *corev1.Node, conditions []corev1.NodeCondition) (*corev1.Node, error) {
 	next := node.DeepCopy()
 	next.Status.Conditions = conditions
 	next, err := t.client.CoreV1().Nodes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("marking node %s as Unknown: %w", node.Name, err)
+		return nil, fmt.Errorf("marking node %s as %s: %w", node.Name, statusOf(&corev1.Node{Status: corev1.NodeStatus{Conditions: conditions}}, corev1.NodeReady), err)
 	}
 	t.loop.Writes().Wrote(runtime.Key{Name: node.Name}, t.nodes, next.ResourceVersion)
-	t.cfg.Logger.Warn("node is without life: marked Unknown", "node", node.Name)
 	t.recorder.Eventf(node, corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
 	return next, nil
 }

@@ -66,11 +66,17 @@ func (g *gossip) say(state nodelifecycle.State, nodes ...string) {
 type world struct {
 	*controllertest.Cluster
 	*gossip
-	t *testing.T
+	t          *testing.T
+	controller *nodelifecycle.Controller
+	abdicate   func() // ends the term and waits for it
 }
 
 // newWorld has n ready nodes, all alive, with one pod each that tolerates 300 s.
 func newWorld(t *testing.T, n int, zone func(i int) string) *world {
+	return newWorldWith(t, n, zone, nodelifecycle.Settings{})
+}
+
+func newWorldWith(t *testing.T, n int, zone func(i int) string, settings nodelifecycle.Settings) *world {
 	w := &world{Cluster: controllertest.New(t), t: t, gossip: &gossip{
 		lives: map[string]nodelifecycle.Life{}, answers: map[string]bool{}, changed: make(chan struct{}),
 	}}
@@ -80,25 +86,42 @@ func newWorld(t *testing.T, n int, zone func(i int) string) *world {
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone(i)}},
 			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 		})
-		seconds := int64(300)
-		var tolerations []corev1.Toleration
-		for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
-			tolerations = append(tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds})
-		}
-		w.Cluster.Add(&corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p" + name},
-			Spec:       corev1.PodSpec{NodeName: name, Tolerations: tolerations},
-			Status:     corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
-		})
+		w.runPod(name)
 		w.say(nodelifecycle.Alive, name)
 	}
-	c, err := nodelifecycle.New(nodelifecycle.Config{Informers: w.Informers, Liveness: w.gossip})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Start(c.Run)
-	synctest.Wait()
+	w.elect(settings)
 	return w
+}
+
+// runPod puts a running pod that tolerates 300 s on a node.
+func (w *world) runPod(node string) {
+	seconds := int64(300)
+	var tolerations []corev1.Toleration
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		tolerations = append(tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds})
+	}
+	w.Cluster.Add(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p" + node},
+		Spec:       corev1.PodSpec{NodeName: node, Tolerations: tolerations},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+	})
+}
+
+// elect makes a server that has just started lead.
+func (w *world) elect(settings nodelifecycle.Settings) {
+	w.t.Helper()
+	var err error
+	w.controller, err = nodelifecycle.New(nodelifecycle.Config{Informers: w.Informers, Liveness: w.gossip, Settings: settings})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.lead()
+}
+
+// lead begins a term.
+func (w *world) lead() {
+	w.abdicate = w.Start(w.controller.Run)
+	synctest.Wait()
 }
 
 func oneZone(int) string { return "z" }
@@ -115,10 +138,16 @@ func (w *world) node(name string) *corev1.Node {
 // kubeletWrites makes a kubelet say that its node is ready.
 func (w *world) kubeletWrites(node string) {
 	w.t.Helper()
+	w.kubeletWritesAt(node, metav1.Now())
+}
+
+// kubeletWritesAt is the same by a clock that may be wrong.
+func (w *world) kubeletWritesAt(node string, at metav1.Time) {
+	w.t.Helper()
 	n := w.node(node)
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			c.Status, c.LastHeartbeatTime = corev1.ConditionTrue, metav1.Now()
+			c.Status, c.LastHeartbeatTime = corev1.ConditionTrue, at
 		}
 	}
 	if _, err := w.Client.CoreV1().Nodes().UpdateStatus(w.t.Context(), n, metav1.UpdateOptions{}); err != nil {

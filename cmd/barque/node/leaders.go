@@ -56,8 +56,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 	// Endpoints are deprecated, which every write of them is warned of; they are kept on purpose.
 	controllerConfig.WarningHandler = rest.NoWarnings{}
 	schedulerConfig := s.api.LoopbackConfigAs("system:kube-scheduler")
-	life := &liveness{pool: s.pool, store: s.store, tls: s.ids.kubeletClientTLS()}
-	routines, err := s.routines(controllerConfig, schedulerConfig, life)
+	routines, err := s.routines(controllerConfig, schedulerConfig, s.life)
 	if err != nil {
 		return err
 	}
@@ -84,7 +83,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		informers := s.api.Informers()
 		informers.Start(ctx.Done())
 		informers.WaitForCacheSync(ctx.Done())
-		return lifecycle.All(ctx, life.run, runner.Run)
+		return lifecycle.All(ctx, s.life.run, runner.Run)
 	}})
 }
 
@@ -100,7 +99,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		CA:           s.ids.trust,
 		ClusterCIDRs: []netip.Prefix{s.settings.ClusterCIDR},
 		Liveness:     life,
-		NodeSettings: nodelifecycle.Settings{Period: s.options.Times.MonitorPeriod, Grace: s.options.Times.MonitorGrace, EvictionRate: float64(s.options.Times.EvictionRate)},
+		NodeSettings: s.options.Times.settings(),
 		Servers:      apiServers{s.pool},
 		ServerReady:  newReadiness(s.store, s.ids.trust).ready,
 		Roles:        roles{s.pool},

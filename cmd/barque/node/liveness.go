@@ -8,7 +8,9 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -26,6 +28,9 @@ import (
 //
 // So a server that gossip takes for alive, or has not heard of yet, is suspect while it does not answer
 // the store. What gossip says otherwise stands: a node may well have lost its store and run its pods.
+//
+// With fast failure detection there is a third one: this server asks all nodes itself. One that does not
+// answer is suspect, too, and one that has answered after gossip called it dead lives.
 type liveness struct {
 	pool interface {
 		Member(name string) (gossip.Member, bool)
@@ -33,6 +38,11 @@ type liveness struct {
 	}
 	store interface {
 		Silent() ([]raftstore.SilentMember, <-chan struct{})
+	}
+	pulse interface { // nil without fast failure detection
+		Silent(node string) (since time.Time, silent bool)
+		Heard(node string) time.Time
+		Changed() <-chan struct{}
 	}
 	tls func() *tls.Config // with which kubelets are called
 
@@ -43,11 +53,15 @@ type liveness struct {
 // kubeletPort is where a kubelet is that has not told.
 const kubeletPort = 10250
 
-// run passes on the changes of both sources until the context ends.
+// run passes on the changes of all sources until the context ends.
 func (l *liveness) run(ctx context.Context) error {
 	for {
 		inPool := l.pool.Changed()
 		_, inStore := l.store.Silent()
+		var inPulse <-chan struct{}
+		if l.pulse != nil {
+			inPulse = l.pulse.Changed()
+		}
 		l.mu.Lock()
 		if l.changed != nil {
 			close(l.changed)
@@ -59,6 +73,7 @@ func (l *liveness) run(ctx context.Context) error {
 			return nil
 		case <-inPool:
 		case <-inStore:
+		case <-inPulse:
 		}
 	}
 }
@@ -76,17 +91,56 @@ func (l *liveness) Changed() <-chan struct{} {
 // Life implements nodelifecycle.Liveness.
 func (l *liveness) Life(node string) (nodelifecycle.Life, bool) {
 	m, known := l.pool.Member(node)
-	if !known || m.State == gossip.Alive {
-		silent, _ := l.store.Silent()
-		if i := slices.IndexFunc(silent, func(s raftstore.SilentMember) bool { return s.Name == node }); i >= 0 {
-			return nodelifecycle.Life{State: nodelifecycle.Suspect, Since: silent[i].Since}, true
-		}
-	}
-	if !known {
+	since, silent := l.silent(node)
+	switch {
+	case silent && (!known || m.State == gossip.Alive):
+		return nodelifecycle.Life{State: nodelifecycle.Suspect, Since: since}, true
+	case !known:
 		return nodelifecycle.Life{}, false
 	}
-	state := map[gossip.State]nodelifecycle.State{gossip.Alive: nodelifecycle.Alive, gossip.Dead: nodelifecycle.Dead, gossip.Left: nodelifecycle.Left}[m.State]
-	return nodelifecycle.Life{State: state, Since: m.Since}, true
+	life := nodelifecycle.Life{Since: m.Since}
+	heardSince := l.pulse != nil && l.pulse.Heard(node).After(m.Since)
+	switch {
+	case m.State == gossip.Left:
+		life.State = nodelifecycle.Left
+	case m.State == gossip.Alive || heardSince && !silent:
+		life.State, life.Ill = nodelifecycle.Alive, illness(m.Facts.Health)
+	default:
+		life.State = nodelifecycle.Dead
+		if silent && (heardSince || since.Before(m.Since)) { // gossip was wrong then, or took its time
+			life.Since = since
+		}
+	}
+	return life, true
+}
+
+// silent tells whether the store or the pulse misses a node's answers, and since when.
+func (l *liveness) silent(node string) (since time.Time, silent bool) {
+	servers, _ := l.store.Silent()
+	if i := slices.IndexFunc(servers, func(s raftstore.SilentMember) bool { return s.Name == node }); i >= 0 {
+		since, silent = servers[i].Since, true
+	}
+	if l.pulse == nil {
+		return since, silent
+	}
+	if asked, is := l.pulse.Silent(node); is && (!silent || asked.Before(since)) {
+		since, silent = asked, true
+	}
+	return since, silent
+}
+
+// illness names what keeps a node from running pods. Where it is short of something, its kubelet says so.
+func illness(h gossip.Health) string {
+	return strings.Join((h & (gossip.KubeletIll | gossip.RuntimeIll | gossip.NetworkIll)).Ills(), ", ")
+}
+
+// LastSeen implements apiserver.Config's SignsOfLife.
+func (l *liveness) LastSeen(node string) (time.Time, bool) {
+	life, known := l.Life(node)
+	if known && life.State == nodelifecycle.Alive {
+		return time.Now(), true
+	}
+	return life.Since, known
 }
 
 // Confirm implements nodelifecycle.Liveness: the node's kubelet proves itself in a TLS handshake. A

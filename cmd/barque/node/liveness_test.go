@@ -84,6 +84,71 @@ func TestLifeIsGossipAndStoreTogether(t *testing.T) {
 	}
 }
 
+// asked is a pulse as the test has it.
+type asked struct {
+	since, heard time.Time // since when it is silent, if it is
+}
+
+func (a asked) Silent(string) (time.Time, bool) { return a.since, !a.since.IsZero() }
+func (a asked) Heard(string) time.Time          { return a.heard }
+func (a asked) Changed() <-chan struct{}        { return nil }
+
+func TestLifeByThePulse(t *testing.T) {
+	at := func(s int64) time.Time { return time.Unix(s, 0) }
+	for name, c := range map[string]struct {
+		gossip gossip.State // since 100
+		pulse  asked
+		want   nodelifecycle.Life
+	}{
+		"all hear of it":                     {gossip.Alive, asked{heard: at(200)}, nodelifecycle.Life{State: nodelifecycle.Alive, Since: at(100)}},
+		"it does not answer":                 {gossip.Alive, asked{since: at(200), heard: at(199)}, nodelifecycle.Life{State: nodelifecycle.Suspect, Since: at(200)}},
+		"gossip finds out later":             {gossip.Dead, asked{since: at(95), heard: at(94)}, nodelifecycle.Life{State: nodelifecycle.Dead, Since: at(95)}},
+		"gossip finds out first":             {gossip.Dead, asked{since: at(101), heard: at(99)}, nodelifecycle.Life{State: nodelifecycle.Dead, Since: at(100)}},
+		"gossip is wrong":                    {gossip.Dead, asked{heard: at(101)}, nodelifecycle.Life{State: nodelifecycle.Alive, Since: at(100)}},
+		"gossip was wrong, and it died then": {gossip.Dead, asked{since: at(200), heard: at(199)}, nodelifecycle.Life{State: nodelifecycle.Dead, Since: at(200)}},
+		"it said good-bye":                   {gossip.Left, asked{since: at(200), heard: at(199)}, nodelifecycle.Life{State: nodelifecycle.Left, Since: at(100)}},
+		"never heard of":                     {"", asked{}, nodelifecycle.Life{}},
+	} {
+		e := newEvidence()
+		if c.gossip != "" {
+			e.members["n"] = gossip.Member{Name: "n", State: c.gossip, Since: at(100)}
+		}
+		l := &liveness{pool: e, store: e, pulse: c.pulse}
+		if life, known := l.Life("n"); life != c.want || known != (c.gossip != "") {
+			t.Errorf("%s: %+v, %v", name, life, known)
+		}
+	}
+}
+
+func TestLastSeen(t *testing.T) {
+	e := newEvidence()
+	e.members["well"] = gossip.Member{Name: "well", State: gossip.Alive, Since: time.Unix(100, 0)}
+	e.members["dead"] = gossip.Member{Name: "dead", State: gossip.Dead, Since: time.Unix(200, 0)}
+	l := &liveness{pool: e, store: e}
+	if at, ok := l.LastSeen("well"); !ok || time.Since(at) > time.Minute {
+		t.Errorf("one that is well was seen at %s, %v", at, ok)
+	}
+	if at, ok := l.LastSeen("dead"); !ok || !at.Equal(time.Unix(200, 0)) {
+		t.Errorf("one that is dead was seen at %s, %v", at, ok)
+	}
+	if at, ok := l.LastSeen("stranger"); ok || !at.IsZero() {
+		t.Errorf("a stranger was seen at %s", at)
+	}
+}
+
+func TestIllnessIsWhatKeepsFromRunningPods(t *testing.T) {
+	for health, want := range map[gossip.Health]string{
+		0: "", gossip.DiskLow | gossip.MemoryLow | gossip.PIDsLow: "", gossip.KubeletIll: "kubelet",
+		gossip.RuntimeIll | gossip.NetworkIll | gossip.DiskLow: "runtime, network",
+	} {
+		e := newEvidence()
+		e.members["n"] = gossip.Member{Name: "n", State: gossip.Alive, Facts: gossip.Facts{Health: health}}
+		if life, _ := (&liveness{pool: e, store: e}).Life("n"); life.Ill != want {
+			t.Errorf("%v: ill is %q, want %q", health.Ills(), life.Ill, want)
+		}
+	}
+}
+
 func TestChangesOfGossipAndStoreArePassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEvidence()

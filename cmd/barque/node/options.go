@@ -70,19 +70,6 @@ type Options struct {
 	wrapLeaderClient func(term uint64, next http.RoundTripper) http.RoundTripper
 }
 
-// Times are the failure-detection times; see Kubernetes' node controller.
-type Times struct {
-	MonitorPeriod      time.Duration // how often nodes are looked at
-	MonitorGrace       time.Duration // without life until Unknown
-	UnreachableSeconds int64         // default toleration of pods, until they are evicted
-	EvictionRate       float32       // nodes a second whose pods are evicted
-}
-
-// DefaultTimes are Kubernetes' defaults.
-func DefaultTimes() Times {
-	return Times{MonitorPeriod: 5 * time.Second, MonitorGrace: 40 * time.Second, UnreachableSeconds: 300, EvictionRate: 0.1}
-}
-
 // shortestLifetime is the shortest life of certificates in which they can be renewed, over some failures, in time.
 const shortestLifetime = 30 * time.Second
 

@@ -38,6 +38,7 @@ type server struct {
 	ids      *serverIdentities
 	store    *raftstore.Server
 	pool     *gossip.Pool
+	life     *liveness
 	keys     *keyring.Manager
 	backups  *backups
 	exchange *exchange.Exchange
@@ -67,7 +68,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}
 	began := time.Now()
 	defer func() { err = errors.Join(err, s.stack.Stop()) }()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startStore, s.startGossip, s.startExchange, s.startAPI, s.startBackups, s.startLeaderWork, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startStore, s.startGossip, s.startLiveness, s.startExchange, s.startAPI, s.startBackups, s.startLeaderWork, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -190,6 +191,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation},
 		Keys:  ring.Keys, Authority: s.ids.trust, Proof: s.ids.proof.proof,
 		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.gossipSeeds()...) },
+		Tune:   tuneGossip(o.Times.Fast),
 		Logger: s.logger.With("part", "gossip"),
 	})
 	if err != nil {
@@ -288,7 +290,8 @@ func (s *server) startAPI(ctx context.Context) error {
 		KubeletClient:     s.ids.kubeletClientTLS(),
 		ServiceAccounts:   apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Key: s.ids.serviceAccounts},
 		ServiceCIDR:       s.settings.ServiceCIDR,
-		TolerationSeconds: &o.Times.UnreachableSeconds,
+		TolerationSeconds: o.Times.tolerations(),
+		SignsOfLife:       s.life,
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra:             extra,
 		LongRunning:       []string{SnapshotSavePath, SnapshotRestorePath},

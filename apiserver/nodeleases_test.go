@@ -1,0 +1,373 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"github.com/barque/barque/apiserver/nodeleases"
+)
+
+// signs are what a test says of nodes' lives.
+type signs struct {
+	mu   sync.Mutex
+	seen map[string]time.Time
+}
+
+func (s *signs) LastSeen(node string) (time.Time, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ok := s.seen[node]
+	return at, ok
+}
+
+func (s *signs) set(node string, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen[node] = at
+}
+
+// nodeLeases is a cluster with n nodes of which all but the last were heard.
+type nodeLeases struct {
+	*cluster
+	t      *testing.T
+	signs  *signs
+	leases func(namespace string) leaseClient
+}
+
+type leaseClient interface {
+	Create(context.Context, *coordinationv1.Lease, metav1.CreateOptions) (*coordinationv1.Lease, error)
+	Update(context.Context, *coordinationv1.Lease, metav1.UpdateOptions) (*coordinationv1.Lease, error)
+	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*coordinationv1.Lease, error)
+	Delete(context.Context, string, metav1.DeleteOptions) error
+	DeleteCollection(context.Context, metav1.DeleteOptions, metav1.ListOptions) error
+	Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error)
+	List(context.Context, metav1.ListOptions) (*coordinationv1.LeaseList, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+var heardAt = time.Date(2026, 1, 2, 3, 4, 27, 0, time.UTC)
+
+func startNodeLeases(t *testing.T, nodes int) *nodeLeases {
+	s := &signs{seen: map[string]time.Time{}}
+	c := &nodeLeases{t: t, signs: s, cluster: startCluster(t, func(cfg *Config) { cfg.SignsOfLife = s })}
+	c.leases = func(namespace string) leaseClient { return c.admin.CoordinationV1().Leases(namespace) }
+	must(0, c.ensure(t.Context(), c.client))(t)
+	for i := range nodes {
+		name := fmt.Sprint("n", i)
+		c.addNode(name)
+		if i < nodes-1 {
+			s.set(name, heardAt)
+		}
+	}
+	return c
+}
+
+func (c *nodeLeases) addNode(name string) *corev1.Node {
+	c.t.Helper()
+	return must(c.admin.CoreV1().Nodes().Create(c.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(c.t)
+}
+
+func (c *nodeLeases) list(namespace string, o metav1.ListOptions) *coordinationv1.LeaseList {
+	c.t.Helper()
+	return must(c.leases(namespace).List(c.t.Context(), o))(c.t)
+}
+
+func names(list *coordinationv1.LeaseList) (out []string) {
+	for _, l := range list.Items {
+		out = append(out, l.Name)
+	}
+	return out
+}
+
+func TestNodeLease(t *testing.T) {
+	c := startNodeLeases(t, 2)
+	ctx := t.Context()
+	l := must(c.leases(corev1.NamespaceNodeLease).Get(ctx, "n0", metav1.GetOptions{}))(t)
+	node := must(c.admin.CoreV1().Nodes().Get(ctx, "n0", metav1.GetOptions{}))(t)
+	if ptr.Deref(l.Spec.HolderIdentity, "") != "n0" || ptr.Deref(l.Spec.LeaseDurationSeconds, 0) != 40 ||
+		l.Spec.RenewTime == nil || !l.Spec.RenewTime.Equal(&metav1.MicroTime{Time: heardAt.Truncate(10 * time.Second)}) {
+		t.Errorf("the lease is %+v", l.Spec)
+	}
+	if l.Namespace != corev1.NamespaceNodeLease || l.UID == "" || l.UID == node.UID || l.ResourceVersion == "" || !l.CreationTimestamp.Equal(&node.CreationTimestamp) {
+		t.Errorf("its metadata is %+v", l.ObjectMeta)
+	}
+	again := must(c.leases(corev1.NamespaceNodeLease).Get(ctx, "n0", metav1.GetOptions{}))(t)
+	if again.UID != l.UID || again.ResourceVersion != l.ResourceVersion {
+		t.Errorf("first %s at %s, then %s at %s", l.UID, l.ResourceVersion, again.UID, again.ResourceVersion)
+	}
+	if silent := must(c.leases(corev1.NamespaceNodeLease).Get(ctx, "n1", metav1.GetOptions{}))(t); silent.Spec.RenewTime != nil || silent.UID == l.UID {
+		t.Errorf("of a node that was never heard of: %+v", silent)
+	}
+	if _, err := c.leases(corev1.NamespaceNodeLease).Get(ctx, "n2", metav1.GetOptions{}); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), `leases.coordination.k8s.io "n2" not found`) {
+		t.Errorf("of no node: %v", err)
+	}
+	if list := c.list(corev1.NamespaceNodeLease, metav1.ListOptions{}); !slices.Equal(names(list), []string{"n0", "n1"}) || list.ResourceVersion == "" {
+		t.Errorf("listed: %v at %s", names(list), list.ResourceVersion)
+	}
+
+	// What the kubelet itself has said counts, too, if it is newer, and not in the future.
+	for said, want := range map[time.Time]time.Time{
+		heardAt.Add(time.Minute):           heardAt.Add(time.Minute).Truncate(10 * time.Second),
+		heardAt.Add(-time.Minute):          heardAt.Truncate(10 * time.Second),
+		time.Now().Add(time.Hour).Round(0): heardAt.Truncate(10 * time.Second),
+	} {
+		node := must(c.admin.CoreV1().Nodes().Get(ctx, "n0", metav1.GetOptions{}))(t)
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(said)}}
+		must(c.admin.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}))(t)
+		if l := must(c.leases(corev1.NamespaceNodeLease).Get(ctx, "n0", metav1.GetOptions{}))(t); !l.Spec.RenewTime.Time.Equal(want) {
+			t.Errorf("the kubelet wrote at %s: renewed %s, want %s", said, l.Spec.RenewTime, want)
+		}
+	}
+	must(0, c.admin.CoreV1().Nodes().Delete(ctx, "n0", metav1.DeleteOptions{}))(t)
+	if _, err := c.leases(corev1.NamespaceNodeLease).Get(ctx, "n0", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the node is gone, and its lease: %v", err)
+	}
+}
+
+// Writes are refused with the reason, whatever their form; other namespaces are as ever.
+func TestNodeLeasesCannotBeWritten(t *testing.T) {
+	c := startNodeLeases(t, 2)
+	ctx, ours := t.Context(), c.leases(corev1.NamespaceNodeLease)
+	lease := must(ours.Get(ctx, "n0", metav1.GetOptions{}))(t)
+	for what, write := range map[string]func() error{
+		"create": func() error {
+			_, err := ours.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
+			return err
+		},
+		"update": func() error { _, err := ours.Update(ctx, lease, metav1.UpdateOptions{}); return err },
+		"patch": func() error {
+			_, err := ours.Patch(ctx, "n0", types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":5}}`), metav1.PatchOptions{})
+			return err
+		},
+		"apply": func() error {
+			_, err := ours.Patch(ctx, "n0", types.ApplyPatchType, []byte(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"n0"}}`), metav1.PatchOptions{FieldManager: "m"})
+			return err
+		},
+		"apply anew": func() error {
+			_, err := ours.Patch(ctx, "new", types.ApplyPatchType, []byte(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"new"}}`), metav1.PatchOptions{FieldManager: "m"})
+			return err
+		},
+		"delete":     func() error { return ours.Delete(ctx, "n0", metav1.DeleteOptions{}) },
+		"delete all": func() error { return ours.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}) },
+		"the namespace": func() error {
+			return c.admin.CoreV1().Namespaces().Delete(ctx, corev1.NamespaceNodeLease, metav1.DeleteOptions{})
+		},
+	} {
+		err := write()
+		if !apierrors.IsForbidden(err) || (what != "the namespace" && !strings.Contains(err.Error(), "show when nodes were last heard of")) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	other := c.leases("default")
+	made := must(other.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "elect"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("me")}}, metav1.CreateOptions{}))(t)
+	made.Spec.HolderIdentity = ptr.To("you")
+	if l := must(other.Update(ctx, made, metav1.UpdateOptions{}))(t); *l.Spec.HolderIdentity != "you" {
+		t.Errorf("an ordinary lease: %+v", l.Spec)
+	}
+	must(0, other.Delete(ctx, "elect", metav1.DeleteOptions{}))(t)
+}
+
+// Over all namespaces both kinds are listed, whatever the size of the pages, and selected by the same rules.
+func TestLeasesOfAllNamespaces(t *testing.T) {
+	c := startNodeLeases(t, 5)
+	want := []string{"e0", "e1", "e2", "n0", "n1", "n2", "n3", "n4"}
+	for i := range 3 {
+		must(c.leases("default").Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", i), Labels: map[string]string{"a": "b"}}}, metav1.CreateOptions{}))(t)
+	}
+	for limit := range int64(10) {
+		var got []string
+		revisions := map[string]bool{}
+		o := metav1.ListOptions{Limit: limit}
+		for {
+			page := c.list("", o)
+			if limit > 0 && int64(len(page.Items)) > limit {
+				t.Errorf("a page of %d has %d", limit, len(page.Items))
+			}
+			revisions[page.ResourceVersion] = true
+			got = append(got, names(page)...)
+			if o.Continue = page.Continue; o.Continue == "" {
+				break
+			}
+		}
+		if !slices.Equal(got, want) || len(revisions) != 1 {
+			t.Errorf("in pages of %d: %v, of the revisions %v", limit, got, revisions)
+		}
+	}
+	for selector, want := range map[metav1.ListOptions][]string{
+		{LabelSelector: "a=b"}:                                    {"e0", "e1", "e2"},
+		{LabelSelector: "!a"}:                                     {"n0", "n1", "n2", "n3", "n4"},
+		{FieldSelector: "metadata.name=n3"}:                       {"n3"},
+		{FieldSelector: "metadata.name=e1"}:                       {"e1"},
+		{FieldSelector: "metadata.namespace=default"}:             {"e0", "e1", "e2"},
+		{FieldSelector: "metadata.namespace=kube-node-lease"}:     {"n0", "n1", "n2", "n3", "n4"},
+		{FieldSelector: "metadata.name!=n3", LabelSelector: "!a"}: {"n0", "n1", "n2", "n4"},
+	} {
+		if got := names(c.list("", selector)); !slices.Equal(got, want) {
+			t.Errorf("%+v: %v, want %v", selector, got, want)
+		}
+	}
+	if _, err := c.leases("").List(t.Context(), metav1.ListOptions{Continue: "nodes.nonsense"}); !apierrors.IsBadRequest(err) {
+		t.Errorf("a continue token that is none: %v", err)
+	}
+	if _, err := c.leases("").List(t.Context(), metav1.ListOptions{Continue: "nodes.1.nonsense"}); !apierrors.IsBadRequest(err) {
+		t.Errorf("a continue token with an inner one that is none: %v", err)
+	}
+}
+
+// follow collects what a watch tells, by name.
+func (c *nodeLeases) follow(namespace string, o metav1.ListOptions) (next func() (watch.EventType, *coordinationv1.Lease)) {
+	c.t.Helper()
+	ctx, stop := context.WithCancel(c.t.Context())
+	w := must(c.leases(namespace).Watch(ctx, o))(c.t)
+	c.t.Cleanup(func() { stop(); w.Stop() })
+	return func() (watch.EventType, *coordinationv1.Lease) {
+		c.t.Helper()
+		select {
+		case e, open := <-w.ResultChan():
+			if l, ok := e.Object.(*coordinationv1.Lease); ok {
+				return e.Type, l
+			}
+			c.t.Fatalf("the watch tells %v %+v (open: %v)", e.Type, e.Object, open)
+		case <-time.After(30 * time.Second):
+			c.t.Fatal("the watch tells nothing")
+		}
+		return "", nil
+	}
+}
+
+func (c *nodeLeases) want(next func() (watch.EventType, *coordinationv1.Lease), what watch.EventType, name string) *coordinationv1.Lease {
+	c.t.Helper()
+	for {
+		switch got, l := next(); {
+		case got == watch.Modified && what != watch.Modified: // a renewal in between
+		case got != what || l.Name != name:
+			c.t.Fatalf("%s %s, want %s %s", got, l.Name, what, name)
+		default:
+			return l
+		}
+	}
+}
+
+func TestWatchingNodeLeases(t *testing.T) {
+	for _, namespace := range []string{corev1.NamespaceNodeLease, ""} {
+		t.Run("namespace "+namespace, func(t *testing.T) {
+			t.Parallel() // it waits for a renewal, up to ten seconds
+			c := startNodeLeases(t, 2)
+			next := c.follow(namespace, metav1.ListOptions{ResourceVersion: c.list(namespace, metav1.ListOptions{}).ResourceVersion})
+			c.addNode("n2")
+			added := c.want(next, watch.Added, "n2")
+			if namespace == "" {
+				must(c.leases("default").Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "elect"}}, metav1.CreateOptions{}))(t)
+				c.want(next, watch.Added, "elect")
+			}
+			// A change of the node is none of its lease; a renewal is told at the next full ten seconds.
+			node := must(c.admin.CoreV1().Nodes().Get(t.Context(), "n2", metav1.GetOptions{}))(t)
+			node.Labels = map[string]string{"a": "b"}
+			must(c.admin.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}))(t)
+			c.signs.set("n2", heardAt)
+			var renewed *coordinationv1.Lease
+			for renewed == nil || renewed.Name != "n2" {
+				var what watch.EventType
+				if what, renewed = next(); what != watch.Modified {
+					t.Fatalf("%s %s", what, renewed.Name)
+				}
+			}
+			if renewed.UID != added.UID || renewed.Spec.RenewTime == nil {
+				t.Errorf("renewed: %+v", renewed)
+			}
+			must(0, c.admin.CoreV1().Nodes().Delete(t.Context(), "n2", metav1.DeleteOptions{}))(t)
+			c.want(next, watch.Deleted, "n2")
+
+			// A watch that is taken up where another one was missed nothing.
+			again := c.follow(namespace, metav1.ListOptions{ResourceVersion: added.ResourceVersion})
+			for {
+				what, l := again()
+				if what == watch.Deleted && l.Name == "n2" {
+					break
+				}
+			}
+		})
+	}
+}
+
+// An informer of any client keeps up, by the way that it lists and watches.
+func TestInformerOfLeases(t *testing.T) {
+	t.Parallel() // it waits for a renewal, up to ten seconds
+	c := startNodeLeases(t, 3)
+	must(c.leases("default").Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "elect"}}, metav1.CreateOptions{}))(t)
+	ctx, stop := context.WithCancel(t.Context())
+	factory := informers.NewSharedInformerFactory(kubernetes.Interface(c.admin), 0)
+	informer := factory.Coordination().V1().Leases()
+	informer.Informer()
+	factory.Start(ctx.Done())
+	defer func() { stop(); factory.Shutdown() }()
+	if !cache.WaitForCacheSync(ctx.Done(), informer.Informer().HasSynced) {
+		t.Fatal("the informer does not sync")
+	}
+	have := func() string {
+		keys := informer.Informer().GetStore().ListKeys()
+		slices.Sort(keys)
+		return strings.Join(keys, " ")
+	}
+	if got, want := have(), "default/elect kube-node-lease/n0 kube-node-lease/n1 kube-node-lease/n2"; got != want {
+		t.Errorf("the informer has %s, want %s", got, want)
+	}
+	must(0, c.admin.CoreV1().Nodes().Delete(ctx, "n1", metav1.DeleteOptions{}))(t)
+	c.addNode("n3")
+	c.signs.set("n0", heardAt.Add(time.Hour))
+	follows := func(context.Context) error {
+		if got, want := have(), "default/elect kube-node-lease/n0 kube-node-lease/n2 kube-node-lease/n3"; got != want {
+			return fmt.Errorf("the informer has %s, want %s", got, want)
+		}
+		l, err := informer.Lister().Leases(corev1.NamespaceNodeLease).Get("n0")
+		if err == nil && !l.Spec.RenewTime.Time.Equal(heardAt.Add(time.Hour).Truncate(nodeleases.RenewEvery)) {
+			err = fmt.Errorf("renewed %s", l.Spec.RenewTime)
+		}
+		return err
+	}
+	var last error
+	if wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		last = follows(ctx)
+		return last == nil, nil
+	}) != nil {
+		t.Error(last)
+	}
+}
+
+func TestKubectlDescribesNodeLeases(t *testing.T) {
+	c := startNodeLeases(t, 2)
+	run := kubectl(t, c.cluster)
+	for args, want := range map[string][]string{
+		"describe node n0":                        {"HolderIdentity:  n0", "RenewTime:       " + heardAt.Truncate(10*time.Second).Local().Format("Mon, 02 Jan 2006 15:04")},
+		"get leases -n kube-node-lease":           {"NAME", "HOLDER", "n0", "n1"},
+		"get leases -A":                           {"kube-node-lease", "n0", "n1"},
+		"get lease n0 -n kube-node-lease -o yaml": {"leaseDurationSeconds: 40", "holderIdentity: n0"},
+	} {
+		out, err := run("", strings.Fields(args)...)
+		if err != nil {
+			t.Errorf("kubectl %s: %v\n%s", args, err, out)
+		}
+		for _, text := range want {
+			if !strings.Contains(out, text) {
+				t.Errorf("kubectl %s: %q is missing in\n%s", args, text, out)
+			}
+		}
+	}
+}

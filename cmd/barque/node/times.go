@@ -1,0 +1,97 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/barque/barque/apiserver"
+	"github.com/barque/barque/controllers/nodelifecycle"
+)
+
+// Times are those of failure detection and eviction, in the meaning of Kubernetes' node controller.
+type Times struct {
+	// Fast makes this server ask all nodes itself, so that a death is known in seconds.
+	Fast bool
+
+	MonitorPeriod time.Duration // how often nodes are looked at
+	MonitorGrace  time.Duration // without life until Unknown
+	StartupGrace  time.Duration // the same for a node that was never heard of
+
+	// Default tolerations of pods: how many seconds they stay on a node that is not ready, or unreachable.
+	NotReadySeconds, UnreachableSeconds int64
+
+	EvictionRate          float32 // nodes a second, per zone, whose pods are evicted; 0 is none
+	SecondaryEvictionRate float32 // the same in a large zone of which a large share is gone
+	LargeZone             int     // above how many nodes a zone is large
+	UnhealthyShare        float32 // which share of a zone is large, of at least three nodes
+}
+
+// DefaultTimes are Kubernetes' defaults.
+func DefaultTimes() Times {
+	return Times{
+		MonitorPeriod: 5 * time.Second, MonitorGrace: 40 * time.Second, StartupGrace: 60 * time.Second,
+		NotReadySeconds: 300, UnreachableSeconds: 300,
+		EvictionRate: 0.1, SecondaryEvictionRate: 0.01, LargeZone: 50, UnhealthyShare: 0.55,
+	}
+}
+
+// What fast failure detection makes of the first two of them, where they are not given. A node is asked once
+// a second (package pulse). One that does not answer for the time of grace, and then does not answer its last
+// question, which waits for fastConfirm, goes Unknown: that makes four and a half seconds at most. A process
+// that pauses for less than the grace stays what it is.
+const (
+	FastMonitorPeriod = time.Second
+	FastMonitorGrace  = 3 * time.Second
+
+	fastConfirm = 500 * time.Millisecond
+)
+
+// Check returns what is wrong with the times.
+func (t Times) Check() error {
+	for flag, d := range map[string]time.Duration{
+		"node-monitor-period": t.MonitorPeriod, "node-monitor-grace-period": t.MonitorGrace, "node-startup-grace-period": t.StartupGrace,
+	} {
+		if d <= 0 {
+			return fmt.Errorf("--%s %s: want a time such as 5s", flag, d)
+		}
+	}
+	switch {
+	case t.NotReadySeconds < 0 || t.UnreachableSeconds < 0:
+		return errors.New("--default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds cannot be negative")
+	case t.EvictionRate < 0 || t.SecondaryEvictionRate < 0:
+		return errors.New("--node-eviction-rate and --secondary-node-eviction-rate cannot be negative; 0 evicts nothing")
+	case t.LargeZone < 0:
+		return errors.New("--large-cluster-size-threshold cannot be negative")
+	case t.UnhealthyShare <= 0 || t.UnhealthyShare > 1:
+		return fmt.Errorf("--unhealthy-zone-threshold %g: want a share above 0, 1 at most", t.UnhealthyShare)
+	}
+	return nil
+}
+
+// settings are the times of the node controller, for which 0 is its default and less is none.
+func (t Times) settings() nodelifecycle.Settings {
+	s := nodelifecycle.Settings{
+		Period: t.MonitorPeriod, Grace: t.MonitorGrace, StartupGrace: t.StartupGrace,
+		EvictionRate: rate(t.EvictionRate), SecondaryEvictionRate: rate(t.SecondaryEvictionRate),
+		LargeZone: t.LargeZone, UnhealthyShare: float64(t.UnhealthyShare),
+	}
+	if s.LargeZone == 0 {
+		s.LargeZone = -1
+	}
+	if t.Fast {
+		s.ConfirmTimeout = fastConfirm
+	}
+	return s
+}
+
+func rate(perSecond float32) float64 {
+	if perSecond == 0 {
+		return -1
+	}
+	return float64(perSecond)
+}
+
+func (t Times) tolerations() *apiserver.TolerationSeconds {
+	return &apiserver.TolerationSeconds{NotReady: t.NotReadySeconds, Unreachable: t.UnreachableSeconds}
+}
