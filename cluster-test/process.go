@@ -104,6 +104,15 @@ func (c *Cluster) KillContainerd(node string) error {
 	return fmt.Errorf("%s has no containerd of its own that runs", node)
 }
 
+// KillShim kills one of a node's shims, which stand between containerd and a pod, and reports whether there was one.
+func (c *Cluster) KillShim(node string) (killed bool, err error) {
+	pids, err := c.processesOf(node, "containerd-shim-runc-v2")
+	if err != nil || len(pids) == 0 {
+		return false, err
+	}
+	return true, syscall.Kill(pids[0], syscall.SIGKILL)
+}
+
 // Alive says whether a node's own process runs.
 func (c *Cluster) Alive(node string) bool {
 	pids, err := c.processesOf(node, "barque")

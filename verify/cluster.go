@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -105,9 +106,12 @@ func Cluster(ctx context.Context, o Options) (_ *Report, err error) {
 
 // add notes a check.
 func (c *checking) add(name, detail string, problems ...string) {
+	if len(problems) > 0 {
+		detail = ""
+	}
 	c.report.Checks = append(c.report.Checks, Check{name, detail, problems})
 	if len(problems) > 0 {
-		c.Progress("%s: FAILED: %s", name, problems[0])
+		c.Progress("%s: NOT KEPT: %s", name, problems[0])
 	} else {
 		c.Progress("%s: %s", name, detail)
 	}
@@ -165,6 +169,9 @@ func (c *checking) reach(ctx context.Context) error {
 		}
 		c.servers, c.report.Servers = append(c.servers, server), append(c.report.Servers, m.Name)
 	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	c.add("every server can be reached from here, and is ready", strings.Join(c.report.Servers, ", "), problems...)
 	if len(c.servers) == 0 {
 		return fmt.Errorf("no server can be reached from here: %s", strings.Join(problems, "; "))
@@ -212,9 +219,9 @@ func (c *checking) work(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// same checks that all servers have the same state.
+// same checks that all servers that could be reached in the beginning have the same state.
 func (c *checking) same(ctx context.Context) {
-	const name = "all servers have the same state"
+	const name = "all these servers have the same state"
 	detail := ""
 	err := until(ctx, settleTime, func(ctx context.Context) error {
 		s, err := c.status(ctx)
@@ -223,7 +230,7 @@ func (c *checking) same(ctx context.Context) {
 		}
 		detail = ""
 		for _, m := range s.Members {
-			if m.Role != "server" {
+			if !slices.Contains(c.report.Servers, m.Name) {
 				continue
 			}
 			if m.Store == nil {
@@ -240,11 +247,13 @@ func (c *checking) same(ctx context.Context) {
 		}
 		return nil
 	})
-	if err != nil {
+	switch {
+	case ctx.Err() != nil: // the caller tells
+	case err != nil:
 		c.add(name, "", err.Error())
-		return
+	default:
+		c.add(name, detail)
 	}
-	c.add(name, detail)
 }
 
 // until repeats try until it succeeds. The error says what was missing at the last time.

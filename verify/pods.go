@@ -30,6 +30,7 @@ func (c *checking) pods(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the namespace's service account: %w", err)
 	}
+	c.Progress("starting a pod on every node")
 	began := time.Now()
 	var problems []string
 	made := 0
@@ -52,8 +53,11 @@ func (c *checking) pods(ctx context.Context) error {
 	} else if err := until(ctx, settleTime, c.callService); err != nil {
 		problems = append(problems, fmt.Sprintf("their Service: %v", err))
 	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	c.add("every node runs a pod, and a Service leads to them", fmt.Sprintf("%d pods in %v", made, time.Since(began).Round(100*time.Millisecond)), problems...)
-	return context.Cause(ctx)
+	return nil
 }
 
 // refuses says why a node takes no pods, empty when it does.

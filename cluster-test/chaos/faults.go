@@ -60,7 +60,7 @@ func (r *run) inject(number int) {
 		r.fail("before %s: %v", f.name, err)
 		return
 	}
-	span := timeline.Span{Kind: f.name, Begin: time.Since(r.start)}
+	span := timeline.Span{Kind: f.name, Begin: time.Since(r.start), Unheard: f.alone}
 	err := f.run(ctx, t)
 	err = errors.Join(err, t.heal())
 	span.End, span.Note, span.Targets = time.Since(r.start), t.note, t.hit

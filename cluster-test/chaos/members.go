@@ -22,6 +22,8 @@ func memberFaults() []fault {
 		{name: "replace a server", run: replaceServer},
 		{name: "backup", run: saveBackup},
 		{name: "restore", alone: true, run: restore},
+		{name: "rotate gossip keys", run: rotateKeys},
+		{name: "renew certificates", run: renewCertificates},
 	}
 }
 
@@ -142,6 +144,33 @@ func (t *trial) join(ctx context.Context, node string) error {
 		return err
 	}
 	return t.cluster.StartNode(ctx, node)
+}
+
+// rotateKeys gives gossip another key. In half of the cases the leader is killed meanwhile: another one goes on.
+func rotateKeys(ctx context.Context, t *trial) error {
+	t.say("undisturbed")
+	if t.rnd.IntN(2) == 0 {
+		return t.insist(ctx, "cluster", "keys", "rotate")
+	}
+	if err := t.insist(ctx, "cluster", "keys", "rotate", "--wait", "0"); err != nil {
+		return err
+	}
+	t.meet(t.leader)
+	t.say("%s is killed meanwhile", t.leader)
+	if err := t.cluster.KillNodes(ctx, t.leader); err != nil {
+		return err
+	}
+	t.hold(ctx, 0, 2*time.Second)
+	if err := t.cluster.StartNode(ctx, t.leader); err != nil {
+		return err
+	}
+	return t.insist(ctx, "cluster", "keys", "rotate")
+}
+
+// renewCertificates has all servers issue themselves new certificates, without a restart.
+func renewCertificates(ctx context.Context, t *trial) error {
+	t.say("all servers")
+	return t.insist(ctx, "cert", "rotate")
 }
 
 // saveBackup makes a backup and verifies it.

@@ -18,6 +18,7 @@ func processFaults() []fault {
 		{name: "kill all", run: killed(everyone)},
 		{name: "kill an agent", run: killed(anAgent)},
 		{name: "kill containerd", run: killContainerd},
+		{name: "kill a shim", run: killShim},
 		{name: "pause the leader", run: paused(theLeader)},
 		{name: "pause a follower", run: paused(aFollower)},
 		{name: "pause a majority", run: paused(theMajority)},
@@ -55,6 +56,20 @@ func killContainerd(_ context.Context, t *trial) error {
 	node := t.nodes()[t.rnd.IntN(len(t.nodes()))]
 	t.meet(node)
 	return t.cluster.KillContainerd(node)
+}
+
+// killShim kills the process between containerd and one pod, which must be started again.
+func killShim(_ context.Context, t *trial) error {
+	nodes := t.nodes()
+	t.rnd.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
+	for _, n := range nodes {
+		killed, err := t.cluster.KillShim(n)
+		if err != nil || killed {
+			t.meet(n)
+			return err
+		}
+	}
+	return errors.New("no node has a shim")
 }
 
 // paused is a fault that stops processes for longer than an election.

@@ -17,9 +17,9 @@ func (r *Run) HTML(w io.Writer) error {
 		Targets, At, On, Gap, Well string
 	}
 	var faults []fault
-	for i, gap := range r.Gaps() {
+	for i, without := range r.Gaps() {
 		s := r.Spans[i]
-		faults = append(faults, fault{i + 1, s, strings.Join(s.Targets, ", "), clock(s.Begin), short(s.End - s.Begin), short(gap), short(s.Settled - s.End)})
+		faults = append(faults, fault{i + 1, s, strings.Join(s.Targets, ", "), clock(s.Begin), short(s.End - s.Begin), gap(without, s.Unheard), short(s.Settled - s.End)})
 	}
 	acked, failed := 0, 0
 	for _, s := range r.Samples {
@@ -54,7 +54,7 @@ func (r *Run) WriteFile(path string) error {
 	return nil
 }
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"short": short}).Parse(`<!doctype html>
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"short": short, "gap": gap}).Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{{.Run.Title}}</title>
 <style>
@@ -82,7 +82,7 @@ svg { width: 100%; height: auto; display: block } svg text { font: 10px system-u
 {{.SVG}}
 <h2>By kind of fault</h2>
 <table><tr><th>fault<th class="n">times<th class="n">write gap, median<th class="n">worst<th class="n">whole again, median<th class="n">worst</tr>
-{{range .Lines}}<tr><td>{{.Kind}}<td class="n">{{.Times}}<td class="n">{{short .GapMedian}}<td class="n">{{short .GapWorst}}<td class="n">{{short .SettledMedian}}<td class="n">{{short .SettledMax}}</tr>
+{{range .Lines}}<tr><td>{{.Kind}}<td class="n">{{.Times}}<td class="n">{{gap .GapMedian .Unheard}}<td class="n">{{gap .GapWorst .Unheard}}<td class="n">{{short .SettledMedian}}<td class="n">{{short .SettledMax}}</tr>
 {{end}}</table>
 <h2>One by one</h2>
 <table><tr><th class="n">no.<th class="n">at<th>fault<th>met<th class="n">on for<th class="n">write gap<th class="n">whole after<th>what came of it</tr>

@@ -12,7 +12,7 @@ func (r *Run) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "FAULT\tTIMES\tWRITE GAP median\tworst\tWHOLE AGAIN median\tworst")
 	for _, l := range r.Lines() {
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n", l.Kind, l.Times, short(l.GapMedian), short(l.GapWorst), short(l.SettledMedian), short(l.SettledMax))
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n", l.Kind, l.Times, gap(l.GapMedian, l.Unheard), gap(l.GapWorst, l.Unheard), short(l.SettledMedian), short(l.SettledMax))
 	}
 	return t.Flush()
 }
@@ -23,4 +23,12 @@ func short(d time.Duration) string {
 		return d.Round(100 * time.Millisecond).String()
 	}
 	return d.Round(time.Millisecond).String()
+}
+
+// gap is a write gap; a dash where nobody wrote.
+func gap(d time.Duration, unheard bool) string {
+	if unheard {
+		return "-"
+	}
+	return short(d)
 }

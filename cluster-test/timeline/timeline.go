@@ -23,6 +23,7 @@ type Span struct {
 	Begin   time.Duration // it is on from here
 	End     time.Duration // to here
 	Settled time.Duration // all was well again; not before End
+	Unheard bool          // nobody wrote meanwhile: it has no gap
 }
 
 // Sample is one write of one client.
@@ -61,12 +62,14 @@ func (r *Run) acks() []time.Duration {
 }
 
 // Gaps returns for each span the longest time without an acknowledged write that has a part in it, up to
-// when all was well again.
+// when all was well again; 0 where nobody wrote.
 func (r *Run) Gaps() []time.Duration {
 	acks := r.acks()
 	gaps := make([]time.Duration, len(r.Spans))
 	for i, s := range r.Spans {
-		gaps[i] = longest(acks, s.Begin, s.Settled)
+		if !s.Unheard {
+			gaps[i] = longest(acks, s.Begin, s.Settled)
+		}
 	}
 	return gaps
 }
@@ -102,12 +105,13 @@ type Line struct {
 	Times                     int
 	GapMedian, GapWorst       time.Duration // without an acknowledged write
 	SettledMedian, SettledMax time.Duration // from the fault's end until all was well
+	Unheard                   bool          // nobody wrote meanwhile
 }
 
 // Lines returns the kinds of faults in the order in which they came first.
 func (r *Run) Lines() []Line {
 	var kinds []string
-	gaps, settled := map[string][]time.Duration{}, map[string][]time.Duration{}
+	gaps, settled, unheard := map[string][]time.Duration{}, map[string][]time.Duration{}, map[string]bool{}
 	all := r.Gaps()
 	for i, s := range r.Spans {
 		if len(gaps[s.Kind]) == 0 {
@@ -115,10 +119,11 @@ func (r *Run) Lines() []Line {
 		}
 		gaps[s.Kind] = append(gaps[s.Kind], all[i])
 		settled[s.Kind] = append(settled[s.Kind], s.Settled-s.End)
+		unheard[s.Kind] = s.Unheard
 	}
 	lines := make([]Line, 0, len(kinds))
 	for _, k := range kinds {
-		lines = append(lines, Line{k, len(gaps[k]), Median(gaps[k]), slices.Max(gaps[k]), Median(settled[k]), slices.Max(settled[k])})
+		lines = append(lines, Line{k, len(gaps[k]), Median(gaps[k]), slices.Max(gaps[k]), Median(settled[k]), slices.Max(settled[k]), unheard[k]})
 	}
 	return lines
 }

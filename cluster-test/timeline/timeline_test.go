@@ -53,12 +53,14 @@ func TestLines(t *testing.T) {
 		{Kind: "kill", Begin: 90 * ms, End: 110 * ms, Settled: 450 * ms},
 		{Kind: "pause", Begin: 420 * ms, End: 430 * ms, Settled: 440 * ms},
 		{Kind: "kill", Begin: 600 * ms, End: 700 * ms, Settled: 1550 * ms},
+		{Kind: "restore", Begin: 1800 * ms, End: 1900 * ms, Settled: 1900 * ms, Unheard: true},
 	} {
 		r.Spans = append(r.Spans, s)
 	}
 	want := []Line{
-		{"kill", 2, time.Second, time.Second, 850 * ms, 850 * ms},
-		{"pause", 1, 100 * ms, 100 * ms, 10 * ms, 10 * ms},
+		{"kill", 2, time.Second, time.Second, 850 * ms, 850 * ms, false},
+		{"pause", 1, 100 * ms, 100 * ms, 10 * ms, 10 * ms, false},
+		{"restore", 1, 0, 0, 0, 0, true},
 	}
 	if got := r.Lines(); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -70,7 +72,7 @@ func TestLines(t *testing.T) {
 	if err := r.Table(&text); err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Split(strings.TrimSpace(text.String()), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[1], "kill ") || strings.Join(strings.Fields(lines[1]), " ") != "kill 2 1s 1s 850ms 850ms" {
+	if lines := strings.Split(strings.TrimSpace(text.String()), "\n"); len(lines) != 4 || strings.Join(strings.Fields(lines[3]), " ") != "restore 1 - - 0s 0s" || !strings.HasPrefix(lines[1], "kill ") || strings.Join(strings.Fields(lines[1]), " ") != "kill 2 1s 1s 850ms 850ms" {
 		t.Errorf("the table is\n%s", text.String())
 	}
 }

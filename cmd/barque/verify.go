@@ -63,7 +63,7 @@ func writeVerified(w io.Writer, r *verify.Report) error {
 			fmt.Fprintf(w, "kept\t%s (%s)\n", c.Name, c.Detail)
 			continue
 		}
-		fmt.Fprintf(w, "BROKEN\t%s\n", c.Name)
+		fmt.Fprintf(w, "NOT KEPT\t%s\n", c.Name)
 		for _, p := range c.Problems {
 			fmt.Fprintf(w, "\t  %s\n", p)
 		}
