@@ -258,16 +258,17 @@ func (s *Space) serverOf(t *testing.T, agent string) string {
 				connections[names[f[2]]]++
 			}
 		}
-		var used []string
+		most, others := 0, 0
 		for n, count := range connections {
-			if count > 1 {
-				used = append(used, n)
+			if count > most {
+				server, most, others = n, count, most
+			} else {
+				others = max(others, count)
 			}
 		}
-		if len(used) != 1 {
+		if most < 2 || most == others {
 			return fmt.Errorf("%v", connections)
 		}
-		server = used[0]
 		return nil
 	})
 	return server

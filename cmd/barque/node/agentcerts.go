@@ -231,11 +231,15 @@ func (ids *agentIdentities) use(c join.Certificates) error {
 func (ids *agentIdentities) readyProbe() func(context.Context, netip.AddrPort) error {
 	var mu sync.Mutex
 	var of *x509.CertPool
+	var own *tls.Certificate
 	var probe func(context.Context, netip.AddrPort) error
 	return func(ctx context.Context, server netip.AddrPort) error {
 		mu.Lock()
-		if pool := ids.trust.Pool(); pool != of { // the probe keeps its connections until the CAs change
-			of, probe = pool, balancer.ReadyProbe(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool})
+		// The probe keeps its connections until CAs or certificate change. It shows the certificate because servers close
+		// the connections of strangers after each request: every probe would be a handshake.
+		if pool, cert := ids.trust.Pool(), ids.client.Certificate(); pool != of || cert != own {
+			of, own = pool, cert
+			probe = balancer.ReadyProbe(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, GetClientCertificate: ids.client.GetClientCertificate})
 		}
 		ask := probe
 		mu.Unlock()
