@@ -121,9 +121,11 @@ func TestKillLeader(t *testing.T) {
 		return nil
 	})
 	t.Logf("3 pods of a new Deployment were ready %v after the leader was killed", time.Since(killed).Round(time.Millisecond))
-	if now := s.Leader(t); now == leader {
+	now := s.Leader(t)
+	if now == leader {
 		t.Errorf("%s leads still, though it is dead", now)
 	}
+	s.checkWorkStart(now)
 	s.checkWrites(w)
 
 	s.WaitNode(t, leader, corev1.ConditionUnknown, deadline)
@@ -289,6 +291,7 @@ func TestPauseLeader(t *testing.T) {
 		t.Logf("%s leads again", now)
 	}
 	Eventually(t, deadline, "a whole cluster", s.Healthy)
+	s.checkWorkStart(s.Leader(t))
 	if n := len(s.Pods("app=meanwhile")); n != 2 {
 		t.Errorf("there are %d pods, want 2", n)
 	}
