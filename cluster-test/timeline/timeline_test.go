@@ -49,13 +49,11 @@ func TestGaps(t *testing.T) {
 
 func TestLines(t *testing.T) {
 	r := &Run{Samples: acked(0, 100*ms, 400*ms, 500*ms, 1500*ms, 1600*ms), Length: 2 * time.Second}
-	for _, s := range []Span{
+	r.Spans = []Span{
 		{Kind: "kill", Begin: 90 * ms, End: 110 * ms, Settled: 450 * ms},
 		{Kind: "pause", Begin: 420 * ms, End: 430 * ms, Settled: 440 * ms},
 		{Kind: "kill", Begin: 600 * ms, End: 700 * ms, Settled: 1550 * ms},
 		{Kind: "restore", Begin: 1800 * ms, End: 1900 * ms, Settled: 1900 * ms, Unheard: true},
-	} {
-		r.Spans = append(r.Spans, s)
 	}
 	want := []Line{
 		{"kill", 2, time.Second, time.Second, 850 * ms, 850 * ms, false},
