@@ -40,6 +40,7 @@
 //	ErrNoSpace          the store is full; what does not make it grow, such as a delete, goes through
 //	ErrUnavailable      certainly not executed: repeat it when you like
 //	  ErrOverloaded     the queue is full: slow down first
+//	  ErrDiskFull       somebody has to make room first; deletes are taken
 //	  ErrTooStale       this server cannot show a state as new as ViewOptions.MaxStale asks for
 //	  ErrQuarantined    this server serves nothing any more: ask another one
 //	ErrUnknownOutcome   proposed, and the answer was lost: read before you repeat it

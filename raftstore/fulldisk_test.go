@@ -3,6 +3,7 @@ package raftstore_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -154,6 +155,53 @@ func TestFullDisk(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
+		})
+	}
+}
+
+// TestDeletingMakesRoom fills the disk by what the store itself holds. It must say that nobody can help, take deletions,
+// and go on by itself when these have made room, without a restart.
+func TestDeletingMakesRoom(t *testing.T) {
+	for _, c := range []struct{ kind, size string }{{"boltdb", "48m"}, {"wal", "160m"}} {
+		t.Run(c.kind, func(t *testing.T) {
+			s, err := raftstore.Open(raftstore.Config{
+				Dir: filepath.Join(smallVolume(t, c.size), "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), LogStore: c.kind,
+				RetryFor: 100 * time.Millisecond,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			random := rand.NewChaCha8([32]byte{})
+			write := func(key string) error {
+				value := make([]byte, 300<<10) // nothing makes it smaller
+				random.Read(value)
+				_, err := s.Commit(limited(t), put(key, string(value)))
+				return err
+			}
+			n := 0
+			for end := time.Now().Add(2 * time.Minute); !errors.Is(err, raftstore.ErrDiskFull); {
+				if err = write(fmt.Sprintf("/%d", n)); err == nil {
+					n++
+				}
+				if time.Now().After(end) {
+					t.Fatalf("after %d writes: %v", n, err)
+				}
+			}
+			t.Logf("after %d writes: %v", n, err)
+			for i := range n {
+				if _, err := s.Commit(limited(t), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Delete, Key: fmt.Sprintf("/%d", i)}}}); err != nil {
+					t.Fatalf("deletion %d of %d: %v", i, n, err)
+				}
+			}
+			began := time.Now()
+			for err = write("/new"); err != nil; err = write("/new") {
+				if time.Since(began) > time.Minute {
+					t.Fatalf("%v after all was deleted: %v", time.Since(began), err)
+				}
+				<-time.After(50 * time.Millisecond)
+			}
+			t.Logf("it takes writes again %v after all was deleted", time.Since(began).Round(time.Millisecond))
 		})
 	}
 }

@@ -53,11 +53,17 @@ func (s *Store) Restore(ctx context.Context, items func(yield func(*Item) error)
 		}
 	}
 	r := &restore{store: s, id: randomOrigin()}
-	if err := r.step(ctx, command.Restore{Step: command.RestoreBegin}); err != nil {
-		return Result{}, fmt.Errorf("begin a restore: %w", err)
+	err := r.step(ctx, command.Restore{Step: command.RestoreBegin})
+	if errors.Is(err, kv.ErrInvalid) {
+		return Result{}, fmt.Errorf("begin a restore: %w; one whose server is gone is given up %v after its last step", err, restoreAbandoned)
 	}
-	result, err := r.run(ctx, items, opts)
-	if err != nil && !errors.Is(err, kv.ErrUnknownOutcome) {
+	var result Result
+	if err == nil {
+		result, err = r.run(ctx, items, opts)
+	} else {
+		err = fmt.Errorf("begin a restore: %w; nothing was changed", err)
+	}
+	if err != nil { // also where the last step may have taken effect: then there is nothing to drop
 		r.abort()
 	}
 	return result, err
@@ -119,20 +125,25 @@ func (r *restore) flush(ctx context.Context) error {
 	return err
 }
 
-// step brings one step into the log. It may come there twice, which does no harm.
+// step brings one step into the log, but for the last. It may come there twice, which does no harm, nor does one that
+// comes there though this gives up: no step but the last changes anything, so the outcome of none is unknown to the
+// caller.
 func (r *restore) step(ctx context.Context, step command.Restore) error {
 	step.ID = r.id
 	end := time.Now().Add(restorePatience)
 	for {
 		_, err := r.store.do(ctx, &command.Request{Kind: command.KindRestore, Restore: step})
 		passing := errors.Is(err, kv.ErrUnavailable) || errors.Is(err, kv.ErrUnknownOutcome)
-		if !passing || errors.Is(err, kv.ErrQuarantined) || time.Now().After(end) {
+		if !passing || errors.Is(err, kv.ErrQuarantined) || errors.Is(err, kv.ErrDiskFull) {
 			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%w: %v", kv.ErrUnavailable, err)
 		}
 		select {
 		case <-time.After(10 * retryPause):
 		case <-ctx.Done():
-			return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+			return fmt.Errorf("%w: %v (%w)", kv.ErrUnavailable, err, context.Cause(ctx))
 		}
 	}
 }

@@ -197,7 +197,7 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 	var deadline time.Time
 	for {
 		err := f()
-		if err == nil || errors.Is(err, kv.ErrOverloaded) || errors.Is(err, kv.ErrQuarantined) ||
+		if err == nil || errors.Is(err, kv.ErrOverloaded) || errors.Is(err, kv.ErrQuarantined) || errors.Is(err, kv.ErrDiskFull) ||
 			!errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrUnknownOutcome) {
 			return err
 		}

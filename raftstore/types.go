@@ -61,6 +61,8 @@ var (
 	ErrOverloaded = kv.ErrOverloaded
 	// ErrQuarantined is the ErrUnavailable of a server whose state differs from what most servers have.
 	ErrQuarantined = kv.ErrQuarantined
+	// ErrDiskFull is the ErrUnavailable of servers whose disks are full: only deletes are taken.
+	ErrDiskFull = kv.ErrDiskFull
 	// ErrTooStale is the ErrUnavailable of a server that may be further behind than ViewOptions.MaxStale.
 	ErrTooStale = kv.ErrTooStale
 	// ErrUnknownOutcome is returned when a transaction was proposed and its answer was lost.

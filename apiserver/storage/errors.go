@@ -22,6 +22,8 @@ const (
 	CauseLeaderTermOver metav1.CauseType = "LeaderTermOver"
 	// CauseStoreFull: the datastore has reached its limit. The write was not executed; a delete would be.
 	CauseStoreFull metav1.CauseType = "StoreFull"
+	// CauseDiskFull: the disks of the servers that could lead are full. The write was not executed; a delete would be.
+	CauseDiskFull metav1.CauseType = "DiskFull"
 )
 
 // StatusReasonInsufficientStorage is the reason of an answer with the code 507.
@@ -82,6 +84,9 @@ func WriteError(err error) error {
 		// No Retry-After: to repeat it helps nobody before somebody has deleted something.
 		return newStatusError(err, http.StatusInsufficientStorage, StatusReasonInsufficientStorage, CauseStoreFull,
 			"the write was refused: "+err.Error()+" (--store-memory-limit)", 0)
+	case errors.Is(err, raftstore.ErrDiskFull):
+		return newStatusError(err, http.StatusInsufficientStorage, StatusReasonInsufficientStorage, CauseDiskFull,
+			"the write was refused: "+err.Error(), 0)
 	case errors.Is(err, raftstore.ErrUnknownOutcome):
 		return unknownOutcome(err)
 	case errors.Is(err, raftstore.ErrUnavailable), errors.Is(err, raftstore.ErrClosed):

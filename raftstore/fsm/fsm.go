@@ -22,6 +22,7 @@ type FSM struct {
 	applied  Waiter
 	latest   atomic.Pointer[Position]
 	limit    atomic.Int64
+	short    func() bool // of room for snapshots; nil: never
 }
 
 // Position is a place in the Raft log.

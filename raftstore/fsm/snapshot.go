@@ -17,13 +17,21 @@ import (
 // after a restart, or whose server was sent a snapshot, without making each snapshot much larger.
 const historyBytes = 16 << 20
 
+// OmitHistory lets snapshots have no history while a disk is short of room: history is what was deleted or replaced, and so
+// is as large as what was deleted to make room. Watchers that come back after a restart list anew then. It is called
+// before the machine is used.
+func (f *FSM) OmitHistory(short func() bool) { f.short = short }
+
 // Snapshot takes a picture of the state. It costs a pointer; writing goes on meanwhile.
 func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	if f.halted != nil {
 		return nil, fmt.Errorf("no snapshot of a machine that has halted: %w", f.halted)
 	}
-	view := f.state.Latest()
-	return &picture{view: view, history: f.state.History(historyBytes), sessions: f.sessions.save(), staging: f.state.Staged(), meta: snapshot.Meta{
+	view, history := f.state.Latest(), historyBytes
+	if f.short != nil && f.short() {
+		history = 0
+	}
+	return &picture{view: view, history: f.state.History(history), sessions: f.sessions.save(), staging: f.state.Staged(), meta: snapshot.Meta{
 		Index: f.index, Term: f.term, Revision: view.Revision(), Now: f.state.Now(),
 		Hash: view.Hash(), Items: uint64(view.Len()),
 	}}, nil

@@ -40,7 +40,7 @@ func (s *Store) BeginRestore(id uint64, now int64) error {
 	case s.staging == nil:
 		s.setStaging(&Staging{ID: id, Touched: now})
 	case s.staging.ID != id:
-		return misfit("another restore is under way, begun or continued at %d (Unix milliseconds): wait until it ends", s.staging.Touched)
+		return misfit("another restore is under way: wait until it ends")
 	}
 	return nil
 }

@@ -38,6 +38,7 @@ const (
 	answerRefused     byte = 132 // a text
 	answerTooLarge    byte = 133 // a text
 	answerInvalid     byte = 134 // a text
+	answerDiskFull    byte = 135 // nothing
 )
 
 var errNoLeader = fmt.Errorf("%w: the servers have no leader at the moment", kv.ErrUnavailable)
@@ -245,6 +246,8 @@ func answerError(f rpc.Frame) error {
 		return fmt.Errorf("%w: %s", kv.ErrUnavailable, f.Payload)
 	case answerOverloaded:
 		return kv.ErrOverloaded
+	case answerDiskFull:
+		return errDiskStuck
 	case answerRefused:
 		return &RefusedError{Reason: string(f.Payload)}
 	case answerTooLarge:
@@ -265,6 +268,8 @@ func refuse(err error) (byte, []byte) {
 		return answerUnknown, []byte(err.Error())
 	case errors.Is(err, kv.ErrOverloaded):
 		return answerOverloaded, nil
+	case errors.Is(err, kv.ErrDiskFull):
+		return answerDiskFull, nil
 	case errors.Is(err, kv.ErrTooLarge):
 		return answerTooLarge, []byte(err.Error())
 	case errors.Is(err, kv.ErrInvalid):

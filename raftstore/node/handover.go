@@ -87,6 +87,7 @@ func (d *diskView) suspicious() bool {
 // is not. It ends with the tenure.
 func (n *Node) watchOwnDisk(ctx context.Context) {
 	began, looks := time.Now(), 0
+	n.storage.reserve.stuck.Store(false)
 	ticker := time.NewTicker(diskLook)
 	defer ticker.Stop()
 	for {
@@ -100,6 +101,7 @@ func (n *Node) watchOwnDisk(ctx context.Context) {
 		if own.suspicious() {
 			v = judgeDisk(own, n.otherDisks(ctx))
 		}
+		n.storage.reserve.stuck.Store(own.full && v.reason == "")
 		if v.reason == "" {
 			looks = 0
 			continue

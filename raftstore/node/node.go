@@ -136,6 +136,7 @@ func open(cfg Config) (*Node, error) {
 	if n.storage, err = openStorage(&cfg, n.fsm, n.stats, n.halt); err != nil {
 		return nil, err
 	}
+	n.fsm.OmitHistory(n.storage.reserve.exhausted)
 	if err := n.id.noteLog(&cfg); err != nil {
 		return nil, errors.Join(err, n.storage.log.Close())
 	}

@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,14 +29,20 @@ const (
 	reserveShare = 8
 	// reserveLook is how often it is tried to get the reserve back.
 	reserveLook = 2 * time.Second
+	// shortenRest is how long a full disk is at least left alone after some snapshots to make room.
+	shortenRest = time.Minute
 	// trailingLogsWhenFull is how many entries stay behind a snapshot while the disk is full. A follower that
-	// lags by more gets a snapshot.
-	trailingLogsWhenFull = 128
+	// lags by more gets a snapshot. An entry may have a MiB.
+	trailingLogsWhenFull = 16
 )
 
-// errDiskFull is for writes that are refused while the disk is full.
-var errDiskFull = fmt.Errorf("%w: %w: it runs on its reserve and takes only what deletes; make room on the volume of the store, or delete something",
-	kv.ErrUnavailable, logstore.ErrFull)
+// Errors of writes that are refused while the disk is full: while another server may take the lead, and when none can.
+var (
+	errDiskFull = fmt.Errorf("%w: %w: it runs on its reserve and takes only what deletes; make room on the volume of the store, or delete something",
+		kv.ErrUnavailable, logstore.ErrFull)
+	errDiskStuck = fmt.Errorf("%w: it runs on its reserve and takes only what deletes, and no other server has room to lead; make room on the volume of the store, or delete something",
+		kv.ErrDiskFull)
+)
 
 // reserve is room on the disk that is held for the time when there is none.
 //
@@ -49,6 +57,9 @@ type reserve struct {
 	size   int64
 	logger *slog.Logger
 	freed  chan struct{} // holds a token when the reserve was released
+
+	// stuck tells that, as the leader last saw it, no other server has room to lead.
+	stuck atomic.Bool
 
 	mu   sync.Mutex
 	held bool
@@ -165,52 +176,64 @@ func (r *reserve) renew() bool {
 // own members goes through, as deletions do: taking out the server with the full disk is a way out as well, and a
 // few hundred bytes are what the reserve is for.
 func (r *reserve) takes(req *command.Request) error {
-	if !r.exhausted() {
+	if !r.exhausted() || spares(req) {
 		return nil
 	}
-	switch req.Kind {
-	case command.KindCompact, command.KindExpire:
-		return nil
-	case command.KindTxn:
-		for i := range req.Txn.Ops {
-			if op := &req.Txn.Ops[i]; op.Kind == kv.Put && !strings.HasPrefix(op.Key, kv.ReservedPrefix) {
-				return errDiskFull
-			}
-		}
-		return nil
+	if r.stuck.Load() {
+		return errDiskStuck
 	}
 	return errDiskFull
 }
 
+// spares tells whether a request makes nothing of the callers' larger.
+func spares(req *command.Request) bool {
+	switch req.Kind {
+	case command.KindCompact, command.KindExpire:
+		return true
+	case command.KindTxn:
+		return !slices.ContainsFunc(req.Txn.Ops, func(op kv.Op) bool { return op.Kind == kv.Put && !strings.HasPrefix(op.Key, kv.ReservedPrefix) })
+	}
+	return false
+}
+
 // keepRoom makes room while the disk is full, and gets the reserve back. It ends with the node.
 func (n *Node) keepRoom() {
-	r := n.storage.reserve
 	for {
 		select {
-		case <-r.freed:
+		case <-n.storage.reserve.freed:
+			n.makeRoom()
 		case <-n.ctx.Done():
 			return
 		}
-		n.shorten()
-		for looked := time.NewTicker(reserveLook); ; {
+	}
+}
+
+// makeRoom shortens the log, and does so again while more was written, which may have been deletions, until the reserve
+// can be had again.
+func (n *Node) makeRoom() {
+	r := n.storage.reserve
+	looked := time.NewTicker(reserveLook)
+	defer looked.Stop()
+	for wait := reserveLook; ; wait = min(2*wait, shortenRest) {
+		before := n.raft.AppliedIndex()
+		shortened := n.shorten()
+		for rest := time.Duration(0); rest < wait || shortened && n.raft.AppliedIndex() == before; rest += reserveLook {
 			select {
 			case <-looked.C:
 			case <-n.ctx.Done():
-				looked.Stop()
 				return
 			}
 			if r.renew() {
-				looked.Stop()
 				n.setTrailingLogs(n.cfg.TrailingLogs)
-				break
+				return
 			}
 		}
 	}
 }
 
 // shorten writes a snapshot and cuts the log as far as that lets it. What the file of a Boltdb does not need
-// any more goes back to the volume.
-func (n *Node) shorten() {
+// any more goes back to the volume. It returns whether there was room for that.
+func (n *Node) shorten() bool {
 	n.setTrailingLogs(min(n.cfg.TrailingLogs, trailingLogsWhenFull))
 	err := n.Snapshot()
 	if err == nil {
@@ -219,6 +242,7 @@ func (n *Node) shorten() {
 	if err != nil {
 		n.cfg.Logger.Error("cannot shorten the log of a full disk", "err", err)
 	}
+	return err == nil
 }
 
 func (n *Node) setTrailingLogs(entries uint64) {
