@@ -34,6 +34,7 @@ type cluster struct {
 	servers []*server
 	dying   sync.WaitGroup // what starts, stops or crashes beside the storm
 	values  counter
+	faults  int // how many the storm has made
 
 	mu       sync.Mutex
 	problems []check.Violation

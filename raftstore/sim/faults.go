@@ -227,6 +227,7 @@ func (c *cluster) storm(end time.Time) {
 			for _, f := range faults {
 				if n -= f.often; n < 0 {
 					c.note("%s", f.name)
+					c.faults++
 					undo = append(undo, f.do(c, rnd))
 					break
 				}

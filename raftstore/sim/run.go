@@ -62,6 +62,8 @@ type Result struct {
 	Record    *check.Record
 	Clocks    check.Clocks
 	Simulated time.Duration
+	Stormy    time.Duration     // the part of it in which faults came
+	Faults    int               // how many there were
 	Problems  []check.Violation // with servers; what clients were told is in the Record
 }
 
@@ -79,6 +81,7 @@ func Run(opts Options) Result {
 	ctx, stop := context.WithCancel(context.Background())
 	var clients sync.WaitGroup
 	var watchers []*watcher
+	var stormy time.Duration
 	for i := range opts.Clients {
 		clients.Go(func() { c.newClient(i).run(ctx) })
 		w := &watcher{client: c.newClient(100 + i)}
@@ -92,7 +95,9 @@ func Run(opts Options) Result {
 		if opts.Exchange {
 			clients.Go(func() { c.exchange(exchange) })
 		}
-		c.storm(start.Add(opts.Limit))
+		began := time.Now()
+		c.storm(began.Add(opts.Limit))
+		stormy = time.Since(began)
 		end()
 		c.heal()
 	}
@@ -103,7 +108,7 @@ func Run(opts Options) Result {
 	for _, s := range c.servers {
 		s.stop()
 	}
-	return Result{Record: record, Clocks: c.clocks(start), Simulated: time.Since(start), Problems: c.problems}
+	return Result{Record: record, Clocks: c.clocks(start), Simulated: time.Since(start), Stormy: stormy, Faults: c.faults, Problems: c.problems}
 }
 
 // found makes the cluster.
