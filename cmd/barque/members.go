@@ -246,6 +246,9 @@ func memberChange(ctx context.Context, config *rest.Config, method, name string,
 	if err != nil && method != http.MethodGet && !errors.As(err, &status) && !errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, &exitError{exitUnfinished, fmt.Errorf("%s: the answer of %s did not come: %w; `barque cluster members` shows whether it was done", what, config.Host, err)}
 	}
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: interrupted, nothing was changed: %w", what, context.Cause(ctx))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: ask %s: %w", what, config.Host, said(data, err))
 	}

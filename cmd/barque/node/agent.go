@@ -16,6 +16,7 @@ import (
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/balancer"
 	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
 )
 
@@ -24,6 +25,7 @@ type agent struct {
 	options  *Options
 	logger   *slog.Logger
 	record   *record
+	named    []join.Server // at the addresses of --server
 	settings Settings
 	ids      *agentIdentities
 	pool     *gossip.Pool
@@ -57,6 +59,7 @@ func (a *agent) enlist(ctx context.Context) (err error) {
 	if a.record, err = enlistAgent(ctx, o, a.logger); err != nil {
 		return err
 	}
+	a.named = namedServer(ctx, o, a.logger)
 	if a.settings, err = a.record.settings(); err != nil {
 		return err
 	}
@@ -72,7 +75,7 @@ func (a *agent) startGossip(ctx context.Context) (err error) {
 		Name: o.Name, ClusterID: a.record.Cluster.ID, Advertise: o.at(o.GossipPort),
 		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), KeyGeneration: ring.Generation},
 		Keys:  ring.Keys, Authority: a.ids.trust, Proof: a.ids.proof.proof,
-		Seeds:  a.record.gossipSeeds,
+		Seeds:  a.gossipSeeds,
 		Logger: a.logger.With("part", "gossip"),
 	})
 	if err != nil {
@@ -108,16 +111,27 @@ func (a *agent) startBalancer(ctx context.Context) error {
 // returnAfter is how long a server must be back before agents that it comes first for begin to return to it.
 const returnAfter = 2 * time.Minute
 
-// apiServers are all servers that gossip and the record know of, in this agent's own order. Who of them lives the
+// apiServers are all servers that gossip, the record and --server know of, in this agent's own order. Who of them lives the
 // balancer finds out: that gossip has lost one is no reason to leave it.
 func (a *agent) apiServers() []netip.AddrPort {
 	var out []netip.AddrPort
-	for _, s := range append(knownServers(a.pool), a.record.servers()...) {
+	for _, s := range append(knownServers(a.pool), a.servers()...) {
 		if !slices.Contains(out, s.API) {
 			out = append(out, s.API)
 		}
 	}
 	return balancer.Spread(a.options.Name, out)
+}
+
+// servers are those that were known, and the one that the operator names, which may be new.
+func (a *agent) servers() []join.Server { return append(a.record.servers(), a.named...) }
+
+func (a *agent) gossipSeeds() []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, s := range a.servers() {
+		out = append(out, s.Gossip)
+	}
+	return out
 }
 
 func (a *agent) startNode(ctx context.Context) error {

@@ -6,10 +6,12 @@ import (
 	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/barque/barque/membership/gossip"
@@ -141,14 +143,21 @@ func (ids *serverIdentities) renew(ctx context.Context) error {
 	return ids.prove(generation)
 }
 
-// serving is called when the API serves: from now on the administrator's kubeconfig is there and kept good.
+// serving is called when the API serves: from now on the administrator's kubeconfig is there and kept good. A disk
+// that is full must not keep a server from its work, of which deleting is a part: the kubeconfig of before is good for
+// long.
 func (ids *serverIdentities) serving() error {
 	ids.renewing.Lock()
 	defer ids.renewing.Unlock()
 	ids.mu.Lock()
 	ids.ready = true
 	ids.mu.Unlock()
-	return writeAdminKubeconfig(ids.options, ids)
+	err := writeAdminKubeconfig(ids.options, ids)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		ids.logger.Error("the administrator's kubeconfig is not written anew, because the disk is full; the next renewal of the certificates does it", "err", err)
+		return nil
+	}
+	return err
 }
 
 // renewed returns a channel that is closed at the next renewal.
