@@ -70,9 +70,6 @@ func (p *Pool) NodeMeta(int) []byte {
 		p.config.Logger.Error("gossip metadata cannot be sent", "err", err)
 		return nil
 	}
-	p.mu.Lock()
-	p.shown = meta
-	p.mu.Unlock()
 	return meta
 }
 

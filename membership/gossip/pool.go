@@ -77,7 +77,7 @@ type Pool struct {
 
 	mu      sync.Mutex
 	facts   Facts
-	shown   []byte // the metadata that was sent last
+	shown   []byte // this member's metadata as memberlist has it; it drops one that comes while it refutes a rumour
 	members map[string]Member
 	heard   map[string]answered
 	changed chan struct{} // closed and replaced at every change
@@ -328,6 +328,9 @@ func (p *Pool) set(node *memberlist.Node, state State) {
 		p.config.Logger.Info("gossip member tells of its health", "member", m.Name, "ills", facts.Health.Ills(), "before", was.Ills())
 	}
 	p.members[node.Name] = m
+	if node.Name == p.config.Name {
+		p.shown = bytes.Clone(node.Meta)
+	}
 	p.notify()
 }
 

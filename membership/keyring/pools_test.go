@@ -83,7 +83,7 @@ type cluster struct {
 	*testing.T
 	ca      *pki.Authority
 	store   *memStore
-	seed    netip.AddrPort
+	seeds   []netip.AddrPort // of the servers
 	nodes   map[string]*node
 	barred  sync.Map // names that get no keys
 	offline sync.Map // names that cannot ask servers
@@ -121,8 +121,8 @@ func newCluster(t *testing.T, net int, servers, agents int, probe time.Duration)
 		if i >= servers {
 			n.name, n.role = fmt.Sprint("a", i+1-servers), "agent"
 		}
-		if i == 0 {
-			c.seed = n.addr
+		if n.role == "server" {
+			c.seeds = append(c.seeds, n.addr)
 		}
 		public, private, err := ed25519.GenerateKey(nil)
 		if err != nil {
@@ -134,7 +134,9 @@ func newCluster(t *testing.T, net int, servers, agents int, probe time.Duration)
 		}
 		n.proof = gossip.Proof{Credential: credential, Key: private}
 		c.nodes[n.name] = n
-		c.start(n.name)
+	}
+	for name := range c.nodes {
+		c.start(name)
 	}
 	c.lead("s1")
 	c.eventually("all alive", func() error { return c.allAlive() })
@@ -160,7 +162,7 @@ func (c *cluster) start(name string) {
 	n.pool, err = gossip.New(gossip.Config{
 		Name: name, ClusterID: "c1", Advertise: n.addr, Keys: n.disk().Keys, Authority: c.ca,
 		Facts: gossip.Facts{KeyGeneration: n.disk().Generation},
-		Proof: func() gossip.Proof { return n.proof }, Seeds: func() []netip.AddrPort { return []netip.AddrPort{c.seed} },
+		Proof: func() gossip.Proof { return n.proof }, Seeds: func() []netip.AddrPort { return c.seeds },
 		Rejoin: 50 * time.Millisecond, Goodbye: 20 * time.Second, Logger: quiet,
 		Tune: func(m *memberlist.Config) {
 			m.ProbeInterval, m.ProbeTimeout = c.probe, c.probe/2
@@ -456,7 +458,6 @@ func TestRotationOutlivesItsLeader(t *testing.T) {
 		}
 		return nil
 	})
-	c.seed = c.nodes["s2"].addr
 	c.start("s1")
 	c.atRest()
 	c.eventually("all alive", func() error { return c.allAlive() })
