@@ -309,3 +309,26 @@ func TestLimitsThatCannotBeKept(t *testing.T) {
 		t.Errorf("the largest value: %v", err)
 	}
 }
+
+// TestLargestTransactions sends the largest transactions that limits can allow by a follower: in bytes, and in the
+// number of their operations, which have a head each.
+func TestLargestTransactions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
+			cfg.Limits = raftstore.Limits{
+				TxnBytes: raftstore.MaxTxnBytes, ValueBytes: raftstore.MaxTxnBytes - 1<<10, KeyBytes: 1 << 10, TxnOps: raftstore.MaxTxnOps,
+			}
+		})
+		leader, _ := c.Leader()
+		many := raftstore.Txn{}
+		value := make([]byte, raftstore.MaxTxnBytes/raftstore.MaxTxnOps-len("/many/00000"))
+		for i := range raftstore.MaxTxnOps {
+			many.Ops = append(many.Ops, raftstore.Op{Kind: raftstore.Put, Key: fmt.Sprintf("/many/%05d", i), Value: value, TTL: 1000 * time.Hour})
+		}
+		for what, txn := range map[string]raftstore.Txn{"one value": filler("/a", raftstore.MaxTxnBytes-1<<10), "many keys": many} {
+			if _, err := c.Servers[(leader+1)%3].Commit(limited(t), txn); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
+}

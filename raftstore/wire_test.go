@@ -338,22 +338,3 @@ func TestForwardedLimits(t *testing.T) {
 		t.Errorf("at the limit: %v", err)
 	}
 }
-
-// TestLargestTransactions sends the largest transactions that limits can allow by a follower: in bytes, and in the
-// number of their operations, which have a head each.
-func TestLargestTransactions(t *testing.T) {
-	w := newWired(t, func(int) raftstore.Limits {
-		return raftstore.Limits{TxnBytes: raftstore.MaxTxnBytes, ValueBytes: raftstore.MaxTxnBytes - 1<<10, KeyBytes: 1 << 10, TxnOps: raftstore.MaxTxnOps}
-	})
-	w.write()
-	many := raftstore.Txn{}
-	value := make([]byte, raftstore.MaxTxnBytes/raftstore.MaxTxnOps-len("/many/00000"))
-	for i := range raftstore.MaxTxnOps {
-		many.Ops = append(many.Ops, raftstore.Op{Kind: raftstore.Put, Key: fmt.Sprintf("/many/%05d", i), Value: value, TTL: 1000 * time.Hour})
-	}
-	for what, txn := range map[string]raftstore.Txn{"one value": filler("/a", raftstore.MaxTxnBytes-1<<10), "many keys": many} {
-		if _, err := w.servers[1].Commit(limited(t), txn); err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-}
