@@ -142,7 +142,7 @@ func newCluster(t *testing.T, servers, agents int) *cluster {
 			t.Fatal(err)
 		}
 		n.home = &home{trust: trust, keys: keys}
-		c.nodes = append(c.nodes, n)
+		c.tell(n, func() { c.nodes = append(c.nodes, n) })
 		c.start(n)
 	}
 	t.Cleanup(func() {
@@ -158,11 +158,12 @@ func (c *cluster) start(n *node) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var wg sync.WaitGroup
 	if n.home.Keys() != nil {
-		n.exchange = New(Config{
+		e := New(Config{
 			Cluster: "c1", Trust: n.home.trust, Shelf: c.shelf, Home: n.home, Members: c.members, Changed: c.gossip,
 			Fetch: c.fetch, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		})
-		wg.Go(func() { n.exchange.Run(ctx) })
+		c.tell(n, func() { n.exchange = e })
+		wg.Go(func() { e.Run(ctx) })
 	} else {
 		wg.Go(func() { c.agent(ctx, n) })
 	}
