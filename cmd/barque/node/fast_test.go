@@ -33,6 +33,7 @@ type bigCluster struct {
 
 	mu      sync.Mutex
 	rnd     *rand.Rand
+	learns  bool // gossip learns of deaths, and of its errors
 	nodes   map[string]*bigNode
 	changed chan struct{} // of gossip
 }
@@ -42,6 +43,7 @@ type bigNode struct {
 	unknown time.Time
 	paused  time.Time // until when
 	pauses  int
+	told    time.Time // when gossip learns how it is, if it does not know
 	member  gossip.Member
 }
 
@@ -145,23 +147,26 @@ func (c *bigCluster) note(action clienttesting.Action) (bool, kruntime.Object, e
 	return false, nil, nil
 }
 
-func (c *bigCluster) start() {
+// start starts the leader with some times.
+func (c *bigCluster) start(times Times) {
 	names := make([]string, 0, len(c.nodes))
 	for name := range c.nodes {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	p := pulse.New(pulse.Config{Nodes: func() []string { return names }, Changed: c.Changed, Ask: c.ask})
-	life := &liveness{pool: c, store: c, pulse: p}
-	times := DefaultTimes()
-	times.Fast, times.MonitorPeriod, times.MonitorGrace = true, FastMonitorPeriod, FastMonitorGrace
+	life := &liveness{pool: c, store: c}
+	runs := []func(context.Context) error{life.run}
+	if times.Fast {
+		p := pulse.New(pulse.Config{Nodes: func() []string { return names }, Changed: c.Changed, Ask: c.ask})
+		life.pulse, runs = p, append(runs, p.Run)
+	}
 	controller, err := nodelifecycle.New(nodelifecycle.Config{Informers: c.Informers, Liveness: evidenceOf{life, c}, Settings: times.settings()})
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	for _, run := range []func(context.Context) error{p.Run, life.run} {
+	for _, run := range runs {
 		running.Go(func() {
 			if err := run(ctx); err != nil {
 				c.t.Error(err)
@@ -172,9 +177,9 @@ func (c *bigCluster) start() {
 	c.Start(controller.Run)
 }
 
-// trouble goes on for a while: more than one node in a hundred pauses at any time, for up to two and a half seconds;
-// gossip calls two living ones dead each second, and one dead soon after; and kills are spread over the time.
-func (c *bigCluster) trouble(length time.Duration, kills int) {
+// trouble goes on for a while: some nodes pause at any time, for half a second and more, gossip calls two
+// living ones dead each second, and kills are spread over the time.
+func (c *bigCluster) trouble(length time.Duration, kills int, longest time.Duration) {
 	const step = 100 * time.Millisecond
 	steps := int(length / step)
 	for i := range steps {
@@ -182,19 +187,40 @@ func (c *bigCluster) trouble(length time.Duration, kills int) {
 		for range kills*(i+1)/steps - kills*i/steps {
 			n := c.living()
 			n.killed = time.Now()
+			n.told = time.Now().Add(12*time.Second + time.Duration(c.rnd.Int64N(int64(time.Minute)))) // as memberlist's suspicion of a thousand
 		}
+		c.learn()
 		for paused := 0; paused*100*15 < len(c.nodes); paused++ { // of 1.5 s in the mean, in steps of 0.1 s: 1 %
 			n := c.living()
-			n.paused, n.pauses = time.Now().Add(500*time.Millisecond+rand.N(2*time.Second)), n.pauses+1
+			n.paused, n.pauses = time.Now().Add(500*time.Millisecond+time.Duration(c.rnd.Int64N(int64(longest-500*time.Millisecond)))), n.pauses+1
 		}
 		if i%5 == 0 {
 			n := c.living()
 			n.member.State, n.member.Since = gossip.Dead, time.Now()
+			n.told = time.Now().Add(time.Duration(c.rnd.Int64N(int64(10 * time.Second)))) // it refutes
 			close(c.changed)
 			c.changed = make(chan struct{})
 		}
 		c.mu.Unlock()
 		time.Sleep(step)
+	}
+}
+
+// learn tells gossip what it is to know by now. The lock is held.
+func (c *bigCluster) learn() {
+	for _, n := range c.nodes {
+		if !c.learns || n.told.IsZero() || time.Now().Before(n.told) {
+			continue
+		}
+		state := gossip.Alive
+		if !n.killed.IsZero() {
+			state = gossip.Dead
+		}
+		if n.told = (time.Time{}); n.member.State != state {
+			n.member.State, n.member.Since = state, time.Now()
+		}
+		close(c.changed)
+		c.changed = make(chan struct{})
 	}
 }
 
@@ -216,9 +242,11 @@ func TestFastFailureDetectionOfAThousandNodes(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c := newBigCluster(t, size)
-		c.start()
+		times := DefaultTimes()
+		times.Fast, times.MonitorPeriod, times.MonitorGrace = true, FastMonitorPeriod, FastMonitorGrace
+		c.start(times)
 		time.Sleep(5 * time.Second)
-		c.trouble(length, kills)
+		c.trouble(length, kills, 2500*time.Millisecond)
 		time.Sleep(5 * time.Second)
 
 		c.mu.Lock()
@@ -242,5 +270,41 @@ func TestFastFailureDetectionOfAThousandNodes(t *testing.T) {
 		}
 		t.Logf("%d nodes, %d pauses: %d deaths were found after %s at the least, %s in the median, %s at the most",
 			size, pauses, len(found), found[0], found[len(found)/2], found[len(found)-1])
+	})
+}
+
+// The same with the default times: gossip learns of deaths in up to 72 s, nodes pause for up to twenty seconds.
+func TestDefaultFailureDetectionOfAThousandNodes(t *testing.T) {
+	size, kills := 1000, 60
+	if testing.Short() {
+		size, kills = 200, 10
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newBigCluster(t, size)
+		c.learns = true
+		c.start(DefaultTimes())
+		time.Sleep(5 * time.Second)
+		c.trouble(2*time.Minute, kills, 20*time.Second)
+		c.trouble(2*time.Minute, 0, 20*time.Second)
+
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		var found []time.Duration
+		for name, n := range c.nodes {
+			known := n.member.Since // to gossip
+			if known.Before(n.killed) {
+				known = n.killed // it was wrong before, and right then
+			}
+			switch took := n.unknown.Sub(known); {
+			case n.killed.IsZero() && !n.unknown.IsZero():
+				t.Errorf("%s lives, and went Unknown at %s", name, n.unknown)
+			case !n.killed.IsZero() && (n.unknown.IsZero() || took > 42*time.Second):
+				t.Errorf("%s was killed at %s, gossip knew at %s, and it is Unknown since %s", name, n.killed, known, n.unknown)
+			case !n.killed.IsZero():
+				found = append(found, n.unknown.Sub(n.killed))
+			}
+		}
+		slices.Sort(found)
+		t.Logf("%d nodes: %d deaths were found after %s at the least, %s in the median, %s at the most", size, len(found), found[0], found[len(found)/2], found[len(found)-1])
 	})
 }
