@@ -26,10 +26,14 @@ func recoverCluster(t *testing.T, c *Cluster, nodes ...string) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		c.DevResult(ctx, "heal")
+		var starting sync.WaitGroup // all at once: each waits for a quorum
 		for _, n := range nodes {
-			c.DevResult(ctx, "resume", n) // it need not be paused
-			c.DevResult(ctx, "start", n)  // nor dead
+			starting.Go(func() {
+				c.DevResult(ctx, "resume", n) // it need not be paused
+				c.DevResult(ctx, "start", n)  // nor dead
+			})
 		}
+		starting.Wait()
 		if err := Poll(ctx, time.Minute, c.Healthy); err != nil {
 			t.Errorf("the cluster does not recover: %v", err)
 		}

@@ -50,7 +50,7 @@ func TestLeave(t *testing.T) {
 	if r := s.DevResult(t.Context(), "start", "s3"); r.Error == nil || !contains(r.Err, "was taken out of its cluster", "--wipe") {
 		t.Errorf("a server that has left starts: %v\n%s", r.Error, r.Err)
 	}
-	if r := s.BarqueResult(t.Context(), "cluster", "remove", "nobody", "--yes"); r.Code != 1 || !contains(r.Err, "no member") {
+	if r := s.BarqueResult(t.Context(), "cluster", "remove", "nobody", "--yes"); r.Code != 2 || !contains(r.Err, "no member", "the members are s1, s2") {
 		t.Errorf("removing nobody: code %d, %s", r.Code, r.Err)
 	}
 	s.asNew("s3")

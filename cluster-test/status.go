@@ -14,12 +14,23 @@ import (
 
 // Status is the part of `barque cluster status -o json` that tests look at.
 type Status struct {
-	ID       string   `json:"id"`
-	Leader   string   `json:"leader"`
-	Term     uint64   `json:"term"`
-	Revision uint64   `json:"revision"`
-	Warnings []string `json:"warnings"`
-	Members  []Member `json:"members"`
+	ID           string    `json:"id"`
+	Leader       string    `json:"leader"`
+	Term         uint64    `json:"term"`
+	Revision     uint64    `json:"revision"`
+	Health       string    `json:"health"` // healthy, degraded or noQuorum
+	LeaderSince  time.Time `json:"leaderSince"`
+	LeaderReason string    `json:"leaderReason"`
+	Warnings     []Warning `json:"warnings"`
+	Members      []Member  `json:"members"`
+}
+
+// Warning is something that needs a person.
+type Warning struct {
+	Severity string `json:"severity"`
+	Node     string `json:"node"`
+	Text     string `json:"text"`
+	Mend     string `json:"mend"`
 }
 
 // Member is one node in it.
@@ -31,21 +42,37 @@ type Member struct {
 	Gossip  string `json:"gossip"`
 	Problem string `json:"problem"`
 	Store   *struct {
-		State       string `json:"state"`
-		Term        uint64 `json:"term"`
-		Applied     uint64 `json:"appliedIndex"`
-		Revision    uint64 `json:"revision"`
-		Hash        string `json:"stateHash"`
-		LastContact string `json:"lastContact"`
-		DiskP50     string `json:"diskP50"`
-		DiskP99     string `json:"diskP99"`
+		State       string   `json:"state"`
+		Term        uint64   `json:"term"`
+		Applied     uint64   `json:"appliedIndex"`
+		Revision    uint64   `json:"revision"`
+		Hash        string   `json:"stateHash"`
+		LastContact *float64 `json:"lastContactSeconds"`
+		DiskP50     float64  `json:"diskP50Seconds"`
+		DiskP99     float64  `json:"diskP99Seconds"`
 	} `json:"store"`
+	Ways []struct {
+		To    string   `json:"to"`
+		RTT   *float64 `json:"rttSeconds"`
+		Error string   `json:"error"`
+	} `json:"ways"`
+	Certificates []struct {
+		Name     string    `json:"name"`
+		NotAfter time.Time `json:"notAfter"`
+	} `json:"certificates"`
 }
 
-// Status asks the cluster how it is.
+// Exit codes of `barque cluster status` for a cluster that is not well.
+const (
+	codeDegraded = 6
+	codeNoQuorum = 7
+	codeNoAnswer = 8
+)
+
+// Status asks the cluster how it is. That it is not well is no error.
 func (c *Cluster) Status(ctx context.Context) (*Status, error) {
 	r := c.BarqueResult(ctx, "cluster", "status", "-o", "json")
-	if r.Error != nil {
+	if r.Error != nil && r.Code != codeDegraded && r.Code != codeNoQuorum {
 		return nil, r.Error
 	}
 	s := new(Status)

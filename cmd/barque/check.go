@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/check"
 )
 
 func checkCommand() *cobra.Command {
@@ -19,6 +20,9 @@ func checkCommand() *cobra.Command {
 	format := outputFlag(cmd)
 	dataDir := cmd.Flags().String("data-dir", defaultDataDir, "where the node's data would be kept")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if err := checkFormat(c, *format); err != nil {
+			return err
+		}
 		findings := node.Check(*dataDir)
 		missing := 0
 		for _, f := range findings {
@@ -26,25 +30,27 @@ func checkCommand() *cobra.Command {
 				missing++
 			}
 		}
-		err := print(c, *format, findings, func(w io.Writer) error {
-			for _, f := range findings {
-				mark := "ok"
-				if !f.OK {
-					mark = "MISSING"
-				}
-				fmt.Fprintf(w, "%s\t%s\t%s\n", mark, f.Name, f.Detail)
-				if f.Remedy != "" && !f.OK {
-					fmt.Fprintf(w, "\t\t→ %s\n", f.Remedy)
-				}
-			}
-			return nil
-		})
+		err := print(c, *format, findings, func(w io.Writer) error { return writeFindings(w, findings) })
 		if err == nil && missing > 0 {
 			err = errors.New(plural(missing, "thing is", "things are") + " missing on this machine")
 		}
 		return err
 	}
 	return cmd
+}
+
+func writeFindings(w io.Writer, findings []check.Finding) error {
+	for _, f := range findings {
+		mark := "ok"
+		if !f.OK {
+			mark = "MISSING"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", mark, f.Name, f.Detail)
+		if f.Remedy != "" && !f.OK {
+			fmt.Fprintf(w, "\t\t→ %s\n", f.Remedy)
+		}
+	}
+	return nil
 }
 
 func plural(n int, one, many string) string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,10 +20,12 @@ const (
 	defaultDevDir  = ".barque"
 )
 
+const kubeconfigHelp = "kubeconfig of the cluster's administrator (default: $KUBECONFIG, .barque/kubeconfig, or the one of the server on this machine)"
+
 // kubeconfigFlag adds --kubeconfig and returns where its value will be.
 func kubeconfigFlag(c *cobra.Command) *string {
 	path := new(string)
-	c.Flags().StringVar(path, "kubeconfig", "", "kubeconfig of the cluster's administrator (default: $KUBECONFIG, .barque/kubeconfig, or the one of the server on this machine)")
+	c.Flags().StringVar(path, "kubeconfig", "", kubeconfigHelp)
 	return path
 }
 
@@ -65,14 +68,18 @@ func said(data []byte, err error) error {
 	if err == nil || json.Unmarshal(data, &status) != nil || status.Message == "" {
 		return err
 	}
-	return fmt.Errorf("the server answers %d: %s", status.Code, status.Message)
+	return &refusalError{int(status.Code), status.Message}
 }
+
+// apiTimeout bounds a request for an object. A server without a quorum would let a user wait for longer.
+const apiTimeout = 20 * time.Second
 
 func newClient(given string) (*kubernetes.Clientset, *rest.Config, error) {
 	config, err := clientConfig(given)
 	if err != nil {
 		return nil, nil, err
 	}
+	config.Timeout = apiTimeout
 	client, err := kubernetes.NewForConfig(config)
 	return client, config, err
 }

@@ -3,92 +3,199 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/cmd/barque/node"
 )
 
 func clusterCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "Look at the cluster and change its members"}
-	status := &cobra.Command{Use: "status", Short: "Show who leads, who lags and who is ill", Args: noArgs}
-	format, kubeconfig := outputFlag(status), kubeconfigFlag(status)
-	status.RunE = func(c *cobra.Command, _ []string) error {
-		s, err := clusterStatus(c.Context(), *kubeconfig)
-		if err != nil {
-			return err
-		}
-		return print(c, *format, s, func(w io.Writer) error { return writeStatus(w, s) })
-	}
-	members := &cobra.Command{Use: "members", Short: "List all nodes as gossip and the store know them", Args: noArgs}
-	membersFormat, membersConfig := outputFlag(members), kubeconfigFlag(members)
-	members.RunE = func(c *cobra.Command, _ []string) error {
-		s, err := clusterStatus(c.Context(), *membersConfig)
-		if err != nil {
-			return err
-		}
-		return print(c, *membersFormat, s.Members, func(w io.Writer) error { return writeMembers(w, s.Members) })
-	}
-	cmd.AddCommand(status, members, clusterLeaveCommand(), clusterRemoveCommand(), clusterPromoteCommand(), clusterDemoteCommand(), clusterTransferCommand(), clusterRecoverCommand(), clusterKeysCommand())
+	cmd.AddCommand(clusterStatusCommand(), clusterMembersCommand(), clusterDoctorCommand(), clusterJoinCommand(), clusterLeaveCommand(), clusterRemoveCommand(),
+		clusterPromoteCommand(), clusterDemoteCommand(), clusterTransferCommand(), clusterRecoverCommand(), clusterKeysCommand())
 	return cmd
 }
 
-func clusterStatus(ctx context.Context, kubeconfig string) (*node.ClusterStatus, error) {
-	return fetchStatus(ctx, kubeconfig)
-}
+func clusterStatusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show who leads since when and why, who lags, who is ill, and what mends it",
+		Long: `Show who leads since when and why, who lags, how fast disks and network are, how the
+servers see each other, the last backup, and what is wrong, each with what mends it.
 
-func fetchStatus(ctx context.Context, kubeconfig string) (*node.ClusterStatus, error) {
-	config, err := clientConfig(kubeconfig)
-	if err != nil {
-		return nil, err
+It works without a quorum and with dead servers: every server is asked for itself, and
+what could not be reached is told. The exit code is 0 for a healthy cluster, 6 when it
+serves and something is wrong, 7 when it has no leader, 8 when no server answers.`,
+		Example: `  barque cluster status
+  barque cluster status --watch
+  barque cluster status --server 10.0.0.2 --server 10.0.0.3     # these, not the kubeconfig's
+  barque cluster status -o json | jq .health`,
+		Args: noArgs,
 	}
-	config.Timeout = 10 * time.Second
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	data, err := client.Discovery().RESTClient().Get().AbsPath(node.StatusPath).DoRaw(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("ask %s for the cluster's status: %w", config.Host, said(data, err))
-	}
-	s := new(node.ClusterStatus)
-	if err := json.Unmarshal(data, s); err != nil {
-		return nil, fmt.Errorf("status from %s: %w", config.Host, err)
-	}
-	return s, nil
-}
-
-func writeStatus(w io.Writer, s *node.ClusterStatus) error {
-	leader := s.Leader
-	if leader == "" {
-		leader = "none: the store has no quorum"
-	}
-	fmt.Fprintf(w, "cluster\t%s\nleader\t%s\nterm\t%d\nrevision\t%d\n", s.ID, leader, s.Term, s.Revision)
-	for _, warning := range s.Warnings {
-		fmt.Fprintf(w, "warning\t%s\n", warning)
-	}
-	fmt.Fprintln(w)
-	return writeMembers(w, s.Members)
-}
-
-func writeMembers(w io.Writer, members []node.MemberStatus) error {
-	fmt.Fprintln(w, "NAME\tROLE\tADDRESS\tGOSSIP\tSTORE\tTERM\tAPPLIED\tREVISION\tLAST CONTACT\tDISK p50/p99\tVERSION")
-	for _, m := range members {
-		if m.Store == nil {
-			// Why it does not answer is among the warnings of `cluster status`.
-			store := "-"
-			if m.Problem != "" {
-				store = "no answer"
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t-\t-\t-\t-\t-\t%s\n", m.Name, m.Role, m.Address, m.Gossip, store, m.Version)
-			continue
+	format, a := outputFlag(cmd), addAskerFlags(cmd)
+	watch := cmd.Flags().BoolP("watch", "w", false, "go on until Ctrl-C: redraw on a terminal, else a line for each look")
+	every := cmd.Flags().Duration("interval", 2*time.Second, "how often --watch looks")
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if err := errors.Join(checkFormat(c, *format), a.check(c)); err != nil {
+			return err
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s/%s\t%s\n", m.Name, m.Role, m.Address, m.Gossip, m.Store.State, m.Store.Term, m.Store.Applied,
-			m.Store.Revision, m.Store.LastContact, m.Store.DiskP50, m.Store.DiskP99, m.Version)
+		if *every < 100*time.Millisecond {
+			return &usageError{c.CommandPath(), fmt.Errorf("--interval %s: want 100ms at least", *every)}
+		}
+		if *watch {
+			return watchStatus(c, a, *format, *every)
+		}
+		h, err := a.ask(c.Context())
+		if err != nil {
+			return err
+		}
+		s := h.status()
+		err = printOn(c, *format, s, func(w io.Writer, on screen) error { return writeStatus(w, on, s) })
+		if err != nil {
+			return err
+		}
+		return healthError(s.Health)
+	}
+	return cmd
+}
+
+// healthError gives the health of a cluster an exit code. All is said already.
+func healthError(h node.ClusterHealth) error {
+	switch h {
+	case node.NoQuorum:
+		return &exitError{code: exitNoQuorum}
+	case node.Degraded:
+		return &exitError{code: exitDegraded}
 	}
 	return nil
+}
+
+func clusterMembersCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "members",
+		Short:   "List all nodes as gossip and the store know them",
+		Example: "  barque cluster members\n  barque cluster members -o json | jq '.[] | select(.role == \"server\") | .store.revision'",
+		Args:    noArgs,
+	}
+	format, a := outputFlag(cmd), addAskerFlags(cmd)
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if err := errors.Join(checkFormat(c, *format), a.check(c)); err != nil {
+			return err
+		}
+		h, err := a.ask(c.Context())
+		if err != nil {
+			return err
+		}
+		s := h.status()
+		return printOn(c, *format, s.Members, func(w io.Writer, on screen) error { return writeMembers(w, on, s) })
+	}
+	return cmd
+}
+
+// watchStatus looks again and again until the context ends. A look that fails is shown as well, and not the end.
+func watchStatus(c *cobra.Command, a *asker, format string, every time.Duration) error {
+	if _, err := a.config(); err != nil {
+		return err
+	}
+	out, on := c.OutOrStdout(), screenOf(c.OutOrStdout())
+	redraw := on.isTerminal() && format == ""
+	if redraw {
+		fmt.Fprint(out, "\x1b[?1049h\x1b[?25l")       // another screen, without a cursor
+		defer fmt.Fprint(out, "\x1b[?25h\x1b[?1049l") // what was there before comes back
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		began := time.Now()
+		h, err := a.ask(c.Context())
+		if c.Context().Err() != nil {
+			return nil
+		}
+		if redraw {
+			err = drawStatus(out, h, err, began, every)
+		} else {
+			err = appendStatus(out, format, h, err, began)
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-c.Context().Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// drawStatus shows the status in place of what is on the screen, as much of it as fits.
+func drawStatus(out io.Writer, h *heard, failed error, at time.Time, every time.Duration) error {
+	on := screenOf(out) // its size may have changed
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s, every %s; Ctrl-C ends it\n\n", at.Format(time.TimeOnly), every)
+	if failed != nil {
+		fmt.Fprintln(&text, on.paint(on.wrap(failed.Error(), 0), bad))
+	} else if err := writeStatus(&text, on, h.status()); err != nil {
+		return err
+	}
+	lines := strings.Split(strings.TrimRight(text.String(), "\n"), "\n")
+	if on.height > 1 && len(lines) > on.height-1 {
+		lines = append(lines[:on.height-2], on.paint("(the rest does not fit)", faint))
+	}
+	_, err := fmt.Fprint(out, "\x1b[H"+strings.Join(lines, "\x1b[K\n")+"\x1b[K\n\x1b[J")
+	return err
+}
+
+// appendStatus writes one line: the status in a few words, or in JSON; YAML documents are set apart as YAML does.
+func appendStatus(out io.Writer, format string, h *heard, failed error, at time.Time) error {
+	if format != "" {
+		var value any
+		if failed != nil {
+			value = map[string]any{"time": at.UTC(), "error": failed.Error()}
+		} else {
+			value = h.status()
+		}
+		if format == "json" {
+			return json.NewEncoder(out).Encode(value)
+		}
+		if _, err := fmt.Fprintln(out, "---"); err != nil {
+			return err
+		}
+		return writeYAML(out, value)
+	}
+	line := at.UTC().Format(time.RFC3339) + " "
+	if failed != nil {
+		line += "no answer: " + strings.Join(strings.Fields(failed.Error()), " ")
+	} else {
+		line += summary(h.status())
+	}
+	_, err := fmt.Fprintln(out, line)
+	return err
+}
+
+// summary is the status in one line.
+func summary(s *node.ClusterStatus) string {
+	leader := s.Leader
+	if leader == "" {
+		leader = "none"
+	}
+	line := fmt.Sprintf("%s leader=%s term=%d revision=%d voters=%d/%d", s.Health, leader, s.Term, s.Revision, s.Quorum.Answering, s.Quorum.Voters)
+	for _, w := range s.Warnings {
+		line += fmt.Sprintf(" [%s: %s]", w.Severity, w.Text)
+	}
+	return line
+}
+
+// fetchStatus asks the servers that a kubeconfig leads to.
+func fetchStatus(ctx context.Context, kubeconfig string) (*node.ClusterStatus, error) {
+	h, err := (&asker{kubeconfig: kubeconfig, dataDir: os.DevNull, timeout: 10 * time.Second}).ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return h.status(), nil
 }

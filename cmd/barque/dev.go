@@ -94,7 +94,7 @@ func printWelcome(c *cobra.Command, p *dev.Plan) error {
 	if err != nil {
 		return fmt.Errorf("the cluster does not answer: %w; `barque dev status` shows its processes", err)
 	}
-	if err := print(c, "", status, func(w io.Writer) error { return writeStatus(w, status) }); err != nil {
+	if err := writeStatus(c.OutOrStdout(), screenOf(c.OutOrStdout()), status); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), `

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/tail"
 	"github.com/barque/barque/pki"
 )
 
@@ -145,6 +147,16 @@ func newLogger(level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
+// keptLog is how many bytes of its log a node keeps in memory, for `barque cluster doctor`.
+const keptLog = 2 << 20
+
+// nodeLogger is newLogger for a node, which keeps the end of its log.
+func nodeLogger(o *node.Options) *slog.Logger {
+	kept := tail.New(keptLog)
+	o.Logs = kept
+	return slog.New(slog.NewTextHandler(io.MultiWriter(os.Stderr, kept), &slog.HandlerOptions{Level: o.LogLevel}))
+}
+
 func serverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "server",
@@ -164,7 +176,8 @@ of any one.`,
 		if err != nil {
 			return err
 		}
-		err = node.RunServer(c.Context(), o, newLogger(o.LogLevel))
+		logger := nodeLogger(&o)
+		err = node.RunServer(c.Context(), o, logger)
 		if errors.Is(err, node.ErrRestart) && c.Context().Err() == nil {
 			return again()
 		}

@@ -31,7 +31,17 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	exitOn(root().ExecuteContext(ctx))
+	exitOn(interrupted(ctx, root().ExecuteContext(ctx)))
+}
+
+// interrupted gives an error that comes from Ctrl-C, or from being told to end, an exit code of its own, unless it has
+// one that says more.
+func interrupted(ctx context.Context, err error) error {
+	var coded interface{ ExitCode() int }
+	if err == nil || ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, context.Cause(ctx)) || errors.As(err, &coded) {
+		return err
+	}
+	return &exitError{exitInterrupted, errors.New("interrupted")}
 }
 
 // exitOn ends the process: 0 without an error, the exit code of a command that was run for the
@@ -49,7 +59,9 @@ func exitOn(err error) {
 		fmt.Fprintf(os.Stderr, "barque: %v\nSee `%s --help`.\n", err, usage.command)
 		os.Exit(node.ExitUsage)
 	case errors.As(err, &coded):
-		fmt.Fprintln(os.Stderr, "barque:", err)
+		if err.Error() != "" { // else all is said
+			fmt.Fprintln(os.Stderr, "barque:", err)
+		}
 		os.Exit(coded.ExitCode())
 	default:
 		fmt.Fprintln(os.Stderr, "barque:", err)
@@ -61,6 +73,11 @@ func exitOn(err error) {
 const (
 	exitRefused    = 4 // it would do harm, and nothing was changed
 	exitUnfinished = 5 // it was begun, and its end is not known
+	exitDegraded   = 6 // (status, doctor) the cluster serves, and something is wrong with it
+	exitNoQuorum   = 7 // (status, doctor) the cluster has no leader, so nothing can be written
+	exitNoAnswer   = 8 // no server answers
+
+	exitInterrupted = 130 // by Ctrl-C, before anything was begun; as shells have it
 )
 
 // exitError is an error with an exit code of its own.
@@ -69,7 +86,12 @@ type exitError struct {
 	err  error
 }
 
-func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
 func (e *exitError) Unwrap() error { return e.err }
 
 // ExitCode is the code with which the process should end.
@@ -105,7 +127,20 @@ is to be installed.
 	cmd.SetVersionTemplate("barque {{.Version}}\n")
 	cmd.AddCommand(serverCommand(), agentCommand(), clusterCommand(), snapshotCommand(), tokenCommand(), certCommand(), proxyCommand(), devCommand(), checkCommand(), verifyCommand(), versionCommand(),
 		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig when none is set", DisableFlagParsing: true})
+	addCompletions(cmd)
+	refuseUnknown(cmd)
 	return cmd
+}
+
+// refuseUnknown makes commands that only have others below them refuse what is none of these, instead of showing their
+// help with exit code 0.
+func refuseUnknown(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		refuseUnknown(sub)
+	}
+	if cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.Args, cmd.RunE = noArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
+	}
 }
 
 // noArgs and exactArgs are cobra's checks with our exit code.

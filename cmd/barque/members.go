@@ -27,8 +27,9 @@ import (
 
 func clusterRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "remove SERVER",
-		Short: "Take a server out of the store for good",
+		Use:               "remove SERVER",
+		ValidArgsFunction: completeServers,
+		Short:             "Take a server out of the store for good",
 		Long: `Take a server out of the store for good, because it is lost or is to be replaced. A
 leader hands over first; a server that lives stops by itself. It is refused when the
 servers that stay and answer would be no quorum. The machine can join again as a new
@@ -49,7 +50,8 @@ func clusterLeaveCommand() *cobra.Command {
 if it has it, loses its vote, is taken out, and stops by itself. It is refused when the
 servers that stay and answer would be no quorum. Its pods are left as they are: drain
 the node first (barque kubectl drain), and delete it afterwards (barque kubectl delete node).`,
-		Args: noArgs,
+		Example: "  barque cluster leave --dry-run\n  barque cluster leave --yes",
+		Args:    noArgs,
 	}
 	m := addMemberFlags(cmd, true)
 	dataDir := cmd.Flags().String("data-dir", defaultDataDir, "data directory of the server")
@@ -68,12 +70,14 @@ the node first (barque kubectl drain), and delete it afterwards (barque kubectl 
 
 func clusterPromoteCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "promote SERVER",
-		Short: "Give a server a vote in the store",
+		Use:               "promote SERVER",
+		ValidArgsFunction: completeServers,
+		Short:             "Give a server a vote in the store",
 		Long: `Give a server a vote in the store. Servers get theirs by themselves when they have
 caught up; this is for one that was demoted. It is refused for a server that is ill,
 behind, or cut off from one that votes.`,
-		Args: exactArgs("SERVER"),
+		Example: "  barque cluster promote s3",
+		Args:    exactArgs("SERVER"),
 	}
 	m := addMemberFlags(cmd, false)
 	cmd.RunE = func(c *cobra.Command, args []string) error { return m.run(c, args[0], node.PromoteServer) }
@@ -82,12 +86,14 @@ behind, or cut off from one that votes.`,
 
 func clusterDemoteCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "demote SERVER",
-		Short: "Take a server's vote away until it is promoted",
+		Use:               "demote SERVER",
+		ValidArgsFunction: completeServers,
+		Short:             "Take a server's vote away until it is promoted",
 		Long: `Take a server's vote away until it is promoted. It keeps its data and serves as before,
 but neither leads nor counts for the quorum. It is refused when the servers that keep
 theirs and answer would be no quorum.`,
-		Args: exactArgs("SERVER"),
+		Example: "  barque cluster demote s3 --dry-run\n  barque cluster demote s3 --yes",
+		Args:    exactArgs("SERVER"),
 	}
 	m := addMemberFlags(cmd, true)
 	cmd.RunE = func(c *cobra.Command, args []string) error { return m.run(c, args[0], node.DemoteServer) }
@@ -96,11 +102,13 @@ theirs and answer would be no quorum.`,
 
 func clusterTransferCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "transfer-leader [SERVER]",
-		Short: "Make another server the leader",
+		Use:               "transfer-leader [SERVER]",
+		ValidArgsFunction: completeServers,
+		Short:             "Make another server the leader",
 		Long: `Make another server the leader: the one that is named, or the one that is the least
 behind. Writes wait for some milliseconds meanwhile. It is refused for a server that
-is ill or behind.`,
+is ill or behind. It returns when the other one leads.`,
+		Example: "  barque cluster transfer-leader s2\n  barque cluster transfer-leader          # whichever is the least behind",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return &usageError{c.CommandPath(), fmt.Errorf("want one server at most, got %d", len(args))}
@@ -123,11 +131,13 @@ type memberFlags struct {
 
 func addMemberFlags(cmd *cobra.Command, asks bool) *memberFlags {
 	m := &memberFlags{asks: asks}
-	cmd.Flags().StringVar(&m.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster's administrator (default: $KUBECONFIG, .barque/kubeconfig, or the one of the server on this machine)")
+	cmd.Flags().StringVar(&m.kubeconfig, "kubeconfig", "", kubeconfigHelp)
 	cmd.Flags().StringVarP(&m.format, "output", "o", "", "json or yaml instead of text for people")
 	cmd.Flags().BoolVar(&m.dryRun, "dry-run", false, "only tell what would be done, or why it would be refused")
 	if asks {
 		cmd.Flags().BoolVar(&m.yes, "yes", false, "do not ask")
+	} else {
+		cmd.Flags().BoolVar(&m.yes, "yes", false, "for scripts: this command never asks, because it takes nothing away")
 	}
 	return m
 }
@@ -171,9 +181,27 @@ func (m *memberFlags) confirm(c *cobra.Command, plan *node.MemberAnswer) error {
 	return confirmed(c)
 }
 
-// confirmed reads the answer to a question that was asked.
+// confirmed reads the answer to a question that was asked. Ctrl-C is a no.
 func confirmed(c *cobra.Command) error {
-	line, err := bufio.NewReader(c.InOrStdin()).ReadString('\n')
+	type typed struct {
+		line string
+		err  error
+	}
+	read := make(chan typed, 1)
+	// It waits for the terminal as long as that takes, at most until the process ends.
+	go func() {
+		line, err := bufio.NewReader(c.InOrStdin()).ReadString('\n')
+		read <- typed{line, err}
+	}()
+	var line string
+	var err error
+	select {
+	case t := <-read:
+		line, err = t.line, t.err
+	case <-c.Context().Done():
+		fmt.Fprintln(c.ErrOrStderr())
+		return &exitError{exitRefused, errors.New("nothing was changed: interrupted")}
+	}
 	if answer := strings.TrimSpace(line); answer != "y" && answer != "yes" {
 		if errors.Is(err, io.EOF) && answer == "" {
 			return &exitError{exitRefused, errors.New("nothing was changed: nobody answered; give --yes where nobody can")}
@@ -209,11 +237,8 @@ func writeDone(w io.Writer, a *node.MemberAnswer) error {
 		node.RemoveServer:  a.Server + " was taken out of the store; if it runs, it stops now",
 		node.DemoteServer:  a.Server + " has no vote any more, until it is promoted",
 		node.PromoteServer: a.Server + " has a vote",
-		node.LeadServer:    a.Server + " is to lead",
+		node.LeadServer:    a.Leader + " leads",
 	}[a.Change]
-	if a.Change == node.LeadServer && a.Server == node.AnyServer {
-		text = "another server is to lead"
-	}
 	_, err := fmt.Fprintln(w, text)
 	return err
 }
@@ -234,6 +259,8 @@ func memberChange(ctx context.Context, config *rest.Config, method, name string,
 	what := strings.TrimSuffix(fmt.Sprintf("%s %s", change, name), " "+node.AnyServer)
 	if json.Unmarshal(data, answer) == nil && answer.Change != "" {
 		switch {
+		case answer.NoSuch:
+			return nil, &exitError{node.ExitUsage, fmt.Errorf("%s: %s", what, answer.Error)}
 		case answer.Refused:
 			return nil, &exitError{exitRefused, fmt.Errorf("%s: refused, nothing was changed: %s", what, answer.Error)}
 		case answer.Unfinished:
@@ -250,7 +277,7 @@ func memberChange(ctx context.Context, config *rest.Config, method, name string,
 		return nil, fmt.Errorf("%s: interrupted, nothing was changed: %w", what, context.Cause(ctx))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: ask %s: %w", what, config.Host, said(data, err))
+		return nil, fmt.Errorf("%s: ask %s: %w", what, config.Host, withRights(config, said(data, err)))
 	}
 	return answer, nil
 }

@@ -40,13 +40,25 @@ func print(c *cobra.Command, format string, value any, text func(w io.Writer) er
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(value)
 	case "yaml":
-		data, err := yaml.Marshal(value)
-		if err != nil {
-			return err
-		}
-		_, err = out.Write(data)
-		return err
+		return writeYAML(out, value)
 	default:
 		return &usageError{c.CommandPath(), fmt.Errorf("output format %q: want json or yaml", format)}
 	}
+}
+
+func writeYAML(out io.Writer, value any) error {
+	data, err := yaml.Marshal(value)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(data)
+	return err
+}
+
+// printOn is print for text that looks at the terminal's width and colours.
+func printOn(c *cobra.Command, format string, value any, text func(w io.Writer, on screen) error) error {
+	if format != "" {
+		return print(c, format, value, nil)
+	}
+	return text(c.OutOrStdout(), screenOf(c.OutOrStdout()))
 }

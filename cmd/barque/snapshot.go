@@ -71,6 +71,9 @@ acknowledged before. The file is read back and verified before it gets its name.
 	}
 	key, kubeconfig, format := keyFlag(cmd), kubeconfigFlag(cmd), outputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
+		if err := checkFormat(c, *format); err != nil {
+			return err
+		}
 		text, err := key()
 		if err != nil {
 			return err
@@ -116,7 +119,14 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 	key, kubeconfig, format := keyFlag(cmd), kubeconfigFlag(cmd), outputFlag(cmd)
 	yes := cmd.Flags().Bool("yes", false, "do not ask")
 	other := cmd.Flags().Bool("other-cluster", false, "restore it even if it is of another cluster")
+	wait := cmd.Flags().Duration("wait", 0, "how long to wait for a cluster without a leader (default: some seconds, as an election takes)")
 	cmd.RunE = func(c *cobra.Command, args []string) error {
+		if err := checkFormat(c, *format); err != nil {
+			return err
+		}
+		if *wait < 0 {
+			return &usageError{c.CommandPath(), fmt.Errorf("--wait %s: want how long, such as 1m", *wait)}
+		}
 		text, err := key()
 		if err != nil {
 			return err
@@ -144,7 +154,7 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 				return err
 			}
 		}
-		restored, err := client.restore(c, args[0], node.SnapshotRequest{Key: text, OtherCluster: *other})
+		restored, err := client.restore(c, args[0], node.SnapshotRequest{Key: text, OtherCluster: *other, Wait: wait.Seconds()})
 		if err != nil {
 			return err
 		}
@@ -161,32 +171,59 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 func snapshotListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List the backups that a server has made, or those in a directory",
-		Long: `List the backups that a server has made, or those in a directory: the files whose names
-end in .backup, oldest first, each with whether its checksums are right.`,
-		Args: noArgs,
+		Short: "List the backups that the servers have made, or those in a directory",
+		Long: `List the backups that the servers have made, or those in a directory: the files whose
+names end in .backup, oldest first, each with whether its checksums are right. The exit
+code is 1 when a server did not tell its list.`,
+		Example: "  barque snapshot ls\n  barque snapshot ls --dir /mnt/backups -o json",
+		Args:    noArgs,
 	}
 	dir := cmd.Flags().String("dir", "", "list the backups in this directory of this machine instead")
 	kubeconfig, format := kubeconfigFlag(cmd), outputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		list := &node.SnapshotList{Dir: *dir}
-		var err error
-		if *dir != "" {
-			list.Files, err = backup.List(*dir)
-		} else {
-			list, err = listSnapshots(c.Context(), *kubeconfig)
+		if err := checkFormat(c, *format); err != nil {
+			return err
 		}
+		lists, err := listSnapshots(c.Context(), *kubeconfig, *dir)
 		if err != nil {
 			return err
 		}
-		return print(c, *format, list, func(w io.Writer) error { return writeList(w, list) })
+		if err := print(c, *format, lists, func(w io.Writer) error { return writeLists(w, lists) }); err != nil {
+			return err
+		}
+		for _, l := range lists {
+			if l.Problem != "" {
+				err = errors.Join(err, fmt.Errorf("the backups of server %s are not known: %s", l.Server, l.Problem))
+			}
+		}
+		return err
 	}
 	return cmd
 }
 
+func writeLists(w io.Writer, lists []node.SnapshotList) error {
+	for i := range lists {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		if err := writeList(w, &lists[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func writeList(w io.Writer, list *node.SnapshotList) error {
+	if list.Problem != "" {
+		_, err := fmt.Fprintf(w, "server %s: no answer\n", list.Server)
+		return err
+	}
 	if list.Server != "" {
-		fmt.Fprintf(w, "server %s, %s; every %s, %d stay\n\n", list.Server, list.Dir, list.Every, list.Keep)
+		fmt.Fprintf(w, "server %s, %s; every %s, %d stay\n", list.Server, list.Dir, list.Every, list.Keep)
+	}
+	if len(list.Files) == 0 {
+		_, err := fmt.Fprintln(w, "no backups")
+		return err
 	}
 	fmt.Fprintln(w, "NAME\tCREATED\tREVISION\tITEMS\tSIZE\tKEYS OF THE CLUSTER\tCHECKSUMS")
 	for _, f := range list.Files {
@@ -214,6 +251,9 @@ cannot be read; the message says where.`,
 	}
 	key, format := keyFlag(cmd), outputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
+		if err := checkFormat(c, *format); err != nil {
+			return err
+		}
 		text, err := key()
 		if err != nil {
 			return err

@@ -52,26 +52,6 @@ func (s *snapshotClient) do(ctx context.Context, method, path string, body io.Re
 	return s.http.Do(r)
 }
 
-// refusal returns why a request was refused, nil when it was not.
-func refusal(r *http.Response) error {
-	if r.StatusCode == http.StatusOK {
-		return nil
-	}
-	text, err := io.ReadAll(io.LimitReader(r.Body, 64<<10))
-	if err != nil {
-		return fmt.Errorf("the server answers %s: %w", r.Status, err)
-	}
-	var status struct {
-		Message string `json:"message"`
-		Error   string `json:"error"`
-	}
-	message := strings.TrimSpace(string(text))
-	if json.Unmarshal(text, &status) == nil && status.Message+status.Error != "" {
-		message = status.Message + status.Error
-	}
-	return fmt.Errorf("the server answers %s: %s", r.Status, message)
-}
-
 // save streams a backup from the server into a file: the path, or one in this directory that is named by its time
 // and revision.
 func (s *snapshotClient) save(c *cobra.Command, path, keyText string) (*backup.File, error) {
@@ -88,7 +68,7 @@ func (s *snapshotClient) save(c *cobra.Command, path, keyText string) (*backup.F
 		return nil, err
 	}
 	defer response.Body.Close()
-	if err := refusal(response); err != nil {
+	if err := withRights(s.config, refusal(response)); err != nil {
 		return nil, fmt.Errorf("save a backup: %w", err)
 	}
 	write := func(w io.Writer) error {
@@ -136,7 +116,7 @@ func (s *snapshotClient) restore(c *cobra.Command, path string, wish node.Snapsh
 		return restored, json.Unmarshal(data, restored)
 	}
 	response.Body = io.NopCloser(bytes.NewReader(data))
-	err = refusal(response)
+	err = withRights(s.config, refusal(response))
 	if json.Unmarshal(data, restored) == nil && restored.Unknown {
 		return nil, &exitError{exitUnfinished, fmt.Errorf("restore %s: it may or may not have taken effect; doing it again does no harm: %w", path, err)}
 	}
@@ -155,22 +135,30 @@ func lostAnswer(path string, err error) error {
 	return &exitError{exitUnfinished, fmt.Errorf("restore %s: the answer was lost, so it may or may not have taken effect; doing it again does no harm: %w", path, err)}
 }
 
-func listSnapshots(ctx context.Context, kubeconfig string) (*node.SnapshotList, error) {
+// listSnapshots returns the backups in a directory, or, without one, those of all servers.
+func listSnapshots(ctx context.Context, kubeconfig, dir string) ([]node.SnapshotList, error) {
+	if dir != "" {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return nil, errors.Join(err, fmt.Errorf("--dir %s is no directory that can be read", dir))
+		}
+		files, err := backup.List(dir)
+		return []node.SnapshotList{{Dir: dir, Files: files}}, err
+	}
 	client, err := newSnapshotClient(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	response, err := client.do(ctx, http.MethodGet, node.SnapshotsPath, nil)
+	response, err := client.do(ctx, http.MethodGet, node.SnapshotsPath+"?all=true", nil)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list the backups: %w", err)
 	}
 	defer response.Body.Close()
-	if err := refusal(response); err != nil {
+	if err := withRights(client.config, refusal(response)); err != nil {
 		return nil, fmt.Errorf("list the backups: %w", err)
 	}
-	list := new(node.SnapshotList)
-	if err := json.NewDecoder(response.Body).Decode(list); err != nil {
+	var lists []node.SnapshotList
+	if err := json.NewDecoder(response.Body).Decode(&lists); err != nil {
 		return nil, fmt.Errorf("list the backups: %w", err)
 	}
-	return list, nil
+	return lists, nil
 }

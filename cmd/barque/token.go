@@ -42,7 +42,7 @@ that joins with it knows that it talks to the right cluster.`,
 		}
 		t, err := token.Create(c.Context(), client, ca.Digest(), spec, time.Now())
 		if err != nil {
-			return err
+			return withRights(config, err)
 		}
 		_, err = fmt.Fprintln(c.OutOrStdout(), t)
 		return err
@@ -54,13 +54,16 @@ func tokenListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the join tokens, without their secrets", Args: noArgs}
 	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		client, _, err := newClient(*kubeconfig)
+		if err := checkFormat(c, *format); err != nil {
+			return err
+		}
+		client, config, err := newClient(*kubeconfig)
 		if err != nil {
 			return err
 		}
 		tokens, err := token.List(c.Context(), client)
 		if err != nil {
-			return err
+			return withRights(config, err)
 		}
 		return print(c, *format, tokens, func(w io.Writer) error {
 			fmt.Fprintln(w, "ID\tROLE\tEXPIRES\tUSES LEFT\tDESCRIPTION")
@@ -84,11 +87,11 @@ func tokenDeleteCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "delete ID", Short: "Delete a join token", Args: exactArgs("ID")}
 	kubeconfig := kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
-		client, _, err := newClient(*kubeconfig)
+		client, config, err := newClient(*kubeconfig)
 		if err != nil {
 			return err
 		}
-		return token.Delete(c.Context(), client, args[0])
+		return withRights(config, token.Delete(c.Context(), client, args[0]))
 	}
 	return cmd
 }

@@ -14,6 +14,9 @@ func versionCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "Show the version", Args: noArgs}
 	format := outputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if err := checkFormat(c, *format); err != nil {
+			return err
+		}
 		info := struct {
 			Version    string `json:"version"`
 			Kubernetes string `json:"kubernetes"`

@@ -159,6 +159,15 @@ func (p *Plan) save() error {
 	return atomicfile.Write(p.path(), append(data, '\n'), 0o600)
 }
 
+// Servers returns the addresses of the servers' APIs.
+func (p *Plan) Servers() []string {
+	var out []string
+	for _, n := range p.servers() {
+		out = append(out, p.apiAddr(n))
+	}
+	return out
+}
+
 // Node returns the node of that name.
 func (p *Plan) Node(name string) (*Node, error) {
 	for i := range p.Nodes {

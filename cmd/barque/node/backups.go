@@ -33,6 +33,16 @@ func DefaultBackupOptions() BackupOptions { return BackupOptions{Every: 12 * tim
 // backupRetry is how soon a backup that failed is tried again, at most the schedule's time.
 const backupRetry = 10 * time.Minute
 
+// quorumRetry is that for one that failed because nobody led: what is wrong then has nothing to do with backups.
+const quorumRetry = 20 * time.Second
+
+func retryAfter(err error) time.Duration {
+	if errors.Is(err, raftstore.ErrUnavailable) {
+		return quorumRetry
+	}
+	return backupRetry
+}
+
 // backups makes the server's backups. Each server makes its own: the picture is linearizable wherever it is
 // taken and costs the others nothing, and when only one machine is left its disk has the last backup, too.
 type backups struct {
@@ -45,13 +55,15 @@ type backups struct {
 	now     func() time.Time
 	metrics backupMetrics
 
-	mu      sync.Mutex // guards problem
+	mu      sync.Mutex // guards newest and problem
+	newest  *BackupFile
 	problem string     // why the last scheduled one failed; empty when it did not
 	running sync.Mutex // held while one is made: one is enough for the disk
 }
 
 // backupStore is what backups need of the store.
 type backupStore interface {
+	Ready(ctx context.Context) error
 	View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error)
 	Restore(ctx context.Context, items func(yield func(*raftstore.Item) error) error, opts raftstore.RestoreOptions) (raftstore.Result, error)
 }
@@ -148,7 +160,7 @@ func (b *backups) run(ctx context.Context) error {
 		}
 		wait := b.options.Every
 		if err := b.scheduled(ctx); err != nil && ctx.Err() == nil {
-			wait = min(wait, backupRetry)
+			wait = min(wait, retryAfter(err))
 		}
 		next = b.now().Add(wait)
 	}
@@ -167,6 +179,7 @@ func (b *backups) first() time.Time {
 	turn := b.options.Every / 100 * time.Duration(h.Sum32()%10)
 	for i := len(files) - 1; i >= 0; i-- {
 		if f := files[i]; f.Problem == "" {
+			b.note(&f)
 			b.metrics.success.Set(float64(f.About.Created.Unix()))
 			b.metrics.size.Set(float64(f.Size))
 			if due := f.About.Created.Add(b.options.Every + turn); due.After(soon) {
@@ -202,6 +215,7 @@ func (b *backups) scheduled(ctx context.Context) error {
 		return err
 	}
 	took := b.now().Sub(began)
+	b.newest = b.describe(&file)
 	b.metrics.success.Set(float64(began.Unix()))
 	b.metrics.size.Set(float64(file.Size))
 	b.metrics.duration.Set(took.Seconds())
@@ -218,6 +232,24 @@ func (b *backups) save(ctx context.Context) (backup.File, error) {
 		_, err := b.write(ctx, w, key)
 		return err
 	})
+}
+
+// note takes down which backup is the newest.
+func (b *backups) note(f *backup.File) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.newest = b.describe(f)
+}
+
+func (b *backups) describe(f *backup.File) *BackupFile {
+	return &BackupFile{Server: b.server, Name: f.Name, Created: f.About.Created, Revision: f.About.Revision, Bytes: f.Size, Sealed: f.About.Sealed}
+}
+
+// status is what is shown of the backups in the cluster's status.
+func (b *backups) status() *BackupStatus {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return &BackupStatus{EverySeconds: b.options.Every.Seconds(), Keep: b.options.Keep, Dir: b.options.Dir, Newest: b.newest, Problem: b.problem}
 }
 
 // warnings are shown in the cluster's status.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/backup"
 )
@@ -84,6 +85,13 @@ func keyFile(t *testing.T) string {
 type failing struct {
 	*raftstore.Store
 	err atomic.Pointer[error]
+}
+
+func (f *failing) Ready(context.Context) error {
+	if err := f.err.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 func (f *failing) View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error) {
@@ -165,7 +173,7 @@ func TestSnapshotsOverHTTP(t *testing.T) {
 	store := &failing{Store: testStore(t, "/a", "/b")}
 	b := newBackups(t, options(t, "s1"), store)
 	serve := func(path, group string) *httptest.Server {
-		s := httptest.NewServer(asUser(b.handlers()[path], group))
+		s := httptest.NewServer(asUser(b.handlers(newRelay(b.server, func() []join.Server { return nil }, nil))[path], group))
 		t.Cleanup(s.Close)
 		return s
 	}
@@ -253,7 +261,7 @@ func saved(t *testing.T, keyFile string) (string, *record, *Options) {
 	t.Helper()
 	o := options(t, "s1")
 	o.Settings.Domain = "restored.example"
-	b := newBackups(t, o, testStore(t, "/a", "/b"))
+	b := newBackups(t, o, &failing{Store: testStore(t, "/a", "/b")})
 	b.options.KeyFile = keyFile
 	file, err := b.save(t.Context())
 	if err != nil {

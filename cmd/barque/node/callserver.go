@@ -34,21 +34,7 @@ func (s *server) callServer(ctx context.Context, method, name, path string, out 
 	if err != nil {
 		return err
 	}
-	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
-		MinVersion:           tls.VersionTLS13,
-		InsecureSkipVerify:   true, // VerifyConnection does, against the CAs of the moment
-		GetClientCertificate: s.ids.kubeletClient.GetClientCertificate,
-		VerifyConnection: func(state tls.ConnectionState) error {
-			certs := state.PeerCertificates
-			if err := s.ids.trust.Verify(certs[0], certs[1:], x509.ExtKeyUsageServerAuth, time.Now()); err != nil {
-				return err
-			}
-			if !slices.Contains(certs[0].Subject.Organization, join.ServersOrganization) {
-				return errors.New("it is not a server's")
-			}
-			return nil
-		},
-	}}
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: s.callTLS()}
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
 		return fmt.Errorf("ask server %s: %w", name, err)
@@ -65,4 +51,23 @@ func (s *server) callServer(ctx context.Context, method, name, path string, out 
 		return fmt.Errorf("answer of server %s: %w", name, err)
 	}
 	return nil
+}
+
+// callTLS is how this server calls the API of others.
+func (s *server) callTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion:           tls.VersionTLS13,
+		InsecureSkipVerify:   true, // VerifyConnection does, against the CAs of the moment
+		GetClientCertificate: s.ids.kubeletClient.GetClientCertificate,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			certs := state.PeerCertificates
+			if err := s.ids.trust.Verify(certs[0], certs[1:], x509.ExtKeyUsageServerAuth, time.Now()); err != nil {
+				return err
+			}
+			if !slices.Contains(certs[0].Subject.Organization, join.ServersOrganization) {
+				return errors.New("it is not a server's")
+			}
+			return nil
+		},
+	}
 }

@@ -43,7 +43,8 @@ type MemberAnswer struct {
 	MayFail    Span   `json:"mayFail"`
 	Leader     string `json:"leader,omitempty"` // after it, as far as it is known
 	Error      string `json:"error,omitempty"`
-	Refused    bool   `json:"refused,omitempty"`    // nothing was changed
+	Refused    bool   `json:"refused,omitempty"` // nothing was changed
+	NoSuch     bool   `json:"noSuchServer,omitempty"`
 	Unfinished bool   `json:"unfinished,omitempty"` // it was begun and goes on, or that is not known
 }
 
@@ -63,7 +64,7 @@ type memberStore interface {
 	CheckDeparture(ctx context.Context, id string) error
 }
 
-var errNoMember = errors.New("is no member of the store; `barque cluster members` lists them")
+var errNoMember = errors.New("is no member of the store")
 
 // changeTimeout bounds the wait for a change. The store gives one up that it cannot finish for half a minute.
 const changeTimeout = 45 * time.Second
@@ -87,7 +88,7 @@ func planMember(store memberStore, name string, change MemberChange) (MemberAnsw
 	}
 	i := slices.IndexFunc(members, func(m raftstore.Member) bool { return m.Name == name })
 	if i < 0 {
-		return a, raftstore.Member{}, fmt.Errorf("%q %w", name, errNoMember)
+		return a, raftstore.Member{}, fmt.Errorf("%q %w: the members are %s", name, errNoMember, namesOf(members))
 	}
 	m := members[i]
 	switch {
@@ -107,6 +108,15 @@ func planMember(store memberStore, name string, change MemberChange) (MemberAnsw
 		a.Steps = append(a.Steps, name+" is taken out of the store, for good", name+" stops, when it lives")
 	}
 	return a.tolerance(), m, nil
+}
+
+func namesOf(members []raftstore.Member) string {
+	var names []string
+	for _, m := range members {
+		names = append(names, m.Name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
 }
 
 func (a MemberAnswer) tolerance() MemberAnswer {
@@ -131,10 +141,44 @@ func changeMember(ctx context.Context, store memberStore, name string, change Me
 	case change == PromoteServer:
 		err = store.Promote(ctx, m.ID)
 	case change == LeadServer:
-		err = store.TransferLeadership(ctx, m.ID)
+		before := a.Leader
+		if err = store.TransferLeadership(ctx, m.ID); err == nil {
+			a.Leader, err = awaitLeader(ctx, store, before, m.Name)
+		}
 	}
 	a.Done = err == nil && !dryRun
 	return a, err
+}
+
+const (
+	// leaderPatience is how long it may take until the new leader is known after it was told to stand for election.
+	leaderPatience = 10 * time.Second
+	leaderLook     = 25 * time.Millisecond
+)
+
+// awaitLeader waits until the server of that name leads, or, without a name, another one than before. It returns who does.
+func awaitLeader(ctx context.Context, store memberStore, before, name string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaderPatience)
+	defer cancel()
+	ticker := time.NewTicker(leaderLook)
+	defer ticker.Stop()
+	leader := ""
+	for {
+		leader = ""
+		for _, m := range store.Members() {
+			if m.Leader {
+				leader = m.Name
+			}
+		}
+		if leader != "" && (leader == name || name == "" && leader != before) {
+			return leader, nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return leader, fmt.Errorf("%w: the leader was told to hand over, and %q leads so far", raftstore.ErrUnknownOutcome, leader)
+		}
+	}
 }
 
 func membersHandler(store memberStore) http.Handler {
@@ -168,6 +212,7 @@ func (a *MemberAnswer) judge(err error) int {
 	var refused *raftstore.RefusedError
 	switch {
 	case errors.Is(err, errNoMember):
+		a.NoSuch = true
 		return http.StatusNotFound
 	case errors.As(err, &refused):
 		a.Refused = true
@@ -180,6 +225,9 @@ func (a *MemberAnswer) judge(err error) int {
 
 // ExitRemoved is the exit code of a server that was taken out of its cluster: starting it again is no use.
 const ExitRemoved = 3
+
+// joinAgain tells, in the store's messages, how a server joins again as a new one.
+const joinAgain = "let it join again as a new one: start it with --wipe --join https://SERVER:6443 --token TOKEN"
 
 // removedError ends a server that is a member no more.
 type removedError struct {

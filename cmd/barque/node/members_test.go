@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"net/http/httptest"
 	"slices"
@@ -12,12 +13,17 @@ import (
 
 // members is a store of three members, the last of which has no vote.
 type members struct {
-	calls []string
-	err   error
+	calls  []string
+	err    error
+	leader string // s1 when empty
 }
 
 func (m *members) Members() []raftstore.Member {
-	return []raftstore.Member{{ID: "s1.x", Name: "s1", Voter: true, Leader: true}, {ID: "s2.y", Name: "s2", Voter: true}, {ID: "s3.z", Name: "s3"}}
+	all := []raftstore.Member{{ID: "s1.x", Name: "s1", Voter: true}, {ID: "s2.y", Name: "s2", Voter: true}, {ID: "s3.z", Name: "s3"}}
+	for i := range all {
+		all[i].Leader = all[i].ID == cmp.Or(m.leader, "s1.x")
+	}
+	return all
 }
 
 func (m *members) call(what, id string) error {
@@ -25,11 +31,16 @@ func (m *members) call(what, id string) error {
 	return m.err
 }
 
-func (m *members) Remove(_ context.Context, id, _ string) error          { return m.call("remove", id) }
-func (m *members) Demote(_ context.Context, id string) error             { return m.call("demote", id) }
-func (m *members) Promote(_ context.Context, id string) error            { return m.call("promote", id) }
-func (m *members) TransferLeadership(_ context.Context, id string) error { return m.call("lead", id) }
-func (m *members) CheckDeparture(_ context.Context, id string) error     { return m.call("check", id) }
+func (m *members) Remove(_ context.Context, id, _ string) error { return m.call("remove", id) }
+func (m *members) Demote(_ context.Context, id string) error    { return m.call("demote", id) }
+func (m *members) Promote(_ context.Context, id string) error   { return m.call("promote", id) }
+
+func (m *members) TransferLeadership(_ context.Context, id string) error {
+	m.leader = cmp.Or(id, "s2.y")
+	return m.call("lead", id)
+}
+
+func (m *members) CheckDeparture(_ context.Context, id string) error { return m.call("check", id) }
 
 func TestChangeMember(t *testing.T) {
 	refused := &raftstore.RefusedError{Reason: "no quorum would stay"}
@@ -47,10 +58,10 @@ func TestChangeMember(t *testing.T) {
 		"nothing to demote":     {"GET", "s3?change=demote", nil, 200, `"voters":{"before":2,"after":2}`, []string{"check s3.z"}},
 		"demoted":               {"POST", "s2?change=demote", nil, 200, `"done":true`, []string{"demote s2.y"}},
 		"promoted":              {"POST", "s3?change=promote", nil, 200, `"after":3`, []string{"promote s3.z"}},
-		"made the leader":       {"POST", "s2?change=lead", nil, 200, `"done":true`, []string{"lead s2.y"}},
-		"whoever leads best":    {"POST", "-?change=lead", nil, 200, `"done":true`, []string{"lead "}},
-		"nobody else is any":    {"POST", "-?change=remove", nil, 404, "no member", nil},
-		"unknown":               {"POST", "s9?change=remove", nil, 404, "no member", nil},
+		"made the leader":       {"POST", "s2?change=lead", nil, 200, `"leader":"s2"`, []string{"lead s2.y"}},
+		"whoever leads best":    {"POST", "-?change=lead", nil, 200, `"leader":"s2"`, []string{"lead "}},
+		"nobody else is any":    {"POST", "-?change=remove", nil, 404, `"noSuchServer":true`, nil},
+		"unknown":               {"POST", "s9?change=remove", nil, 404, "the members are s1, s2, s3", nil},
 		"no name":               {"POST", "?change=remove", nil, 404, "no member", nil},
 		"not by its ID":         {"POST", "s2.y?change=remove", nil, 404, "no member", nil},
 		"refused":               {"POST", "s1?change=remove", refused, 409, "no quorum", []string{"remove s1.x"}},

@@ -26,6 +26,7 @@ type Options struct {
 	Labels   map[string]string
 	Taints   []string
 	LogLevel slog.Level
+	Logs     Logs // the end of what was logged; nil when nobody keeps it
 
 	// Join is the address of a server to join; Token lets this node in.
 	Join  string

@@ -143,6 +143,20 @@ func ServerName(dataDir string) (string, error) {
 	return r.Name, nil
 }
 
+// KnownServers returns the addresses of the API of the servers that the node of a data directory knew of last; none when it
+// cannot be read.
+func KnownServers(dataDir string) []string {
+	r, err := loadRecord(dataDir)
+	if err != nil || r == nil {
+		return nil
+	}
+	var out []string
+	for _, s := range r.servers() {
+		out = append(out, s.API.String())
+	}
+	return out
+}
+
 func (r *record) save() error {
 	r.Format = recordFormat
 	data, err := json.MarshalIndent(r, "", "  ")

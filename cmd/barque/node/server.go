@@ -44,8 +44,9 @@ type server struct {
 	exchange *exchange.Exchange
 	api      *apiserver.Server
 	stack    *lifecycle.Stack
-	failed   chan error                  // a part that cannot go on says why; holds one
-	removed  chan raftstore.Removal      // holds why this server is a member no more
+	failed   chan error             // a part that cannot go on says why; holds one
+	removed  chan raftstore.Removal // holds why this server is a member no more
+	started  time.Time
 	met      atomic.Pointer[gossip.Pool] // pool, for the store, which is older
 	drain    drain
 }
@@ -67,6 +68,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	bridgeLogs(logger)
 	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}
 	began := time.Now()
+	s.started = began
 	defer func() { err = errors.Join(err, s.stack.Stop()) }()
 	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startStore, s.startGossip, s.startLiveness, s.startExchange, s.startAPI, s.startBackups, s.startLeaderWork, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
@@ -110,10 +112,10 @@ func (s *server) startStore(ctx context.Context) error {
 		Version: version.String(), Stream: mux, Peers: s.peerHints,
 		CleanAfter: o.DeadServerCleanup, MinVoters: o.MinVoters,
 		OnRemoved: func(r raftstore.Removal) { s.removed <- r },
-		Warnings:  s.backups.warnings,
-		Limits:    raftstore.Limits{StateBytes: storeMemory(o.StoreMemory)},
-		OnReseed:  func() { s.fail(ErrRestart) },
-		LogStore:  o.LogStore, DiskReserve: reserveBytes(o.DiskReserve),
+		Warnings:  s.backups.warnings, Report: s.report, JoinAgain: joinAgain,
+		Limits:   raftstore.Limits{StateBytes: storeMemory(o.StoreMemory)},
+		OnReseed: func() { s.fail(ErrRestart) },
+		LogStore: o.LogStore, DiskReserve: reserveBytes(o.DiskReserve),
 		Timeouts: raftstore.Timeouts{DiskWrite: o.DiskWriteTimeout},
 		Logger:   s.logger.With("part", "store"), Registerer: legacyregistry.Registerer(),
 		OnFatal: func(err error) { s.fail(fmt.Errorf("the store cannot go on: %w", err)) },
@@ -274,10 +276,10 @@ func (s *server) startAPI(ctx context.Context) error {
 		Logger:       s.logger.With("part", "join"),
 		Now:          time.Now,
 	})
-	extra := s.backups.handlers()
-	extra[StatusPath] = statusHandler(func(ctx context.Context) *ClusterStatus {
-		return statusOf(ctx, o.Name, s.record.Cluster.ID, s.store, s.pool)
-	})
+	relay := s.relay()
+	extra := s.backups.handlers(relay)
+	extra[DiagnosisPath] = mastersOnly(http.MethodGet, relay.pass(s.serveDiagnosis))
+	extra[StatusPath] = statusHandler(s.observe)
 	extra[MembersPath] = membersHandler(s.store)
 	extra[KeysPath] = keysHandler(s.keys)
 	extra[GossipPath] = gossipHandler(o.Name, s.pool)

@@ -3,6 +3,7 @@ package node
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -21,7 +24,7 @@ import (
 // Paths of the backups. They are for system:masters only: a backup has all secrets of the cluster, and a
 // restore can give rights to anyone.
 const (
-	// SnapshotsPath: GET answers with a SnapshotList.
+	// SnapshotsPath: GET answers with a SnapshotList, or, with the parameter all=true, with those of all servers.
 	SnapshotsPath = "/barque/v1/snapshots"
 	// SnapshotSavePath: POST of a SnapshotRequest in JSON; the answer is a backup. One that was cut is not complete.
 	SnapshotSavePath = "/barque/v1/snapshot-save"
@@ -35,6 +38,9 @@ type SnapshotRequest struct {
 	Key string `json:"key,omitempty"`
 	// OtherCluster allows to restore a backup of another cluster.
 	OtherCluster bool `json:"otherCluster,omitempty"`
+	// Wait is how long a restore waits for a store that can take it, in seconds; without it, as long as an election
+	// takes.
+	Wait float64 `json:"waitSeconds,omitempty"`
 }
 
 func (r *SnapshotRequest) key() (*backup.Key, error) {
@@ -60,6 +66,8 @@ type SnapshotList struct {
 	Every  string        `json:"every"` // of the schedule; "0s" is never
 	Keep   int           `json:"keep"`
 	Files  []backup.File `json:"files"`
+	// Problem is why a server did not tell its list.
+	Problem string `json:"problem,omitempty"`
 }
 
 // maxSnapshotRequest bounds the JSON that goes before.
@@ -76,9 +84,9 @@ func RestoreBody(r SnapshotRequest, file io.Reader) (io.Reader, error) {
 }
 
 // handlers serve the paths.
-func (b *backups) handlers() map[string]http.Handler {
+func (b *backups) handlers(relay *relay) map[string]http.Handler {
 	return map[string]http.Handler{
-		SnapshotsPath:       mastersOnly(http.MethodGet, b.serveList),
+		SnapshotsPath:       mastersOnly(http.MethodGet, b.serveLists(relay)),
 		SnapshotSavePath:    mastersOnly(http.MethodPost, b.serveSave),
 		SnapshotRestorePath: mastersOnly(http.MethodPost, b.serveRestore),
 	}
@@ -90,7 +98,7 @@ func mastersOnly(method string, next http.HandlerFunc) http.Handler {
 		who, ok := request.UserFrom(r.Context())
 		switch {
 		case !ok || !slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup):
-			http.Error(w, "backups are for members of "+user.SystemPrivilegedGroup+" only", http.StatusForbidden)
+			http.Error(w, "this is for members of "+user.SystemPrivilegedGroup+" only", http.StatusForbidden)
 		case r.Method != method:
 			http.Error(w, "only "+method+" is served here", http.StatusMethodNotAllowed)
 		default:
@@ -99,13 +107,71 @@ func mastersOnly(method string, next http.HandlerFunc) http.Handler {
 	})
 }
 
-func (b *backups) serveList(w http.ResponseWriter, _ *http.Request) {
-	files, err := backup.List(b.options.Dir)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+func (b *backups) serveLists(relay *relay) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		own, err := b.list()
+		if r.URL.Query().Get("all") != "true" {
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			answer(w, http.StatusOK, own)
+			return
+		}
+		if err != nil {
+			own.Problem = err.Error()
+		}
+		lists := []SnapshotList{own}
+		relay.each(r.Context(), http.MethodGet, SnapshotsPath, func(name string, response *http.Response, err error) {
+			lists = append(lists, readList(name, response, err))
+		})
+		slices.SortFunc(lists, func(a, b SnapshotList) int { return strings.Compare(a.Server, b.Server) })
+		answer(w, http.StatusOK, lists)
 	}
-	answer(w, http.StatusOK, SnapshotList{Server: b.server, Dir: b.options.Dir, Every: b.options.Every.String(), Keep: b.options.Keep, Files: files})
+}
+
+func (b *backups) list() (SnapshotList, error) {
+	files, err := backup.List(b.options.Dir)
+	return SnapshotList{Server: b.server, Dir: b.options.Dir, Every: b.options.Every.String(), Keep: b.options.Keep, Files: files}, err
+}
+
+// electionPatience is how long a restore waits for a leader if it is not told to wait longer.
+const electionPatience = 4 * time.Second
+
+// awaitStore waits until the store can take a restore. It fails with the reason when that takes too long, before
+// anything was sent.
+func (b *backups) awaitStore(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, max(patience, electionPatience))
+	defer cancel()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := b.store.Ready(ctx)
+		if err == nil || !errors.Is(err, raftstore.ErrUnavailable) {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// readList reads another server's list.
+func readList(name string, response *http.Response, err error) SnapshotList {
+	list := SnapshotList{Server: name}
+	if err == nil && response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10)) // the status says enough without it
+		err = fmt.Errorf("%s answers %s: %s", name, response.Status, strings.TrimSpace(string(text)))
+	}
+	if err == nil {
+		err = json.NewDecoder(response.Body).Decode(&list)
+	}
+	if err != nil {
+		list.Problem = err.Error()
+	}
+	return list
 }
 
 func (b *backups) serveSave(w http.ResponseWriter, r *http.Request) {
@@ -186,6 +252,9 @@ func (b *backups) restoreBody(r *http.Request) (Restored, error) {
 	}
 	key, err := wish.key()
 	if err != nil {
+		return Restored{}, err
+	}
+	if err := b.awaitStore(r.Context(), time.Duration(wish.Wait*float64(time.Second))); err != nil {
 		return Restored{}, err
 	}
 	return b.restore(r.Context(), bufio.NewReaderSize(r.Body, 256<<10), key, wish.OtherCluster)

@@ -1,173 +1,238 @@
 package node
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/barque/barque/membership/gossip"
-	"github.com/barque/barque/raftstore"
 )
 
-// StatusPath answers with a ClusterStatus, to whoever RBAC allows it.
-const StatusPath = "/barque/v1/status"
+// The status of the cluster, as `barque cluster status -o json` prints it. The names of its fields stay; durations are
+// in seconds, sizes in bytes, times in RFC 3339.
 
-// ClusterStatus is the cluster as one server sees it.
+// ClusterHealth is the status in one word.
+type ClusterHealth string
+
+const (
+	// Healthy clusters have nothing that needs a person.
+	Healthy ClusterHealth = "healthy"
+	// Degraded clusters serve, and something is wrong with them: see the warnings.
+	Degraded ClusterHealth = "degraded"
+	// NoQuorum is the health of a cluster without a leader: nothing can be written.
+	NoQuorum ClusterHealth = "noQuorum"
+)
+
+// ClusterStatus is the cluster, by what all servers say that could be asked.
 type ClusterStatus struct {
-	ID       string         `json:"id"`
-	From     string         `json:"from"`   // the server that answers
-	Leader   string         `json:"leader"` // empty when there is none
-	Term     uint64         `json:"term"`
-	Revision uint64         `json:"revision"`
-	Warnings []string       `json:"warnings,omitempty"`
-	Members  []MemberStatus `json:"members"`
+	ID     string        `json:"id"`
+	From   []string      `json:"from"` // the servers that were asked, and answered; they asked the others
+	Time   time.Time     `json:"time"`
+	Health ClusterHealth `json:"health"`
+	Leader string        `json:"leader"` // empty when there is none
+	// LeaderSince is when this leader was elected, and LeaderReason why the one before it was one no more.
+	LeaderSince  time.Time `json:"leaderSince,omitzero"`
+	LeaderReason string    `json:"leaderReason,omitempty"`
+	// LeaderChanges are the last ones, newest first, as the leader saw them since it was started.
+	LeaderChanges []LeaderChange `json:"leaderChanges,omitempty"`
+	Term          uint64         `json:"term"`
+	Revision      uint64         `json:"revision"`
+	Quorum        QuorumStatus   `json:"quorum"`
+	Store         SizeStatus     `json:"store"`
+	// Backup is the newest scheduled one on any server that answers.
+	Backup   *BackupFile `json:"backup,omitempty"`
+	Warnings []Warning   `json:"warnings,omitempty"`
+	// Unreached are the addresses that were asked from here and did not answer.
+	Unreached []Unreached    `json:"unreached,omitempty"`
+	Members   []MemberStatus `json:"members"`
 }
 
-// MemberStatus is one node, by what gossip and the store know of it.
+// Unreached is an address that did not answer.
+type Unreached struct {
+	Address string `json:"address"`
+	Error   string `json:"error"`
+}
+
+// LeaderChange is one change of leaders.
+type LeaderChange struct {
+	At     time.Time `json:"at"`
+	Term   uint64    `json:"term"`
+	Leader string    `json:"leader,omitempty"` // empty: none was known from then on
+	Before string    `json:"before,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// QuorumStatus tells how many servers may be lost.
+type QuorumStatus struct {
+	Voters    int `json:"voters"`
+	Needed    int `json:"needed"`
+	Answering int `json:"answering"` // voters that answer
+	MayFail   int `json:"mayFail"`   // how many of these may be lost without harm
+}
+
+// SizeStatus is how full the store is.
+type SizeStatus struct {
+	Keys  int    `json:"keys"`
+	Bytes int64  `json:"bytes"`           // what all objects take, for --store-memory-limit
+	Limit int64  `json:"limit"`           // how much they may take; 0: any
+	Space string `json:"space,omitempty"` // "low" warns, "full" says that new objects are refused
+}
+
+// Severity of a warning.
+type Severity string
+
+const (
+	// Critical is what loses data or service, or will with the next fault.
+	Critical Severity = "critical"
+	// Attention is what a person should look at.
+	Attention Severity = "warning"
+)
+
+// Warning is something that needs a person.
+type Warning struct {
+	Severity Severity `json:"severity"`
+	// Node is the one that it is about; empty for the whole cluster.
+	Node string `json:"node,omitempty"`
+	Text string `json:"text"`
+	// Mend is a command, or a way, that puts it right; On is where it is to be run, empty for anywhere.
+	Mend string `json:"mend,omitempty"`
+	On   string `json:"on,omitempty"`
+}
+
+func (w Warning) String() string {
+	text := string(w.Severity) + ": " + w.Text
+	if w.Mend != "" {
+		text += " → " + w.Mend
+	}
+	return text
+}
+
+// MemberStatus is one node, by what gossip and the store know of it, and what it says of itself.
 type MemberStatus struct {
 	Name    string       `json:"name"`
 	Role    string       `json:"role"`
 	Address string       `json:"address"`
+	API     string       `json:"api,omitempty"` // of a server
 	Zone    string       `json:"zone,omitempty"`
 	Version string       `json:"version"`
 	Gossip  gossip.State `json:"gossip"`
-	Since   time.Time    `json:"gossipSince"`
+	Since   time.Time    `json:"gossipSince,omitzero"`
+	Ills    []string     `json:"ills,omitempty"` // what it finds wrong with itself: kubelet, runtime, network, disk, memory, pids
+	Voter   bool         `json:"voter"`
 	Store   *StoreStatus `json:"store,omitempty"`   // servers that answer
 	Problem string       `json:"problem,omitempty"` // why Store is missing
 	// Health is the leader's judgement of a server.
-	Health *raftstore.MemberHealth `json:"health,omitempty"`
+	Health *HealthStatus `json:"health,omitempty"`
+	// Ways are the ways from this server to the other ones, and Views how it sees all nodes by gossip.
+	Ways         []WayStatus         `json:"ways,omitempty"`
+	Views        []NodeView          `json:"views,omitempty"`
+	Certificates []CertificateStatus `json:"certificates,omitempty"`
+	Backups      *BackupStatus       `json:"backups,omitempty"`
+	Disk         *VolumeStatus       `json:"disk,omitempty"` // the one of the data directory
+	Started      time.Time           `json:"started,omitzero"`
+	// ClockOffset is how far its clock is ahead of that of the server that was asked, to a second or two.
+	ClockOffset float64 `json:"clockOffsetSeconds"`
 }
 
-// StoreStatus is a server's part of the store. Durations are text, such as "1.2ms".
+// StoreStatus is a server's part of the store.
 type StoreStatus struct {
-	ID          string `json:"id"`
-	State       string `json:"state"` // leader, follower, candidate, nonvoter
-	Term        uint64 `json:"term"`
-	Applied     uint64 `json:"appliedIndex"`
-	Committed   uint64 `json:"commitIndex"`
-	Revision    uint64 `json:"revision"`
-	Keys        int    `json:"keys"`
-	StateBytes  int64  `json:"stateBytes"`      // what all objects take, for --store-memory-limit
-	StateLimit  int64  `json:"stateLimit"`      // how much they may take; 0: any
-	Space       string `json:"space,omitempty"` // "low" warns, "full" says that new objects are refused
-	Hash        string `json:"stateHash"`
-	LastContact string `json:"lastContact"` // since the leader was heard
-	DiskP50     string `json:"diskP50"`     // of writes to the log
-	DiskP99     string `json:"diskP99"`
-	DiskError   string `json:"diskError,omitempty"`   // why the last one failed
-	Quarantined string `json:"quarantined,omitempty"` // why it serves nothing: its state differs from that of most servers
+	ID        string `json:"id"`
+	State     string `json:"state"` // leader, follower, candidate, nonvoter
+	Term      uint64 `json:"term"`
+	Applied   uint64 `json:"appliedIndex"`
+	Committed uint64 `json:"commitIndex"`
+	Revision  uint64 `json:"revision"`
+	Keys      int    `json:"keys"`
+	Bytes     int64  `json:"stateBytes"`
+	Hash      string `json:"stateHash"`
+	// LagEntries is how many log entries it is behind the leader, and LagSeconds how long ago the first of them was
+	// written; absent where that is not known.
+	LagEntries uint64   `json:"lagEntries"`
+	LagSeconds *float64 `json:"lagSeconds,omitempty"`
+	// LastContactSeconds is how long ago the leader was heard; absent on the leader, and where it never was.
+	LastContactSeconds *float64 `json:"lastContactSeconds,omitempty"`
+	// DiskP50Seconds and DiskP99Seconds are how long writes to the log take.
+	DiskP50Seconds float64 `json:"diskP50Seconds"`
+	DiskP99Seconds float64 `json:"diskP99Seconds"`
+	DiskError      string  `json:"diskError,omitempty"` // why the last one failed
+	DiskFull       bool    `json:"diskFull,omitempty"`  // it runs on its reserve
+	// Quarantined is why it serves nothing: its state differs from that of most servers.
+	Quarantined string `json:"quarantined,omitempty"`
 }
 
-// statusOf puts what the store and gossip say together. It takes as long as the slowest member,
-// at most the store's time-out for a call.
-func statusOf(ctx context.Context, self, clusterID string, store storeStatus, pool *gossip.Pool) *ClusterStatus {
-	s := &ClusterStatus{ID: clusterID, From: self}
-	byName := map[string]*MemberStatus{}
-	for _, m := range pool.Members() {
-		byName[m.Name] = &MemberStatus{Name: m.Name, Role: m.Role, Address: m.Addr.Addr().String(), Zone: m.Facts.Zone, Version: m.Facts.Version, Gossip: m.State, Since: m.Since}
-	}
-	peers, space := store.PeerStatus(ctx), ""
-	health := healthByID(peers)
-	for _, peer := range peers {
-		name := peer.Member.Name
-		m := byName[name]
-		if m == nil {
-			m = &MemberStatus{Name: name, Role: roleServer, Gossip: "unknown"}
-			m.Address, _, _ = strings.Cut(peer.Member.Address, ":")
-			byName[name] = m
-		}
-		if peer.Member.Leader {
-			s.Leader = name
-		}
-		if h, ok := health[peer.Member.ID]; ok {
-			m.Health = &h
-			if h.Standing != "" || peer.Status != nil && !h.Healthy && peer.Status.Quarantined == "" && peer.Status.DiskError == "" || !peer.Member.Voter && h.Healthy {
-				s.Warnings = append(s.Warnings, fmt.Sprintf("server %s: %s", name, h.Reason))
-			}
-		}
-		if peer.Status == nil {
-			m.Problem = peer.Error
-			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s does not answer: %s", name, peer.Error))
-			continue
-		}
-		m.Store = storeStatusOf(peer.Status)
-		if peer.Status.DiskError != "" {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s cannot write its log and falls behind: %s", name, peer.Status.DiskError))
-		}
-		if peer.Status.DiskFull {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("the disk of server %s is full and it runs on its reserve: make room on the volume of its data directory", name))
-		}
-		if warning := spaceWarning(peer.Status); peer.Member.Leader || space == "" {
-			space = warning // all servers have the same state, the leader the newest
-		}
-		if peer.Status.Quarantined != "" {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s is in quarantine and serves nothing: %s", name, peer.Status.Quarantined))
-		}
-		for _, warning := range peer.Status.Warnings {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s: %s", name, warning))
-		}
-		if peer.Status.Undecided != "" {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("server %s, which leads: %s", name, peer.Status.Undecided))
-		}
-		s.Term, s.Revision = max(s.Term, peer.Status.Term), max(s.Revision, peer.Status.Revision)
-	}
-	if space != "" {
-		s.Warnings = append(s.Warnings, space)
-	}
-	for _, m := range byName {
-		s.Members = append(s.Members, *m)
-		if m.Gossip == gossip.Dead {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("node %s shows no life since %s", m.Name, m.Since.Format(time.RFC3339)))
-		}
-	}
-	slices.SortFunc(s.Members, func(a, b MemberStatus) int {
-		if a.Role != b.Role {
-			return -strings.Compare(a.Role, b.Role) // servers first
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
-	slices.Sort(s.Warnings)
-	return s
+// HealthStatus is how a server does, as the leader sees it.
+type HealthStatus struct {
+	Healthy       bool    `json:"healthy"`
+	Reason        string  `json:"reason,omitempty"`   // why not, or why it has no vote
+	Standing      string  `json:"standing,omitempty"` // standby or leaving
+	StableSeconds float64 `json:"stableSeconds"`      // for how long it has been well
+	SilentSeconds float64 `json:"silentSeconds"`      // for how long it has not answered
 }
 
-// healthByID finds the leader's judgement of the members.
-func healthByID(peers []raftstore.PeerStatus) map[string]raftstore.MemberHealth {
-	health := map[string]raftstore.MemberHealth{}
-	for _, p := range peers {
-		if p.Status == nil {
-			continue
-		}
-		for _, h := range p.Status.Health {
-			health[h.ID] = h
-		}
-	}
-	return health
+// WayStatus is the way from one server to another.
+type WayStatus struct {
+	To         string   `json:"to"`
+	RTTSeconds *float64 `json:"rttSeconds,omitempty"`
+	Error      string   `json:"error,omitempty"` // why there is none
 }
 
-// storeStatus is what the status needs of the store.
-type storeStatus interface {
-	PeerStatus(ctx context.Context) []raftstore.PeerStatus
+// NodeView is how one server sees a node by gossip.
+type NodeView struct {
+	Node    string       `json:"node"`
+	Role    string       `json:"role"`
+	Address string       `json:"address"`
+	API     string       `json:"api,omitempty"`
+	Zone    string       `json:"zone,omitempty"`
+	Version string       `json:"version"`
+	State   gossip.State `json:"state"`
+	Since   time.Time    `json:"since,omitzero"`
+	// Ills are what the node finds wrong with itself: kubelet, runtime, network, disk, memory, pids.
+	Ills []string `json:"ills,omitempty"`
+	// Silent is set when a server did not answer this one directly, though others may have reached it. Heard is when it
+	// last did, and RTTSeconds how long that took; absent where gossip has had no cause to ask.
+	Silent     bool       `json:"silent,omitempty"`
+	Heard      *time.Time `json:"heard,omitempty"`
+	RTTSeconds *float64   `json:"rttSeconds,omitempty"`
 }
 
-func storeStatusOf(s *raftstore.Status) *StoreStatus {
-	contact := "-"
-	if s.LastContact > 0 {
-		contact = s.LastContact.Round(time.Millisecond).String()
-	}
-	return &StoreStatus{ID: s.ID, State: s.Role, Term: s.Term, Applied: s.AppliedIndex, Committed: s.CommitIndex, Revision: s.Revision, Keys: s.Keys, StateBytes: s.StateBytes, StateLimit: s.StateLimit, Space: s.Space, Hash: s.StateHash,
-		LastContact: contact, DiskP50: s.DiskP50.Round(10 * time.Microsecond).String(), DiskP99: s.DiskP99.Round(10 * time.Microsecond).String(), DiskError: s.DiskError, Quarantined: s.Quarantined}
+// CertificateStatus is one certificate that a server shows.
+type CertificateStatus struct {
+	Name      string    `json:"name"`
+	NotBefore time.Time `json:"notBefore,omitzero"`
+	NotAfter  time.Time `json:"notAfter"`
+	Warning   string    `json:"warning,omitempty"` // why it should have been renewed, and was not
 }
 
-// statusHandler serves StatusPath.
-func statusHandler(status func(context.Context) *ClusterStatus) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(status(r.Context())); err != nil {
-			return // the client has gone
-		}
-	})
+// BackupStatus is what a server knows of its scheduled backups.
+type BackupStatus struct {
+	EverySeconds float64     `json:"everySeconds"` // 0: never
+	Keep         int         `json:"keep"`
+	Dir          string      `json:"dir"`
+	Newest       *BackupFile `json:"newest,omitempty"`
+	Problem      string      `json:"problem,omitempty"` // why the last one failed
+}
+
+// BackupFile is one backup.
+type BackupFile struct {
+	Server   string    `json:"server"`
+	Name     string    `json:"name"`
+	Created  time.Time `json:"created"`
+	Revision uint64    `json:"revision"`
+	Bytes    int64     `json:"bytes"`
+	Sealed   bool      `json:"sealed"`
+}
+
+// VolumeStatus is the file system of a data directory.
+type VolumeStatus struct {
+	Path  string `json:"path"`
+	Bytes uint64 `json:"bytes"`
+	Free  uint64 `json:"free"`
+}
+
+// ServerReport is what a server says of itself beside its store. It travels with the status of the store.
+type ServerReport struct {
+	Time         time.Time           `json:"time"`
+	Started      time.Time           `json:"started"`
+	Nodes        []NodeView          `json:"nodes,omitempty"`
+	Certificates []CertificateStatus `json:"certificates,omitempty"`
+	Backups      *BackupStatus       `json:"backups,omitempty"`
+	Disk         *VolumeStatus       `json:"disk,omitempty"`
 }

@@ -49,7 +49,7 @@ func spaceWarning(s *raftstore.Status) string {
 	limit := resource.NewQuantity(s.StateLimit, resource.BinarySI)
 	used := fmt.Sprintf("%.0f %% of %s are taken", float64(s.StateBytes)/float64(s.StateLimit)*100, limit)
 	if s.Space == "full" {
-		return "the store is full, so new objects are refused: " + used + "; delete some, or raise --store-memory-limit on all servers"
+		return "the store is full, so new objects are refused: " + used
 	}
-	return "the store fills up: " + used + ", and at the limit new objects are refused; delete some, or raise --store-memory-limit on all servers"
+	return "the store fills up: " + used + ", and at the limit new objects are refused"
 }

@@ -1,0 +1,475 @@
+package clustertest
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/barque/barque/pki"
+)
+
+// What the commands say and do when things are wrong: dead servers, no quorum, no rights, Ctrl-C.
+
+// timed runs barque and fails the test when it takes too long.
+func (c *Cluster) timed(t testing.TB, limit time.Duration, args ...string) Result {
+	t.Helper()
+	began := time.Now()
+	r := c.BarqueResult(t.Context(), args...)
+	if took := time.Since(began); took > limit {
+		t.Errorf("barque %s took %s, at most %s is good:\n%s%s", strings.Join(args, " "), took.Round(time.Millisecond), limit, r.Out, r.Err)
+	}
+	return r
+}
+
+// One server dies, then another: the status says what is wrong and what mends it, and every command comes to an end soon
+// and says what became of it.
+func TestCommandsWithoutQuorum(t *testing.T) {
+	s := newSpace(t)
+	recoverCluster(t, s.Cluster, "s1", "s2", "s3")
+	file, key := s.saveBackup(t)
+	s1, local := s.address(t, "s1"), "--kubeconfig="+s.kubeconfigFor(t, "s1")
+	s.Barque(t, "cluster", "transfer-leader", "s3")
+	s.Dev(t, "kill", "s3")
+	Eventually(t, deadline, "the status tells of a dead server", func(ctx context.Context) error {
+		r := s.BarqueResult(ctx, "cluster", "status")
+		if r.Code != codeDegraded || !contains(r.Out, "s3 does not answer", "on s3: systemctl status barque-server", "barque cluster remove s3", "no answer", "2 of 3 voters answer, 2 are needed, none may fail") {
+			return fmt.Errorf("code %d\n%s%s", r.Code, r.Out, r.Err)
+		}
+		return nil
+	})
+	after, err := s.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Leader == "" || after.Leader == "s3" || !strings.Contains(after.LeaderReason, "s3") || after.LeaderSince.IsZero() {
+		t.Errorf("%q leads since %s: %q", after.Leader, after.LeaderSince, after.LeaderReason)
+	}
+	if r := s.timed(t, 20*time.Second, "snapshot", "ls"); r.Code != 1 || !contains(r.Out, "server s1, ", "server s3: no answer") || !contains(r.Err, "s3") {
+		t.Errorf("snapshot ls: code %d\n%s%s", r.Code, r.Out, r.Err)
+	}
+
+	s.Dev(t, "kill", "s2")
+	status := []string{"cluster", "status", "--server", s1}
+	Eventually(t, deadline, "the status tells that there is no quorum", func(ctx context.Context) error {
+		r := s.BarqueResult(ctx, status...)
+		if r.Code != codeNoQuorum || !contains(r.Out, "WITHOUT A QUORUM", "1 of the 3 servers with a vote answer, and 2 are needed", "barque cluster recover --inspect") {
+			return fmt.Errorf("code %d\n%s%s", r.Code, r.Out, r.Err)
+		}
+		return nil
+	})
+	if r := s.timed(t, 20*time.Second, append(status, "-o", "json")...); r.Code != codeNoQuorum || !json.Valid([]byte(r.Out)) {
+		t.Errorf("in JSON: code %d\n%s%s", r.Code, r.Out, r.Err)
+	}
+	for _, c := range []struct {
+		line  string
+		codes []int
+		says  string
+	}{
+		{"cluster members", []int{0}, ""},
+		{"cluster remove s3 --yes", []int{1, 4, 5}, "remove s3"},
+		{"cluster transfer-leader s1", []int{1, 4, 5}, "lead s1"},
+		{"snapshot restore " + file + " --key-file " + key + " --yes", []int{1}, "nothing was changed"},
+		{"snapshot save " + filepath.Join(t.TempDir(), "x.backup"), []int{1}, "unavailable"},
+		{"token create", []int{1}, ""},
+	} {
+		limit := 50 * time.Second // the store gives a change up after 45
+		if strings.HasPrefix(c.line, "snapshot restore") {
+			limit = 10 * time.Second
+		}
+		r := s.timed(t, limit, append(strings.Fields(c.line), local)...)
+		if !slices.Contains(c.codes, r.Code) || !contains(r.Err, c.says) {
+			t.Errorf("%s: code %d, want %v\n%s%s", c.line, r.Code, c.codes, r.Out, r.Err)
+		}
+	}
+	if r := s.timed(t, 40*time.Second, "cluster", "doctor", "--output=", "--server", s1); r.Code != codeNoQuorum || !contains(r.Out, "no leader", "s2 gave no diagnosis") {
+		t.Errorf("doctor: code %d\n%s%s", r.Code, r.Out, r.Err)
+	}
+
+	s.Dev(t, "kill", "s1")
+	if r := s.timed(t, 20*time.Second, status...); r.Code != codeNoAnswer || !contains(r.Err, s1, "--server") {
+		t.Errorf("no server at all: code %d\n%s%s", r.Code, r.Out, r.Err)
+	}
+}
+
+// kubeconfigFor is the administrator's, for one server's own address.
+func (c *Cluster) kubeconfigFor(t testing.TB, server string) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(c.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.writeKubeconfig(t, server, *config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo])
+}
+
+// writeKubeconfig writes one for a user, at a server's own address or, without a server, at that of all.
+func (c *Cluster) writeKubeconfig(t testing.TB, server string, user clientcmdapi.AuthInfo) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(c.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	current := config.Contexts[config.CurrentContext]
+	if server != "" {
+		config.Clusters[current.Cluster].Server = "https://" + c.address(t, server) + ":6443"
+	}
+	config.AuthInfos[current.AuthInfo] = &user
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Who may not, or not any more, is told so, and what to do, by every command that asks a server.
+func TestCommandsWithoutRights(t *testing.T) {
+	s := newSpace(t)
+	s.K("create", "serviceaccount", "somebody")
+	plain := s.writeKubeconfig(t, "", clientcmdapi.AuthInfo{Token: strings.TrimSpace(s.K("create", "token", "somebody"))})
+	expired := s.writeKubeconfig(t, "", s.expiredIdentity(t))
+	file, key := s.saveBackup(t)
+	for _, line := range []string{"cluster status", "cluster members", "cluster doctor --output=", "cluster remove s1 --yes", "cluster promote s1", "cluster demote s1 --yes",
+		"cluster transfer-leader", "snapshot ls", "snapshot save " + filepath.Join(t.TempDir(), "x.backup"), "snapshot restore " + file + " --key-file " + key + " --yes",
+		"token create", "token ls", "token delete abcdef"} {
+		if r := s.timed(t, 20*time.Second, append(strings.Fields(line), "--kubeconfig", plain)...); r.Code != 1 || !contains(strings.ToLower(r.Err), "forbidden") && !contains(r.Err, "403") {
+			t.Errorf("%s as a plain user: code %d\n%s%s", line, r.Code, r.Out, r.Err)
+		}
+		if r := s.timed(t, 20*time.Second, append(strings.Fields(line), "--kubeconfig", expired)...); r.Code != 1 || !contains(r.Err, "ended at", "admin.kubeconfig") {
+			t.Errorf("%s with an ended certificate: code %d\n%s%s", line, r.Code, r.Out, r.Err)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*")); err != nil || len(left) != 2 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// expiredIdentity is the administrator's, with a certificate of this cluster that ended long ago.
+func (c *Cluster) expiredIdentity(t testing.TB) clientcmdapi.AuthInfo {
+	t.Helper()
+	dir := filepath.Join(c.DataDir("s1"), "pki")
+	certs, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(filepath.Join(dir, "ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := pki.ParseAuthority(certs, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := ca.Issue(pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}, private.Public(), time.Now().AddDate(-3, 0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := pki.MarshalKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: data}
+}
+
+// The doctor's file has what helps, of every server, and none of the secrets that are all over the cluster.
+func TestDoctor(t *testing.T) {
+	s := newSpace(t)
+	secret := "planted-" + strings.ToLower(randomText(t))
+	s.K("create", "secret", "generic", "planted", "--from-literal=password="+secret)
+	token := strings.TrimSpace(s.Barque(t, "token", "create", "--description", "planted"))
+	path := filepath.Join(t.TempDir(), "x.tar.gz")
+	r := s.timed(t, 60*time.Second, "cluster", "doctor", "--output", path)
+	if r.Code != 0 && r.Code != codeDegraded || !contains(r.Out, path) {
+		t.Fatalf("code %d\n%s%s", r.Code, r.Out, r.Err)
+	}
+	files := unpack(t, path)
+	for _, name := range []string{"findings.txt", "examination.json", "nodes.json", "events.txt", "pods.txt", "this-machine/machine.txt"} {
+		if len(files["x/"+name]) == 0 {
+			t.Errorf("%s is not in it", name)
+		}
+	}
+	for _, server := range []string{"s1", "s2", "s3"} {
+		for name, want := range map[string]string{"log.txt": "server is ready", "goroutines.txt": "goroutine ", "metrics.txt": "barque_", "store.json": `"appliedIndex"`, "members.json": `"voter"`,
+			"gossip.json": `"alive"`, "machine.txt": "/proc/meminfo", "options.json": "DataDir", "build.txt": "barque", "files.txt": "store/", "check.json": "ok"} {
+			if text := string(files["x/servers/"+server+"/"+name]); !strings.Contains(text, want) {
+				t.Errorf("%s of %s has no %q: %.200q", name, server, want, text)
+			}
+		}
+	}
+	secrets := map[string]string{"the value of a Secret": secret, "a join token": token, "its secret": token[strings.LastIndexByte(token, '.')+1:]}
+	for _, server := range []string{"s1", "s2", "s3"} {
+		s.addKeys(t, server, secrets)
+	}
+	if len(secrets) < 3+3*4 {
+		t.Fatalf("too few secrets are looked for: %d", len(secrets))
+	}
+	for what, text := range secrets {
+		for form, look := range map[string]string{"": text, " in base64": base64.StdEncoding.EncodeToString([]byte(text)), " in hex": fmt.Sprintf("%x", text)} {
+			for name, content := range files {
+				if bytes.Contains(content, []byte(look)) {
+					t.Errorf("%s%s is in %s", what, form, name)
+				}
+			}
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if r := s.BarqueResult(t.Context(), "cluster", "doctor", "--output", path); r.Code != 2 || !contains(r.Err, "exists already") {
+		t.Errorf("again: code %d, %s", r.Code, r.Err)
+	}
+}
+
+func randomText(t testing.TB) string {
+	t.Helper()
+	b := make([]byte, 8)
+	if _, err := rand.Read(b); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", b)
+}
+
+// addKeys adds the secrets in a server's data directory: a line of the middle of each private key, and the gossip keys.
+func (c *Cluster) addKeys(t testing.TB, server string, secrets map[string]string) {
+	t.Helper()
+	keys, err := filepath.Glob(filepath.Join(c.DataDir(server), "pki", "*.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range append(keys, filepath.Join(c.DataDir(server), "admin.kubeconfig")) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+		text := lines[min(1, len(lines)-1)]
+		if _, key, ok := strings.Cut(string(data), "client-key-data: "); ok {
+			text, _, _ = strings.Cut(key, "\n")
+		}
+		secrets[server+" "+filepath.Base(path)] = text
+	}
+	var record struct {
+		Cluster struct {
+			GossipKeys [][]byte `json:"gossipKeys"`
+		} `json:"cluster"`
+	}
+	data, err := os.ReadFile(filepath.Join(c.DataDir(server), "node.json"))
+	if err = errors.Join(err, json.Unmarshal(data, &record)); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range record.Cluster.GossipKeys {
+		secrets[server+" gossip key"] = string(k)
+	}
+}
+
+// unpack returns the files of an archive.
+func unpack(t testing.TB, path string) map[string][]byte {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	zipped, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	for r := tar.NewReader(zipped); ; {
+		head, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if files[head.Name], err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A machine that is to join is looked at before anything is written, and what is written fits.
+func TestClusterJoin(t *testing.T) {
+	c := sharedCluster(t)
+	path, err := Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, server := t.TempDir(), c.address(t, "s2")
+	mine := server[:strings.LastIndexByte(server, '.')] + ".11" // s1's own
+	token := strings.TrimSpace(c.Barque(t, "token", "create", "--role", "server"))
+	join := func(args ...string) Result {
+		return c.OnResult(t.Context(), "s1", append([]string{path, "cluster", "join", "https://" + server + ":6443", "--name", "s9", "--node-ip", mine, "--data-dir", filepath.Join(dir, "data"),
+			"--config-dir", filepath.Join(dir, "etc"), "--unit-dir", filepath.Join(dir, "units")}, args...)...)
+	}
+	ports := []string{"--gossip-port", "17946", "--kubelet-port", "20250", "--api-port", "16443", "--peer-port", "16444"}
+	if r := join("--token", token); r.Code != 1 || !contains(r.Out, "API port 6443/tcp", "address already in use", "--api-port") || !contains(r.Err, "nothing was changed") {
+		t.Errorf("ports in use: code %d\n%s%s", r.Code, r.Out, r.Err)
+	}
+	if r := join(append(ports, "--token", token, "--data-dir", c.DataDir("s1"))...); r.Code != 1 || !contains(r.Out, `belongs to server "s1"`) {
+		t.Errorf("a machine that has joined: code %d\n%s%s", r.Code, r.Out, r.Err)
+	}
+	other := "b1." + strings.Repeat("0", 64) + token[strings.IndexByte(token[3:], '.')+3:]
+	if r := join(append(ports, "--token", other)...); r.Code != 1 || !contains(r.Out, "CA that this token was not made for") {
+		t.Errorf("another cluster's token: code %d\n%s%s", r.Code, r.Out, r.Err)
+	}
+	if r := join(append(ports, "--token", token, "--dry-run")...); r.Code != 0 || !contains(r.Out, "clock", "like the server's") {
+		t.Errorf("only looked at: code %d\n%s%s", r.Code, r.Out, r.Err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Fatalf("left behind: %v, %v", left, err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "units"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if r := join(append(ports, "--token", token)...); r.Code != 0 || !contains(r.Out, "systemctl daemon-reload && systemctl enable --now barque-server") {
+		t.Errorf("code %d\n%s%s", r.Code, r.Out, r.Err)
+	}
+	for name, want := range map[string]string{
+		"etc/token": token, "units/barque-server.service": "EnvironmentFile=-" + dir + "/etc/server.env",
+		"etc/server.env": "BARQUE_ARGS=--join https://" + server + ":6443 --token-file " + dir + "/etc/token --data-dir=" + dir + "/data --name=s9 --node-ip=" + mine + " --gossip-port=17946",
+	} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !strings.Contains(string(data), want) {
+			t.Errorf("%s: %v\n%s", name, err, data)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "etc", "token")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the token: %v, %v", info, err)
+	}
+}
+
+// Ctrl-C at any moment: the command ends soon, with a code that is documented, and leaves nothing half done.
+func TestCtrlC(t *testing.T) {
+	s := newSpace(t)
+	recoverCluster(t, s.Cluster)
+	dir := t.TempDir()
+	file, key := s.saveBackup(t)
+	documented := []int{0, 1, 4, 5, 6, 130}
+	for _, line := range []string{
+		"cluster status", "cluster status --watch", "cluster members", "cluster doctor --output " + dir + "/doctor.tar.gz", "cluster remove s3", "cluster leave --data-dir " + s.DataDir("s3"),
+		"cluster transfer-leader", "cluster demote s3 --yes", "cluster promote s3", "snapshot save " + dir + "/save.backup --key-file " + key,
+		"snapshot restore " + file + " --key-file " + key + " --yes", "token create", "snapshot ls",
+	} {
+		for range 3 {
+			for _, left := range []string{"doctor.tar.gz", "save.backup"} { // a command that was done before it was interrupted
+				if err := os.Remove(filepath.Join(dir, left)); err != nil && !os.IsNotExist(err) {
+					t.Fatal(err)
+				}
+			}
+			after := time.Duration(mathrand.IntN(1500)) * time.Millisecond
+			code, said := s.interrupt(t, after, strings.Fields(line)...)
+			if !slices.Contains(documented, code) {
+				t.Errorf("%s, interrupted after %s: code %d\n%s", line, after, code, said)
+			}
+			if entries, err := os.ReadDir(dir); err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+				return strings.Contains(e.Name(), "unfinished") || strings.Contains(e.Name(), "tmp")
+			}) {
+				t.Errorf("%s, interrupted after %s, leaves %v behind: %v", line, after, entries, err)
+			}
+		}
+	}
+	s.Barque(t, "cluster", "promote", "s3") // it may have been demoted
+	Eventually(t, deadline, "a whole cluster", func(ctx context.Context) error {
+		status, err := s.Status(ctx)
+		if err == nil && status.Health != "healthy" {
+			err = fmt.Errorf("%s: %v", status.Health, status.Warnings)
+		}
+		return errors.Join(err, s.Healthy(ctx))
+	})
+}
+
+// interrupt runs barque and sends it SIGINT after a while, unless it has ended by then.
+func (c *Cluster) interrupt(t testing.TB, after time.Duration, args ...string) (code int, said string) {
+	t.Helper()
+	path, err := Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdin, typing, err := os.Pipe() // nobody types, and it does not end either
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	defer typing.Close()
+	var out bytes.Buffer
+	cmd := exec.Command(path, args...)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = append(os.Environ(), c.env()...), stdin, &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }() // ends with the process, for which this waits below
+	select {
+	case <-ended:
+		return exitCodeOf(cmd), out.String()
+	case <-time.After(after):
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Error(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Errorf("barque %s goes on after Ctrl-C", strings.Join(args, " "))
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	}
+	return exitCodeOf(cmd), out.String()
+}
+
+// exitCodeOf is the exit code as a shell has it. A process that has only begun has no hand on its signals yet.
+func exitCodeOf(cmd *exec.Cmd) int {
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGINT {
+		return 130
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+// On terminals of different widths nothing is broken in the middle, and colours are for terminals only.
+func TestStatusOnTerminals(t *testing.T) {
+	c := sharedCluster(t)
+	path, err := Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"KUBECONFIG=" + c.Kubeconfig(), "TERM=xterm", "NO_COLOR="}
+	shown := onTerminal(t, env, "", path, "cluster", "status")
+	if !contains(shown, "\x1b[", "s1", "s2", "s3", "leader", "BEHIND", "GOSSIP") {
+		t.Errorf("a terminal shows\n%s", shown)
+	}
+	for line := range strings.Lines(strings.NewReplacer("\r", "", "\x1b[0m", "", "\x1b[1m", "", "\x1b[2m", "", "\x1b[32m", "").Replace(shown)) {
+		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 100 {
+			t.Errorf("a line of %d columns on a terminal of 100: %q", n, line)
+		}
+	}
+	if out := c.Barque(t, "cluster", "status"); strings.Contains(out, "\x1b") || !contains(out, "VERSION", "TERM", "FROM") {
+		t.Errorf("a pipe gets\n%s", out)
+	}
+}

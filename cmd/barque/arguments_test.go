@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestWrongArguments: every command refuses what cannot be meant with exit code 2, a message that names it, and before it
+// asks any server.
+func TestWrongArguments(t *testing.T) {
+	asked := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
+		t.Errorf("the server was asked for %s", r.URL)
+		w.WriteHeader(http.StatusTeapot)
+	})
+	t.Setenv("KUBECONFIG", asked)
+	dir := t.TempDir()
+	there := filepath.Join(dir, "there")
+	if err := os.WriteFile(there, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ line, says string }{
+		{"nonsense", `unknown command "nonsense"`},
+		{"--nonsense", "unknown flag"},
+		{"cluster nonsense", `unknown command "nonsense"`},
+		{"cluster status x", `unknown command "x"`},
+		{"cluster status -o xml", `"xml": want json or yaml`},
+		{"cluster status --interval 1ms", "want 100ms at least"},
+		{"cluster status --interval x", "invalid argument"},
+		{"cluster status --timeout 0s", "--timeout"},
+		{"cluster status --server", "needs an argument"},
+		{"cluster status --server https://a/b", `"https://a/b"`},
+		{"cluster status --nonsense", "unknown flag"},
+		{"cluster members x", "unknown command"},
+		{"cluster members -o xml", `"xml"`},
+		{"cluster doctor x", "unknown command"},
+		{"cluster doctor --format xml", `"xml"`},
+		{"cluster doctor --output " + there, "exists already"},
+		{"cluster doctor --output " + dir + "/no/x", "no directory"},
+		{"cluster remove", "want 1 arguments ([SERVER]), got 0"},
+		{"cluster remove a b", "got 2"},
+		{"cluster remove a -o xml", `"xml"`},
+		{"cluster promote", "got 0"},
+		{"cluster promote a b", "got 2"},
+		{"cluster demote", "got 0"},
+		{"cluster demote a -o xml", `"xml"`},
+		{"cluster transfer-leader a b", "one server at most"},
+		{"cluster transfer-leader -o xml", `"xml"`},
+		{"cluster leave x", "unknown command"},
+		{"cluster recover x", "unknown command"},
+		{"cluster recover -o xml", `"xml"`},
+		{"cluster join", "got 0"},
+		{"cluster join https://a:6443", "needs a token"},
+		{"cluster join ftp://a --token x", `"ftp://a"`},
+		{"cluster join https://a:6443 --token x --token-file " + there, "not both"},
+		{"cluster join https://a:6443 --token x --role king", `--role "king"`},
+		{"cluster join https://a:6443 --token x -o xml", `"xml"`},
+		{"snapshot nonsense", "unknown command"},
+		{"snapshot save a b", "one file at most"},
+		{"snapshot save -o xml", `"xml"`},
+		{"snapshot restore", "got 0"},
+		{"snapshot restore a b", "got 2"},
+		{"snapshot restore " + there + " --wait -1s", "--wait"},
+		{"snapshot restore " + there + " -o xml", `"xml"`},
+		{"snapshot inspect", "got 0"},
+		{"snapshot inspect " + there + " -o xml", `"xml"`},
+		{"snapshot ls x", "unknown command"},
+		{"snapshot ls -o xml", `"xml"`},
+		{"snapshot key x", "unknown command"},
+		{"token nonsense", "unknown command"},
+		{"token create x", "unknown command"},
+		{"token create --ttl x", "invalid argument"},
+		{"token create --uses x", "invalid argument"},
+		{"token ls x", "unknown command"},
+		{"token ls -o xml", `"xml"`},
+		{"token delete", "got 0"},
+		{"check x", "unknown command"},
+		{"check -o xml", `"xml"`},
+		{"version x", "unknown command"},
+		{"version -o xml", `"xml"`},
+		{"proxy", "give at least one --server"},
+		{"proxy --server x", `--server "x"`},
+		{"proxy x", "unknown command"},
+		{"server x", "unknown command"},
+		{"server --token a --token-file b", "not both"},
+		{"server --wipe", "give --join"},
+		{"server --replace", "give --join"},
+		{"server --node-label x", "want key=value"},
+		{"server --log-level loud", "want debug"},
+		{"server --cluster-cidr x", "--cluster-cidr"},
+		{"server --raft-log-store x", "want boltdb or wal"},
+		{"server --raft-disk-reserve -1", "cannot be negative"},
+		{"server --store-memory-limit 1", "16Mi at least"},
+		{"server --api-port 70000", "invalid argument"},
+		{"agent x", "unknown command"},
+		{"agent --log-level loud", "want debug"},
+		{"dev kill", "got 0"},
+		{"dev nonsense", "unknown command"},
+		{"dev exec s1", "want a node and a command"},
+		{"dev partition", "got 0"},
+	} {
+		_, err := run(t, strings.Fields(c.line)...)
+		if exitCode(err) != 2 || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: exit code %d, %v; want 2, with %q", c.line, exitCode(err), err, c.says)
+		}
+	}
+}
+
+// TestGroupsShowHelp: a command that only has others below it shows them.
+func TestGroupsShowHelp(t *testing.T) {
+	for _, group := range []string{"cluster", "snapshot", "token", "dev"} {
+		if out, err := run(t, group); err != nil || !strings.Contains(out, "Available Commands") {
+			t.Errorf("%s: %v\n%s", group, err, out)
+		}
+	}
+}
+
+// TestEveryCommandHelps: each has a line that says what it does, and those that change something show how.
+func TestEveryCommandHelps(t *testing.T) {
+	out, err := run(t, "cluster", "--help")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"status", "members", "doctor", "join", "leave", "remove", "promote", "demote", "transfer-leader", "recover"} {
+		if !strings.Contains(out, "\n  "+name+" ") {
+			t.Errorf("%s is not listed", name)
+		}
+		help, err := run(t, "cluster", name, "--help")
+		if err != nil || !strings.Contains(help, "Examples:") {
+			t.Errorf("cluster %s --help: %v\n%s", name, err, help)
+		}
+	}
+}
+
+// TestServerThatHangs: a server that takes the connection and says nothing costs --timeout, and is named.
+func TestServerThatHangs(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	address := "https://" + listener.Addr().String()
+	path := kubeconfigOf(t, http.NotFound)
+	began := time.Now()
+	_, err = run(t, "cluster", "status", "--kubeconfig", path, "--server", address, "--timeout", "200ms")
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if exitCode(err) != exitNoAnswer || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), "no answer within 200ms") {
+		t.Errorf("exit code %d: %v", exitCode(err), err)
+	}
+}
+
+// TestDeadServer: an address where nobody listens is told at once, with what to do next.
+func TestDeadServer(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	path := kubeconfigOf(t, http.NotFound)
+	for _, line := range []string{"status", "members", "doctor --output="} {
+		_, err := run(t, append(strings.Fields("cluster "+line), "--kubeconfig", path, "--server", address, "--data-dir", t.TempDir())...)
+		if exitCode(err) != exitNoAnswer {
+			t.Errorf("%s: exit code %d: %v", line, exitCode(err), err)
+		}
+	}
+	_, err = run(t, "cluster", "status", "--kubeconfig", path, "--server", address)
+	if err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), "connection refused") || !strings.Contains(err.Error(), "--server") {
+		t.Error(err)
+	}
+}
+
+// TestCtrlCAtTheQuestion: it is a no.
+func TestCtrlCAtTheQuestion(t *testing.T) {
+	cmd := root()
+	reader, writer := io.Pipe()
+	defer writer.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := writerFunc(func(p []byte) (int, error) {
+		if strings.Contains(string(p), "[y/N]") {
+			cancel()
+		}
+		return len(p), nil
+	})
+	cmd.SetArgs([]string{"cluster", "remove", "s1", "--kubeconfig", kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			t.Error("it went on")
+		}
+		io.WriteString(w, `{"server": "s1", "change": "remove", "steps": ["s1 goes"]}`)
+	})})
+	cmd.SetIn(reader)
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(asked)
+	if err := interrupted(ctx, cmd.ExecuteContext(ctx)); exitCode(err) != exitRefused || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Errorf("exit code %d: %v", exitCode(err), err)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestInterrupted: an interruption has an exit code of its own, unless more is known.
+func TestInterrupted(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		err  error
+		code int
+	}{
+		"nothing wrong":       {over, nil, 0},
+		"interrupted":         {over, context.Canceled, exitInterrupted},
+		"another reason":      {over, errors.New("x"), 1},
+		"begun":               {over, &exitError{exitUnfinished, context.Canceled}, exitUnfinished},
+		"given up, not asked": {t.Context(), context.Canceled, 1},
+	} {
+		if code := exitCode(interrupted(c.ctx, c.err)); code != c.code {
+			t.Errorf("%s: %d, want %d", name, code, c.code)
+		}
+	}
+}
+
+// TestCompletion: the scripts are there, and the shell is told the values of flags.
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if out, err := run(t, "completion", shell); err != nil || !strings.Contains(out, "barque") {
+			t.Errorf("%s: %v", shell, err)
+		}
+	}
+	if out, err := run(t, "__complete", "cluster", "status", "-o", ""); err != nil || !strings.Contains(out, "json\nyaml\n") {
+		t.Errorf("%v: %q", err, out)
+	}
+	server := kubeconfigOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, `{"cluster": "c", "from": "s1", "nodes": [{"node": "s1", "role": "server"}, {"node": "a1", "role": "agent"}, {"node": "s2", "role": "server"}]}`)
+	})
+	if out, err := run(t, "__complete", "cluster", "remove", "--kubeconfig", server, ""); err != nil || !strings.Contains(out, "s1\ns2\n") || strings.Contains(out, "a1") {
+		t.Errorf("%v: %q", err, out)
+	}
+}
+
+// TestNodeFlagNames: a flag of a node that is new is carried over by `cluster join`, too.
+func TestNodeFlagNames(t *testing.T) {
+	usage := agentCommand().LocalFlags().FlagUsages()
+	for _, line := range strings.Split(usage, "\n") {
+		_, rest, ok := strings.Cut(line, "--")
+		name, _, _ := strings.Cut(rest, " ")
+		if !ok || name == "" {
+			continue
+		}
+		known := false
+		for _, n := range append([]string{"token", "token-file", "server", "rejoin", "api-port"}, nodeFlagNames...) {
+			known = known || n == name
+		}
+		if !known {
+			t.Errorf("--%s of an agent is in no list", name)
+		}
+	}
+}

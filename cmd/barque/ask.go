@@ -1,0 +1,315 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/cmd/barque/dev"
+	"github.com/barque/barque/cmd/barque/node"
+)
+
+// asker asks servers about the cluster. It needs no quorum, and no server in particular: where the one of the kubeconfig
+// does not answer it asks those that are known from elsewhere, and where one server cannot reach another it asks that
+// one itself.
+type asker struct {
+	kubeconfig string
+	servers    []string // addresses of API servers, instead of the kubeconfig's
+	dataDir    string   // of a server on this machine, which knows the others
+	timeout    time.Duration
+}
+
+func addAskerFlags(c *cobra.Command) *asker {
+	a := new(asker)
+	c.Flags().StringVar(&a.kubeconfig, "kubeconfig", "", kubeconfigHelp)
+	c.Flags().StringSliceVar(&a.servers, "server", nil, "address of a server to ask instead of the kubeconfig's, HOST[:6443]; may be repeated")
+	c.Flags().StringVar(&a.dataDir, "data-dir", defaultDataDir, "data directory of the server on this machine; its kubeconfig and the addresses in it are used when nothing else answers")
+	c.Flags().DurationVar(&a.timeout, "timeout", 5*time.Second, "how long a server is waited for")
+	return a
+}
+
+// check refuses what cannot be meant.
+func (a *asker) check(c *cobra.Command) error {
+	if a.timeout <= 0 {
+		return &usageError{c.CommandPath(), fmt.Errorf("--timeout %s: want how long, such as 5s", a.timeout)}
+	}
+	for i, s := range a.servers {
+		address, err := serverURL(s)
+		if err != nil {
+			return &usageError{c.CommandPath(), fmt.Errorf("--server %q: %w", s, err)}
+		}
+		a.servers[i] = address
+	}
+	return nil
+}
+
+// config is the client's configuration: the kubeconfig's, or that of the server on this machine.
+func (a *asker) config() (*rest.Config, error) {
+	config, err := clientConfig(a.kubeconfig)
+	if err == nil || a.kubeconfig != "" || os.Getenv("KUBECONFIG") != "" {
+		return config, err
+	}
+	local := filepath.Join(a.dataDir, "admin.kubeconfig")
+	if _, statErr := os.Stat(local); statErr != nil {
+		return nil, err
+	}
+	return clientConfig(local)
+}
+
+// heard is what came of asking.
+type heard struct {
+	config       *rest.Config
+	observations []*node.Observation
+	unreached    []node.Unreached
+}
+
+// ask asks until at least one server has answered; else the error says who was asked and what each said.
+func (a *asker) ask(ctx context.Context) (*heard, error) {
+	config, err := a.config()
+	if err != nil {
+		return nil, err
+	}
+	h := &heard{config: config}
+	first := a.servers
+	if len(first) == 0 {
+		first = []string{config.Host}
+	}
+	errs := h.askAll(ctx, first, a.timeout)
+	if len(h.observations) == 0 && len(a.servers) == 0 && !slices.ContainsFunc(errs, answered) {
+		errs = append(errs, h.askAll(ctx, a.known(), a.timeout)...)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if len(h.observations) == 0 {
+		return nil, nobodyAnswers(config, errs)
+	}
+	h.askAll(ctx, h.missing(), min(a.timeout, 2*time.Second))
+	return h, nil
+}
+
+// status is the status of the cluster by all that was heard.
+func (h *heard) status() *node.ClusterStatus {
+	s := node.Assemble(time.Now().UTC(), h.observations...)
+	s.Unreached = h.unreached
+	return s
+}
+
+// answered tells whether a server answered, though not what was asked: then others would not either.
+func answered(err error) bool {
+	var refusal *refusalError
+	return errors.As(err, &refusal) && refusal.status < http.StatusInternalServerError
+}
+
+// askAll asks addresses, all at once, and adds what they say.
+func (h *heard) askAll(ctx context.Context, addresses []string, timeout time.Duration) []error {
+	var mu sync.Mutex
+	var errs []error
+	var asking sync.WaitGroup
+	for _, address := range addresses {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+			defer cancel()
+			o, err := observation(ctx, h.config, address)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+				h.unreached = append(h.unreached, node.Unreached{Address: address, Error: inner(err).Error()})
+				return
+			}
+			if len(h.observations) == 0 || o.Cluster == h.observations[0].Cluster {
+				h.observations = append(h.observations, o)
+				return
+			}
+			h.unreached = append(h.unreached, node.Unreached{Address: address, Error: fmt.Sprintf("it belongs to another cluster, %s", o.Cluster)})
+		})
+	}
+	asking.Wait()
+	slices.SortFunc(h.unreached, func(a, b node.Unreached) int { return cmp.Compare(a.Address, b.Address) })
+	return errs
+}
+
+// inner is the error of a request without the request, which is known.
+func inner(err error) error {
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
+}
+
+// missing are the addresses of the servers of which nothing is known so far.
+func (h *heard) missing() []string {
+	s := node.Assemble(time.Now(), h.observations...)
+	var out []string
+	for _, m := range s.Members {
+		if m.Role == "server" && m.Store == nil && m.API != "" && !slices.Contains(s.From, m.Name) {
+			out = append(out, "https://"+m.API)
+		}
+	}
+	return out
+}
+
+// known are the addresses of servers that this machine knows of, beside the kubeconfig's.
+func (a *asker) known() []string {
+	var out []string
+	for _, s := range node.KnownServers(a.dataDir) {
+		out = append(out, "https://"+s)
+	}
+	path, err := findKubeconfig(a.kubeconfig)
+	if err != nil {
+		return out
+	}
+	if plan, err := dev.Load(filepath.Dir(path)); err == nil {
+		for _, s := range plan.Servers() {
+			out = append(out, "https://"+s)
+		}
+	}
+	return out
+}
+
+func serverURL(address string) (string, error) {
+	host := strings.TrimPrefix(address, "https://")
+	if host == "" || strings.ContainsAny(host, "/@ ") {
+		return "", errors.New("want HOST or HOST:PORT")
+	}
+	if !strings.Contains(strings.TrimPrefix(host, "["), ":") {
+		host += ":6443"
+	}
+	return "https://" + host, nil
+}
+
+// observation asks one server.
+func observation(ctx context.Context, config *rest.Config, address string) (*node.Observation, error) {
+	o := new(node.Observation)
+	if err := getJSON(ctx, config, address, node.StatusPath+"?form="+node.FormObservation, o); err != nil {
+		return nil, fmt.Errorf("ask %s for the cluster's status: %w", address, err)
+	}
+	return o, nil
+}
+
+// refusalError is returned when a server answered, and did not do what it was asked for.
+type refusalError struct {
+	status int
+	reason string
+}
+
+func (e *refusalError) Error() string {
+	return fmt.Sprintf("the server answers %d: %s", e.status, e.reason)
+}
+
+// getJSON asks a server, with the identity of the kubeconfig, for something.
+func getJSON(ctx context.Context, config *rest.Config, address, path string, into any) error {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	client.Timeout = 0 // the context has one
+	if !strings.Contains(address, "://") {
+		address = "https://" + address
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/")+path, nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("User-Agent", rest.DefaultKubernetesUserAgent())
+	response, err := client.Do(r)
+	if err != nil {
+		return because(ctx, err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return refusal(response)
+	}
+	return because(ctx, json.NewDecoder(response.Body).Decode(into))
+}
+
+// because tells why a request was given up, where it is this side that did.
+func because(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// refusal returns why a request was refused, nil when it was not.
+func refusal(r *http.Response) error {
+	if r.StatusCode == http.StatusOK {
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(r.Body, 64<<10))
+	if err != nil {
+		return fmt.Errorf("the server answers %s: %w", r.Status, err)
+	}
+	var status struct {
+		Message string `json:"message"`
+		Error   string `json:"error"`
+	}
+	message := strings.TrimSpace(string(text))
+	if json.Unmarshal(text, &status) == nil && status.Message+status.Error != "" {
+		message = status.Message + status.Error
+	}
+	return &refusalError{r.StatusCode, message}
+}
+
+// withRights adds to the error of a request what a user can do who was refused.
+func withRights(config *rest.Config, err error) error {
+	var refused *refusalError
+	status := 0
+	if errors.As(err, &refused) {
+		status = refused.status
+	}
+	switch {
+	case err == nil:
+		return nil
+	case status == http.StatusUnauthorized, apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w; %s", err, whyUnauthorized(config))
+	case status == http.StatusForbidden, apierrors.IsForbidden(err):
+		return fmt.Errorf("%w; ask an administrator, whose kubeconfig is DATA-DIR/admin.kubeconfig on each server", err)
+	}
+	return err
+}
+
+// nobodyAnswers says who was asked, and what can be done.
+func nobodyAnswers(config *rest.Config, errs []error) error {
+	err := errors.Join(errs...)
+	var refused *refusalError
+	if errors.As(err, &refused) {
+		return withRights(config, err)
+	}
+	return &exitError{exitNoAnswer, fmt.Errorf("no server answers: %w; give the address of another one with --server, and look on the servers themselves: systemctl status barque-server", err)}
+}
+
+// whyUnauthorized looks for the reason in the client's certificate.
+func whyUnauthorized(config *rest.Config) string {
+	const fresh = "a fresh one is in DATA-DIR/admin.kubeconfig on each server"
+	data := config.CertData
+	if len(data) == 0 && config.CertFile != "" {
+		data, _ = os.ReadFile(config.CertFile) // without it the answer is the general one
+	}
+	if block, _ := pem.Decode(data); block != nil {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && time.Now().After(cert.NotAfter) {
+			return fmt.Sprintf("the certificate of %q in the kubeconfig ended at %s: %s", cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.RFC3339), fresh)
+		}
+	}
+	return "the kubeconfig's identity is not known there: " + fresh
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// What the shell proposes when a user presses the tabulator; `barque completion` prints the script that asks for it.
+
+// completionPatience bounds how long a user waits for the names of servers.
+const completionPatience = 2 * time.Second
+
+// flagValues are the values of flags that have few.
+var flagValues = map[string][]string{
+	"output":         {"json", "yaml"},
+	"format":         {"json", "yaml"},
+	"role":           {"server", "agent"},
+	"log-level":      {"debug", "info", "warn", "error"},
+	"raft-log-store": {"boltdb", "wal"},
+}
+
+// addCompletions adds them to all commands below cmd.
+func addCompletions(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		addCompletions(sub)
+	}
+	for name, values := range flagValues {
+		f := cmd.Flags().Lookup(name)
+		if f == nil || name == "output" && f.Shorthand != "o" { // the doctor's is a file
+			continue
+		}
+		if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+			panic(err) // it is registered twice
+		}
+	}
+}
+
+// completeServers proposes the names of the servers, for the first argument.
+func completeServers(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), completionPatience)
+	defer cancel()
+	kubeconfig := ""
+	if f := c.Flags().Lookup("kubeconfig"); f != nil {
+		kubeconfig = f.Value.String()
+	}
+	h, err := (&asker{kubeconfig: kubeconfig, dataDir: os.DevNull, timeout: completionPatience}).ask(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return serverNames(h.status()), cobra.ShellCompDirectiveNoFileComp
+}
+
+// nodeFlagNames are the flags of addNodeFlags, but for the token.
+var nodeFlagNames = []string{"data-dir", "name", "node-ip", "zone", "node-label", "node-taint", "gossip-port", "kubelet-port", "container-runtime-endpoint", "registries",
+	"cgroup-root", "log-level"}
+
+// changedFlags are those of the flags that were given, as arguments.
+func changedFlags(c *cobra.Command, names []string) []string {
+	var args []string
+	for _, name := range names {
+		f := c.Flags().Lookup(name)
+		if f == nil || !f.Changed {
+			continue
+		}
+		values := []string{f.Value.String()}
+		if many, ok := f.Value.(interface{ GetSlice() []string }); ok {
+			values = many.GetSlice()
+		}
+		for _, v := range values {
+			args = append(args, "--"+name+"="+v)
+		}
+	}
+	return args
+}

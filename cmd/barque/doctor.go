@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/barque/barque/cmd/barque/node"
+)
+
+func clusterDoctorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Find what is wrong, and put everything that helps to find more into one file",
+		Long: `Find what is wrong with the cluster, each with what mends it, and put everything that
+helps to find more into one file: the status, and of every server its last log lines,
+metrics, goroutines, store, gossip views, versions, files with their sizes, and what the
+kernel tells; the nodes, events and pods of the API, without what is in the pods.
+
+No secrets are in the file: none are collected, and what looks like one is taken out of
+the text. Look through it all the same before you give it away: names and addresses
+stay. It works without a quorum and with dead servers; of these, run it on the machine.
+The exit codes are those of 'barque cluster status'.`,
+		Example: "  barque cluster doctor\n  barque cluster doctor --output /tmp/x.tar.gz\n  barque cluster doctor --output ''        # only what is wrong",
+		Args:    noArgs,
+	}
+	a := addAskerFlags(cmd)
+	output := cmd.Flags().String("output", "barque-doctor-TIME.tar.gz", "the file, which must not exist yet; empty for none")
+	format := cmd.Flags().String("format", "", "json or yaml instead of text for people")
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if err := errors.Join(checkFormat(c, *format), a.check(c)); err != nil {
+			return err
+		}
+		path := strings.ReplaceAll(*output, "TIME", time.Now().UTC().Format("20060102T150405Z"))
+		if path != "" {
+			if err := freePath(path); err != nil {
+				return &usageError{c.CommandPath(), err}
+			}
+		}
+		return examine(c, a, path, *format)
+	}
+	return cmd
+}
+
+// freePath refuses a file that exists already, or that cannot be made.
+func freePath(path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s exists already: give another name, or remove it first", path)
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+		return fmt.Errorf("there is no directory %s for the file", filepath.Dir(path))
+	}
+	return nil
+}
+
+// examine does the work of the command. What could not be asked is a finding, too.
+func examine(c *cobra.Command, a *asker, path, format string) error {
+	e := &examination{Time: time.Now().UTC()}
+	h, err := a.ask(c.Context())
+	switch {
+	case c.Context().Err() != nil:
+		return c.Context().Err()
+	case err != nil && h == nil && !isNoAnswer(err):
+		return err
+	case err != nil:
+		e.add(node.Warning{Severity: node.Critical, Text: err.Error(), On: "each server", Mend: "systemctl status barque-server; journalctl -u barque-server -n 100"})
+	default:
+		e.Status = h.status()
+		fmt.Fprintf(c.ErrOrStderr(), "asking %s\n", plural(len(serverNames(e.Status)), "server", "servers"))
+		e.collect(c.Context(), h)
+	}
+	e.local(c.Context(), a.dataDir)
+	if err := c.Context().Err(); err != nil {
+		return c.Context().Err()
+	}
+	e.diagnose()
+	if path != "" {
+		if err := e.save(path); err != nil {
+			return fmt.Errorf("write %s: %w", path, err)
+		}
+		e.File = path
+	}
+	if err := printOn(c, format, e, e.write); err != nil {
+		return err
+	}
+	return e.exit()
+}
+
+func isNoAnswer(err error) bool {
+	var coded *exitError
+	return errors.As(err, &coded) && coded.code == exitNoAnswer
+}
+
+// examination is what a doctor has found.
+type examination struct {
+	Time     time.Time           `json:"time"`
+	Findings []node.Warning      `json:"findings"`
+	Status   *node.ClusterStatus `json:"status,omitempty"` // absent when no server answers
+	// Silent are the servers that gave no diagnosis, with the reason.
+	Silent map[string]string `json:"silent,omitempty"`
+	File   string            `json:"file,omitempty"`
+
+	servers []node.Diagnosis
+	files   map[string]string // by name, of the cluster and of this machine
+}
+
+func (e *examination) add(w node.Warning) { e.Findings = append(e.Findings, w) }
+
+func serverNames(s *node.ClusterStatus) []string {
+	var names []string
+	for _, m := range s.Members {
+		if m.Role == "server" {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// collect asks every server for its diagnosis, through one that answers, or else the server itself, and the API.
+func (e *examination) collect(ctx context.Context, h *heard) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	e.files, e.Silent = apiFiles(ctx, h.config), map[string]string{}
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for _, m := range e.Status.Members {
+		if m.Role != "server" {
+			continue
+		}
+		asking.Go(func() {
+			d, err := diagnosisOf(ctx, h, m)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				e.Silent[m.Name] = err.Error()
+				return
+			}
+			e.servers = append(e.servers, *d)
+		})
+	}
+	asking.Wait()
+	slices.SortFunc(e.servers, func(a, b node.Diagnosis) int { return strings.Compare(a.Server, b.Server) })
+}
+
+// diagnosisOf asks the servers that have answered so far to pass the question on, and then the server itself.
+func diagnosisOf(ctx context.Context, h *heard, m node.MemberStatus) (*node.Diagnosis, error) {
+	path := node.DiagnosisPath + "?" + node.RelayParameter + "=" + url.QueryEscape(m.Name)
+	hosts := []string{h.config.Host}
+	if m.API != "" {
+		hosts = append(hosts, "https://"+m.API)
+	}
+	var all error
+	for _, host := range hosts {
+		d := new(node.Diagnosis)
+		err := getJSON(ctx, h.config, host, path, d)
+		if err == nil {
+			return d, nil
+		}
+		all = errors.Join(all, fmt.Errorf("%s: %w", host, err))
+	}
+	return nil, all
+}
+
+// write shows the findings to people, and where the rest is.
+func (e *examination) write(w io.Writer, on screen) error {
+	if len(e.Findings) == 0 {
+		fmt.Fprintln(w, on.paint("nothing is found to be wrong", good))
+	} else if err := writeWarnings(w, on, e.Findings); err != nil {
+		return err
+	}
+	for _, name := range sortedKeys(e.Silent) {
+		fmt.Fprintln(w, on.wrap(fmt.Sprintf("%s gave no diagnosis: %s. Run this on its machine, too.", name, strings.ReplaceAll(e.Silent[name], "\n", "; ")), 0))
+	}
+	if e.File == "" {
+		return nil
+	}
+	info, err := os.Stat(e.File)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "all of it is in %s (%s); no secrets were put into it, but names and addresses were\n", e.File, bytesText(info.Size()))
+	return err
+}
+
+func (e *examination) exit() error {
+	switch {
+	case e.Status == nil:
+		return &exitError{code: exitNoAnswer}
+	case e.Status.Health == node.Healthy && len(e.Findings) > 0:
+		return &exitError{code: exitDegraded}
+	}
+	return healthError(e.Status.Health)
+}

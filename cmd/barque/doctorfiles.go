@@ -1,0 +1,192 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/redact"
+	"github.com/barque/barque/internal/version"
+)
+
+const (
+	// apiPatience bounds each question to the API: without a quorum there is no answer.
+	apiPatience = 5 * time.Second
+	maxEvents   = 1000
+)
+
+// apiFiles are what the API tells of the cluster. Objects are told by what happens to them and not by their content, in
+// which people put secrets.
+func apiFiles(ctx context.Context, config *rest.Config) map[string]string {
+	files := map[string]string{}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		files["api.txt"] = err.Error()
+		return files
+	}
+	for name, read := range map[string]func(context.Context, kubernetes.Interface) (string, error){"nodes.json": nodesText, "events.txt": eventsText, "pods.txt": podsText} {
+		ctx, cancel := context.WithTimeout(ctx, apiPatience)
+		text, err := read(ctx, client)
+		cancel()
+		if err != nil {
+			text = "not known: " + err.Error() + "\n"
+		}
+		files[name] = text
+	}
+	return files
+}
+
+func nodesText(ctx context.Context, client kubernetes.Interface) (string, error) {
+	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	for i := range list.Items {
+		list.Items[i].ManagedFields, list.Items[i].Annotations = nil, nil // people write these
+		list.Items[i].Status.Images = nil
+	}
+	data, err := json.MarshalIndent(list.Items, "", "  ")
+	return string(data), err
+}
+
+func eventsText(ctx context.Context, client kubernetes.Interface) (string, error) {
+	list, err := client.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: maxEvents})
+	if err != nil {
+		return "", err
+	}
+	slices.SortFunc(list.Items, func(a, b corev1.Event) int { return eventTime(&a).Compare(eventTime(&b)) })
+	var out strings.Builder
+	for _, e := range list.Items {
+		fmt.Fprintf(&out, "%s %s %s %s/%s x%d: %s\n", eventTime(&e).UTC().Format(time.RFC3339), e.Type, e.Reason, e.InvolvedObject.Kind, e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Name, max(1, e.Count), e.Message)
+	}
+	return out.String(), nil
+}
+
+func eventTime(e *corev1.Event) time.Time {
+	if !e.LastTimestamp.IsZero() {
+		return e.LastTimestamp.Time
+	}
+	return e.EventTime.Time
+}
+
+func podsText(ctx context.Context, client kubernetes.Interface) (string, error) {
+	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	for _, p := range list.Items {
+		ready, restarts := 0, int32(0)
+		for _, s := range p.Status.ContainerStatuses {
+			restarts += s.RestartCount
+			if s.Ready {
+				ready++
+			}
+		}
+		fmt.Fprintf(&out, "%s/%s node=%s phase=%s reason=%q ready=%d/%d restarts=%d deleted=%t\n", p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase, p.Status.Reason,
+			ready, len(p.Spec.Containers), restarts, p.DeletionTimestamp != nil)
+	}
+	return out.String(), nil
+}
+
+// local adds what this machine tells: all of it is of use when it is a server's.
+func (e *examination) local(ctx context.Context, dataDir string) {
+	if e.files == nil {
+		e.files = map[string]string{}
+	}
+	for name, text := range node.MachineFacts(dataDir) {
+		e.files["this-machine/"+name] = text
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiPatience)
+	defer cancel()
+	journal := exec.CommandContext(ctx, "journalctl", "--no-pager", "-n", "5000", "-u", "barque-server", "-u", "barque-agent")
+	text, err := journal.CombinedOutput()
+	if err != nil {
+		text = fmt.Appendf(text, "not known: %v\n", err) // as where there is no systemd
+	}
+	e.files["this-machine/journal.txt"] = string(text)
+}
+
+// save writes everything into one file, which is there as a whole or not at all, for its owner only.
+func (e *examination) save(path string) (err error) {
+	tmp, err := os.OpenFile(path+".unfinished", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp.Name()))
+		}
+	}()
+	if err := errors.Join(e.pack(tmp), tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}
+
+// pack writes the archive. All text goes through a last look for secrets here, wherever it is from.
+func (e *examination) pack(to *os.File) error {
+	zipped := gzip.NewWriter(to)
+	archive := tar.NewWriter(zipped)
+	clean := redact.New()
+	top := strings.TrimSuffix(filepath.Base(to.Name()), ".tar.gz.unfinished")
+	put := func(name, text string) error {
+		if filepath.Base(name) != "metrics.txt" { // numbers
+			text = clean.Text(text)
+		}
+		head := &tar.Header{Name: top + "/" + name, Mode: 0o600, Size: int64(len(text)), ModTime: e.Time}
+		if err := archive.WriteHeader(head); err != nil {
+			return err
+		}
+		_, err := archive.Write([]byte(text))
+		return err
+	}
+	err := put("findings.txt", e.findingsText())
+	err = errors.Join(err, put("about.txt", fmt.Sprintf("made at %s by barque %s\n", e.Time.Format(time.RFC3339), version.String())))
+	data, jsonErr := json.MarshalIndent(e, "", "  ")
+	err = errors.Join(err, jsonErr, put("examination.json", string(data)))
+	for _, name := range sortedKeys(e.files) {
+		err = errors.Join(err, put(name, e.files[name]))
+	}
+	for _, d := range e.servers {
+		for _, name := range sortedKeys(d.Files) {
+			err = errors.Join(err, put("servers/"+d.Server+"/"+name, d.Files[name]))
+		}
+	}
+	return errors.Join(err, archive.Close(), zipped.Close())
+}
+
+func (e *examination) findingsText() string {
+	var out strings.Builder
+	for _, w := range e.Findings {
+		fmt.Fprintln(&out, w)
+	}
+	if len(e.Findings) == 0 {
+		fmt.Fprintln(&out, "nothing is found to be wrong")
+	}
+	if e.Status != nil {
+		fmt.Fprintln(&out)
+		if err := writeStatus(&out, screen{}, e.Status); err != nil {
+			fmt.Fprintln(&out, err)
+		}
+	}
+	return out.String()
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

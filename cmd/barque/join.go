@@ -1,0 +1,195 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/internal/check"
+)
+
+func clusterJoinCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "join https://SERVER:6443",
+		Short: "Check whether this machine can join a cluster, and prepare it for that",
+		Long: `Check whether this machine can join a cluster: what it needs of the kernel, its data
+directory and ports, the way to the server, that the server is of the token's cluster,
+the clocks and the versions. When all is well, write the token and the flags into the
+configuration directory and a systemd unit, and say how to start it. The machine joins
+when 'barque server', or 'barque agent', is started; a start that fails can be repeated.
+
+Without systemd, or to do it all by hand: barque server --join … or barque agent --server …`,
+		Example: `  barque cluster join https://10.0.0.1:6443 --token-file /root/token
+  barque cluster join https://10.0.0.1:6443 --token-file /root/token --role agent
+  barque cluster join https://10.0.0.1:6443 --token-file /root/token --dry-run`,
+		Args: exactArgs("https://SERVER:6443"),
+	}
+	j := &joining{flags: addNodeFlags(cmd)}
+	cmd.Flags().StringVar(&j.role, "role", "server", "what to join as: server or agent")
+	cmd.Flags().Uint16Var(&j.flags.options.APIPort, "api-port", 6443, "port of the API; on an agent, of 127.0.0.1, that leads to it")
+	cmd.Flags().Uint16Var(&j.flags.options.PeerPort, "peer-port", 6444, "port of the traffic between servers; on a server")
+	cmd.Flags().StringVar(&j.configDir, "config-dir", "/etc/barque", "where the token and the flags are written")
+	cmd.Flags().StringVar(&j.unitDir, "unit-dir", "/etc/systemd/system", "where the systemd unit is written, if there is none yet")
+	cmd.Flags().BoolVar(&j.dryRun, "dry-run", false, "only check, and write nothing")
+	j.format = outputFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, args []string) error { return j.run(c, args[0]) }
+	return cmd
+}
+
+// joining is what the command does.
+type joining struct {
+	flags              *nodeFlags
+	role               string
+	configDir, unitDir string
+	dryRun             bool
+	format             *string
+}
+
+// prepared is what the command answers.
+type prepared struct {
+	Findings []check.Finding `json:"findings"`
+	Ready    bool            `json:"ready"`
+	Files    []string        `json:"files,omitempty"` // that were written
+	Next     string          `json:"next,omitempty"`  // what starts it
+}
+
+func (j *joining) run(c *cobra.Command, address string) error {
+	wrong := func(err error) error { return &usageError{c.CommandPath(), err} }
+	url, err := serverURL(address)
+	switch {
+	case err != nil:
+		return wrong(fmt.Errorf("%q: %w", address, err))
+	case j.role != "server" && j.role != "agent":
+		return wrong(fmt.Errorf("--role %q: want server or agent", j.role))
+	}
+	if err := checkFormat(c, *j.format); err != nil {
+		return err
+	}
+	j.flags.options.Join = url
+	o, err := j.flags.complete(c)
+	if err != nil {
+		return err
+	}
+	if o.Token == "" {
+		return wrong(errors.New("joining needs a token: make one on a server with `barque token create --role " + j.role + "` and give it with --token-file or --token"))
+	}
+	o.Backups.Every = 0 // a server's own flags are not asked for here
+	findings, err := node.Preflight(c.Context(), &o, j.role, time.Now)
+	if err != nil {
+		return err
+	}
+	p := &prepared{Findings: findings, Ready: true}
+	missing := 0
+	for _, f := range findings {
+		if !f.OK {
+			p.Ready = false
+			missing++
+		}
+	}
+	if p.Ready && !j.dryRun {
+		if err := j.write(c, p, o.Token); err != nil {
+			return err
+		}
+	}
+	if err := print(c, *j.format, p, func(w io.Writer) error { return p.text(w) }); err != nil {
+		return err
+	}
+	if !p.Ready {
+		return errors.New(plural(missing, "thing keeps", "things keep") + " this machine from joining; nothing was changed")
+	}
+	return nil
+}
+
+// write puts the configuration in place. Doing it again replaces it; a unit that is there stays.
+func (j *joining) write(c *cobra.Command, p *prepared, token string) error {
+	tokenFile, env := filepath.Join(j.configDir, "token"), filepath.Join(j.configDir, j.role+".env")
+	if err := os.MkdirAll(j.configDir, 0o755); err != nil {
+		return err
+	}
+	if err := atomicfile.Write(tokenFile, []byte(token+"\n"), 0o600); err != nil {
+		return err
+	}
+	args := j.arguments(c, tokenFile)
+	text := fmt.Sprintf("# written by `barque cluster join`; systemd gives these to barque %s\nBARQUE_ARGS=%s\n", j.role, strings.Join(args, " "))
+	if err := atomicfile.Write(env, []byte(text), 0o644); err != nil {
+		return err
+	}
+	p.Files = []string{tokenFile, env}
+	unit := filepath.Join(j.unitDir, "barque-"+j.role+".service")
+	info, err := os.Stat(j.unitDir)
+	if err != nil || !info.IsDir() { // no systemd here
+		p.Next = "barque " + j.role + " " + strings.Join(args, " ")
+		return nil
+	}
+	p.Next = "systemctl daemon-reload && systemctl enable --now barque-" + j.role
+	if _, err := os.Stat(unit); err == nil {
+		return nil
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	p.Files = append(p.Files, unit)
+	return atomicfile.Write(unit, []byte(unitText(j.role, program, env)), 0o644)
+}
+
+// arguments are those of the node, as they were given here. A value with a space would be two for systemd.
+func (j *joining) arguments(c *cobra.Command, tokenFile string) []string {
+	to := map[string]string{"server": "--join", "agent": "--server"}[j.role]
+	names := append(slices.Clone(nodeFlagNames), "api-port")
+	if j.role == "server" {
+		names = append(names, "peer-port")
+	}
+	return append([]string{to, j.flags.options.Join, "--token-file", tokenFile}, changedFlags(c, names)...)
+}
+
+// unitText is the systemd unit of a node; examples has the same.
+func unitText(role, program, env string) string {
+	removed := ""
+	if role == "server" {
+		removed = "# This one was taken out of its cluster: starting it again is no use.\nRestartPreventExitStatus=3\n"
+	}
+	return fmt.Sprintf(`[Unit]
+Description=Barque %[1]s
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+EnvironmentFile=-%[3]s
+ExecStart=%[2]s %[1]s $BARQUE_ARGS
+# Stopping Barque stops neither containerd's shims nor the pods.
+KillMode=process
+Delegate=yes
+Restart=always
+RestartSec=1
+%[4]sTimeoutStopSec=90
+LimitNOFILE=1048576
+TasksMax=infinity
+OOMScoreAdjust=-900
+
+[Install]
+WantedBy=multi-user.target
+`, role, program, env, removed)
+}
+
+func (p *prepared) text(w io.Writer) error {
+	if err := writeFindings(w, p.Findings); err != nil {
+		return err
+	}
+	if len(p.Files) > 0 {
+		fmt.Fprintf(w, "\nwritten:\t%s\n", strings.Join(p.Files, ", "))
+	}
+	if p.Next != "" {
+		fmt.Fprintf(w, "start it:\t%s\n", p.Next)
+	}
+	return nil
+}

@@ -1,0 +1,254 @@
+package node
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/raftstore"
+)
+
+// Assemble makes the status of the cluster out of what one or more servers know of it. Where they differ, a server's
+// own word counts more than what another one heard, and of two the one that knows the newer leader. There is at least
+// one observation, and all are of one cluster.
+func Assemble(now time.Time, observations ...*Observation) *ClusterStatus {
+	observations = slices.Clone(observations)
+	slices.SortStableFunc(observations, func(a, b *Observation) int { return cmp.Compare(b.rank(), a.rank()) })
+	a := &assembly{now: now, base: observations[0], members: map[string]*MemberStatus{}}
+	a.status = &ClusterStatus{ID: a.base.Cluster, Time: now}
+	for _, o := range observations {
+		a.status.From = append(a.status.From, o.From)
+	}
+	a.peers = mergePeers(observations)
+	a.nodes()
+	a.servers()
+	a.leader()
+	a.quorum()
+	s := a.finish()
+	s.Warnings = warningsOf(s, a.statuses())
+	s.Health = healthOf(s)
+	return s
+}
+
+// rank orders observations by how much they know: the term of the leader that they know, or nothing.
+func (o *Observation) rank() uint64 {
+	var term uint64
+	for _, p := range o.Peers {
+		if p.Status != nil && p.Status.Role == "leader" {
+			term = max(term, p.Status.Term)
+		}
+	}
+	return term
+}
+
+// mergePeers returns the members as the first observation knows them, each with the best that any observation has of it.
+func mergePeers(observations []*Observation) []raftstore.PeerStatus {
+	peers := slices.Clone(observations[0].Peers)
+	for i := range peers {
+		for _, o := range observations {
+			for _, p := range o.Peers {
+				if p.Member.ID == peers[i].Member.ID && p.Status != nil && (peers[i].Status == nil || p.Member.Self) {
+					peers[i].Status, peers[i].Error = p.Status, ""
+				}
+			}
+		}
+	}
+	return peers
+}
+
+// assembly is a status that is being made.
+type assembly struct {
+	now     time.Time
+	base    *Observation
+	peers   []raftstore.PeerStatus
+	status  *ClusterStatus
+	members map[string]*MemberStatus
+	lead    *raftstore.Status // of the leader
+}
+
+func (a *assembly) nodes() {
+	for _, v := range a.base.Nodes {
+		a.members[v.Node] = &MemberStatus{Name: v.Node, Role: v.Role, Address: v.Address, API: v.API, Zone: v.Zone, Version: v.Version, Gossip: v.State, Since: v.Since, Ills: v.Ills}
+	}
+}
+
+func (a *assembly) servers() {
+	for i := range a.peers {
+		p := &a.peers[i]
+		m := a.members[p.Member.Name]
+		if m == nil {
+			m = &MemberStatus{Name: p.Member.Name, Role: roleServer, Gossip: "unknown"}
+			m.Address, _, _ = strings.Cut(p.Member.Address, ":")
+			a.members[m.Name] = m
+		}
+		m.Voter, m.Problem = p.Member.Voter, p.Error
+		s := p.Status
+		if s == nil {
+			continue
+		}
+		m.Version = cmp.Or(s.Version, m.Version)
+		m.Store = storeStatusOf(s)
+		a.status.Term, a.status.Revision = max(a.status.Term, s.Term), max(a.status.Revision, s.Revision)
+		if s.Role == "leader" && (a.lead == nil || s.Term > a.lead.Term) {
+			a.lead, a.status.Leader = s, m.Name
+		}
+		a.detail(m, s.Detail)
+	}
+}
+
+// detail adds what a server says of itself and of its ways to the others.
+func (a *assembly) detail(m *MemberStatus, d *raftstore.Detail) {
+	if d == nil {
+		return
+	}
+	for _, w := range d.Ways {
+		way := WayStatus{To: w.Name, Error: w.Error}
+		if w.Error == "" {
+			way.RTTSeconds = new(w.RTT.Seconds())
+		}
+		m.Ways = append(m.Ways, way)
+	}
+	slices.SortFunc(m.Ways, func(a, b WayStatus) int { return strings.Compare(a.To, b.To) })
+	var r ServerReport
+	if json.Unmarshal(d.Report, &r) != nil {
+		return // an older or a newer server, which says it in another way
+	}
+	m.Views, m.Certificates, m.Backups, m.Disk, m.Started = r.Nodes, r.Certificates, r.Backups, r.Disk, r.Started
+	slices.SortFunc(m.Views, func(a, b NodeView) int { return strings.Compare(a.Node, b.Node) })
+	if !r.Time.IsZero() {
+		m.ClockOffset = r.Time.Sub(a.base.Time).Round(time.Second).Seconds()
+	}
+	if f := m.backup(); f != nil && (a.status.Backup == nil || f.Created.After(a.status.Backup.Created)) {
+		a.status.Backup = f
+	}
+}
+
+func (m *MemberStatus) backup() *BackupFile {
+	if m.Backups == nil {
+		return nil
+	}
+	return m.Backups.Newest
+}
+
+// leader adds what the leader knows: how the others do, and since when and why it leads.
+func (a *assembly) leader() {
+	s := a.status
+	for _, p := range a.peers {
+		if p.Status != nil && (s.Store.Keys == 0 || p.Status == a.lead) { // all servers have the same state, the leader the newest
+			s.Store = SizeStatus{Keys: p.Status.Keys, Bytes: p.Status.StateBytes, Limit: p.Status.StateLimit, Space: p.Status.Space}
+		}
+	}
+	if a.lead == nil {
+		return
+	}
+	names := a.names()
+	for _, h := range a.lead.Health {
+		m := a.members[names[h.ID]]
+		if m == nil {
+			continue
+		}
+		m.Health = &HealthStatus{Healthy: h.Healthy, Reason: h.Reason, Standing: string(h.Standing), StableSeconds: h.Stable.Seconds(), SilentSeconds: h.Silent.Seconds()}
+		if m.Store != nil && m.Store.State != "leader" {
+			m.Store.LagEntries = h.Lag
+			if h.LagFor > 0 || h.Lag == 0 {
+				m.Store.LagSeconds = new(h.LagFor.Seconds())
+			}
+		}
+	}
+	for _, c := range a.lead.Changes {
+		s.LeaderChanges = append(s.LeaderChanges, LeaderChange{At: c.At, Term: c.Term, Leader: cmp.Or(names[c.Leader], c.Leader), Before: cmp.Or(names[c.Before], c.Before), Reason: c.Why})
+		if c.Leader == a.lead.ID && c.Term == a.lead.Term && s.LeaderSince.IsZero() {
+			s.LeaderSince, s.LeaderReason = c.At, cmp.Or(a.whyGone(c), c.Why)
+		}
+	}
+}
+
+// aroundChange is how far apart two servers' clocks may be, and still be taken to speak of the same change of leaders.
+const aroundChange = 30 * time.Second
+
+// whyGone returns what the server says itself that led before, which knows best.
+func (a *assembly) whyGone(c raftstore.LeaderChange) string {
+	for _, p := range a.peers {
+		if p.Status == nil || p.Member.ID != c.Before {
+			continue
+		}
+		for _, own := range p.Status.Changes {
+			if own.Leader == "" && own.Before == c.Before && own.Term <= c.Term && c.At.Sub(own.At).Abs() < aroundChange {
+				return own.Why
+			}
+		}
+	}
+	return ""
+}
+
+// names are those of the members, by ID.
+func (a *assembly) names() map[string]string {
+	names := map[string]string{}
+	for _, p := range a.peers {
+		names[p.Member.ID] = p.Member.Name
+	}
+	return names
+}
+
+func (a *assembly) quorum() {
+	q := &a.status.Quorum
+	for _, p := range a.peers {
+		if !p.Member.Voter {
+			continue
+		}
+		q.Voters++
+		if p.Status != nil && p.Status.Quarantined == "" {
+			q.Answering++
+		}
+	}
+	q.Needed = q.Voters/2 + 1
+	q.MayFail = max(0, q.Answering-q.Needed)
+}
+
+func (a *assembly) finish() *ClusterStatus {
+	s := a.status
+	for _, name := range slices.Sorted(maps.Keys(a.members)) {
+		s.Members = append(s.Members, *a.members[name])
+	}
+	slices.SortStableFunc(s.Members, func(a, b MemberStatus) int { return -strings.Compare(a.Role, b.Role) }) // servers first
+	return s
+}
+
+// statuses are the servers' own words, by name.
+func (a *assembly) statuses() map[string]*raftstore.Status {
+	out := map[string]*raftstore.Status{}
+	for _, p := range a.peers {
+		if p.Status != nil {
+			out[p.Member.Name] = p.Status
+		}
+	}
+	return out
+}
+
+// healthOf is the status in one word.
+func healthOf(s *ClusterStatus) ClusterHealth {
+	switch {
+	case s.Leader == "":
+		return NoQuorum
+	case len(s.Warnings) > 0:
+		return Degraded
+	}
+	return Healthy
+}
+
+func storeStatusOf(s *raftstore.Status) *StoreStatus {
+	out := &StoreStatus{ID: s.ID, State: s.Role, Term: s.Term, Applied: s.AppliedIndex, Committed: s.CommitIndex, Revision: s.Revision, Keys: s.Keys,
+		Bytes: s.StateBytes, Hash: s.StateHash, DiskP50Seconds: s.DiskP50.Seconds(), DiskP99Seconds: s.DiskP99.Seconds(),
+		DiskError: s.DiskError, DiskFull: s.DiskFull, Quarantined: s.Quarantined}
+	if s.Role != "leader" && s.LastContact >= 0 {
+		out.LastContactSeconds = new(s.LastContact.Seconds())
+	}
+	return out
+}
+
+// seenDead tells whether the answering server's gossip has lost the node.
+func (m *MemberStatus) seenDead() bool { return m.Gossip == gossip.Dead }

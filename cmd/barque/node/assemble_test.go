@@ -1,0 +1,235 @@
+package node
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/steward"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// world is a cluster of three servers, s1 of which leads, as s1 saw it at noon. Tests break it.
+type world struct {
+	Observation
+	reports map[string]*ServerReport
+}
+
+func newWorld() *world {
+	w := &world{Observation: Observation{Cluster: "c", From: "s1", Time: noon}, reports: map[string]*ServerReport{}}
+	for _, name := range []string{"s1", "s2", "s3"} {
+		w.Nodes = append(w.Nodes, NodeView{Node: name, Role: roleServer, Address: "10.0.0." + name[1:], API: "10.0.0." + name[1:] + ":6443", State: gossip.Alive, Version: "v1"})
+		s := &raftstore.Status{ID: name + ".x", Name: name, Role: "follower", Term: 7, LeaderID: "s1.x", Revision: 100, AppliedIndex: 120, Keys: 5, StateBytes: 500, StateLimit: 1 << 20, Version: "v1",
+			LastContact: 20 * time.Millisecond, DiskP50: time.Millisecond, DiskP99: 9 * time.Millisecond, Detail: &raftstore.Detail{}}
+		w.Peers = append(w.Peers, raftstore.PeerStatus{Status: s, Member: raftstore.Member{ID: s.ID, Name: name, Address: "10.0.0." + name[1:] + ":6444", Voter: true, Leader: name == "s1", Self: name == "s1"}})
+		w.reports[name] = &ServerReport{Time: noon, Started: noon.Add(-48 * time.Hour),
+			Certificates: []CertificateStatus{{Name: "api", NotBefore: noon.AddDate(0, -6, 0), NotAfter: noon.AddDate(0, 6, 0)}},
+			Disk:         &VolumeStatus{Path: "/var/lib/barque", Bytes: 100 << 30, Free: 50 << 30},
+			Backups:      &BackupStatus{EverySeconds: 12 * 3600, Keep: 5, Newest: &BackupFile{Server: name, Created: noon.Add(-time.Duration(name[1]-'0') * time.Hour)}}}
+	}
+	for i, p := range w.Peers {
+		for j, other := range w.Peers {
+			if i != j {
+				p.Status.Detail.Ways = append(p.Status.Detail.Ways, raftstore.Way{ID: other.Member.ID, Name: other.Member.Name, RTT: 300 * time.Microsecond})
+			}
+		}
+	}
+	lead := w.server("s1")
+	lead.Role, lead.LastContact = "leader", -1
+	lead.Changes = []raftstore.LeaderChange{
+		{At: noon.Add(-time.Hour), Term: 7, Leader: "s1.x", Before: "s3.x", Why: "s3 handed over, or another server stood for election"},
+		{At: noon.Add(-time.Hour), Term: 6, Before: "s3.x", Why: "s3 handed over, or another server stood for election"},
+		{At: noon.Add(-9 * time.Hour), Term: 6, Leader: "s3.x"},
+	}
+	for _, p := range w.Peers {
+		lead.Health = append(lead.Health, steward.Health{ID: p.Member.ID, Name: p.Member.Name, Healthy: true, Stable: time.Minute})
+	}
+	return w
+}
+
+func (w *world) server(name string) *raftstore.Status { return w.Peers[name[1]-'1'].Status }
+
+func (w *world) silence(name, why string) {
+	p := &w.Peers[name[1]-'1']
+	p.Status, p.Error = nil, why
+}
+
+// view is how a server sees a node by gossip; all see all alive at first.
+func (w *world) view(by, node string, state gossip.State) {
+	r := w.reports[by]
+	for i := range r.Nodes {
+		if r.Nodes[i].Node == node {
+			r.Nodes[i].State = state
+		}
+	}
+}
+
+func (w *world) observe(t *testing.T) *Observation {
+	t.Helper()
+	for i := range w.Peers {
+		p := &w.Peers[i]
+		if p.Status == nil || p.Status.Detail == nil {
+			continue
+		}
+		data, err := json.Marshal(w.reports[p.Member.Name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Status.Detail.Report = data
+	}
+	return &w.Observation
+}
+
+func TestAssembleAHealthyCluster(t *testing.T) {
+	w := newWorld()
+	w.server("s3").Changes = []raftstore.LeaderChange{{At: noon.Add(-time.Hour - time.Millisecond), Term: 6, Before: "s3.x", Why: "s3 gave it up: it has handed over to s1, because it stops"}}
+	s := Assemble(noon, w.observe(t))
+	if s.Health != Healthy || len(s.Warnings) > 0 || s.ID != "c" || s.Leader != "s1" || s.Term != 7 || s.Revision != 100 {
+		t.Errorf("%+v", s)
+	}
+	if !s.LeaderSince.Equal(noon.Add(-time.Hour)) || s.LeaderReason != "s3 gave it up: it has handed over to s1, because it stops" {
+		t.Errorf("it leads since %v: %s", s.LeaderSince, s.LeaderReason)
+	}
+	if c := s.LeaderChanges; len(c) != 3 || c[0].Leader != "s1" || c[0].Before != "s3" || c[2].Leader != "s3" {
+		t.Errorf("changes %+v", c)
+	}
+	if s.Quorum != (QuorumStatus{Voters: 3, Needed: 2, Answering: 3, MayFail: 1}) || s.Store != (SizeStatus{Keys: 5, Bytes: 500, Limit: 1 << 20}) || s.Backup == nil || s.Backup.Server != "s1" {
+		t.Errorf("quorum %+v, store %+v, backup %+v", s.Quorum, s.Store, s.Backup)
+	}
+	if len(s.Members) != 3 {
+		t.Fatalf("%d members", len(s.Members))
+	}
+	m := s.Members[1]
+	if m.Name != "s2" || m.API != "10.0.0.2:6443" || len(m.Ways) != 2 || *m.Ways[0].RTTSeconds != 0.0003 || *m.Store.LastContactSeconds != 0.02 || *m.Store.LagSeconds != 0 || m.Health.StableSeconds != 60 {
+		t.Errorf("%+v, store %+v, health %+v", m, m.Store, m.Health)
+	}
+	if s.Members[0].Store.LastContactSeconds != nil {
+		t.Error("the leader has a last contact with the leader")
+	}
+}
+
+// TestWarnings breaks one thing at a time. Each must be told, be told of the right server, and come with a way out.
+func TestWarnings(t *testing.T) {
+	for name, c := range map[string]struct {
+		breaks   func(w *world)
+		health   ClusterHealth
+		severity Severity
+		node     string
+		text     string
+		mend     string
+	}{
+		"one is dead": {func(w *world) {
+			w.silence("s3", "connection refused")
+			w.Nodes[2].State = gossip.Dead
+			w.Nodes[2].Since = noon
+		},
+			Degraded, Critical, "s3", "s3 does not answer, and shows no life since 2026-11-20T12:00:00Z: connection refused", "barque cluster remove s3"},
+		"no quorum": {func(w *world) {
+			w.silence("s2", "refused")
+			w.silence("s3", "refused")
+			w.server("s1").Role = "follower"
+			w.server("s1").Changes = []raftstore.LeaderChange{{At: noon, Before: "s2.x", Why: "nothing was heard of s2 for 2s"}}
+		}, NoQuorum, Critical, "", "no leader since 2026-11-20T12:00:00Z (nothing was heard of s2 for 2s), so nothing can be written: 1 of the 3 servers with a vote answer, and 2 are needed", "barque cluster recover --inspect"},
+		"an election": {func(w *world) { w.server("s1").Role = "candidate" }, NoQuorum, Critical, "", "they should elect one within seconds", "--watch"},
+		"quarantine":  {func(w *world) { w.server("s2").Quarantined = "it differs" }, Degraded, Critical, "s2", "in quarantine and serves nothing: it differs", "--wipe"},
+		"disk error":  {func(w *world) { w.server("s2").DiskError = "EIO" }, Degraded, Critical, "s2", "cannot write its log and falls behind: EIO", "dmesg"},
+		"disk full":   {func(w *world) { w.server("s2").DiskFull = true }, Degraded, Critical, "s2", "is full and it runs on its reserve", "df -h"},
+		"slow disk":   {func(w *world) { w.server("s2").DiskP50 = 80 * time.Millisecond }, Degraded, Attention, "s2", "half of its writes to the log take 80ms", "iostat"},
+		"demoted": {func(w *world) {
+			w.Peers[2].Member.Voter = false
+			w.server("s1").Health[2] = steward.Health{ID: "s3.x", Healthy: true, Standing: steward.Standby, Reason: "it was told to stay without a vote"}
+		}, Degraded, Attention, "s3", "it was told to stay without a vote", "barque cluster promote s3"},
+		"ill": {func(w *world) {
+			w.server("s1").Health[2] = steward.Health{ID: "s3.x", Reason: "it is behind"}
+		}, Degraded, Attention, "s3", "it is behind", "status"},
+		"lag": {func(w *world) {
+			w.server("s1").Health[1].Lag, w.server("s1").Health[1].LagFor = 12, 20*time.Second
+		}, Degraded, Attention, "s2", "s2 is 12 entries behind the leader, which is 20s", "top"},
+		"clock":         {func(w *world) { w.reports["s2"].Time = noon.Add(-time.Minute) }, Degraded, Attention, "s2", "the clock of server s2 is 1m0s off", "timedatectl"},
+		"volume":        {func(w *world) { w.reports["s2"].Disk.Free = 1 << 30 }, Degraded, Attention, "s2", "nearly full: 1024 MiB", "df -h /var/lib/barque"},
+		"old backup":    {func(w *world) { w.reports["s2"].Backups.Newest.Created = noon.AddDate(0, 0, -2) }, Degraded, Attention, "s2", "newest backup of server s2 is of 2026-11-18", "barque snapshot save"},
+		"no backup":     {func(w *world) { w.reports["s2"].Backups.Newest = nil }, Degraded, Attention, "s2", "made no backup", "barque snapshot save"},
+		"failed backup": {func(w *world) { w.server("s2").Warnings = []string{"the scheduled backup failed"} }, Degraded, Attention, "s2", "the scheduled backup failed", "barque snapshot save"},
+		"ended":         {func(w *world) { w.reports["s2"].Certificates[0].NotAfter = noon.Add(-time.Second) }, Degraded, Critical, "s2", `certificate "api" of server s2 ended`, "barque cert rotate --server s2"},
+		"ends soon":     {func(w *world) { w.reports["s2"].Certificates[0].Warning = "it should have been renewed" }, Degraded, Attention, "s2", "it should have been renewed", "barque cert rotate --server s2"},
+		"store low":     {func(w *world) { w.server("s1").Space = "low" }, Degraded, Attention, "", "the store fills up", "--store-memory-limit"},
+		"store full":    {func(w *world) { w.server("s1").Space = "full" }, Degraded, Critical, "", "the store is full", "--store-memory-limit"},
+		"undecided":     {func(w *world) { w.server("s1").Undecided = "states differ" }, Degraded, Critical, "s1", "states differ", "status"},
+		"left behind":   {func(w *world) { w.server("s2").Foreign = map[string]string{"10.0.0.1:6444": "other"} }, Degraded, Critical, "s2", "another cluster, other, at 10.0.0.1:6444", "barque server --wipe"},
+		"one-way":       {func(w *world) { w.server("s2").Detail.Ways[1].Error = "timeout" }, Degraded, Critical, "s2", "s2 does not reach server s3, although s3 reaches s2: timeout", "nc -zv 10.0.0.3 6444"},
+		"far":           {func(w *world) { w.server("s2").Detail.Ways[1].RTT = 250 * time.Millisecond }, Degraded, Attention, "s2", "from server s2 to s3 and back takes 250ms", "ping 10.0.0.3"},
+		"versions":      {func(w *world) { w.server("s2").Version = "v2" }, Degraded, Attention, "", "s1 v1, s2 v2, s3 v1", "one version"},
+		"two voters":    {func(w *world) { w.Peers, w.Nodes = w.Peers[:2], w.Nodes[:2] }, Degraded, Attention, "", "two servers vote, so neither may fail", "barque token create --role server"},
+		"agent is gone": {func(w *world) {
+			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: roleAgent, State: gossip.Dead, Since: noon})
+		}, Degraded, Attention, "a1", "agent a1 shows no life since 2026-11-20T12:00:00Z", "barque-agent"},
+		"it is ill":      {func(w *world) { w.Nodes[1].Ills = []string{"runtime", "disk"} }, Degraded, Attention, "s2", "wrong with its runtime, disk", "describe node s2"},
+		"gossip is deaf": {func(w *world) { w.Nodes[2].State = gossip.Dead }, Degraded, Attention, "s3", "answers, but gossip takes it for dead", "7946"},
+		"gossip differs": {func(w *world) {
+			for _, r := range w.reports {
+				r.Nodes = append(r.Nodes, NodeView{Node: "a1", State: gossip.Alive})
+			}
+			w.view("s2", "a1", gossip.Dead)
+		}, Degraded, Attention, "a1", "do not see a1 alike by gossip: it is alive for s1, s3 and dead for s2", "7946"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			c.breaks(w)
+			s := Assemble(noon, w.observe(t))
+			if s.Health != c.health {
+				t.Errorf("the cluster is %s, want %s", s.Health, c.health)
+			}
+			for _, got := range s.Warnings {
+				if got.Severity == c.severity && got.Node == c.node && strings.Contains(got.Text, c.text) && strings.Contains(got.Mend, c.mend) {
+					if len(s.Warnings) > 1 && s.Health != NoQuorum && name != "one is dead" {
+						t.Errorf("there is more than one: %v", s.Warnings)
+					}
+					return
+				}
+			}
+			t.Errorf("not told: %v", s.Warnings)
+		})
+	}
+}
+
+// TestMerge: what one server cannot reach another one has seen, and a server's own word counts most.
+func TestMerge(t *testing.T) {
+	cut := newWorld() // s1 alone, which has not noticed yet that it leads no more
+	cut.silence("s2", "timeout")
+	cut.silence("s3", "timeout")
+	most := newWorld() // s2 leads the others
+	most.From = "s2"
+	for i := range most.Peers {
+		most.Peers[i].Member.Self = most.Peers[i].Member.Name == "s2"
+	}
+	most.silence("s1", "timeout")
+	for _, name := range []string{"s2", "s3"} {
+		most.server(name).Term, most.server(name).Revision = 8, 200
+	}
+	most.server("s2").Role = "leader"
+	for name, order := range map[string][]*Observation{"one way": {cut.observe(t), most.observe(t)}, "the other": {most.observe(t), cut.observe(t)}} {
+		s := Assemble(noon, order...)
+		if s.Leader != "s2" || s.Term != 8 || s.Revision != 200 || s.Quorum.Answering != 3 || s.From[0] != "s2" {
+			t.Errorf("%s: leader %q, term %d, revision %d, %+v, from %v", name, s.Leader, s.Term, s.Revision, s.Quorum, s.From)
+		}
+		for _, m := range s.Members {
+			if m.Store == nil || m.Problem != "" {
+				t.Errorf("%s: %s is not known: %s", name, m.Name, m.Problem)
+			}
+		}
+	}
+}
+
+// TestReportOfAnotherVersion: a report that cannot be read costs what is in it, and nothing else.
+func TestReportOfAnotherVersion(t *testing.T) {
+	w := newWorld()
+	o := w.observe(t)
+	o.Peers[1].Status.Detail.Report = []byte(`"something else"`)
+	if s := Assemble(noon, o); s.Health != Healthy || s.Members[1].Store == nil || s.Members[1].Disk != nil {
+		t.Errorf("%+v", s)
+	}
+}

@@ -1,0 +1,175 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/barque/barque/internal/check"
+	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+)
+
+// Preflight tells whether this machine could join the cluster now, as a server or an agent. It changes nothing, there or
+// here, and does not use the token up: whether the token is still good is known when it is used. o is completed by it.
+func Preflight(ctx context.Context, o *Options, role string, now func() time.Time) ([]check.Finding, error) {
+	_, statErr := os.Stat(o.DataDir)
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	if errors.Is(statErr, os.ErrNotExist) {
+		defer os.Remove(o.DataDir) // which was made to be looked at
+	}
+	findings := append(Check(o.DataDir), o.checkDataDir(role))
+	findings = append(findings, o.checkPorts(role)...)
+	return append(findings, o.checkServer(ctx, now)...), nil
+}
+
+// checkDataDir finds out whether the machine belongs to a cluster.
+func (o *Options) checkDataDir(role string) check.Finding {
+	const name = "data directory"
+	r, err := loadRecord(o.DataDir)
+	switch {
+	case err != nil:
+		return check.Failed(name, err.Error(), "")
+	case r == nil:
+		return check.Passed(name, o.DataDir+" belongs to no cluster yet")
+	case r.Phase == phaseAsking && r.Role == role:
+		return check.Passed(name, o.DataDir+" was about to join before, and goes on with it")
+	}
+	return check.Failed(name, fmt.Sprintf("%s belongs to %s %q of cluster %s already", o.DataDir, r.Role, r.Name, r.Cluster.ID),
+		"start it as it is: barque "+r.Role+"; a server that was taken out joins again with barque server --wipe --join …")
+}
+
+// checkPorts finds out whether the ports are free on the node's address.
+func (o *Options) checkPorts(role string) []check.Finding {
+	type port struct {
+		what, network, address string
+		number                 uint16
+		flag                   string
+	}
+	ports := []port{{"gossip", "tcp", o.NodeIP, o.GossipPort, "--gossip-port"}, {"gossip", "udp", o.NodeIP, o.GossipPort, "--gossip-port"}, {"kubelet", "tcp", o.NodeIP, o.KubeletPort, "--kubelet-port"}}
+	if role == roleServer {
+		ports = append(ports, port{"API", "tcp", "", o.APIPort, "--api-port"}, port{"peer", "tcp", o.NodeIP, o.PeerPort, "--peer-port"})
+	} else {
+		ports = append(ports, port{"local API", "tcp", "127.0.0.1", o.APIPort, "--api-port"})
+	}
+	var findings []check.Finding
+	for _, p := range ports {
+		name, address := fmt.Sprintf("%s port %d/%s", p.what, p.number, p.network), net.JoinHostPort(p.address, fmt.Sprint(p.number))
+		if err := tryPort(p.network, address); err != nil {
+			findings = append(findings, check.Failed(name, err.Error(), "stop what uses it, or choose another one with "+p.flag))
+			continue
+		}
+		findings = append(findings, check.Passed(name, "free"))
+	}
+	return findings
+}
+
+func tryPort(network, address string) error {
+	var c io.Closer
+	var err error
+	if network == "udp" {
+		c, err = net.ListenPacket(network, address)
+	} else {
+		c, err = net.Listen(network, address)
+	}
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// preflightTimeout bounds the questions to the server.
+const preflightTimeout = 15 * time.Second
+
+// clockApart is how far the clocks of two machines may be apart before certificates and tokens of the one are refused by
+// the other.
+const clockApart = time.Minute
+
+// checkServer finds out whether the server to join can be reached, belongs to the token's cluster, and fits.
+func (o *Options) checkServer(ctx context.Context, now func() time.Time) []check.Finding {
+	ctx, cancel := context.WithTimeout(ctx, preflightTimeout)
+	defer cancel()
+	const name = "server to join"
+	t, err := pki.ParseToken(o.Token)
+	if err != nil {
+		return []check.Finding{check.Failed("token", err.Error(), "make one on a server: barque token create")}
+	}
+	ca, err := join.FetchCA(ctx, o.Join, t)
+	if err != nil {
+		return []check.Finding{check.Failed(name, err.Error(), "look at the address, at the server there, and at what lies between: its API port must be open")}
+	}
+	findings := []check.Finding{check.Passed(name, o.Join+" answers, and belongs to the cluster of the token")}
+	theirs, clock, err := askVersion(ctx, o.Join, ca)
+	if err != nil {
+		return append(findings, check.Failed("version", err.Error(), ""))
+	}
+	if off := clock.Sub(now()).Abs(); off > clockApart {
+		findings = append(findings, check.Failed("clock", fmt.Sprintf("it is %s apart from the server's", off.Round(time.Second)), "set the clock: timedatectl set-ntp true"))
+	} else {
+		findings = append(findings, check.Passed("clock", "like the server's"))
+	}
+	detail := fmt.Sprintf("the server serves Kubernetes %s, this machine has %s", theirs, version.Kubernetes)
+	if minor(theirs) != minor(version.Kubernetes) {
+		return append(findings, check.Failed("version", detail, "install the version of the cluster on this machine"))
+	}
+	return append(findings, check.Passed("version", detail))
+}
+
+// minor returns the first two numbers of a version.
+func minor(v string) string {
+	parts := strings.SplitN(strings.TrimPrefix(v, "v"), ".", 3)
+	return strings.Join(parts[:min(2, len(parts))], ".")
+}
+
+// askVersion asks a server of the cluster for its version and its time.
+func askVersion(ctx context.Context, address string, ca *pki.Authority) (served string, clock time.Time, err error) {
+	if !strings.Contains(address, "://") {
+		address = "https://" + address
+	}
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		// The address need not be one that the server knows itself by; see join.NewClient. That it belongs to the cluster is
+		// verified, but not that its certificate is good now: that the clock is wrong is to be found out here.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			leaf := s.PeerCertificates[0]
+			return ca.Verify(leaf, s.PeerCertificates[1:], x509.ExtKeyUsageServerAuth, leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore)/2))
+		},
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/")+"/version", nil)
+	if err != nil {
+		return "", clock, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", clock, err
+	}
+	defer response.Body.Close()
+	var body struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	if clock, err = http.ParseTime(response.Header.Get("Date")); err != nil {
+		return "", clock, fmt.Errorf("the server's time: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return "", clock, fmt.Errorf("asked for its version the server answers %s", response.Status)
+	}
+	if err := json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(&body); err != nil {
+		return "", clock, errors.Join(errors.New("the server's version cannot be read"), err)
+	}
+	return body.GitVersion, clock, nil
+}

@@ -1,0 +1,117 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/barque/barque/membership/join"
+)
+
+// RelayParameter names, in a request, the server that is to answer it. Whichever server gets the request passes it on:
+// the operator's machine may reach one of them only.
+const RelayParameter = "on"
+
+// relayTimeout bounds how long another server is waited for.
+const relayTimeout = 15 * time.Second
+
+// relay passes requests on to other servers, with this server's rights. So it stands behind a check that the user
+// has these, too.
+type relay struct {
+	self    string
+	servers func() []join.Server
+	client  *http.Client
+}
+
+func (s *server) relay() *relay {
+	return newRelay(s.options.Name, s.allServers, s.callTLS())
+}
+
+func newRelay(self string, servers func() []join.Server, config *tls.Config) *relay {
+	return &relay{self: self, servers: servers, client: &http.Client{Timeout: relayTimeout, Transport: &http.Transport{
+		TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1, IdleConnTimeout: 10 * time.Second, TLSHandshakeTimeout: 5 * time.Second,
+	}}}
+}
+
+// allServers are those that gossip shows, and those that were known before.
+func (s *server) allServers() []join.Server {
+	all := knownServers(s.pool)
+	for _, k := range s.record.servers() {
+		if !slices.ContainsFunc(all, func(a join.Server) bool { return a.Name == k.Name }) {
+			all = append(all, k)
+		}
+	}
+	slices.SortFunc(all, func(a, b join.Server) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// pass lets another server answer what names it, and next everything else.
+func (r *relay) pass(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, request *http.Request) {
+		name := request.URL.Query().Get(RelayParameter)
+		if name == "" || name == r.self {
+			next(w, request)
+			return
+		}
+		response, err := r.ask(request.Context(), name, request.Method, request.URL.Path, request.URL.RawQuery)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer response.Body.Close()
+		w.Header().Set("Content-Type", response.Header.Get("Content-Type"))
+		w.WriteHeader(response.StatusCode)
+		if _, err := io.Copy(w, response.Body); err != nil {
+			panic(http.ErrAbortHandler) // so that the client sees that it is cut
+		}
+	}
+}
+
+// ask sends a request to the server of that name. It does not go further than that.
+func (r *relay) ask(ctx context.Context, name, method, path, query string) (*http.Response, error) {
+	servers := r.servers()
+	i := slices.IndexFunc(servers, func(s join.Server) bool { return s.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("%s knows no server named %q", r.self, name)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "https://"+servers[i].API.String()+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.URL.RawQuery = query
+	values := request.URL.Query()
+	values.Set(RelayParameter, name) // it is for that server, which does not pass it on
+	request.URL.RawQuery = values.Encode()
+	response, err := r.client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot ask server %s: %w", r.self, name, err)
+	}
+	return response, nil
+}
+
+// each asks all other servers at once, and calls take with what each answered, one after the other.
+func (r *relay) each(ctx context.Context, method, path string, take func(name string, response *http.Response, err error)) {
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for _, s := range r.servers() {
+		if s.Name == r.self {
+			continue
+		}
+		asking.Go(func() {
+			response, err := r.ask(ctx, s.Name, method, path, "")
+			mu.Lock()
+			defer mu.Unlock()
+			take(s.Name, response, err)
+			if err == nil {
+				response.Body.Close()
+			}
+		})
+	}
+	asking.Wait()
+}

@@ -1,0 +1,319 @@
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/raftstore"
+)
+
+// From when something is worth a warning. None of them is reached by a busy cluster whose machines are well.
+const (
+	lagEntriesTooMany = 4096
+	lagTooLong        = 10 * time.Second
+	slowDisk          = 50 * time.Millisecond  // half of the writes to the log
+	slowWay           = 100 * time.Millisecond // a round trip between two servers
+	clockTooFar       = 5 * time.Second
+	backupGrace       = time.Hour // beside the schedule's own time
+	volumeNearlyFull  = 20        // a twentieth of it is free
+)
+
+// How a server or an agent is looked at on its own machine.
+const (
+	lookAtServer = "systemctl status barque-server; journalctl -u barque-server -n 100"
+	lookAtAgent  = "systemctl status barque-agent; journalctl -u barque-agent -n 100"
+)
+
+// warner collects warnings.
+type warner struct {
+	status   *ClusterStatus
+	statuses map[string]*raftstore.Status
+	found    []Warning
+}
+
+func (w *warner) add(severity Severity, node, on, mend, format string, args ...any) {
+	w.found = append(w.found, Warning{Severity: severity, Node: node, On: on, Mend: mend, Text: fmt.Sprintf(format, args...)})
+}
+
+// warningsOf finds what needs a person, the worst first. It looks at nothing but its arguments.
+func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status) []Warning {
+	w := &warner{status: s, statuses: statuses}
+	w.leaderless()
+	for i := range s.Members {
+		m := &s.Members[i]
+		w.absent(m)
+		if len(m.Ills) > 0 && m.Gossip == gossip.Alive {
+			w.add(Attention, m.Name, "", "barque kubectl describe node "+m.Name, "node %s says that something is wrong with its %s", m.Name, strings.Join(m.Ills, ", "))
+		}
+		if m.Store != nil {
+			w.store(m, statuses[m.Name])
+			w.machine(m)
+			w.backups(m)
+			w.certificates(m)
+		}
+	}
+	w.space()
+	w.ways()
+	w.views()
+	w.versions()
+	if s.Quorum.Voters == 2 && s.Quorum.Answering == 2 && len(statuses) == 2 {
+		w.add(Attention, "", "", "barque token create --role server", "two servers vote, so neither may fail: let a third one join")
+	}
+	slices.SortStableFunc(w.found, func(a, b Warning) int {
+		return cmp.Or(cmp.Compare(a.Severity, b.Severity), strings.Compare(a.Node, b.Node)) // "critical" comes before "warning"
+	})
+	return w.found
+}
+
+func (w *warner) leaderless() {
+	s := w.status
+	if s.Leader != "" {
+		return
+	}
+	why := ""
+	if last := w.lastLoss(); last != nil {
+		why = fmt.Sprintf(" since %s (%s)", last.At.UTC().Format(time.RFC3339), last.Why)
+	}
+	q := s.Quorum
+	text := fmt.Sprintf("the store has no leader%s, so nothing can be written: %d of the %d servers with a vote answer, and %d are needed", why, q.Answering, q.Voters, q.Needed)
+	if q.Answering >= q.Needed {
+		w.add(Critical, "", "", "barque cluster status --watch", "%s; they should elect one within seconds", text)
+		return
+	}
+	w.add(Critical, "", "a server that is left", "start the others; when they are lost for good: barque cluster recover --inspect", "%s", text)
+}
+
+// lastLoss is the newest word of a server that a leader was lost.
+func (w *warner) lastLoss() *raftstore.LeaderChange {
+	var last *raftstore.LeaderChange
+	for _, name := range slices.Sorted(maps.Keys(w.statuses)) {
+		for i, c := range w.statuses[name].Changes {
+			if c.Leader == "" && (last == nil || c.At.After(last.At)) {
+				last = &w.statuses[name].Changes[i]
+			}
+		}
+	}
+	return last
+}
+
+// absent warns of nodes that do not answer, or that gossip has lost.
+func (w *warner) absent(m *MemberStatus) {
+	switch {
+	case m.Role != roleServer && m.seenDead():
+		w.add(Attention, m.Name, m.Name, lookAtAgent, "agent %s shows no life since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
+	case m.Problem != "":
+		severity := Attention
+		if m.Voter && w.status.Quorum.MayFail == 0 {
+			severity = Critical
+		}
+		seen := ""
+		if m.seenDead() {
+			seen = ", and shows no life since " + m.Since.UTC().Format(time.RFC3339)
+		}
+		w.add(severity, m.Name, m.Name, lookAtServer+"; when it is lost for good, from anywhere: barque cluster remove "+m.Name,
+			"server %s does not answer%s: %s", m.Name, seen, m.Problem)
+	case m.Role == roleServer && m.seenDead():
+		w.add(Attention, m.Name, m.Name, "open port 7946, TCP and UDP, between the nodes", "server %s answers, but gossip takes it for dead since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
+	}
+}
+
+// store warns of what is wrong with a server's part of the store.
+func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
+	switch {
+	case m.Store.Quarantined != "":
+		w.add(Critical, m.Name, m.Name, "wait, it heals by itself; should it not: barque cluster remove "+m.Name+", and then, there: barque server --wipe --join https://SERVER:6443 --token TOKEN",
+			"server %s is in quarantine and serves nothing: %s", m.Name, m.Store.Quarantined)
+	case m.Store.DiskError != "":
+		w.add(Critical, m.Name, m.Name, "df -h; dmesg | tail", "server %s cannot write its log and falls behind: %s", m.Name, m.Store.DiskError)
+	case m.Health != nil && m.Health.Standing == "standby":
+		w.add(Attention, m.Name, "", "barque cluster promote "+m.Name, "server %s: %s", m.Name, m.Health.Reason)
+	case m.Health != nil && (m.Health.Standing != "" || !m.Health.Healthy):
+		w.add(Attention, m.Name, "", "barque cluster status --watch", "server %s: %s", m.Name, m.Health.Reason)
+	}
+	if m.Store.DiskFull {
+		w.add(Critical, m.Name, m.Name, "df -h", "the disk of server %s is full and it runs on its reserve: make room on the volume of its data directory", m.Name)
+	}
+	if lag := m.Store.LagSeconds; m.Store.LagEntries > lagEntriesTooMany || lag != nil && *lag > lagTooLong.Seconds() {
+		w.add(Attention, m.Name, m.Name, "iostat -x 1; top", "server %s is %d entries behind the leader%s", m.Name, m.Store.LagEntries, secondsText(", which is ", lag))
+	}
+	if m.Store.DiskP50Seconds > slowDisk.Seconds() {
+		w.add(Attention, m.Name, m.Name, "iostat -x 1", "the disk of server %s is slow: half of its writes to the log take %s or more", m.Name, seconds(m.Store.DiskP50Seconds))
+	}
+	for _, warning := range s.Warnings {
+		w.add(Attention, m.Name, m.Name, "df -h; barque snapshot save", "server %s: %s", m.Name, warning)
+	}
+	if s.Undecided != "" {
+		w.add(Critical, m.Name, "", "barque cluster status", "server %s, which leads: %s", m.Name, s.Undecided)
+	}
+	for _, addr := range slices.Sorted(maps.Keys(s.Foreign)) {
+		w.add(Critical, m.Name, m.Name, "barque server --wipe --join https://SERVER:6443 --token TOKEN",
+			"server %s found one of another cluster, %s, at %s, where it expected its own: this cluster was recovered without it", m.Name, s.Foreign[addr], addr)
+	}
+}
+
+func (w *warner) machine(m *MemberStatus) {
+	if off := m.ClockOffset; off > clockTooFar.Seconds() || off < -clockTooFar.Seconds() {
+		w.add(Attention, m.Name, m.Name, "timedatectl status", "the clock of server %s is %s off", m.Name, seconds(max(off, -off)))
+	}
+	if d := m.Disk; d != nil && !m.Store.DiskFull && d.Free < d.Bytes/volumeNearlyFull {
+		w.add(Attention, m.Name, m.Name, "df -h "+d.Path, "the volume of %s on server %s is nearly full: %d MiB of %d are free", d.Path, m.Name, d.Free>>20, d.Bytes>>20)
+	}
+}
+
+// backups warns when none was made for too long. That the last one failed is among the warnings of the store.
+func (w *warner) backups(m *MemberStatus) {
+	b := m.Backups
+	if b == nil || b.EverySeconds <= 0 || b.Problem != "" {
+		return
+	}
+	late := w.status.Time.Add(-time.Duration(b.EverySeconds*float64(time.Second))*5/4 - backupGrace)
+	switch {
+	case b.Newest == nil && m.Started.Before(late):
+		w.add(Attention, m.Name, "", "barque snapshot save", "server %s has made no backup since it was started at %s", m.Name, m.Started.UTC().Format(time.RFC3339))
+	case b.Newest != nil && b.Newest.Created.Before(late) && m.Started.Before(late):
+		w.add(Attention, m.Name, "", "barque snapshot save", "the newest backup of server %s is of %s", m.Name, b.Newest.Created.UTC().Format(time.RFC3339))
+	}
+}
+
+func (w *warner) certificates(m *MemberStatus) {
+	for _, c := range m.Certificates {
+		mend := "barque cert rotate --server " + m.Name
+		if c.Name == "ca" {
+			mend = "barque cert rotate --ca"
+		}
+		switch {
+		case !c.NotAfter.After(w.status.Time):
+			w.add(Critical, m.Name, "", mend, "the certificate %q of server %s ended at %s", c.Name, m.Name, c.NotAfter.UTC().Format(time.RFC3339))
+		case c.Warning != "":
+			w.add(Attention, m.Name, "", mend, "the certificate %q of server %s ends at %s: %s", c.Name, m.Name, c.NotAfter.UTC().Format(time.RFC3339), c.Warning)
+		}
+	}
+}
+
+func (w *warner) space() {
+	size := w.status.Store
+	text := spaceWarning(&raftstore.Status{Space: size.Space, StateBytes: size.Bytes, StateLimit: size.Limit})
+	if text == "" {
+		return
+	}
+	severity := Attention
+	if size.Space == "full" {
+		severity = Critical
+	}
+	w.add(severity, "", "", "barque kubectl delete what is not needed, or start all servers with a higher --store-memory-limit", "%s", text)
+}
+
+// ways warns of servers that do not reach each other, and of long ways.
+func (w *warner) ways() {
+	reached := map[[2]string]bool{}
+	for _, m := range w.status.Members {
+		for _, way := range m.Ways {
+			reached[[2]string{m.Name, way.To}] = way.Error == ""
+		}
+	}
+	for _, m := range w.status.Members {
+		for _, way := range m.Ways {
+			to := w.member(way.To)
+			switch {
+			case to == nil || to.Store == nil: // it answers nobody, and that is told already
+			case way.Error != "":
+				back := ""
+				if reached[[2]string{way.To, m.Name}] {
+					back = fmt.Sprintf(", although %s reaches %s", way.To, m.Name)
+				}
+				w.add(Critical, m.Name, m.Name, "nc -zv "+to.Address+" 6444", "server %s does not reach server %s%s: %s", m.Name, way.To, back, way.Error)
+			case *way.RTTSeconds > slowWay.Seconds():
+				w.add(Attention, m.Name, m.Name, "ping "+to.Address, "the way from server %s to %s and back takes %s", m.Name, way.To, seconds(*way.RTTSeconds))
+			}
+		}
+	}
+}
+
+func (w *warner) member(name string) *MemberStatus {
+	for i := range w.status.Members {
+		if w.status.Members[i].Name == name {
+			return &w.status.Members[i]
+		}
+	}
+	return nil
+}
+
+// views warns when servers that answer see a node differently by gossip.
+func (w *warner) views() {
+	seen := map[string]map[gossip.State][]string{} // by node: who sees it so
+	lookers := 0
+	for _, m := range w.status.Members {
+		if m.Views == nil {
+			continue
+		}
+		lookers++
+		for _, v := range m.Views {
+			if seen[v.Node] == nil {
+				seen[v.Node] = map[gossip.State][]string{}
+			}
+			seen[v.Node][v.State] = append(seen[v.Node][v.State], m.Name)
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(seen)) {
+		if len(seen[node][gossip.Alive]) == 0 {
+			continue // some may not know any more of one that is gone
+		}
+		var said []string
+		count := 0
+		for _, state := range slices.Sorted(maps.Keys(seen[node])) {
+			said = append(said, fmt.Sprintf("%s for %s", state, strings.Join(seen[node][state], ", ")))
+			count += len(seen[node][state])
+		}
+		if count < lookers {
+			said = append(said, fmt.Sprintf("unknown to %d", lookers-count))
+		}
+		if len(said) < 2 {
+			continue
+		}
+		address := node
+		if m := w.member(node); m != nil {
+			address = m.Address
+		}
+		w.add(Attention, node, "", "open port 7946, TCP and UDP, between "+address+" and all nodes", "the servers do not see %s alike by gossip: it is %s", node, strings.Join(said, " and "))
+	}
+}
+
+func (w *warner) versions() {
+	var versions, said []string
+	for _, m := range w.status.Members {
+		if m.Store == nil || m.Version == "" {
+			continue
+		}
+		said = append(said, m.Name+" "+m.Version)
+		if !slices.Contains(versions, m.Version) {
+			versions = append(versions, m.Version)
+		}
+	}
+	if len(versions) > 1 {
+		w.add(Attention, "", "", "bring all servers to one version", "the servers run different versions: %s", strings.Join(said, ", "))
+	}
+}
+
+// seconds writes a number of seconds for people.
+func seconds(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	switch {
+	case d < time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	case d < 10*time.Second:
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+func secondsText(before string, s *float64) string {
+	if s == nil {
+		return ""
+	}
+	return before + seconds(*s)
+}

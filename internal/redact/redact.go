@@ -1,0 +1,95 @@
+// Package redact takes secrets out of text that leaves a machine for other people's eyes. It knows the forms that
+// secrets have, and whichever ones it is told of. It would rather take out too much than too little; where text is known
+// to hold secrets as a rule, leave the text out instead.
+package redact
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// mark stands where something was taken out.
+const mark = "[REDACTED]"
+
+// form is how a kind of secrets looks. Text without the hint, in lower case, has none of the kind: looking for that
+// costs a hundredth. What the pattern captures in its first group stays.
+type form struct {
+	hints   []string
+	pattern *regexp.Regexp
+}
+
+var forms = []form{
+	{[]string{"private key"}, regexp.MustCompile(`()-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)},
+	{[]string{"eyj"}, regexp.MustCompile(`()eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}`)}, // JSON Web Token
+	{[]string{"age-"}, regexp.MustCompile(`(?i)()AGE-(?:SECRET-KEY|PLUGIN)-[A-Z0-9-]+`)},                  // key of a backup
+	{[]string{"b1."}, regexp.MustCompile(`()\bb1\.[0-9a-f]{64}\.[a-z0-9]{6}\.[a-z0-9]{16}\b`)},            // join token
+	{nil, regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)},                                          // bootstrap token
+	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)(\b(?:bearer|basic)[ :=]+)[A-Za-z0-9._~+/=-]{6,}`)},
+	{[]string{"token", "passw", "secret", "client-", "private", "gossipkey"}, // named as one
+		regexp.MustCompile(`(?i)((?:token|password|passwd|secret|client-key-data|client-certificate-data|private[-_]?key|gossipkeys?)["']?\s*[:=]\s*\[?["']?)[^\s"',\]}]+`)},
+	{[]string{"--token"}, regexp.MustCompile(`(?i)(--token[= ])\S+`)},
+	{[]string{"://"}, regexp.MustCompile(`(://[^/\s:@]*:)[^/\s:@]+@`)},  // password in an address
+	{[]string{"="}, regexp.MustCompile(`()\b[A-Za-z0-9+/]{42,}={1,2}`)}, // base64 of 32 bytes and more
+}
+
+// Redactor takes out the forms of secrets, and some that are known.
+type Redactor struct{ known *strings.Replacer }
+
+// New returns a Redactor. Of the known secrets those shorter than eight bytes are not looked for: they stand in any text.
+func New(known ...string) *Redactor {
+	var pairs []string
+	known = slices.Clone(known)
+	slices.SortFunc(known, func(a, b string) int { return len(b) - len(a) }) // one may be a part of another
+	for _, k := range known {
+		if len(k) >= 8 {
+			pairs = append(pairs, k, mark)
+		}
+	}
+	return &Redactor{known: strings.NewReplacer(pairs...)}
+}
+
+// Text returns the text without secrets.
+func (r *Redactor) Text(text string) string {
+	text = r.known.Replace(text)
+	var out strings.Builder
+	for len(text) > 0 { // in pieces, most of which need no look but for their hints
+		piece := cut(text)
+		text = text[len(piece):]
+		lower := strings.ToLower(piece)
+		for _, f := range forms {
+			if f.hints == nil || slices.ContainsFunc(f.hints, func(h string) bool { return strings.Contains(lower, h) }) {
+				piece = f.pattern.ReplaceAllString(piece, "${1}"+mark)
+			}
+		}
+		out.WriteString(piece)
+	}
+	return out.String()
+}
+
+// pieceSize is about how long a piece of text is that is looked at.
+const pieceSize = 4 << 10
+
+// cut returns the beginning of the text, up to the end of a line, and whole if there may be a private key in it, which
+// has many lines.
+func cut(text string) string {
+	if len(text) <= pieceSize {
+		return text
+	}
+	if key := strings.Index(text, "-----BEGIN "); key >= 0 && key < pieceSize {
+		end := strings.Index(text[key:], "-----END ")
+		if end < 0 {
+			return text
+		}
+		return upTo(text, key+end)
+	}
+	return upTo(text, pieceSize)
+}
+
+// upTo returns the text up to the end of the line that the place is in.
+func upTo(text string, place int) string {
+	if i := strings.IndexByte(text[place:], '\n'); i >= 0 {
+		return text[:place+i+1]
+	}
+	return text
+}
