@@ -93,37 +93,6 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// A healthy idle cluster writes nothing, and its servers hold the same state.
-func TestIdleClusterWritesNothing(t *testing.T) {
-	const idle = 15 * time.Second // longer than anything that repeats itself, but for hourly work
-	c := sharedCluster(t)
-	var since time.Time
-	var revision uint64
-	// What the tests before have left to be cleaned up may take a while.
-	err := Poll(t.Context(), 90*time.Second, func(ctx context.Context) error {
-		s, err := c.Status(ctx)
-		if err != nil {
-			return err
-		}
-		for _, m := range s.Members {
-			if m.Store == nil || m.Store.Revision != s.Revision || m.Store.Hash != s.Members[0].Store.Hash {
-				since = time.Time{}
-				return fmt.Errorf("the servers differ: %+v", s.Members)
-			}
-		}
-		if s.Revision != revision || since.IsZero() {
-			revision, since = s.Revision, time.Now()
-		}
-		if quiet := time.Since(since); quiet < idle {
-			return fmt.Errorf("nothing was written for %s only, at revision %d", quiet, revision)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // `dev up` of a cluster that runs says so and changes nothing.
 func TestUpAgain(t *testing.T) {
 	c := sharedCluster(t)
@@ -261,6 +230,10 @@ func TestAgentAndDataDirectories(t *testing.T) {
 	}
 	if out := c.Barque(t, "cluster", "members"); !contains(out, "agent", "a1") {
 		t.Errorf("members:\n%s", out)
+	}
+	// With an agent it is the same: what it has to say of itself goes by gossip.
+	if err := c.idles(t.Context(), 60*time.Second, 15*time.Second, nil); err != nil {
+		t.Error(err)
 	}
 	address := c.address(t, "s1")
 	c.Dev(t, "stop", "s1")
