@@ -81,12 +81,15 @@ func (c *bigCluster) answer(name string, costs ...time.Duration) (time.Duration,
 	}
 	took := max(roundTrip, time.Until(n.paused))
 	for _, cost := range costs {
-		for c.rnd.Float64() < c.loss || c.rnd.Float64() < c.loss {
+		for c.lost() || c.lost() { // there, or back
 			took += cost
 		}
 	}
 	return took, true
 }
+
+// lost draws whether one packet is. The caller holds the lock.
+func (c *bigCluster) lost() bool { return c.rnd.Float64() < c.loss }
 
 // ask is one packet of gossip and its answer.
 func (c *bigCluster) ask(name string) error {
