@@ -81,15 +81,22 @@ func (c *bigCluster) answer(name string, costs ...time.Duration) (time.Duration,
 	}
 	took := max(roundTrip, time.Until(n.paused))
 	for _, cost := range costs {
-		for c.lost() || c.lost() { // there, or back
+		for c.lost(2) { // there and back
 			took += cost
 		}
 	}
 	return took, true
 }
 
-// lost draws whether one packet is. The caller holds the lock.
-func (c *bigCluster) lost() bool { return c.rnd.Float64() < c.loss }
+// lost draws whether any of so many packets is. The caller holds the lock.
+func (c *bigCluster) lost(packets int) bool {
+	for range packets {
+		if c.rnd.Float64() < c.loss {
+			return true
+		}
+	}
+	return false
+}
 
 // ask is one packet of gossip and its answer.
 func (c *bigCluster) ask(name string) error {
