@@ -137,11 +137,12 @@ bench: build ## measure start, pods, failover and memory of a cluster (ONLY=fail
 	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) run ./cluster-test/bench -only '$(ONLY)' -kills $(or $(KILLS),20)
 
 # Each seed is a cluster of three or five under faults in virtual time; it stops at the first one with a
-# violation and says where the record is. SEED is the first one, FOR repeats each as often.
+# violation and says where the record is. SEED is the first one, FOR repeats each as often. HOURS is for so much
+# virtual time under faults, in runs of SPAN.
 .PHONY: sim
-sim: ## simulate the store under faults, any number of seeds (SEEDS=200 SEED=… EXCHANGE=1 LEADERS=… FOR=1)
+sim: ## simulate the store under faults, any number of seeds (SEEDS=200 or HOURS=24, SEED=… EXCHANGE=1 LEADERS=… FOR=1)
 	$(GO) test -count=$(or $(FOR),1) -v -timeout 0 -run '^TestSimulation$$' ./raftstore/sim \
-	  -seeds $(or $(SEEDS),200) -seed $(or $(SEED),0) -leaders $(or $(LEADERS),0) $(if $(EXCHANGE),-exchange) | grep -v '^ *=== '
+	  -seeds $(or $(SEEDS),200) -seed $(or $(SEED),0) -leaders $(or $(LEADERS),0) -hours $(or $(HOURS),0) -span $(or $(SPAN),10m) $(if $(EXCHANGE),-exchange) | grep -v '^ *=== '
 
 .PHONY: fuzz
 fuzz: ## fuzz what reads foreign bytes, each for FUZZTIME (1m)
@@ -155,7 +156,8 @@ fuzz: ## fuzz what reads foreign bytes, each for FUZZTIME (1m)
 .PHONY: chaos-store
 chaos-store: ## break three real servers of the store and check what they say (DURATION=5m SEED=…; as root)
 	$(GO) build -o bin/chaos-store ./cluster-test/store/chaos
-	$(SUDO) bin/chaos-store -duration $(or $(DURATION),5m) -seed $(or $(SEED),0) -log-store '$(LOGSTORE)' -faults '$(FAULTS)'
+	$(SUDO) bin/chaos-store -duration $(or $(DURATION),5m) -seed $(or $(SEED),0) -log-store '$(LOGSTORE)' -faults '$(FAULTS)' \
+	  -page bin/chaos-store.html
 
 # COUNT is a number of faults instead of a time, FAULTS an expression that names must match: COUNT=500 FAULTS='kill the leader'.
 .PHONY: chaos

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/machines"
 	"github.com/barque/barque/cluster-test/registry"
 )
 
 func TestMain(m *testing.M) {
+	machines.InitIfAsked()
 	ReapIfAsked()
 	code := m.Run()
 	if shared.cluster != nil {

@@ -37,6 +37,7 @@ func command(ctx context.Context) error {
 	only := flag.String("faults", "", "only the faults whose name matches this expression")
 	logStore := flag.String("log-store", "", "boltdb or wal; empty draws one from the seed")
 	dir := flag.String("dir", "", "where the members' directories are made; empty: the directory for temporary files")
+	page := flag.String("page", "", "write the report as a page of HTML to this file, too")
 	list := flag.Bool("list", false, "list the faults")
 	flag.Parse()
 	pattern, err := regexp.Compile(*only)
@@ -68,6 +69,13 @@ func command(ctx context.Context) error {
 	r, err := execute(ctx, cfg)
 	if r != nil && r.log != nil {
 		r.report(os.Stdout)
+		if *page != "" {
+			if e := r.page(repeat).WriteFile(*page); e != nil {
+				err = errors.Join(err, e)
+			} else {
+				fmt.Printf("\nthe faults drawn against the writes: %s\n", *page)
+			}
+		}
 	}
 	if err != nil {
 		return err

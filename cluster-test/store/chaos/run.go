@@ -46,6 +46,7 @@ type run struct {
 	group   *store.Group
 	log     *audit.Log
 	acks    *acks
+	samples samples
 	much    atomic.Bool // see writer
 	start   time.Time
 	records []record
@@ -144,7 +145,7 @@ func (r *run) work(ctx context.Context) {
 	for _, m := range r.group.Members() {
 		for i := range 2 {
 			name := fmt.Sprintf("%s-w%d", m.Name, i)
-			w := &writer{name: name, log: r.log, rnd: r.rand(name), acks: r.acks, much: &r.much}
+			w := &writer{name: name, log: r.log, rnd: r.rand(name), acks: r.acks, all: &r.samples, much: &r.much}
 			working.Go(func() { w.run(clients, m) })
 		}
 	}

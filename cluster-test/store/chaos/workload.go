@@ -36,6 +36,7 @@ type writer struct {
 	log  *audit.Log
 	rnd  *rand.Rand
 	acks *acks
+	all  *samples
 	much *atomic.Bool // write much, to what there is already
 	made int
 	own  []raftstore.Item // keys that it has made and not deleted, oldest first
@@ -93,8 +94,10 @@ func (w *writer) write(ctx context.Context, m *store.Member) {
 	txn := w.transaction(token)
 	call := w.log.BeginWrite(fmt.Sprintf("write %s of %s by %s", token, txn.Ops[0].Key, m.Name), token, txn.Ops)
 	limited, cancel := context.WithTimeout(ctx, opTimeout)
+	begin := time.Since(w.acks.start)
 	r, err := m.Commit(limited, txn)
 	cancel()
+	w.all.add(m, begin, time.Since(w.acks.start), err == nil)
 	op := txn.Ops[0]
 	switch {
 	case op.Kind == raftstore.Delete:

@@ -1,0 +1,222 @@
+package machines
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Lab is a switch and the machines that are plugged into it. Its methods may be called by several goroutines.
+type Lab struct {
+	dir, binary string
+	gateway     netip.Prefix
+	net         netns.NsHandle // the switch's
+	links       *netlink.Handle
+	bridge      netlink.Link
+
+	mu       sync.Mutex
+	machines []*Machine
+	plugs    int // how many there have been, for the names of their interfaces
+}
+
+const switchName = "switch"
+
+// New makes a lab without machines. Its files are below the directory. The binary becomes the command `barque` of each
+// machine. The gateway is the switch's own address, and its prefix the range of all machines: their default route.
+func New(dir, binary string, gateway netip.Prefix) (_ *Lab, err error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("machines of their own network take root")
+	}
+	l := &Lab{dir: dir, binary: binary, gateway: gateway, net: netns.None()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	err = onThread(func() error {
+		l.net, err = netns.New()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make a network: %w", err)
+	}
+	if l.links, err = netlink.NewHandleAt(l.net); err != nil {
+		return nil, err
+	}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: switchName}}
+	if err := l.links.LinkAdd(bridge); err != nil {
+		return nil, fmt.Errorf("make a switch: %w", err)
+	}
+	if l.bridge, err = l.links.LinkByName(switchName); err != nil {
+		return nil, err
+	}
+	return l, configure(l.links, l.bridge, gateway, netip.Addr{})
+}
+
+// Close switches all machines off and removes what they have left but for their files.
+func (l *Lab) Close() error {
+	l.mu.Lock()
+	all := slices.Clone(l.machines)
+	l.mu.Unlock()
+	var err error
+	for _, m := range all {
+		err = errors.Join(err, m.Off())
+	}
+	if l.links != nil {
+		l.links.Close()
+	}
+	if l.net.IsOpen() {
+		err = errors.Join(err, l.net.Close())
+	}
+	return err
+}
+
+// Dial connects from the switch. The address is one of numbers.
+func (l *Lab) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	// The socket is made, and stays, in the network of the thread.
+	err = onThread(func() error {
+		if err := netns.Set(l.net); err != nil {
+			return err
+		}
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// plug connects a machine's network with the switch by an interface eth0 of the address.
+func (l *Lab) plug(pid int, address netip.Prefix) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.plugs++
+	name := fmt.Sprintf("port%d", l.plugs)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MasterIndex = name, l.bridge.Attrs().Index
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(pid)}
+	if err := l.links.LinkAdd(veth); err != nil {
+		return fmt.Errorf("plug in: %w", err)
+	}
+	port, err := l.links.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	if err := l.links.LinkSetUp(port); err != nil {
+		return fmt.Errorf("plug in: %w", err)
+	}
+	return readdress(pid, address, l.gateway.Addr())
+}
+
+// readdress gives the interface of a machine its only address, and its routes.
+func readdress(pid int, address netip.Prefix, gateway netip.Addr) error {
+	handle, err := netns.GetFromPid(pid)
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	links, err := netlink.NewHandleAt(handle)
+	if err != nil {
+		return err
+	}
+	defer links.Close()
+	lo, err := links.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := links.LinkSetUp(lo); err != nil {
+		return err
+	}
+	eth0, err := links.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	old, err := links.AddrList(eth0, netlink.FAMILY_V4)
+	if err != nil {
+		return err
+	}
+	for i := range old {
+		if err := links.AddrDel(eth0, &old[i]); err != nil {
+			return err
+		}
+	}
+	return configure(links, eth0, address, gateway)
+}
+
+// configure gives an interface an address, and a default route if there is a gateway.
+func configure(links *netlink.Handle, link netlink.Link, address netip.Prefix, gateway netip.Addr) error {
+	addr := &netlink.Addr{IPNet: ipNet(address)}
+	if err := errors.Join(links.AddrReplace(link, addr), links.LinkSetUp(link)); err != nil {
+		return fmt.Errorf("give %s the address %s: %w", link.Attrs().Name, address, err)
+	}
+	if !gateway.IsValid() {
+		return nil
+	}
+	everything := ipNet(netip.MustParsePrefix("0.0.0.0/0"))
+	if err := links.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice(), Dst: everything}); err != nil {
+		return fmt.Errorf("default route by %s: %w", gateway, err)
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// sweepCgroups removes the cgroups of pods below a root when all of their processes are dead.
+func sweepCgroups(root string) error {
+	var err error
+	for _, pattern := range []string{"/sys/fs/cgroup" + root, "/sys/fs/cgroup/*" + root} {
+		found, _ := filepath.Glob(pattern) // the pattern is right
+		for _, dir := range found {
+			err = errors.Join(err, removeGroups(dir))
+		}
+	}
+	return err
+}
+
+func removeGroups(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			err = errors.Join(err, removeGroups(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(err, unix.Rmdir(dir))
+}
+
+// onThread runs f on a thread that ends with it, so that it may enter other namespaces.
+func onThread(f func() error) error {
+	result := make(chan error, 1)
+	var try func()
+	try = func() { // ends with f
+		// Not unlocked: the thread ends with the goroutine.
+		runtime.LockOSThread()
+		if unix.Gettid() != os.Getpid() {
+			result <- f()
+			return
+		}
+		// The first thread is the process in /proc and does not end. While it is held here, f gets another one.
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			try()
+		}()
+		<-done
+		runtime.UnlockOSThread()
+	}
+	go try()
+	return <-result
+}
