@@ -14,7 +14,7 @@ type health struct {
 	tell func(gossip.Health)
 	now  func() time.Time
 
-	mu    sync.Mutex
+	mu    sync.Mutex // also while telling, so that what is told last is what is so
 	found time.Time // when the kubelet last looked
 	ills  gossip.Health
 }
@@ -38,11 +38,10 @@ func (h *health) observe(i kubelet.Ills) {
 		}
 	}
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.found = h.now()
-	changed := h.ills != ills
-	h.ills = ills
-	h.mu.Unlock()
-	if changed {
+	if h.ills != ills {
+		h.ills = ills
 		h.tell(ills)
 	}
 }
@@ -57,15 +56,16 @@ func (h *health) run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		h.mu.Lock()
-		stuck := h.now().Sub(h.found) > kubeletPatience && h.ills&gossip.KubeletIll == 0
-		if stuck {
-			h.ills |= gossip.KubeletIll
-		}
-		ills := h.ills
-		h.mu.Unlock()
-		if stuck {
-			h.tell(ills)
-		}
+		h.miss()
+	}
+}
+
+// miss finds out whether the kubelet has not looked for too long.
+func (h *health) miss() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.now().Sub(h.found) > kubeletPatience && h.ills&gossip.KubeletIll == 0 {
+		h.ills |= gossip.KubeletIll
+		h.tell(h.ills)
 	}
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,14 +14,21 @@ import (
 
 func TestHealthFollowsTheKubelet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var told []gossip.Health
-		h := newHealth(func(g gossip.Health) { told = append(told, g) })
+		h := newHealth(func(g gossip.Health) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, g)
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- h.run(ctx) }()
 		expect := func(what string, want ...gossip.Health) {
 			t.Helper()
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if !slices.Equal(told, want) {
 				t.Fatalf("%s: told %v, want %v", what, told, want)
 			}
