@@ -188,25 +188,6 @@ func (d *drill) start(m *machines.Machine, command string) {
 	d.running[m] = p
 }
 
-// untilReady starts barque on a machine again and again, as an init system does, until it is ready.
-func (d *drill) untilReady(m *machines.Machine, command string) {
-	d.Helper()
-	before, err := os.ReadFile(m.Log())
-	d.must(err)
-	d.start(m, command)
-	Eventually(d, deadline, "barque is ready on "+m.Name, func(context.Context) error {
-		if err := d.alive(m); err != nil {
-			d.Log(err)
-			d.start(m, command)
-		}
-		log, err := os.ReadFile(m.Log())
-		if err == nil && !strings.Contains(string(log[len(before):]), "is ready") {
-			err = errors.New("it does not say so")
-		}
-		return err
-	})
-}
-
 func (d *drill) process(m *machines.Machine) *machines.Process {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -351,7 +351,7 @@ func (d *drilled) rebuild() {
 	p.serve(d.s2, "barque server --join https://ADDRESS:6443 --token TOKEN", "ADDRESS", "10.1.0.1", "TOKEN", token)
 	d.stop(d.agent)
 	d.give(d.shell(d.s1, "barque token create"), d.agent)
-	d.untilReady(d.agent, "barque agent --rejoin --server https://10.1.0.1:6443 --token-file /etc/barque/token")
+	d.start(d.agent, "barque agent --rejoin --server https://10.1.0.1:6443 --token-file /etc/barque/token")
 	d.ready(d.s2)
 	d.whole(d.s1, d.s2)
 	d.drill.pod(d.s2, "rebuilt", "a1")

@@ -95,26 +95,38 @@ func (l *Lab) Dial(ctx context.Context, network, address string) (conn net.Conn,
 	return conn, err
 }
 
-// plug connects a machine's network with the switch by an interface eth0 of the address.
-func (l *Lab) plug(pid int, address netip.Prefix) error {
+// plug connects a machine's network with the switch by an interface eth0 of the address. Its network card is always the
+// same: the others remember it while the machine is off.
+func (l *Lab) plug(pid int, card net.HardwareAddr, address netip.Prefix) (port netlink.Link, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.plugs++
 	name := fmt.Sprintf("port%d", l.plugs)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MasterIndex = name, l.bridge.Attrs().Index
-	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(pid)}
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerHardwareAddr: card, PeerNamespace: netlink.NsPid(pid)}
 	if err := l.links.LinkAdd(veth); err != nil {
-		return fmt.Errorf("plug in: %w", err)
+		return nil, fmt.Errorf("plug in: %w", err)
 	}
-	port, err := l.links.LinkByName(name)
-	if err != nil {
-		return err
+	if port, err = l.links.LinkByName(name); err != nil {
+		return nil, err
 	}
 	if err := l.links.LinkSetUp(port); err != nil {
-		return fmt.Errorf("plug in: %w", err)
+		return port, fmt.Errorf("plug in: %w", err)
 	}
-	return readdress(pid, address, l.gateway.Addr())
+	return port, readdress(pid, address, l.gateway.Addr())
+}
+
+// unplug takes the cable out. The kernel takes its time to remove the network of a machine that is off; until then it
+// would go on to answer for the address.
+func (l *Lab) unplug(port netlink.Link) error {
+	if port == nil {
+		return nil
+	}
+	if err := l.links.LinkDel(port); err != nil && !errors.As(err, &netlink.LinkNotFoundError{}) && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("unplug: %w", err)
+	}
+	return nil
 }
 
 // readdress gives the interface of a machine its only address, and its routes.

@@ -2,10 +2,12 @@ package machines
 
 import (
 	"bufio"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -14,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,17 +30,20 @@ type Machine struct {
 	lab       *Lab
 	dir       string
 	megabytes int // of the disk, 0: a directory
+	card      net.HardwareAddr
 
 	mu      sync.Mutex
 	address netip.Prefix
-	init    *exec.Cmd // nil when it is off
-	power   io.Closer // its end switches the machine off
+	init    *exec.Cmd    // nil when it is off
+	power   io.Closer    // its end switches the machine off
+	port    netlink.Link // of the switch
 }
 
 // NewMachine makes a machine with an empty disk, and switches it on. A disk of a size is a file system of its own; of
 // size 0 it is a directory.
 func (l *Lab) NewMachine(name string, address netip.Prefix, diskMegabytes int) (*Machine, error) {
-	m := &Machine{Name: name, lab: l, dir: filepath.Join(l.dir, name), megabytes: diskMegabytes, address: address}
+	m := &Machine{Name: name, lab: l, dir: filepath.Join(l.dir, name), megabytes: diskMegabytes, address: address, card: net.HardwareAddr{2, 0, 0, 0, 0, 0}} // 2: locally administered
+	rand.Read(m.card[1:])                                                                                                                                    // never fails
 	if err := os.MkdirAll(filepath.Join(m.dir, "home"), 0o755); err != nil {
 		return nil, err
 	}
@@ -96,7 +102,8 @@ func (m *Machine) On() error {
 	if err := m.boot(); err != nil {
 		return fmt.Errorf("switch %s on: %w", m.Name, err)
 	}
-	if err := m.lab.plug(m.init.Process.Pid, m.address); err != nil {
+	var err error
+	if m.port, err = m.lab.plug(m.init.Process.Pid, m.card, m.address); err != nil {
 		return errors.Join(fmt.Errorf("switch %s on: %w", m.Name, err), m.halt())
 	}
 	return nil
@@ -147,8 +154,9 @@ func (m *Machine) halt() error {
 	if waited := m.init.Wait(); waited != nil && !errors.As(waited, &ended) {
 		err = errors.Join(err, waited)
 	}
-	m.init, m.power = nil, nil
-	return errors.Join(err, sweepCgroups(m.CgroupRoot()))
+	err = errors.Join(err, m.lab.unplug(m.port), sweepCgroups(m.CgroupRoot()))
+	m.init, m.power, m.port = nil, nil, nil
+	return err
 }
 
 // CgroupRoot is the one below which the pods of the machine are to run. It is removed when the machine is switched off.
