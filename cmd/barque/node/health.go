@@ -15,7 +15,7 @@ type health struct {
 	now  func() time.Time
 
 	mu    sync.Mutex // also while telling, so that what is told last is what is so
-	found time.Time // when the kubelet last looked
+	found time.Time  // when the kubelet last looked
 	ills  gossip.Health
 }
 
