@@ -173,7 +173,7 @@ func (n *Node) startRaft() error {
 	if n.machine.known, err = n.storage.log.LastIndex(); err != nil {
 		return errors.Join(fmt.Errorf("read the log in %s: %w", n.cfg.Dir, err), n.transport.Close())
 	}
-	log := logstore.NewCache(logstore.NewTail(n.storage.log, n.halt), logCacheBytes)
+	log := &keptLog{logstore.NewCache(logstore.NewTail(n.storage.log, n.halt), logCacheBytes), n.storage.snapshots}
 	n.raft, err = raft.NewRaft(cfg, n.machine, log, n.storage.log, n.storage.snapshots, &muzzle{heard, n.storage.log.Disk()})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
