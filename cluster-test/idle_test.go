@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // A healthy idle cluster writes nothing for a minute, which is longer than anything that repeats itself but for
@@ -37,7 +38,10 @@ func TestIdleClusterWritesNothing(t *testing.T) {
 		}
 		for {
 			select {
-			case <-renewals.ResultChan():
+			case e, open := <-renewals.ResultChan():
+				if !open || e.Type == watch.Error {
+					t.Fatalf("the watch of leases has ended: %+v", e.Object)
+				}
 				told++
 				continue
 			default:

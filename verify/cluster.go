@@ -70,6 +70,8 @@ const (
 	namespacePrefix = "barque-verify-"
 	// settleTime is how long what takes seconds may take.
 	settleTime = time.Minute
+	// createTime is how long making the namespace may take, also when the run was interrupted meanwhile.
+	createTime = 10 * time.Second
 	// removeTime is how long removing may take, also when the run was interrupted.
 	removeTime = 2 * time.Minute
 )
@@ -88,10 +90,17 @@ func Cluster(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}
-	if _, err := c.client.CoreV1().Namespaces().Create(ctx, made, metav1.CreateOptions{}); err != nil {
+	// Also when it is interrupted, or the answer is lost: the namespace may be there then.
+	creating, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTime)
+	_, err = c.client.CoreV1().Namespaces().Create(creating, made, metav1.CreateOptions{})
+	cancel()
+	if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) { // another run's, or none
 		return nil, fmt.Errorf("make the namespace %s: %w", c.namespace, err)
 	}
 	defer func() { err = errors.Join(err, c.remove(context.WithoutCancel(ctx))) }()
+	if err != nil {
+		return nil, fmt.Errorf("make the namespace %s: %w", c.namespace, err)
+	}
 	if o.Pods {
 		if err := c.pods(ctx); err != nil {
 			return nil, err
@@ -279,6 +288,9 @@ func until(ctx context.Context, limit time.Duration, try func(context.Context) e
 // remove deletes the namespace and waits until it is gone, and its pods with it.
 func (c *checking) remove(ctx context.Context) error {
 	err := c.client.CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil // it was never made
+	}
 	if err == nil {
 		err = until(ctx, removeTime, func(ctx context.Context) error {
 			_, err := c.client.CoreV1().Namespaces().Get(ctx, c.namespace, metav1.GetOptions{})

@@ -99,8 +99,8 @@ func certRotateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "Renew certificates now, or exchange the cluster's CA",
-		Long: `Renew the certificates of all servers now, or of one. They renew themselves in time;
-this is for when a key may have become known. Nothing is restarted.
+		Long: `Renew the certificates of all servers now, or of one. They renew themselves in time.
+The keys stay, and the old certificates hold until they end. Nothing is restarted.
 
 With --ca the cluster's CA is exchanged for a new one, while everything runs: the new CA
 is made known to all nodes, then all certificates are issued anew by it, then the old CA

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -91,9 +92,16 @@ func temporary(path string) string { return "." + filepath.Base(path) + ".*" }
 // Sweep removes what Writes of the path have left that were killed before they had finished.
 // Nobody may write the path meanwhile.
 func Sweep(path string) error {
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), temporary(path)))
-	for _, file := range left {
-		err = errors.Join(err, os.Remove(file))
+	dir := filepath.Dir(path) // whose name is no pattern
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	prefix := strings.TrimSuffix(temporary(path), "*")
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
 	}
 	return err
 }

@@ -27,7 +27,7 @@ var forms = []form{
 	{nil, regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)},                                          // bootstrap token
 	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)(\b(?:bearer|basic)[ :=]+)[A-Za-z0-9._~+/=-]{6,}`)},
 	{[]string{"token", "passw", "secret", "client-", "private", "gossipkey"}, // named as one
-		regexp.MustCompile(`(?i)((?:token|password|passwd|secret|client-key-data|client-certificate-data|private[-_]?key|gossipkeys?)["']?\s*[:=]\s*\[?["']?)[^\s"',\]}]+`)},
+		regexp.MustCompile(`(?i)((?:token|password|passwd|secret|client-key-data|client-certificate-data|private[-_]?key|gossipkeys?)\\?["']?\s*[:=]\s*\[?\\?["']?)[^\s"'\\,\]}]+`)},
 	{[]string{"--token"}, regexp.MustCompile(`(?i)(--token[= ])\S+`)},
 	{[]string{"://"}, regexp.MustCompile(`(://[^/\s:@]*:)[^/\s:@]+@`)},  // password in an address
 	{[]string{"="}, regexp.MustCompile(`()\b[A-Za-z0-9+/]{42,}={1,2}`)}, // base64 of 32 bytes and more
@@ -76,14 +76,18 @@ func cut(text string) string {
 	if len(text) <= pieceSize {
 		return text
 	}
-	if key := strings.Index(text, "-----BEGIN "); key >= 0 && key < pieceSize {
+	piece := upTo(text, pieceSize)
+	for {
+		key := strings.LastIndex(piece, "-----BEGIN ")
+		if key < 0 || strings.Contains(piece[key:], "-----END ") {
+			return piece
+		}
 		end := strings.Index(text[key:], "-----END ")
 		if end < 0 {
 			return text
 		}
-		return upTo(text, key+end)
+		piece = upTo(text, key+end) // in whose last line another one may begin
 	}
-	return upTo(text, pieceSize)
 }
 
 // upTo returns the text up to the end of the line that the place is in.

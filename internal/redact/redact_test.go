@@ -19,6 +19,7 @@ func TestForms(t *testing.T) {
 		"flag with equals": {"barque server --token=s3cret!", "s3cret!"},
 		"header":           {"Authorization: Bearer abc123xyz", "abc123xyz"},
 		"json":             {`{"password": "hunter22", "name": "x"}`, "hunter22"},
+		"escaped json":     {`err="{\"password\":\"hunter22\"}"`, "hunter22"},
 		"yaml":             {"client-key-data: LS0tLS1CRUdJTg", "LS0tLS1CRUdJTg"},
 		"list of keys":     {`{"gossipKeys": ["c2hvcnQ"]}`, "c2hvcnQ"},
 		"address":          {"GET https://user:hunter22@example.com/x", "hunter22"},
@@ -50,6 +51,21 @@ func TestKnownSecrets(t *testing.T) {
 	got := r.Text("open-sesame-2 and open-sesame, in short")
 	if got != mark+" and "+mark+", in short" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestKeyAcrossPieces: a key is one piece wherever it begins.
+func TestKeyAcrossPieces(t *testing.T) {
+	key := "-----BEGIN PRIVATE KEY-----\nMHcCAQEEIIrY\nMHcCAQEEIIrY\n-----END PRIVATE KEY-----"
+	for before := pieceSize - 2*len(key); before <= pieceSize+len(key); before++ {
+		for _, text := range []string{
+			strings.Repeat("x", before) + key + " " + key + "\n" + strings.Repeat("y\n", pieceSize),
+			strings.Repeat("lines of 32 bytes, one of many.\n", before/32) + strings.Repeat("x", before%32) + key + "\n" + strings.Repeat("y\n", pieceSize),
+		} {
+			if got := New().Text(text); strings.Contains(got, "MHcCAQEE") || strings.Count(got, "y\n") != pieceSize {
+				t.Fatalf("a key at %d: %q", before, got[pieceSize-200:])
+			}
+		}
 	}
 }
 

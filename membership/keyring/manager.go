@@ -204,11 +204,14 @@ func (d *document) made(id string) time.Time {
 	return time.Time{}
 }
 
-// newestGeneration is the highest that anybody is known to have.
+// newestGeneration is the highest that any server is known to have. Agents count for nothing here: one that is not what it
+// should be could tell the highest number there is, after which there is none.
 func (m *Manager) newestGeneration(d *document) uint64 {
 	newest := max(d.Generation, m.config.Own.Ring().Generation)
 	for _, member := range m.config.Members() {
-		newest = max(newest, member.Generation)
+		if member.Role == "server" && member.Barred == "" {
+			newest = max(newest, member.Generation)
+		}
 	}
 	return newest
 }

@@ -190,6 +190,8 @@ func spares(req *command.Request) bool {
 	switch req.Kind {
 	case command.KindCompact, command.KindExpire:
 		return true
+	case command.KindRestore: // what was put aside goes, as with a deletion
+		return req.Restore.Step == command.RestoreAbort
 	case command.KindTxn:
 		return !slices.ContainsFunc(req.Txn.Ops, func(op kv.Op) bool { return op.Kind == kv.Put && !strings.HasPrefix(op.Key, kv.ReservedPrefix) })
 	}

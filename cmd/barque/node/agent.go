@@ -66,6 +66,7 @@ func (a *agent) enlist(ctx context.Context) (err error) {
 	if a.ids, err = loadAgentIdentities(o, a.record, a.logger); err != nil {
 		return err
 	}
+	a.ids.named = a.named
 	return a.ids.ready(ctx)
 }
 

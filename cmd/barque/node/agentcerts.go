@@ -34,6 +34,7 @@ type agentIdentities struct {
 	client  *pki.Identity // as system:node:<name>
 	serving *pki.Identity // of the node's own server
 	proof   *credential
+	named   []join.Server // at the addresses of --server: asked, too
 	logger  *slog.Logger
 
 	renewing sync.Mutex
@@ -193,7 +194,7 @@ func (ids *agentIdentities) renew(ctx context.Context) error {
 // toAsk are the servers in the order in which they are asked: those that know of the newest CAs first, and otherwise
 // by chance, so that many agents spread.
 func (ids *agentIdentities) toAsk() []join.Server {
-	servers := ids.record.servers()
+	servers := append(ids.record.servers(), ids.named...)
 	rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
 	if pool := ids.gossipPool(); pool != nil {
 		knows := func(s join.Server) uint64 {
@@ -211,7 +212,10 @@ func (ids *agentIdentities) toAsk() []join.Server {
 // in between they are renewed again.
 func (ids *agentIdentities) use(c join.Certificates) error {
 	if c.CA.Generation > ids.trust.Bundle().Generation {
-		if err := errors.Join(ids.record.believe(c.CA), ids.trust.Set(c.CA)); err != nil {
+		if err := ids.record.believe(c.CA); err != nil {
+			return err // and is tried again, as long as the CAs in use are the old ones
+		}
+		if err := ids.trust.Set(c.CA); err != nil {
 			return err
 		}
 		ids.logger.Info("the cluster's CAs have changed", "generation", c.CA.Generation, "cas", len(c.CA.CAs))

@@ -80,7 +80,7 @@ func (s *server) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring
 
 // fetchKeys asks the servers.
 func (a *agent) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
-	return fetchKeys(ctx, a.record.servers(), a.ids.trust, a.ids.client.Certificate(), generation)
+	return fetchKeys(ctx, a.servers(), a.ids.trust, a.ids.client.Certificate(), generation)
 }
 
 // driveKeys is leader work.
