@@ -26,7 +26,8 @@ func TestClosingOneAfterTheOther(t *testing.T) {
 					for i := range 3 {
 						began := time.Now()
 						c.Stop((leader + first + i*step) % 3)
-						if took := time.Since(began); took > 200*time.Millisecond {
+						// The last one may just find out that nobody is left to hand over to.
+						if took := time.Since(began); took > 200*time.Millisecond && i < 2 || took > time.Second {
 							t.Errorf("server %d of those that are closed took %v", i, took)
 						}
 					}
