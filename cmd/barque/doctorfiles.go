@@ -47,6 +47,9 @@ func apiFiles(ctx context.Context, config *rest.Config) map[string]string {
 		if err != nil {
 			text = "not known: " + err.Error() + "\n"
 		}
+		if text == "" {
+			text = "none\n"
+		}
 		files[name] = text
 	}
 	return files

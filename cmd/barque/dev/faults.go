@@ -19,7 +19,7 @@ func edit(dir string, change func(*Plan) error) error {
 	if _, err := existing(dir); err != nil {
 		return err // and no lock is left behind
 	}
-	unlock, err := lock(dir)
+	unlock, err := lockWithin(dir, editPatience)
 	if err != nil {
 		return err
 	}
@@ -94,6 +94,9 @@ func Start(ctx context.Context, dir, name string, progress func(format string, a
 	}
 	return err
 }
+
+// editPatience is how long a command that does one thing to one node waits for others that do, too.
+const editPatience = 10 * time.Second
 
 // startPatience is how long a server may take until it is ready.
 const startPatience = time.Minute

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/barque/barque/internal/filelock"
 	"github.com/barque/barque/kubelet/containerd"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
@@ -132,17 +133,21 @@ func freePort(want uint16) (uint16, error) {
 }
 
 // lock keeps two commands from working on one cluster at a time.
-func lock(dir string) (unlock func(), err error) {
+func lock(dir string) (unlock func(), err error) { return lockWithin(dir, 0) }
+
+// lockWithin waits that long for another command to end.
+func lockWithin(dir string, patience time.Duration) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	f, err := filelock.Acquire(ctx, filepath.Join(dir, "lock"))
+	if errors.Is(err, filelock.ErrHeld) {
+		return nil, fmt.Errorf("another barque dev command works on %s right now; wait for it", dir)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("another barque dev command works on %s right now; wait for it", dir)
 	}
 	return func() { f.Close() }, nil
 }
