@@ -66,7 +66,7 @@ func TestVerify(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Error(err)
 	}
-	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 1 {
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
 		t.Errorf("interrupted it ended with %v", err)
 	}
 	t.Logf("interrupted, it had cleaned up after %v", time.Since(began).Round(time.Millisecond))
