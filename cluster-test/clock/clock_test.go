@@ -1,0 +1,173 @@
+//go:build linux && amd64
+
+package clock
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// asChild in the environment makes the test's program tell its clock.
+const asChild = "BARQUE_TEST_CLOCK"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asChild) != "" {
+		tellTime()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// tellTime answers each line with the wall clock and the time since the start by the monotonic one, in nanoseconds, while
+// other threads read the clock all the time and end the process when the monotonic one goes back.
+func tellTime() {
+	start := time.Now()
+	for range 3 {
+		go func() { // ends with the process
+			for last := time.Duration(0); ; {
+				now := time.Since(start)
+				if now < last {
+					panic(fmt.Sprintf("the monotonic clock went from %v to %v", last, now))
+				}
+				last = now
+			}
+		}()
+	}
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		now := time.Now()
+		fmt.Println(now.UnixNano(), int64(now.Sub(start)))
+	}
+}
+
+// child is a process whose clock can be asked for.
+type child struct {
+	t       *testing.T
+	command *exec.Cmd
+	in      io.WriteCloser
+	out     *bufio.Reader
+	errors  strings.Builder
+}
+
+func startChild(t *testing.T) *child {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{t: t, command: exec.Command(path)}
+	c.command.Env = append(os.Environ(), asChild+"=1", "GOMAXPROCS=4")
+	c.command.Stderr = &c.errors
+	if c.in, err = c.command.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.out = bufio.NewReader(out)
+	if err := c.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.end() })
+	return c
+}
+
+// end lets the process end, and returns how it did.
+func (c *child) end() error {
+	c.in.Close()
+	return c.command.Wait()
+}
+
+// ask returns how far the wall clock is from this process's, and the monotonic clock.
+func (c *child) ask() (off, monotonic time.Duration) {
+	c.t.Helper()
+	if _, err := fmt.Fprintln(c.in); err != nil {
+		c.t.Fatal(err)
+	}
+	var wall, mono int64
+	if _, err := fmt.Fscan(c.out, &wall, &mono); err != nil {
+		c.t.Fatalf("the process does not answer: %v\n%s", err, c.errors.String())
+	}
+	return time.Until(time.Unix(0, wall)), time.Duration(mono)
+}
+
+// near is how long an answer may take.
+const near = 5 * time.Second
+
+func TestMove(t *testing.T) {
+	if err := Possible(); err != nil {
+		t.Fatal(err)
+	}
+	c, other := startChild(t), startChild(t)
+	_, last := c.ask()
+	for _, by := range []time.Duration{time.Hour, -time.Hour, 30 * time.Second, -30 * time.Second} {
+		moved, err := Move(c.command.Process.Pid, by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		off, monotonic := c.ask()
+		if (off-by).Abs() > near || monotonic < last || monotonic > last+near {
+			t.Errorf("moved by %v, the wall clock is %v off; the monotonic one went from %v to %v", by, off, last, monotonic)
+		}
+		last = monotonic
+		if _, err := Move(c.command.Process.Pid, by); err == nil {
+			t.Error("a clock was moved twice")
+		}
+		if off, _ := other.ask(); off.Abs() > near {
+			t.Errorf("the clock of another process is %v off", off)
+		}
+		if err := moved.Back(); err != nil {
+			t.Fatal(err)
+		}
+		if off, _ := c.ask(); off.Abs() > near {
+			t.Errorf("put right, it is %v off", off)
+		}
+	}
+}
+
+// A process whose threads do nothing but read the clock survives that it is moved again and again.
+func TestMoveOften(t *testing.T) {
+	c := startChild(t)
+	for i := range 60 {
+		moved, err := Move(c.command.Process.Pid, time.Duration(i+1)*time.Minute)
+		if err != nil {
+			t.Fatal(err, c.errors.String())
+		}
+		if err := moved.Back(); err != nil {
+			t.Fatal(err, c.errors.String())
+		}
+	}
+	if off, _ := c.ask(); off.Abs() > near {
+		t.Errorf("the clock is %v off", off)
+	}
+	if err := c.end(); err != nil {
+		t.Errorf("%v: %s", err, c.errors.String())
+	}
+}
+
+// Processes that end while their clocks are moved, and such that there are not.
+func TestEnded(t *testing.T) {
+	c := startChild(t)
+	moved, err := Move(c.command.Process.Pid, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.end(); err != nil {
+		t.Fatal(err, c.errors.String())
+	}
+	if err := moved.Back(); err != nil {
+		t.Errorf("put right the clock of a process that has ended: %v", err)
+	}
+	if _, err := Move(c.command.Process.Pid, time.Hour); err == nil {
+		t.Error("the clock of a process that has ended was moved")
+	}
+	if _, err := Move(os.Getpid(), time.Millisecond); err == nil {
+		t.Error("a clock was moved by a part of a second")
+	}
+}
