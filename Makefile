@@ -160,8 +160,8 @@ fuzz: ## fuzz what reads foreign bytes, each for FUZZTIME (1m)
 .PHONY: chaos-store
 chaos-store: ## break three real servers of the store and check what they say (DURATION=5m SEED=…; as root)
 	$(GO) build -o bin/chaos-store ./cluster-test/store/chaos
-	$(SUDO) bin/chaos-store -duration $(or $(DURATION),5m) -seed $(or $(SEED),0) -log-store '$(LOGSTORE)' -faults '$(FAULTS)' \
-	  -page bin/chaos-store.html
+	$(SUDO) bin/chaos-store -duration $(or $(DURATION),5m) -seed $(or $(SEED),0) -count $(or $(COUNT),0) -log-store '$(LOGSTORE)' \
+	  -faults '$(FAULTS)' -page bin/chaos-store.html
 
 # COUNT is a number of faults instead of a time, FAULTS an expression that names must match: COUNT=500 FAULTS='kill the leader'.
 .PHONY: chaos

@@ -3,7 +3,6 @@ package main
 import (
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/schedule"
 )
 
 var seed = flag.Uint64("seed", 0, "seed of the short run; 0 draws one")
@@ -38,13 +38,9 @@ func TestShortRun(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("the short run breaks a real cluster, with network namespaces and containers: run it as root")
 	}
-	seed := *seed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	faults, left := possible(short)
-	t.Logf("repeat with -seed %d; %d kinds of faults left out: %v", seed, left, disksPossible())
-	cfg := config{seed: seed, faults: faults, out: t.Output(), page: filepath.Join(t.TempDir(), "page.html"), repeat: fmt.Sprintf("go test ./cluster-test/chaos -seed %d", seed)}
+	plan, left := schedule.New(*seed, short, allFaults())
+	t.Logf("repeat with -seed %d; kinds of faults that are left out: %v", plan.Seed, left)
+	cfg := config{Schedule: plan, out: t.Output(), page: filepath.Join(t.TempDir(), "page.html"), repeat: fmt.Sprintf("go test ./cluster-test/chaos -seed %d", plan.Seed)}
 	r, err := execute(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -55,48 +51,18 @@ func TestShortRun(t *testing.T) {
 	for _, f := range r.failures {
 		t.Error(f)
 	}
-	if len(r.failures) == 0 && len(r.spans) != len(faults) {
-		t.Errorf("%d of %d faults were made", len(r.spans), len(faults))
+	if len(r.failures) == 0 && len(r.spans) != len(plan.Faults) {
+		t.Errorf("%d of %d faults were made", len(r.spans), len(plan.Faults))
 	}
 	if r.acked < 100 || r.calls < 500 {
 		t.Errorf("only %d writes were acknowledged, and %d calls judged", r.acked, r.calls)
 	}
 }
 
-// TestSchedule: a seed gives one order, each round has every fault once, and other seeds give other orders.
-func TestSchedule(t *testing.T) {
-	faults := allFaults()
-	order := func(seed uint64) (names []string) {
-		r := &run{cfg: config{seed: seed, faults: faults}}
-		for i := range 3 * len(faults) {
-			names = append(names, r.fault(i).name)
-		}
-		return names
-	}
-	first, again, other := order(1), order(1), order(2)
-	same := 0
-	for i := range first {
-		if first[i] != again[i] {
-			t.Fatalf("fault %d of a seed is %q, and then %q", i, first[i], again[i])
-		}
-		if first[i] == other[i] {
-			same++
-		}
-	}
-	if same > len(first)/2 {
-		t.Errorf("two seeds have %d of %d faults in common", same, len(first))
-	}
-	for round := range 3 {
-		seen := make(map[string]bool)
-		for _, name := range first[round*len(faults) : (round+1)*len(faults)] {
-			seen[name] = true
-		}
-		if len(seen) != len(faults) {
-			t.Errorf("round %d has %d of %d faults", round, len(seen), len(faults))
-		}
-	}
-	if found, left := possible(short); len(found)+left != 13 {
-		t.Errorf("the short run has %d faults, and should have 13", len(found)+left)
+// TestShort: the expression names as many kinds as the short run should have.
+func TestShort(t *testing.T) {
+	if plan, left := schedule.New(1, short, allFaults()); len(plan.Faults)+len(left) != 13 {
+		t.Errorf("the short run has %d kinds, and should have 13", len(plan.Faults)+len(left))
 	}
 }
 

@@ -13,14 +13,14 @@ import (
 
 func diskFaults() []fault {
 	return []fault{
-		{name: "disk hangs: leader", disk: true, run: hung(theLeader)},
-		{name: "disk hangs: follower", disk: true, run: hung(aFollower)},
-		{name: "disk slow: leader", disk: true, run: slowDisk},
-		{name: "disk full: leader", disk: true, run: full(theLeader)},
-		{name: "disk full: all", disk: true, run: full((*trial).all)},
-		{name: "power off: leader", disk: true, run: powerOff(theLeader)},
-		{name: "power off: follower", disk: true, run: powerOff(aFollower)},
-		{name: "power off: all servers", disk: true, run: powerOff((*trial).all)},
+		{name: "disk hangs: leader", needs: disk.Possible, run: hung(theLeader)},
+		{name: "disk hangs: follower", needs: disk.Possible, run: hung(aFollower)},
+		{name: "disk slow: leader", needs: disk.Possible, run: slowDisk},
+		{name: "disk full: leader", needs: disk.Possible, run: full(theLeader)},
+		{name: "disk full: all", needs: disk.Possible, run: full((*trial).all)},
+		{name: "power off: leader", needs: disk.Possible, run: powerOff(theLeader)},
+		{name: "power off: follower", needs: disk.Possible, run: powerOff(aFollower)},
+		{name: "power off: all servers", needs: disk.Possible, run: powerOff((*trial).all)},
 		{name: "flipped bytes: log", run: flipped(damage.Log)},
 		{name: "flipped bytes: snapshot", run: flipped(damage.Snapshots)},
 		{name: "torn log", run: torn},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/cluster-test/timeline"
 )
 
@@ -19,9 +20,20 @@ import (
 // cluster, or of the harness.
 type fault struct {
 	name  string
-	disk  bool // it needs a disk of each server's own
-	alone bool // acknowledged writes are undone by it, so that nobody may write meanwhile
+	needs func() error // what it needs is there; nil: it needs nothing
+	alone bool         // acknowledged writes are undone by it, so that nobody may write meanwhile
 	run   func(ctx context.Context, t *trial) error
+}
+
+// Name is what reports call it.
+func (f fault) Name() string { return f.name }
+
+// Possible is nil where it can be made.
+func (f fault) Possible() error {
+	if f.needs == nil {
+		return nil
+	}
+	return f.needs()
 }
 
 // trial is one fault while it runs.
@@ -43,19 +55,13 @@ func allFaults() []fault {
 // betweenFaults is how long all is well.
 const betweenFaults = time.Second
 
-// fault returns the one with a number: rounds in which each comes once, in an order of the seed.
-func (r *run) fault(number int) fault {
-	n := len(r.cfg.faults)
-	return r.cfg.faults[r.rand(fmt.Sprintf("round %d", number/n)).Perm(n)[number%n]]
-}
-
 // inject makes one fault, waits until the cluster is whole, and records it.
 func (r *run) inject(number int) {
-	f := r.fault(number)
-	t := &trial{run: r, rnd: r.rand(fmt.Sprintf("fault %d", number))}
+	f := r.cfg.At(number)
+	t := &trial{run: r, rnd: r.cfg.Rand(fmt.Sprintf("fault %d", number))}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, fmt.Errorf("not within %v", patience))
 	defer cancel()
-	pause(ctx, betweenFaults)
+	schedule.Pause(ctx, betweenFaults)
 	if err := t.aim(ctx); err != nil {
 		r.fail("before %s: %v", f.name, err)
 		return
@@ -146,25 +152,9 @@ func (r *run) awaitLeader(ctx context.Context) (status *clustertest.Status, err 
 	})
 }
 
-// rand returns randomness of the seed for a name.
-func (r *run) rand(name string) *rand.Rand {
-	h := uint64(14695981039346656037) // FNV-1a
-	for _, b := range []byte(name) {
-		h = (h ^ uint64(b)) * 1099511628211
-	}
-	return rand.New(rand.NewPCG(r.cfg.seed, h))
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
-
 // hold lets time pass with the fault on: between the two durations.
 func (t *trial) hold(ctx context.Context, from, to time.Duration) {
-	pause(ctx, from+time.Duration(t.rnd.Int64N(int64(to-from)+1)))
+	schedule.Hold(ctx, t.rnd, from, to)
 }
 
 func (t *trial) say(format string, args ...any) { t.note = fmt.Sprintf(format, args...) }

@@ -19,6 +19,7 @@ import (
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/netspace"
+	"github.com/barque/barque/cluster-test/schedule"
 )
 
 const (
@@ -127,7 +128,7 @@ func (p *pods) keep(ctx context.Context, name string) {
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			turn++
 		}
-		pause(ctx, 500*time.Millisecond)
+		schedule.Pause(ctx, 500*time.Millisecond)
 	}
 }
 
@@ -207,7 +208,7 @@ func (p *pods) call(ctx context.Context) {
 			p.bad++
 		}
 		p.mu.Unlock()
-		pause(ctx, 100*time.Millisecond)
+		schedule.Pause(ctx, 100*time.Millisecond)
 	}
 }
 
@@ -230,7 +231,7 @@ func (p *pods) own(pod *corev1.Pod) {
 
 // watchTwins looks all the time for two pods of one fixed name that run.
 func (p *pods) watchTwins(ctx context.Context) {
-	for told := map[string]bool{}; ctx.Err() == nil; pause(ctx, 250*time.Millisecond) {
+	for told := map[string]bool{}; ctx.Err() == nil; schedule.Pause(ctx, 250*time.Millisecond) {
 		running, err := p.run.runningPods()
 		if err != nil {
 			p.run.fail("look for running pods: %v", err)

@@ -13,7 +13,7 @@ func (r *run) report(w io.Writer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := timeline.Run{
-		Title: fmt.Sprintf("chaos, seed %d", r.cfg.seed), Repeat: r.cfg.repeat, Verdict: r.failures, Length: r.length,
+		Title: fmt.Sprintf("chaos, seed %d", r.cfg.Seed), Repeat: r.cfg.repeat, Verdict: r.failures, Length: r.length,
 		Spans: r.spans, Samples: r.samples,
 	}
 	for _, s := range r.servers {
@@ -21,7 +21,7 @@ func (r *run) report(w io.Writer) error {
 	}
 	r.pods.mu.Lock()
 	t.Facts = []string{
-		fmt.Sprintf("%d servers, %d agents, %d faults of %d kinds", servers, agents, len(r.spans), len(r.cfg.faults)),
+		fmt.Sprintf("%d servers, %d agents, %d faults of %d kinds", servers, agents, len(r.spans), len(r.cfg.Faults)),
 		fmt.Sprintf("%d writes of the probe acknowledged, %d calls of clients judged, %d calls of the Service (%d failed)", r.acked, r.calls, r.pods.calls, r.pods.bad),
 		fmt.Sprintf("longest time without an acknowledged write: %v", r.longest.Round(time.Millisecond)),
 	}

@@ -43,8 +43,6 @@ var serverArgs = []string{
 	"--node-eviction-rate=10",
 }
 
-func disksPossible() error { return disk.Possible() }
-
 // run is one run.
 type run struct {
 	cfg      config
@@ -78,7 +76,7 @@ type trouble struct {
 // failures of the run.
 func execute(ctx context.Context, cfg config) (_ *run, err error) {
 	options := clustertest.Options{Servers: servers, Agents: agents, ServerArgs: serverArgs}
-	if disksPossible() == nil {
+	if disk.Possible() == nil {
 		options.DiskMegabytes = diskMegabytes
 	}
 	starting, cancel := context.WithTimeout(ctx, 2*patience)
@@ -174,7 +172,7 @@ func (r *run) work(ctx context.Context) {
 	defer r.pods.stop()
 	number, turns := 0, 0
 	for more := true; more && !r.failed(); turns++ {
-		if r.fault(number).alone {
+		if r.cfg.At(number).alone {
 			r.inject(number)
 			number++
 			more = !r.over(ctx, number)
@@ -189,15 +187,7 @@ func (r *run) work(ctx context.Context) {
 
 // over says whether there is no next fault.
 func (r *run) over(ctx context.Context, number int) bool {
-	switch {
-	case ctx.Err() != nil:
-		return true
-	case r.cfg.count > 0:
-		return number >= r.cfg.count
-	case r.cfg.duration > 0:
-		return time.Since(r.start) > r.cfg.duration
-	}
-	return number >= len(r.cfg.faults)
+	return ctx.Err() != nil || r.cfg.Over(number, time.Since(r.start))
 }
 
 // turn makes some faults while a workload runs, judges that, and reports whether there are more.
@@ -207,13 +197,13 @@ func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 	r.probe.Observe = r.observer(false)
 	r.probe.Start(background)
 	w, err := verify.Start(background, verify.Config{
-		Servers: r.servers, Namespace: namespace, Run: fmt.Sprintf("turn-%d", turn), Seed: r.cfg.seed + uint64(turn), Observe: r.observer(true),
+		Servers: r.servers, Namespace: namespace, Run: fmt.Sprintf("turn-%d", turn), Seed: r.cfg.Seed + uint64(turn), Observe: r.observer(true),
 	})
 	if err != nil {
 		r.fail("start the clients: %v", err)
 		return false
 	}
-	for n := 0; n < faultsPerTurn && !r.failed() && !r.over(ctx, *number) && !r.fault(*number).alone; n++ {
+	for n := 0; n < faultsPerTurn && !r.failed() && !r.over(ctx, *number) && !r.cfg.At(*number).alone; n++ {
 		r.inject(*number)
 		*number++
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/schedule"
 )
 
 // settle waits until the cluster is whole: writes are acknowledged, every server is ready and sees all others, every node
@@ -37,7 +38,7 @@ func (r *run) settle(f fault) {
 			r.fail("after %s the cluster was not whole within %v: %v", after, patience, err)
 			return
 		}
-		pause(ctx, 200*time.Millisecond)
+		schedule.Pause(ctx, 200*time.Millisecond)
 	}
 }
 

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"math/rand/v2"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/cluster-test/store"
 	"github.com/barque/barque/cluster-test/store/member"
 )
@@ -28,13 +28,9 @@ var short = regexp.MustCompile(`^(kill the leader|kill in a partition|kill at a 
 
 // TestShortRun is a short run of the program, with a seed of its own each time.
 func TestShortRun(t *testing.T) {
-	seed := *seed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	faults, left := possible(short)
-	cfg := config{seed: seed, faults: faults, dir: t.TempDir(), out: t.Output(), options: options(seed, "")}
-	t.Logf("repeat with -seed %d; log in %s; %d kinds of faults left out: %v", seed, cfg.options.LogStore, left, store.DisksPossible())
+	plan, left := schedule.New(*seed, short, allFaults())
+	cfg := config{Schedule: plan, dir: t.TempDir(), out: t.Output(), options: options(plan.Seed, "")}
+	t.Logf("repeat with -seed %d; log in %s; kinds of faults that are left out: %v", plan.Seed, cfg.options.LogStore, left)
 	r, err := execute(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -43,11 +39,18 @@ func TestShortRun(t *testing.T) {
 	for _, f := range r.failures {
 		t.Error(f)
 	}
-	if len(r.failures) == 0 && len(r.records) != len(faults) {
-		t.Errorf("%d of %d faults were made", len(r.records), len(faults))
+	if len(r.failures) == 0 && len(r.records) != len(plan.Faults) {
+		t.Errorf("%d of %d faults were made", len(r.records), len(plan.Faults))
 	}
 	if checked, _ := r.log.Checked(); checked < 100 {
 		t.Errorf("only %d answers were checked", checked)
+	}
+}
+
+// TestShort: the expression names as many kinds as the short run should have.
+func TestShort(t *testing.T) {
+	if plan, left := schedule.New(1, short, allFaults()); len(plan.Faults)+len(left) != 11 {
+		t.Errorf("the short run has %d kinds, and should have 11", len(plan.Faults)+len(left))
 	}
 }
 
@@ -76,7 +79,7 @@ var rollBack = fault{name: "roll back", run: func(ctx context.Context, t *trial)
 
 // TestFindsLoss loses acknowledged writes. Both kinds of checks must find that.
 func TestFindsLoss(t *testing.T) {
-	cfg := config{seed: 1, faults: []fault{rollBack}, dir: t.TempDir(), options: options(1, ""), discard: true}
+	cfg := config{Schedule: schedule.Schedule[fault]{Seed: 1, Faults: []fault{rollBack}}, dir: t.TempDir(), options: options(1, ""), discard: true}
 	r, err := execute(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -18,14 +18,14 @@ import (
 func diskFaults() []fault {
 	power := (*store.Member).CutPower
 	return []fault{
-		{name: "power off: leader", disk: true, run: killed(theLeader, power)},
-		{name: "power off: follower", disk: true, run: killed(aFollower, power)},
-		{name: "power off: majority", disk: true, run: killed(theMajority, power)},
-		{name: "power off: all", disk: true, run: killed(everyone, power)},
-		{name: "power off at a point", disk: true, run: func(ctx context.Context, t *trial) error { return killAtPoint(ctx, t, true) }},
-		{name: "disk full: leader", disk: true, run: full(theLeader)},
-		{name: "disk full: follower", disk: true, run: full(aFollower)},
-		{name: "disk full: all", disk: true, run: full(everyone)},
+		{name: "power off: leader", needs: store.DisksPossible, run: killed(theLeader, power)},
+		{name: "power off: follower", needs: store.DisksPossible, run: killed(aFollower, power)},
+		{name: "power off: majority", needs: store.DisksPossible, run: killed(theMajority, power)},
+		{name: "power off: all", needs: store.DisksPossible, run: killed(everyone, power)},
+		{name: "power off at a point", needs: store.DisksPossible, run: func(ctx context.Context, t *trial) error { return killAtPoint(ctx, t, true) }},
+		{name: "disk full: leader", needs: store.DisksPossible, run: full(theLeader)},
+		{name: "disk full: follower", needs: store.DisksPossible, run: full(aFollower)},
+		{name: "disk full: all", needs: store.DisksPossible, run: full(everyone)},
 		{name: "flipped bytes: log", run: flipped(damage.Log)},
 		{name: "flipped bytes: snapshot", run: flipped(damage.Snapshots)},
 		{name: "garbage after the log", run: garbage},

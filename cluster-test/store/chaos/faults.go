@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/cluster-test/store"
 	"github.com/barque/barque/cluster-test/store/member"
 )
@@ -16,9 +17,20 @@ import (
 // put itself right. It tells in note whom it met and what came of it. An error is a failure of the store,
 // or of the harness.
 type fault struct {
-	name string
-	disk bool // it needs a disk of each member's own
-	run  func(ctx context.Context, t *trial) error
+	name  string
+	needs func() error // what it needs is there; nil: it needs nothing
+	run   func(ctx context.Context, t *trial) error
+}
+
+// Name is what reports call it.
+func (f fault) Name() string { return f.name }
+
+// Possible is nil where it can be made.
+func (f fault) Possible() error {
+	if f.needs == nil {
+		return nil
+	}
+	return f.needs()
 }
 
 // trial is one fault while it runs.
@@ -40,11 +52,11 @@ const betweenFaults = 300 * time.Millisecond
 
 // inject makes one fault, waits until the group is whole, and records it.
 func (r *run) inject(number int) {
-	f := r.schedule(number)
-	t := &trial{run: r, rnd: r.rand(fmt.Sprintf("fault %d", number))}
+	f := r.cfg.At(number)
+	t := &trial{run: r, rnd: r.cfg.Rand(fmt.Sprintf("fault %d", number))}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	pause(ctx, betweenFaults)
+	schedule.Pause(ctx, betweenFaults)
 	var err error
 	if t.leader, err = r.group.AwaitLeader(ctx); err != nil {
 		r.fail("before %s: %v", f.name, err)
@@ -69,16 +81,9 @@ func (r *run) inject(number int) {
 		rec.gap.Round(time.Millisecond), (rec.settled - rec.end).Round(time.Millisecond))
 }
 
-// schedule returns the fault with a number: rounds in which each comes once, in an order of the seed.
-func (r *run) schedule(number int) fault {
-	n := len(r.cfg.faults)
-	order := r.rand(fmt.Sprintf("round %d", number/n)).Perm(n)
-	return r.cfg.faults[order[number%n]]
-}
-
 // hold lets time pass with the fault on: between the two durations.
 func (t *trial) hold(ctx context.Context, from, to time.Duration) {
-	pause(ctx, from+time.Duration(t.rnd.Int64N(int64(to-from)+1)))
+	schedule.Hold(ctx, t.rnd, from, to)
 }
 
 func (t *trial) say(format string, args ...any) { t.note = fmt.Sprintf(format, args...) }

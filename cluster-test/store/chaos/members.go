@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/cluster-test/store"
 	"github.com/barque/barque/cluster-test/store/member"
 )
@@ -86,7 +87,7 @@ func (t *trial) ask(ctx context.Context, not *store.Member, c member.Change) err
 		if ctx.Err() != nil {
 			return fmt.Errorf("for %v: %w", patience, err)
 		}
-		pause(ctx, 100*time.Millisecond)
+		schedule.Pause(ctx, 100*time.Millisecond)
 	}
 }
 

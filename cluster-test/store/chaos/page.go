@@ -25,7 +25,7 @@ func (s *samples) add(m *store.Member, begin, end time.Duration, ok bool) {
 // page is what the run has shown, with the faults drawn against the writes.
 func (r *run) page(repeat string) *timeline.Run {
 	p := &timeline.Run{
-		Title:   fmt.Sprintf("Barque's store under faults, seed %d, log in %s", r.cfg.seed, r.cfg.options.LogStore),
+		Title:   fmt.Sprintf("Barque's store under faults, seed %d, log in %s", r.cfg.Seed, r.cfg.options.LogStore),
 		Repeat:  repeat,
 		Verdict: r.failures,
 		Facts:   []string{r.log.Summary()},

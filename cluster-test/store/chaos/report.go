@@ -29,7 +29,7 @@ func (r *run) table(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\n%-24s %5s  %-23s  %s\n", "fault", "times", "longest write gap", "until whole again")
 	fmt.Fprintf(w, "%-24s %5s  %11s %11s  %11s %11s\n", "", "", "median", "longest", "median", "longest")
-	for _, f := range r.cfg.faults {
+	for _, f := range r.cfg.Faults {
 		records := byName[f.name]
 		if len(records) == 0 {
 			continue

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/cluster-test/store"
 	"github.com/barque/barque/cluster-test/store/member"
 	"github.com/barque/barque/raftstore"
@@ -20,13 +21,11 @@ import (
 
 // config of a run.
 type config struct {
-	seed     uint64
-	duration time.Duration // faults begin until then; 0: every one of faults once
-	faults   []fault
-	dir      string // where the group's directory is made
-	options  member.Options
-	discard  bool      // keep no evidence: the failures are wanted
-	out      io.Writer // progress
+	schedule.Schedule[fault]
+	dir     string // where the group's directory is made
+	options member.Options
+	discard bool      // keep no evidence: the failures are wanted
+	out     io.Writer // progress
 }
 
 const (
@@ -145,12 +144,12 @@ func (r *run) work(ctx context.Context) {
 	for _, m := range r.group.Members() {
 		for i := range 2 {
 			name := fmt.Sprintf("%s-w%d", m.Name, i)
-			w := &writer{name: name, log: r.log, rnd: r.rand(name), acks: r.acks, all: &r.samples, much: &r.much}
+			w := &writer{name: name, log: r.log, rnd: r.cfg.Rand(name), acks: r.acks, all: &r.samples, much: &r.much}
 			working.Go(func() { w.run(clients, m) })
 		}
 	}
 	for i := range 3 {
-		rd := &reader{log: r.log, acks: r.acks, fail: r.fail, rnd: r.rand(fmt.Sprintf("reader %d", i)), pick: r.pick}
+		rd := &reader{log: r.log, acks: r.acks, fail: r.fail, rnd: r.cfg.Rand(fmt.Sprintf("reader %d", i)), pick: r.pick}
 		working.Go(func() { rd.run(clients) })
 	}
 	streams := r.watch(watching, &watchers)
@@ -161,9 +160,9 @@ func (r *run) work(ctx context.Context) {
 		registers, stop := context.WithCancel(clients)
 		var done sync.WaitGroup
 		for c := range 4 {
-			rnd := r.rand(fmt.Sprintf("register %d of %d", c, i))
+			rnd := r.cfg.Rand(fmt.Sprintf("register %d of %d", c, i))
 			done.Go(func() {
-				history.Client(registers, r.cfg.seed+uint64(i), 4, func() storetest.Server { return r.await(rnd, history.Prefix) })
+				history.Client(registers, r.cfg.Seed+uint64(i), 4, func() storetest.Server { return r.await(rnd, history.Prefix) })
 			})
 		}
 		first := i
@@ -193,7 +192,7 @@ const faultsPerEpoch = 6
 // epoch makes some faults, from number i on, and says whether there are more.
 func (r *run) epoch(ctx context.Context, i *int) bool {
 	for n := 0; n < faultsPerEpoch; n++ {
-		if r.cfg.duration > 0 && time.Since(r.start) > r.cfg.duration || r.cfg.duration == 0 && *i >= len(r.cfg.faults) || ctx.Err() != nil {
+		if ctx.Err() != nil || r.cfg.Over(*i, time.Since(r.start)) {
 			return false
 		}
 		r.inject(*i)
@@ -222,19 +221,10 @@ func (r *run) watch(ctx context.Context, watchers *sync.WaitGroup) (streams []*a
 		})
 	}
 	for _, prefix := range []string{"", "/pair/", "/reg/"} {
-		rnd := r.rand("watcher of " + prefix)
+		rnd := r.cfg.Rand("watcher of " + prefix)
 		follow("that moves, of "+prefix, prefix, func() *store.Member { return r.pick(rnd) })
 	}
 	return streams
-}
-
-// rand returns randomness of the seed for a name.
-func (r *run) rand(name string) *rand.Rand {
-	h := uint64(14695981039346656037) // FNV-1a
-	for _, b := range []byte(name) {
-		h = (h ^ uint64(b)) * 1099511628211
-	}
-	return rand.New(rand.NewPCG(r.cfg.seed, h))
 }
 
 func (r *run) isActive(m *store.Member) bool {

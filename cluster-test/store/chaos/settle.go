@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/cluster-test/store"
 	"github.com/barque/barque/cluster-test/store/member"
 	"github.com/barque/barque/raftstore"
@@ -32,7 +33,7 @@ func (r *run) settle() {
 			r.fail("%s", died)
 			return
 		}
-		pause(ctx, 20*time.Millisecond)
+		schedule.Pause(ctx, 20*time.Millisecond)
 	}
 	if faults := r.log.Faults(); len(faults) > 0 {
 		r.fail("the audit found:\n  %s", strings.Join(faults, "\n  "))
@@ -116,7 +117,7 @@ func (r *run) known(ctx context.Context, revision uint64) error {
 		if waiting.Err() != nil {
 			return r.bridge(ctx)
 		}
-		pause(waiting, 5*time.Millisecond)
+		schedule.Pause(waiting, 5*time.Millisecond)
 	}
 	return nil
 }
@@ -151,11 +152,11 @@ func (r *run) finish(streams []*audit.Stream) {
 			r.fail("the members did not come to the same state in %v: %v", patience, err)
 			return
 		}
-		pause(ctx, 50*time.Millisecond)
+		schedule.Pause(ctx, 50*time.Millisecond)
 	}
 	for _, s := range streams {
 		for s.Last() < last && ctx.Err() == nil {
-			pause(ctx, 10*time.Millisecond)
+			schedule.Pause(ctx, 10*time.Millisecond)
 		}
 	}
 	r.log.Finish(last)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/cluster-test/store"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/storetest/audit"
@@ -29,13 +30,13 @@ func (w *watcher) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		m := w.pick()
 		if m == nil || !m.Running() {
-			pause(ctx, 20*time.Millisecond)
+			schedule.Pause(ctx, 20*time.Millisecond)
 			continue
 		}
 		if err := w.follow(ctx, m); errors.Is(err, raftstore.ErrCompacted) {
 			w.restart(ctx, m)
 		} else {
-			pause(ctx, 20*time.Millisecond)
+			schedule.Pause(ctx, 20*time.Millisecond)
 		}
 	}
 }

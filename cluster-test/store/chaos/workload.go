@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/cluster-test/store"
 	"github.com/barque/barque/cluster-test/store/member"
 	"github.com/barque/barque/raftstore"
@@ -45,18 +46,11 @@ type writer struct {
 func (w *writer) run(ctx context.Context, m *store.Member) {
 	for ctx.Err() == nil {
 		if !m.Running() {
-			pause(ctx, 20*time.Millisecond)
+			schedule.Pause(ctx, 20*time.Millisecond)
 			continue
 		}
 		w.write(ctx, m)
-		pause(ctx, time.Duration(w.rnd.IntN(int(8*time.Millisecond))))
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
+		schedule.Pause(ctx, time.Duration(w.rnd.IntN(int(8*time.Millisecond))))
 	}
 }
 
@@ -155,7 +149,7 @@ func (r *reader) run(ctx context.Context) {
 			r.fail("%s", wrong)
 			return // one tells enough
 		}
-		pause(ctx, time.Duration(r.rnd.IntN(int(10*time.Millisecond))))
+		schedule.Pause(ctx, time.Duration(r.rnd.IntN(int(10*time.Millisecond))))
 	}
 }
 
