@@ -183,21 +183,31 @@ func (t *Trust) CanIssue() bool { return t.Issuer().key != nil }
 // NeedsKeys returns the digests of the CAs whose keys every server has: of the one that issues, and of the one that
 // is to.
 func (b Bundle) NeedsKeys() ([]string, error) {
-	cas, err := b.authorities()
+	cas, err := b.Digests()
 	if err != nil {
 		return nil, err
 	}
-	needs := []string{cas[0].Digest()}
+	needs := cas[:1:1]
 	if b.Step == Spreading {
-		needs = append(needs, cas[len(cas)-1].Digest())
+		needs = append(needs, cas[len(cas)-1])
 	}
 	return needs, nil
 }
 
+// Digests returns those of the CAs that are believed; that of the one that issues first.
+func (b Bundle) Digests() ([]string, error) {
+	cas, err := b.authorities()
+	var out []string
+	for _, ca := range cas {
+		out = append(out, ca.Digest())
+	}
+	return out, err
+}
+
 // Knows tells whether the CA with the digest is, or was, one of this cluster.
 func (b Bundle) Knows(digest string) bool {
-	cas, err := b.authorities()
-	return err == nil && slices.ContainsFunc(cas, func(ca *Authority) bool { return ca.Digest() == digest }) || slices.Contains(b.Former, digest)
+	believed, err := b.Digests()
+	return err == nil && slices.Contains(believed, digest) || slices.Contains(b.Former, digest)
 }
 
 // Advance returns the bundle of the next step, once everybody has done what this one asks. It needs the key of the

@@ -185,7 +185,7 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 		change, text = exchange.Undo, "The exchange of the CA is given up. The old CA stays, the new one is dropped.\n"
 	case o.force:
 		change, text = exchange.Force, "The exchange of the CA waits no more for nodes that show no life. They must join again when they come back:\n"+
-			"agents with --rejoin and a new token, servers with --wipe --join and a new token.\n"
+			"agents with --rejoin and a new token, servers with --wipe --replace --join and a new token.\n"
 		for _, who := range is.Waiting {
 			text += "  " + who + "\n"
 		}

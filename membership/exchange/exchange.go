@@ -46,9 +46,10 @@ type Config struct {
 	Home    Home
 	// Fetch gets the key of the CA with the digest from another server, PEM.
 	Fetch func(ctx context.Context, digest string) ([]byte, error)
-	// Members returns all nodes of the cluster, those that show no life included. Changed returns a channel that is
-	// closed when they may have changed.
-	Members func() []Member
+	// Members returns all nodes of the cluster, those that show no life included; an error when it cannot tell yet.
+	// Changed returns a channel that is closed when what gossip knows of them has changed; who was removed is seen by
+	// looking again.
+	Members func() ([]Member, error)
 	Changed func() <-chan struct{}
 	Now     func() time.Time
 	Logger  *slog.Logger
@@ -58,7 +59,7 @@ type Config struct {
 type Exchange struct {
 	Config
 
-	step sync.Mutex // held while keys and bundle on disk change, which takes time
+	step sync.Mutex // held while keys and bundle on disk change; never while another server is asked
 
 	mu       sync.Mutex
 	followed bool   // seen is known
@@ -98,7 +99,11 @@ func (e *Exchange) waiting(b pki.Bundle) []string {
 	if err != nil {
 		return []string{fmt.Sprintf("the CA that issues cannot be read: %v", err)}
 	}
-	return Waiting(b, issuer.Digest(), e.Members())
+	members, err := e.Members()
+	if err != nil {
+		return []string{fmt.Sprintf("this server does not know all nodes yet: %v", err)}
+	}
+	return Waiting(b, issuer.Digest(), members)
 }
 
 // newest returns the newer one of what lies on the shelf and what this server believes. The caller holds mu.
@@ -110,8 +115,12 @@ func (e *Exchange) newest() pki.Bundle {
 	return own
 }
 
-// retry is how soon a server tries again what failed.
-const retry = 2 * time.Second
+const (
+	// retry is how soon a server tries again what failed.
+	retry = 2 * time.Second
+	// lookAgain is how soon the leader looks again whom the exchange waits for: nothing tells that a node was removed.
+	lookAgain = 2 * time.Second
+)
 
 // Run follows what lies on the shelf until the context ends.
 func (e *Exchange) Run(ctx context.Context) error {
@@ -164,27 +173,19 @@ func (e *Exchange) keepUp(ctx context.Context) {
 }
 
 func (e *Exchange) takeOver(ctx context.Context, b pki.Bundle) error {
-	e.step.Lock()
-	defer e.step.Unlock()
-	needs, err := b.NeedsKeys()
+	keys, err := e.lacking(ctx, b)
 	if err != nil {
 		return err
 	}
-	for _, digest := range needs {
-		if slices.ContainsFunc(e.Home.Keys(), func(k crypto.Signer) bool { return isOf(k, digest) }) {
-			continue
-		}
-		keyPEM, err := e.Fetch(ctx, digest)
-		if err != nil {
-			return fmt.Errorf("get the key of the CA %s from another server: %w", digest[:16], err)
-		}
-		key, err := pki.ParseKey(keyPEM)
-		if err == nil && !isOf(key, digest) {
-			err = errors.New("it is of another one")
-		}
-		if err != nil {
-			return fmt.Errorf("the key of the CA %s that another server sends: %w", digest[:16], err)
-		}
+	e.step.Lock()
+	defer e.step.Unlock()
+	e.mu.Lock()
+	newest := e.newest().Generation
+	e.mu.Unlock()
+	if newest != b.Generation {
+		return nil // it was changed, or undone, while the keys were fetched; what follows is taken over next
+	}
+	for _, key := range keys {
 		if err := e.Home.Hold(key); err != nil {
 			return err
 		}
@@ -194,6 +195,34 @@ func (e *Exchange) takeOver(ctx context.Context, b pki.Bundle) error {
 	}
 	e.Logger.Info("the cluster's CAs have changed", "generation", b.Generation, "step", stepName(b.Step), "cas", len(b.CAs))
 	return nil
+}
+
+// lacking fetches the keys that the bundle needs and this server does not have. Others may change the exchange
+// meanwhile, or undo it: that is what helps when nobody has a key any more.
+func (e *Exchange) lacking(ctx context.Context, b pki.Bundle) ([]crypto.Signer, error) {
+	needs, err := b.NeedsKeys()
+	if err != nil {
+		return nil, err
+	}
+	var out []crypto.Signer
+	for _, digest := range needs {
+		if slices.ContainsFunc(e.Home.Keys(), func(k crypto.Signer) bool { return isOf(k, digest) }) {
+			continue
+		}
+		keyPEM, err := e.Fetch(ctx, digest)
+		if err != nil {
+			return nil, fmt.Errorf("get the key of the CA %s from another server: %w", digest[:16], err)
+		}
+		key, err := pki.ParseKey(keyPEM)
+		if err == nil && !isOf(key, digest) {
+			err = errors.New("it is of another one")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the key of the CA %s that another server sends: %w", digest[:16], err)
+		}
+		out = append(out, key)
+	}
+	return out, nil
 }
 
 func isOf(key crypto.Signer, digest string) bool {
@@ -218,6 +247,7 @@ func (e *Exchange) Lead(ctx context.Context, term uint64) error {
 		behind := e.followed && (e.seen.Cluster != e.Cluster || e.seen.Bundle.Generation < b.Generation)
 		e.mu.Unlock()
 		own, trust := e.Trust.Bundle(), e.Trust.Changed()
+		var again <-chan time.Time
 		var err error
 		switch {
 		case behind && b.Generation > 1 && (revision > 0 || b.Step != pki.Settled):
@@ -227,12 +257,11 @@ func (e *Exchange) Lead(ctx context.Context, term uint64) error {
 			waiting := strings.Join(e.waiting(b), "; ")
 			if waiting == "" {
 				err = e.advance(ctx, revision, term)
-			} else if waiting != said {
+			} else if again = time.After(lookAgain); waiting != said {
 				e.Logger.Info("the exchange of the CA waits", "step", b.Step, "for", waiting)
 			}
 			said = waiting
 		}
-		var again <-chan time.Time
 		if err != nil && ctx.Err() == nil {
 			e.Logger.Warn("the exchange of the CA cannot go on yet", "step", b.Step, "retryIn", retry, "err", err)
 			again = time.After(retry)
@@ -294,9 +323,13 @@ func (e *Exchange) Apply(ctx context.Context, c Change) (Status, error) {
 		if err := json.Unmarshal(data, &s); err != nil {
 			return e.Status(), fmt.Errorf("what the store says of the CAs: %w", err)
 		}
-		// What is behind may not hold a key: taking the last step over would drop it.
 		if s.Cluster == e.Cluster && s.Bundle.Generation > b.Generation {
-			return e.Status(), ErrBehind
+			// What is behind may not hold a new key: taking the last step over would drop it. All else needs no key, and
+			// undoing must not: the only server that has it may be lost.
+			if c == Begin {
+				return e.Status(), ErrBehind
+			}
+			b = s.Bundle
 		}
 	}
 	next, err := e.plan(b, c)

@@ -106,6 +106,7 @@ type node struct {
 	exchange *Exchange
 	stop     func()
 	alive    bool
+	removed  bool
 
 	signer     string // of its certificates
 	generation uint64 // that it tells in gossip
@@ -119,6 +120,8 @@ type cluster struct {
 	mu      sync.Mutex
 	nodes   []*node
 	changed chan struct{}
+
+	hangs bool // whoever is asked for a key says nothing; set before anybody asks
 }
 
 func newCluster(t *testing.T, servers, agents int) *cluster {
@@ -226,17 +229,24 @@ func (c *cluster) gossip() <-chan struct{} {
 	return c.changed
 }
 
-func (c *cluster) members() []Member {
+func (c *cluster) members() ([]Member, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []Member
 	for _, n := range c.nodes {
+		if n.removed {
+			continue
+		}
 		out = append(out, Member{Name: n.name, Server: n.exchange != nil, Alive: n.alive, Generation: n.generation, Signer: n.signer})
 	}
-	return out
+	return out, nil
 }
 
-func (c *cluster) fetch(_ context.Context, digest string) ([]byte, error) {
+func (c *cluster) fetch(ctx context.Context, digest string) ([]byte, error) {
+	if c.hangs {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, n := range c.nodes {
@@ -359,6 +369,69 @@ func TestUndo(t *testing.T) {
 		if _, err := c.nodes[1].exchange.Apply(t.Context(), Change("more")); !errors.Is(err, ErrChange) {
 			t.Errorf("got %v", err)
 		}
+	})
+}
+
+// The only server that has the new CA's key is lost before another one fetched it. Nobody can go on, and anybody can undo
+// it, also while a server that was asked for the key says nothing.
+func TestTheServerThatBeganIsLost(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, 3, 1)
+			synctest.Wait()
+			old := c.nodes[0].signer
+			for _, n := range c.nodes[1:3] {
+				c.kill(n)
+			}
+			c.apply(c.nodes[0], Begin)
+			c.kill(c.nodes[0])
+			c.hangs = hangs
+			c.start(c.nodes[1])
+			c.start(c.nodes[2])
+			c.lead(c.nodes[1], time.Minute)
+			if is := c.nodes[1].exchange.Status(); is.Step != pki.Spreading || !hangs && !strings.Contains(is.Problem, "nobody who lives has it") {
+				t.Errorf("without the key: %+v", is)
+			}
+			if _, err := c.nodes[2].exchange.Apply(t.Context(), Begin); !errors.Is(err, ErrBehind) {
+				t.Errorf("begin by one that is behind: %v", err)
+			}
+			began := time.Now()
+			c.apply(c.nodes[2], Undo)
+			if took := time.Since(began); took != 0 {
+				t.Errorf("undoing waited %v for who has the key", took)
+			}
+			if !hangs {
+				c.lead(c.nodes[1], time.Minute)
+				c.settled(3)
+				c.start(c.nodes[0])
+				c.lead(c.nodes[1], time.Minute)
+				c.settled(3)
+				c.apply(c.nodes[2], Begin)
+				c.lead(c.nodes[1], time.Minute)
+				c.settled(6)
+			}
+			if c.nodes[1].signer == old && !hangs {
+				t.Error("the exchange that followed has changed nothing")
+			}
+		})
+	}
+}
+
+// A node that is removed while the exchange waits for it is waited for no more, though gossip has nothing to tell.
+func TestWhoIsRemovedIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, 1)
+		synctest.Wait()
+		away := c.nodes[3]
+		c.kill(away)
+		c.apply(c.nodes[0], Begin)
+		time.AfterFunc(10*time.Second, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			away.removed = true
+		})
+		c.lead(c.nodes[1], time.Minute)
+		c.settled(4)
 	})
 }
 

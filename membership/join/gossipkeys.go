@@ -25,12 +25,22 @@ func (h *Handler) gossipKeys(r *http.Request, _ struct{}) (GossipKeys, error) {
 	if err != nil {
 		return GossipKeys{}, err
 	}
-	if err := h.config.Barred(name, role); errors.Is(err, ErrNotYet) {
-		return GossipKeys{}, refuse(http.StatusServiceUnavailable, "%w", err)
-	} else if err != nil {
-		return GossipKeys{}, refuse(http.StatusForbidden, "%w", err)
+	if err := h.belongs(name, role); err != nil {
+		return GossipKeys{}, err
 	}
 	return h.config.GossipKeys(), nil
+}
+
+// belongs refuses a node that was removed from the cluster, whose certificate is good yet.
+func (h *Handler) belongs(name, role string) error {
+	err := h.config.Barred(name, role)
+	switch {
+	case errors.Is(err, ErrNotYet):
+		return refuse(http.StatusServiceUnavailable, "%w", err)
+	case err != nil:
+		return refuse(http.StatusForbidden, "%w", err)
+	}
+	return nil
 }
 
 // node returns name and role of the node whose certificate the request shows.

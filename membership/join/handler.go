@@ -42,8 +42,8 @@ type Config struct {
 	AddressTaken func(name string, addr netip.Addr) error
 	Cluster      func() Cluster
 	Keys         func() (map[string][]byte, error)
-	// GossipKeys returns the newest that this server has. Barred tells why a node of the role does not get them though
-	// its certificate is good, or returns nil; ErrNotYet when it cannot tell.
+	// GossipKeys returns the newest that this server has. Barred tells why a node of the role gets neither them nor new
+	// certificates though its own is good, or returns nil; ErrNotYet when it cannot tell.
 	GossipKeys func() GossipKeys
 	Barred     func(name, role string) error
 	// Grace is for how long after its end an agent's certificate still gets it a new one, if StillNode allows it:

@@ -2,6 +2,7 @@ package join_test
 
 import (
 	"context"
+	"crypto"
 	"crypto/ed25519"
 	"crypto/tls"
 	"encoding/json"
@@ -343,6 +344,26 @@ func TestAnEndedCertificateIsRenewed(t *testing.T) {
 				t.Fatalf("got %v; want status %d and %q", err, bad.status, bad.want)
 			}
 		})
+	}
+}
+
+// An agent that was removed gets no new certificates, though its own is good for long yet.
+func TestARemovedAgentIsNotRenewed(t *testing.T) {
+	c := newCluster(t)
+	for name, status := range map[string]int{"n1": 0, "removed": http.StatusForbidden, "early": http.StatusServiceUnavailable} {
+		identity := certificate(t, c.ca, join.NodeClient(name))
+		csr, err := pki.SigningRequest(identity.PrivateKey.(crypto.Signer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.client(t, identity).Renew(t.Context(), join.Renewal{CSR: csr, GossipKey: make([]byte, ed25519.PublicKeySize), Address: "10.0.0.5"})
+		var refused *join.RefusedError
+		switch {
+		case status == 0 && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case status != 0 && (!errors.As(err, &refused) || refused.Status != status):
+			t.Errorf("%s: got %v, want status %d", name, err, status)
+		}
 	}
 }
 

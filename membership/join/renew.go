@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/barque/barque/membership/token"
 )
 
 // renew issues new certificates to an agent that shows its old one. The TLS handshake has proven that it has the key.
@@ -27,6 +29,8 @@ func (h *Handler) renew(r *http.Request, in Renewal) (Certificates, error) {
 			return Certificates{}, err
 		}
 		h.config.Logger.Info("an agent whose certificate had ended gets a new one", "name", name, "ended", cert.NotAfter, "client", r.RemoteAddr)
+	} else if err := h.belongs(name, token.Agent); err != nil {
+		return Certificates{}, err
 	}
 	addr, err := h.address(name, in.Address)
 	if err != nil {

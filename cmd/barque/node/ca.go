@@ -203,6 +203,9 @@ func (s *server) startExchange(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "CAs", Run: s.exchange.Run})
 }
 
+// keyTimeout bounds how long one server is asked for the key of a CA.
+const keyTimeout = 5 * time.Second
+
 // fetchCAKey asks the other servers for the key of a CA. Whoever has it is a server of this cluster, as is this one:
 // both prove it by their certificates.
 func (s *server) fetchCAKey(ctx context.Context, digest string) ([]byte, error) {
@@ -211,12 +214,7 @@ func (s *server) fetchCAKey(ctx context.Context, digest string) ([]byte, error) 
 		if other.Name == s.options.Name {
 			continue
 		}
-		client, e := join.NewClient(other.API.String(), s.ids.trust, s.ids.peer.Certificate(), time.Now)
-		if e != nil {
-			return nil, e
-		}
-		key, e := client.CAKey(ctx, digest)
-		client.Close()
+		key, e := s.caKeyOf(ctx, other, digest)
 		if e == nil {
 			return key, nil
 		}
@@ -225,32 +223,64 @@ func (s *server) fetchCAKey(ctx context.Context, digest string) ([]byte, error) 
 	return nil, err
 }
 
-// exchangeMembers are all nodes that the exchange of the CA has to do with: the members of the store, the nodes in the
-// API, and whoever else lives.
-func (s *server) exchangeMembers() []exchange.Member {
-	all := map[string]*exchange.Member{}
-	of := func(name string) *exchange.Member {
-		if all[name] == nil {
-			all[name] = &exchange.Member{Name: name}
-		}
-		return all[name]
-	}
-	for _, m := range s.store.Members() {
-		of(m.Name).Server = true
-	}
-	nodes, err := s.api.Informers().Core().V1().Nodes().Lister().List(labels.Everything())
+func (s *server) caKeyOf(ctx context.Context, other join.Server, digest string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	client, err := join.NewClient(other.API.String(), s.ids.trust, s.ids.peer.Certificate(), time.Now)
 	if err != nil {
-		s.logger.Error("the nodes cannot be listed", "err", err)
+		return nil, err
 	}
-	for _, n := range nodes {
-		of(n.Name)
+	defer client.Close()
+	return client.CAKey(ctx, digest)
+}
+
+// exchangeMembers are all nodes that the exchange of the CA has to do with.
+func (s *server) exchangeMembers() ([]exchange.Member, error) {
+	nodes := s.api.Informers().Core().V1().Nodes()
+	if !nodes.Informer().HasSynced() {
+		return nil, join.ErrNotYet
 	}
-	for _, m := range s.pool.Members() {
-		if m.State != gossip.Alive && all[m.Name] == nil {
-			continue // it was removed
+	list, err := nodes.Lister().List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list the nodes: %w", err)
+	}
+	var servers, names []string
+	for _, m := range s.store.Members() {
+		servers = append(servers, m.Name)
+	}
+	for _, n := range list {
+		names = append(names, n.Name)
+	}
+	return exchangeMembers(time.Now(), servers, names, s.pool.Members()), nil
+}
+
+// registering is how long an agent may be alive before it has its Node.
+const registering = 2 * time.Minute
+
+// exchangeMembers are the members of the store, the nodes in the API, and agents that have joined just now and are not
+// among these yet. Whoever else gossips was removed: a server that is no member, though its Node may be there yet, and an
+// agent without a Node. They get no certificates any more, so waiting for them would be for ever.
+func exchangeMembers(now time.Time, servers, nodes []string, pool []gossip.Member) []exchange.Member {
+	all := map[string]*exchange.Member{}
+	for _, name := range nodes {
+		all[name] = &exchange.Member{Name: name}
+	}
+	for _, name := range servers {
+		all[name] = &exchange.Member{Name: name, Server: true}
+	}
+	for _, m := range pool {
+		is, alive := all[m.Name], m.State == gossip.Alive
+		switch {
+		case m.Role == roleServer && (is == nil || !is.Server):
+			delete(all, m.Name)
+			continue
+		case is == nil && (!alive || now.Sub(m.Since) > registering):
+			continue
+		case is == nil:
+			is = &exchange.Member{Name: m.Name}
+			all[m.Name] = is
 		}
-		is := of(m.Name)
-		is.Alive, is.Generation, is.Signer = m.State == gossip.Alive, m.Facts.Trust, m.ProvenBy
+		is.Alive, is.Generation, is.Signer = alive, m.Facts.Trust, m.ProvenBy
 	}
 	var out []exchange.Member
 	for _, m := range all {

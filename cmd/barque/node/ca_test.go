@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/barque/barque/membership/exchange"
+	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
@@ -285,5 +289,33 @@ func TestANodeThatWasMadeAnewIsAnotherMachine(t *testing.T) {
 	}
 	if err := sameMachine(node(ended.Add(time.Hour)), ended); !errors.Is(err, join.ErrRemoved) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Whoever was removed and goes on to gossip holds no exchange up; whoever is away does, and one that has joined just now.
+func TestWhomAnExchangeWaitsFor(t *testing.T) {
+	now := time.Now()
+	member := func(name, role string, state gossip.State, since time.Duration) gossip.Member {
+		return gossip.Member{Name: name, Role: role, State: state, Since: now.Add(-since), Facts: gossip.Facts{Trust: 1}}
+	}
+	got := exchangeMembers(now, []string{"s1", "s2", "s4"}, []string{"s1", "s3", "s5", "a1", "a2", "a6"}, []gossip.Member{
+		member("s1", roleServer, gossip.Alive, time.Hour),
+		member("s2", roleServer, gossip.Dead, time.Hour),
+		member("s3", roleServer, gossip.Alive, time.Hour),   // removed; its Node is there yet
+		member("s5", roleServer, gossip.Dead, time.Hour),    // removed and stopped; its Node is there yet
+		member("s6", roleServer, gossip.Alive, time.Minute), // removed, without a Node
+		member("a1", roleAgent, gossip.Alive, time.Hour),
+		member("a2", roleAgent, gossip.Dead, time.Hour),
+		member("a3", roleAgent, gossip.Alive, time.Hour),   // removed
+		member("a4", roleAgent, gossip.Dead, time.Second),  // removed and stopped
+		member("a5", roleAgent, gossip.Alive, time.Second), // has no Node yet
+	})
+	slices.SortFunc(got, func(a, b exchange.Member) int { return strings.Compare(a.Name, b.Name) })
+	want := []exchange.Member{
+		{Name: "a1", Alive: true, Generation: 1}, {Name: "a2", Generation: 1}, {Name: "a5", Alive: true, Generation: 1}, {Name: "a6"},
+		{Name: "s1", Server: true, Alive: true, Generation: 1}, {Name: "s2", Server: true, Generation: 1}, {Name: "s4", Server: true},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }

@@ -97,7 +97,7 @@ func rejoin(ctx context.Context, o *Options, old *record, logger *slog.Logger) (
 	if o.Join == "" {
 		return nil, errors.New("--wipe is for joining again: give --join and --token")
 	}
-	if err := old.sameNode(o, roleServer); err != nil { // a token of another CA: that cluster cannot tell whether this data is needed
+	if err := old.sameName(o, roleServer); err != nil {
 		return nil, err
 	}
 	client, err := greet(ctx, o)
@@ -110,6 +110,9 @@ func rejoin(ctx context.Context, o *Options, old *record, logger *slog.Logger) (
 		return nil, err
 	}
 	grant, err := client.Server(ctx, request)
+	if err == nil {
+		err = old.sameCluster(grant.Cluster) // another one cannot tell whether this data is needed
+	}
 	if err != nil {
 		return nil, fmt.Errorf("nothing was wiped: %w", err)
 	}
@@ -208,12 +211,12 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 	if err != nil {
 		return nil, err
 	}
-	if r != nil {
-		if err := r.sameNode(o, roleAgent); err != nil {
+	switch {
+	case r != nil && !o.Rejoin:
+		return r, errors.Join(r.sameNode(o, roleAgent), endAttempt(o.DataDir))
+	case r != nil:
+		if err := r.sameName(o, roleAgent); err != nil {
 			return r, err
-		}
-		if !o.Rejoin {
-			return r, endAttempt(o.DataDir)
 		}
 	}
 	if o.Join == "" {
@@ -243,6 +246,11 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 	grant, err := client.Agent(ctx, request)
 	if err != nil {
 		return nil, err
+	}
+	if r != nil {
+		if err := r.sameCluster(grant.Cluster); err != nil {
+			return nil, err
+		}
 	}
 	if err := saveCertificates(o.DataDir, grant.Certificates); err != nil {
 		return nil, err

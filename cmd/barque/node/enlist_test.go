@@ -26,6 +26,7 @@ import (
 type host struct {
 	ca    *pki.Authority
 	token pki.Token
+	was   []string // digests of CAs that the cluster had before
 	keys  func() (map[string][]byte, error)
 	addr  netip.AddrPort
 	taken error // why a name is
@@ -50,6 +51,7 @@ func newHost(t *testing.T) *host {
 		Lifetime:   func() time.Duration { return pki.LeafLifetime },
 		Grace:      DefaultCertificateGrace,
 		StillNode:  func(context.Context, string, time.Time) error { return h.gone },
+		Barred:     func(string, string) error { return nil },
 		CheckToken: func(context.Context, pki.Token, token.Attempt) error { return nil },
 		UseToken: func(_ context.Context, _ pki.Token, a token.Attempt) error {
 			h.attempts = append(h.attempts, a)
@@ -59,7 +61,9 @@ func newHost(t *testing.T) *host {
 		NameTaken:    func(string) error { return h.taken },
 		Replace:      func(context.Context, string) error { h.taken = nil; return nil },
 		Cluster: func() join.Cluster {
-			return join.Cluster{ID: "c1", CA: pki.NewBundle(ca), Servers: []join.Server{{Name: "s1", API: h.addr}}}
+			b := pki.NewBundle(ca)
+			b.Former = h.was
+			return join.Cluster{ID: "c1", CA: b, Servers: []join.Server{{Name: "s1", API: h.addr}}}
 		},
 		Keys:   func() (map[string][]byte, error) { return h.keys() },
 		Logger: quiet(), Now: time.Now,
@@ -264,6 +268,52 @@ func TestWipe(t *testing.T) {
 	plain := *o
 	plain.Wipe, plain.Join, plain.Token = false, "", ""
 	check(&plain)
+}
+
+// A node that was away while the cluster exchanged its CA has never heard of the new one. It is let in again, because the
+// cluster knows its CA as a former one; another cluster does not.
+func TestANodeThatWasLeftOutOfAnExchangeComesBack(t *testing.T) {
+	for _, role := range []string{roleServer, roleAgent} {
+		t.Run(role, func(t *testing.T) {
+			h := newHost(t)
+			h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
+			old, err := pki.NewAuthority("c1", time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := options(t, "n2")
+			o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
+			r := &record{dir: o.DataDir, Phase: phaseMember, Name: "n2", Role: role, Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(old)}}
+			if err := errors.Join(r.save(), os.MkdirAll(storeDir(o.DataDir), 0o700)); err != nil {
+				t.Fatal(err)
+			}
+			enlist, flag := enlistServer, "--wipe"
+			if role == roleAgent {
+				enlist, flag = enlistAgent, "--rejoin"
+			}
+			if _, err := enlist(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "add "+flag) {
+				t.Errorf("without %s: %v", flag, err)
+			}
+			o.Wipe, o.Rejoin = true, true
+			if _, err := enlist(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "belongs to another cluster") {
+				t.Errorf("another cluster lets it in: %v", err)
+			}
+			if is, err := loadRecord(o.DataDir); err != nil || !is.ca().Knows(old.Digest()) || is.ca().Knows(h.ca.Digest()) {
+				t.Errorf("after a refusal it believes %+v, %v", is, err)
+			}
+			if _, err := os.Stat(storeDir(o.DataDir)); err != nil {
+				t.Errorf("after a refusal: %v", err)
+			}
+			h.was = []string{old.Digest()}
+			back, err := enlist(t.Context(), o, quiet())
+			if err != nil || !back.ca().Knows(h.ca.Digest()) {
+				t.Fatalf("%+v, %v", back, err)
+			}
+			if is, err := loadRecord(o.DataDir); err != nil || !is.ca().Knows(h.ca.Digest()) {
+				t.Errorf("the next start believes %+v, %v", is, err)
+			}
+		})
+	}
 }
 
 func TestReplaceTakesThePlaceOfADeadServer(t *testing.T) {

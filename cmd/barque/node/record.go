@@ -176,14 +176,8 @@ func (r *record) settings() (Settings, error) {
 
 // sameNode refuses a data directory that belongs to something else.
 func (r *record) sameNode(o *Options, role string) error {
-	if r.Role != role {
-		return fmt.Errorf("data directory %s belongs to %s %q; it cannot run as %s", r.dir, r.Role, r.Name, role)
-	}
-	if r.Name != o.Name {
-		return fmt.Errorf("data directory %s belongs to node %q, not to %q: give --name %s, or another --data-dir", r.dir, r.Name, o.Name, r.Name)
-	}
-	if o.Token == "" {
-		return nil
+	if err := r.sameName(o, role); err != nil || o.Token == "" {
+		return err
 	}
 	t, err := pki.ParseToken(o.Token)
 	if err != nil {
@@ -195,13 +189,42 @@ func (r *record) sameNode(o *Options, role string) error {
 	return nil
 }
 
+func (r *record) sameName(o *Options, role string) error {
+	if r.Role != role {
+		return fmt.Errorf("data directory %s belongs to %s %q; it cannot run as %s", r.dir, r.Role, r.Name, role)
+	}
+	if r.Name != o.Name {
+		return fmt.Errorf("data directory %s belongs to node %q, not to %q: give --name %s, or another --data-dir", r.dir, r.Name, o.Name, r.Name)
+	}
+	return nil
+}
+
 // otherCluster says what to do when the token is not of the data directory's cluster. One whose
 // first start failed, as when a port was taken, holds nothing that anyone was told was written.
 func (r *record) otherCluster() error {
 	if r.Phase == phaseBootstrap {
 		return fmt.Errorf("data directory %s belongs to another cluster than the token, to %s, which has never run: if it was begun by mistake, remove the directory", r.dir, r.Cluster.ID)
 	}
-	return fmt.Errorf("data directory %s belongs to another cluster than the token, to %s: give a token of that one, or another --data-dir", r.dir, r.Cluster.ID)
+	again := "--wipe"
+	if r.Role == roleAgent {
+		again = "--rejoin"
+	}
+	return fmt.Errorf("data directory %s belongs to another cluster than the token, to %s: give a token of that one, or another --data-dir; "+
+		"if that cluster has exchanged its CA while this node was away, add %s", r.dir, r.Cluster.ID, again)
+}
+
+// sameCluster refuses a cluster that is not the one of the data directory, for a node that is let in again. It may have
+// got another ID, when it was recovered, and another CA, which this node has never heard of when it was away: then it
+// knows one of this node's from before.
+func (r *record) sameCluster(is join.Cluster) error {
+	known, err := r.Cluster.CA.Digests()
+	if err != nil {
+		return fmt.Errorf("%s: the cluster's CA: %w", r.path(), err)
+	}
+	if !slices.ContainsFunc(known, is.CA.Knows) {
+		return r.otherCluster()
+	}
+	return nil
 }
 
 // bootstrapRecord begins a new cluster: its CA and keys are on disk before the record says so.
