@@ -77,7 +77,15 @@ func (a *asker) config() (*rest.Config, error) {
 type heard struct {
 	config       *rest.Config
 	observations []*node.Observation
+	at           map[string]string // the address at which each server, by name, has answered
 	unreached    []node.Unreached
+}
+
+// to is the client's configuration for an address.
+func (h *heard) to(address string) *rest.Config {
+	config := rest.CopyConfig(h.config)
+	config.Host = address
+	return config
 }
 
 // ask asks until at least one server has answered; else the error says who was asked and what each said.
@@ -86,7 +94,7 @@ func (a *asker) ask(ctx context.Context) (*heard, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &heard{config: config}
+	h := &heard{config: config, at: map[string]string{}}
 	first := a.servers
 	if len(first) == 0 {
 		first = []string{config.Host}
@@ -137,6 +145,7 @@ func (h *heard) askAll(ctx context.Context, addresses []string, timeout time.Dur
 			}
 			if len(h.observations) == 0 || o.Cluster == h.observations[0].Cluster {
 				h.observations = append(h.observations, o)
+				h.at[o.From] = cmp.Or(h.at[o.From], address)
 				return
 			}
 			h.unreached = append(h.unreached, node.Unreached{Address: address, Error: fmt.Sprintf("it belongs to another cluster, %s", o.Cluster)})

@@ -126,19 +126,28 @@ func serverNames(s *node.ClusterStatus) []string {
 	return names
 }
 
-// collect asks every server for its diagnosis, through one that answers, or else the server itself, and the API.
+// Bounds of what the doctor waits for. A server that does not answer costs no more, and keeps nobody else waiting.
+const (
+	collectPatience   = 30 * time.Second
+	diagnosisPatience = 10 * time.Second // of each request for a diagnosis
+)
+
+// collect asks every server for its diagnosis, and, of those that have answered, the one that knows most, for what the
+// API tells.
 func (e *examination) collect(ctx context.Context, h *heard) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeoutCause(ctx, collectPatience, fmt.Errorf("no answer within %s", collectPatience))
 	defer cancel()
-	e.files, e.Silent = apiFiles(ctx, h.config), map[string]string{}
+	best := h.at[e.Status.From[0]]
+	e.Silent = map[string]string{}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
+	asking.Go(func() { e.files = apiFiles(ctx, h.to(best)) })
 	for _, m := range e.Status.Members {
 		if m.Role != "server" {
 			continue
 		}
 		asking.Go(func() {
-			d, err := diagnosisOf(ctx, h, m)
+			d, err := diagnosisOf(ctx, h, best, m)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -152,17 +161,21 @@ func (e *examination) collect(ctx context.Context, h *heard) {
 	slices.SortFunc(e.servers, func(a, b node.Diagnosis) int { return strings.Compare(a.Server, b.Server) })
 }
 
-// diagnosisOf asks the servers that have answered so far to pass the question on, and then the server itself.
-func diagnosisOf(ctx context.Context, h *heard, m node.MemberStatus) (*node.Diagnosis, error) {
+// diagnosisOf asks for a server's diagnosis where it has answered already, else a server that has answered, which passes
+// the question on, and then the server itself at the address that the others know.
+func diagnosisOf(ctx context.Context, h *heard, best string, m node.MemberStatus) (*node.Diagnosis, error) {
 	path := node.DiagnosisPath + "?" + node.RelayParameter + "=" + url.QueryEscape(m.Name)
-	hosts := []string{h.config.Host}
-	if m.API != "" {
-		hosts = append(hosts, "https://"+m.API)
-	}
+	var asked []string
 	var all error
-	for _, host := range hosts {
+	for _, host := range []string{h.at[m.Name], best, "https://" + m.API} {
+		if host == "" || host == "https://" || slices.Contains(asked, host) {
+			continue
+		}
+		asked = append(asked, host)
 		d := new(node.Diagnosis)
-		err := getJSON(ctx, h.config, host, path, d)
+		limited, cancel := context.WithTimeoutCause(ctx, diagnosisPatience, fmt.Errorf("no answer within %s", diagnosisPatience))
+		err := getJSON(limited, h.config, host, path, d)
+		cancel()
 		if err == nil {
 			return d, nil
 		}

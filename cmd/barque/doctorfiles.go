@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,18 +41,25 @@ func apiFiles(ctx context.Context, config *rest.Config) map[string]string {
 		files["api.txt"] = err.Error()
 		return files
 	}
+	var mu sync.Mutex
+	var asking sync.WaitGroup
 	for name, read := range map[string]func(context.Context, kubernetes.Interface) (string, error){"nodes.json": nodesText, "events.txt": eventsText, "pods.txt": podsText} {
-		ctx, cancel := context.WithTimeout(ctx, apiPatience)
-		text, err := read(ctx, client)
-		cancel()
-		if err != nil {
-			text = "not known: " + err.Error() + "\n"
-		}
-		if text == "" {
-			text = "none\n"
-		}
-		files[name] = text
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeoutCause(ctx, apiPatience, fmt.Errorf("no answer within %s", apiPatience))
+			defer cancel()
+			text, err := read(ctx, client)
+			if err != nil {
+				text = "not known: " + because(ctx, err).Error() + "\n"
+			}
+			if text == "" {
+				text = "none\n"
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			files[name] = text
+		})
 	}
+	asking.Wait()
 	return files
 }
 

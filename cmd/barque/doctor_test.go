@@ -1,0 +1,104 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestDoctorAsksWhoAnswers: with --server nothing at all is asked of the kubeconfig's server, which may be dead, and cost
+// each question its patience.
+func TestDoctorAsksWhoAnswers(t *testing.T) {
+	var asked []string
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/barque/v1/status":
+			io.WriteString(w, `{"cluster": "c", "from": "s1", "nodes": [{"node": "s1", "role": "server", "state": "alive"}]}`)
+		case "/barque/v1/diagnosis":
+			asked = append(asked, r.URL.Query().Get("on"))
+			io.WriteString(w, `{"server": "s1", "files": {"log.txt": "all is well"}}`)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			kind := map[string]string{"nodes": "Node", "events": "Event", "pods": "Pod"}[path.Base(r.URL.Path)]
+			fmt.Fprintf(w, `{"kind": "%sList", "apiVersion": "v1", "items": [{"metadata": {"name": "n1"}}]}`, kind)
+		}
+	}))
+	defer server.Close()
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	dir := t.TempDir()
+	kubeconfig, archive := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "d.tar.gz")
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {server: 'https://" + dead.Addr().String() +
+		"', insecure-skip-tls-verify: true}}]\nusers: [{name: u, user: {}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Whatever is asked of the dead one is answered by nobody, and seen here.
+	touched := make(chan struct{})
+	go func() {
+		defer close(touched)
+		if conn, err := dead.Accept(); err == nil {
+			t.Error("the kubeconfig's server was asked")
+			conn.Close()
+		}
+	}()
+	out, err := run(t, "cluster", "doctor", "--kubeconfig", kubeconfig, "--server", strings.TrimPrefix(server.URL, "https://"), "--data-dir", dir, "--output", archive, "--format", "json")
+	dead.Close()
+	<-touched
+	if code := exitCode(err); code != exitNoQuorum { // the store of s1 has told nothing
+		t.Errorf("exit code %d: %v", code, err)
+	}
+	var found struct{ Silent map[string]string }
+	if err := json.Unmarshal([]byte(out), &found); err != nil || len(found.Silent) > 0 {
+		t.Errorf("%v: %s", err, out)
+	}
+	if len(asked) != 1 || asked[0] != "s1" {
+		t.Errorf("diagnoses of %q were asked for", asked)
+	}
+	files := unpack(t, archive)
+	if !strings.Contains(files["nodes.json"], "n1") || files["log.txt"] != "all is well" {
+		t.Errorf("nodes.json is %q, log.txt %q", files["nodes.json"], files["log.txt"])
+	}
+}
+
+// unpack returns the files of an archive by the last part of their names.
+func unpack(t *testing.T, archive string) map[string]string {
+	t.Helper()
+	f, err := os.Open(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	zipped, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for archive := tar.NewReader(zipped); ; {
+		head, err := archive.Next()
+		if err == io.EOF {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[path.Base(head.Name)] = string(data)
+	}
+}
