@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -62,31 +63,54 @@ func (s *server) startDrain(ctx context.Context) error {
 
 // leaveService returns when this server can close its port.
 func (s *server) leaveService() {
-	ctx, cancel := context.WithTimeout(context.Background(), drainAtMost)
-	defer cancel()
-	// One that cannot serve has nobody to send away, and where it is alone there is nowhere to go.
-	if !s.hasStandIn() || s.store.Ready(ctx) != nil {
+	if !s.hasStandIn() { // there is nowhere to go
 		return
 	}
-	s.drain.begun.Store(true)
+	departure{ready: s.store.Ready, handOver: s.store.HandOver, listed: s.listed, logger: s.logger}.run(&s.drain)
+}
+
+// departure is what a server does before its parts stop, and what it needs for that.
+type departure struct {
+	ready    func(context.Context) error
+	handOver func() error
+	listed   func() bool // whether this server is among the endpoints
+	logger   *slog.Logger
+}
+
+// run returns when nobody needs this server any more, or after drainAtMost.
+func (d departure) run(out *drain) {
+	ctx, cancel := context.WithTimeout(context.Background(), drainAtMost)
+	defer cancel()
 	began := time.Now()
-	s.logger.Info("about to stop: not ready any more, so that clients go to the other servers")
-	if err := s.store.HandOver(); err != nil {
-		s.logger.Warn("cannot hand leadership over yet", "err", err)
-	}
 	least := time.After(drainAtLeast)
+	out.begun.Store(true)
+	d.logger.Info("about to stop: not ready any more, so that clients go to the other servers")
+	// One that cannot serve has nobody to send away. An election may be under way; it gets its time, and not all of it.
+	if err := d.readyWithin(ctx, drainAtLeast); err != nil {
+		d.logger.Info("stopping at once: this server's store does not serve, so nobody waits for it", "err", err)
+		return
+	}
+	if err := d.handOver(); err != nil {
+		d.logger.Warn("cannot hand leadership over yet", "err", err)
+	}
 	ticker := time.NewTicker(drainLook)
 	defer ticker.Stop()
-	for waiting := true; waiting || s.listed(); {
+	for waiting := true; waiting || d.listed(); {
 		select {
 		case <-least:
 			waiting = false
 		case <-ticker.C:
 		case <-ctx.Done():
-			s.logger.Warn("stopping although this server is still among the endpoints of the kubernetes Service", "after", time.Since(began).Round(time.Millisecond))
+			d.logger.Warn("stopping although this server is still among the endpoints of the kubernetes Service", "after", time.Since(began).Round(time.Millisecond))
 			return
 		}
 	}
+}
+
+func (d departure) readyWithin(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return d.ready(ctx)
 }
 
 // hasStandIn tells whether another server is alive.
