@@ -43,17 +43,18 @@ type Report struct {
 type Check struct {
 	Name     string   `json:"name"`
 	Detail   string   `json:"detail,omitempty"`
-	Problems []string `json:"problems,omitempty"` // none: it was kept
+	Problems []string `json:"problems,omitempty"` // it was not kept
+	Unjudged []string `json:"unjudged,omitempty"` // why it was not found out, or not of everything
 }
 
-// OK says whether all promises were kept.
-func (r *Report) OK() bool {
-	for _, c := range r.Checks {
-		if len(c.Problems) > 0 {
-			return false
-		}
-	}
-	return true
+// Broken says whether a promise was not kept.
+func (r *Report) Broken() bool {
+	return slices.ContainsFunc(r.Checks, func(c Check) bool { return len(c.Problems) > 0 })
+}
+
+// Unjudged says whether it was not found out of a promise whether it was kept.
+func (r *Report) Unjudged() bool {
+	return slices.ContainsFunc(r.Checks, func(c Check) bool { return len(c.Unjudged) > 0 })
 }
 
 // checking is one run of Cluster.
@@ -113,17 +114,23 @@ func Cluster(ctx context.Context, o Options) (_ *Report, err error) {
 	return c.report, context.Cause(ctx)
 }
 
-// add notes a check.
+// add notes a check that was made.
 func (c *checking) add(name, detail string, problems ...string) {
-	if len(problems) > 0 {
-		detail = ""
+	c.note(Check{Name: name, Detail: detail, Problems: problems})
+}
+
+// note notes a check.
+func (c *checking) note(k Check) {
+	switch {
+	case len(k.Problems) > 0:
+		k.Detail = ""
+		c.Progress("%s: NOT KEPT: %s", k.Name, k.Problems[0])
+	case len(k.Unjudged) > 0:
+		c.Progress("%s: could not be judged: %s", k.Name, k.Unjudged[0])
+	default:
+		c.Progress("%s: %s", k.Name, k.Detail)
 	}
-	c.report.Checks = append(c.report.Checks, Check{name, detail, problems})
-	if len(problems) > 0 {
-		c.Progress("%s: NOT KEPT: %s", name, problems[0])
-	} else {
-		c.Progress("%s: %s", name, detail)
-	}
+	c.report.Checks = append(c.report.Checks, k)
 }
 
 // status is the part of the servers' status that is looked at.
@@ -208,61 +215,74 @@ func (c *checking) port(ctx context.Context) (int, error) {
 func (c *checking) work(ctx context.Context) error {
 	c.Progress("reading, writing and watching through %s for %v", strings.Join(c.report.Servers, ", "), c.Duration)
 	seed := rand.Uint64()
-	w, err := Start(ctx, Config{Servers: c.servers, Namespace: c.namespace, Run: "verify", Seed: seed})
-	if err != nil {
-		return err
-	}
 	p := NewProbe(c.servers, c.namespace, "probe")
 	p.Start(ctx)
-	pause(ctx, c.Duration)
-	ending := context.WithoutCancel(ctx) // what runs is ended in order
-	verdict, err := w.Stop(ending, settleTime)
-	probed, probeErr := p.Stop(ending, settleTime)
+	verdict, err := rounds{total: c.Duration, each: roundTime, progress: c.Progress, start: func(n int) (stopper, error) {
+		return Start(ctx, Config{Servers: c.servers, Namespace: c.namespace, Run: fmt.Sprintf("verify-%d", n), Seed: seed + uint64(n)})
+	}}.run(ctx)
+	probed, probeErr := p.Stop(context.WithoutCancel(ctx), settleTime) // what runs is ended in order
 	if err := errors.Join(err, probeErr); err != nil {
 		return err
 	}
 	c.report.Acknowledged, c.report.LongestGap = probed.Acknowledged, probed.Longest.Round(time.Millisecond).String()
-	c.add("reads and writes are linearizable, no acknowledged write is lost, watches tell everything in order", verdict.String(), verdict.Violations...)
+	c.note(Check{"reads and writes are linearizable, no acknowledged write is lost, watches tell everything in order", verdict.String(), verdict.Violations, verdict.Unjudged})
 	c.add("a client that moves to the next server after 500 ms goes on", fmt.Sprintf("%d writes, the longest time without one %s",
 		probed.Acknowledged, c.report.LongestGap), probed.Violations...)
 	return context.Cause(ctx)
 }
 
+// A stateError is returned when servers have states that they must not have.
+type stateError struct{ text string }
+
+func (e *stateError) Error() string { return e.text }
+
 // same checks that all servers that could be reached in the beginning have the same state.
 func (c *checking) same(ctx context.Context) {
-	const name = "all these servers have the same state"
-	detail := ""
+	k := Check{Name: "all these servers have the same state"}
 	err := until(ctx, settleTime, func(ctx context.Context) error {
 		s, err := c.status(ctx)
 		if err != nil {
 			return err
 		}
-		detail = ""
-		for _, m := range s.Members {
-			if !slices.Contains(c.report.Servers, m.Name) {
-				continue
-			}
-			if m.Store == nil {
-				return fmt.Errorf("the store of %s does not answer: %s", m.Name, m.Problem)
-			}
-			if m.Store.Quarantined != "" {
-				return fmt.Errorf("%s is in quarantine: %s", m.Name, m.Store.Quarantined)
-			}
-			state := fmt.Sprintf("revision %d, hash %s", m.Store.Revision, m.Store.StateHash)
-			if detail != "" && state != detail {
-				return fmt.Errorf("%s has %s, another one %s", m.Name, state, detail)
-			}
-			detail = state
-		}
-		return nil
+		k.Detail, err = s.same(c.report.Servers)
+		return err
 	})
+	var differ *stateError
 	switch {
 	case ctx.Err() != nil: // the caller tells
+		return
+	case errors.As(err, &differ):
+		k.Problems = []string{err.Error()}
 	case err != nil:
-		c.add(name, "", err.Error())
-	default:
-		c.add(name, detail)
+		k.Unjudged = []string{err.Error()}
 	}
+	c.note(k)
+}
+
+// same returns the state that all of the servers have. A *stateError is a broken promise; any other error is not: who is
+// asked while others write finds servers at different revisions.
+func (s *status) same(servers []string) (state string, err error) {
+	var first string
+	var revision uint64
+	var hash string
+	for _, m := range s.Members {
+		if !slices.Contains(servers, m.Name) {
+			continue
+		}
+		switch {
+		case m.Store == nil:
+			return "", fmt.Errorf("the store of %s does not answer: %s", m.Name, m.Problem)
+		case m.Store.Quarantined != "":
+			return "", &stateError{fmt.Sprintf("%s is in quarantine: %s", m.Name, m.Store.Quarantined)}
+		case first == "":
+			first, revision, hash = m.Name, m.Store.Revision, m.Store.StateHash
+		case m.Store.Revision != revision:
+			return "", fmt.Errorf("%s was at revision %d and %s at %d, whenever they were asked: others write too much to compare them", first, revision, m.Name, m.Store.Revision)
+		case m.Store.StateHash != hash:
+			return "", &stateError{fmt.Sprintf("at revision %d %s has the hash %s, and %s has %s", revision, first, hash, m.Name, m.Store.StateHash)}
+		}
+	}
+	return fmt.Sprintf("revision %d, hash %s", revision, hash), nil
 }
 
 // until repeats try until it succeeds. The error says what was missing at the last time.

@@ -88,8 +88,20 @@ var objects = porcupine.NondeterministicModel{
 // forever is when a call ends that nobody has answered: it may take effect at any later time.
 const forever = time.Duration(math.MaxInt64 / 2)
 
-// linearizable is nil when there is an order that explains what the clients were told of single objects.
-func linearizable(calls []Call, timeout time.Duration) error {
+// order checks that there is an order that explains what the clients were told of single objects. The search takes memory
+// with the square of the number of calls to one object, which bounds how much can be judged at once.
+func (j *judge) order(patience time.Duration) {
+	ops := operations(j.resolved())
+	switch porcupine.CheckOperationsTimeout(objects.ToModel(), ops, patience) {
+	case porcupine.Illegal:
+		j.fault("the history of %d calls is not linearizable", len(ops))
+	case porcupine.Unknown:
+		j.Unjudged = append(j.Unjudged, fmt.Sprintf("whether the history of %d calls is linearizable was not found out in %v", len(ops), patience))
+	}
+}
+
+// operations are the calls that tell something of single objects, as porcupine takes them.
+func operations(calls []Call) []porcupine.Operation {
 	var ops []porcupine.Operation
 	clients := make(map[string]int)
 	for _, c := range calls {
@@ -107,12 +119,5 @@ func linearizable(calls []Call, timeout time.Duration) error {
 		}
 		ops = append(ops, porcupine.Operation{ClientId: id, Input: c, Call: int64(c.Begin), Return: end})
 	}
-	switch result := porcupine.CheckOperationsTimeout(objects.ToModel(), ops, timeout); result {
-	case porcupine.Ok:
-		return nil
-	case porcupine.Unknown:
-		return fmt.Errorf("whether the history of %d calls is linearizable was not found out in %v", len(ops), timeout)
-	default:
-		return fmt.Errorf("the history of %d calls is not linearizable", len(ops))
-	}
+	return ops
 }

@@ -223,6 +223,9 @@ func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 	for _, v := range append(verdict.Violations, probed.Violations...) {
 		r.fail("%s", v)
 	}
+	for _, u := range verdict.Unjudged {
+		r.fail("this could not be judged, and is no broken promise by itself: %s", u)
+	}
 	return !r.failed() && !r.over(ctx, *number)
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,8 +49,11 @@ while you restart servers.`,
 		if err := print(c, *format, r, func(w io.Writer) error { return writeVerified(w, r) }); err != nil {
 			return err
 		}
-		if !r.OK() {
+		switch {
+		case r.Broken():
 			return errors.New("the cluster does not keep its promises: see above")
+		case r.Unjudged():
+			return errors.New("nothing was found to be broken, and not all could be judged: see above")
 		}
 		return nil
 	}
@@ -59,12 +63,15 @@ while you restart servers.`,
 func writeVerified(w io.Writer, r *verify.Report) error {
 	fmt.Fprintf(w, "\ncluster\t%s\n", r.Cluster)
 	for _, c := range r.Checks {
-		if len(c.Problems) == 0 {
+		switch {
+		case len(c.Problems) > 0:
+			fmt.Fprintf(w, "NOT KEPT\t%s\n", c.Name)
+		case len(c.Unjudged) > 0:
+			fmt.Fprintf(w, "NOT JUDGED\t%s\n", c.Name)
+		default:
 			fmt.Fprintf(w, "kept\t%s (%s)\n", c.Name, c.Detail)
-			continue
 		}
-		fmt.Fprintf(w, "NOT KEPT\t%s\n", c.Name)
-		for _, p := range c.Problems {
+		for _, p := range slices.Concat(c.Problems, c.Unjudged) {
 			fmt.Fprintf(w, "\t  %s\n", p)
 		}
 	}

@@ -1,0 +1,141 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// round is work whose end takes a second.
+type round struct {
+	log  *[]string
+	name string
+	err  error
+}
+
+func (r round) Stop(context.Context, time.Duration) (*Verdict, error) {
+	time.Sleep(time.Second) // of virtual time
+	*r.log = append(*r.log, "end "+r.name)
+	return &Verdict{Calls: 10, Unjudged: []string{r.name}}, r.err
+}
+
+// TestRounds: long work is judged in pieces of one length, without a pause between them, and all that begins ends.
+func TestRounds(t *testing.T) {
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		total, interrupted  time.Duration
+		failsStart, failsIn int // number of the round; -1: none
+		want                string
+		calls               int
+	}{
+		"short":                {20 * time.Second, time.Hour, -1, -1, "begin 0, end 0", 10},
+		"long":                 {150 * time.Second, time.Hour, -1, -1, "begin 0, begin 1, end 0, begin 2, end 1, end 2", 30},
+		"interrupted":          {time.Hour, 70 * time.Second, -1, -1, "begin 0, begin 1, end 0, end 1", 20},
+		"interrupted at once":  {time.Hour, 0, -1, -1, "begin 0, end 0", 10},
+		"a start that fails":   {time.Hour, time.Hour, 2, -1, "begin 0, begin 1, end 0, end 1", 0},
+		"an end that fails":    {time.Hour, time.Hour, -1, 1, "begin 0, begin 1, end 0, begin 2, end 1, end 2", 0},
+		"the last end fails":   {10 * time.Second, time.Hour, -1, 0, "begin 0, end 0", 0},
+		"the first start does": {10 * time.Second, time.Hour, 0, -1, "", 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), c.interrupted)
+			defer cancel()
+			var log []string
+			began := time.Now()
+			v, err := rounds{total: c.total, each: time.Minute, progress: func(string, ...any) {}, start: func(n int) (stopper, error) {
+				if n == c.failsStart {
+					return nil, broken
+				}
+				log = append(log, fmt.Sprintf("begin %d", n))
+				r := round{log: &log, name: fmt.Sprint(n)}
+				if n == c.failsIn {
+					r.err = broken
+				}
+				return r, nil
+			}}.run(ctx)
+			if got := strings.Join(log, ", "); got != c.want {
+				t.Errorf("%s: %s; want %s", name, got, c.want)
+			}
+			if fails := c.failsIn >= 0 || c.failsStart >= 0; fails != errors.Is(err, broken) {
+				t.Errorf("%s: %v", name, err)
+			} else if !fails && (v.Calls != c.calls || len(v.Unjudged) != c.calls/10) {
+				t.Errorf("%s: %+v; want %d calls", name, v, c.calls)
+			}
+			if took := time.Since(began); err == nil && took > min(c.total, c.interrupted)+2*time.Second {
+				t.Errorf("%s: it took %s", name, took)
+			}
+		})
+	}
+}
+
+// TestSumOfVerdicts: what is told of many rounds has a bound.
+func TestSumOfVerdicts(t *testing.T) {
+	sum := new(Verdict)
+	for n := range 3 {
+		sum.add(&Verdict{Violations: slices.Repeat([]string{fmt.Sprint(n)}, maxViolations/2+1), Calls: 1, Checked: 2, Skipped: 3, Events: 4, Revisions: 5})
+	}
+	if len(sum.Violations) != maxViolations || sum.Violations[0] != "0" || sum.Violations[maxViolations-1] != "1" {
+		t.Errorf("%d violations: %v", len(sum.Violations), sum.Violations)
+	}
+	if sum.Calls != 3 || sum.Checked != 6 || sum.Skipped != 9 || sum.Events != 12 || sum.Revisions != 15 {
+		t.Errorf("%+v", sum)
+	}
+}
+
+// TestNotJudged: a search that takes too long is no broken promise, and no kept one.
+func TestNotJudged(t *testing.T) {
+	w := newWorld()
+	w.write("x", "t0")
+	// Deletions that may have taken effect or not, at any time, and an impossible answer after all of them: every subset
+	// of them has to be tried.
+	for i := range 60 {
+		c := w.call(Delete, "x", "", 1000+uint64(i))
+		c.Client, c.Outcome = fmt.Sprint("c", i), Unknown
+		w.Add(c)
+	}
+	impossible := w.call(Get, "x", "", 0)
+	impossible.Client, impossible.Revision = "d", 5
+	j := &judge{calls: append(w.calls, impossible)}
+	j.order(20 * time.Millisecond)
+	if len(j.Violations) != 0 || len(j.Unjudged) != 1 || !strings.Contains(j.Unjudged[0], "not found out in 20ms") {
+		t.Errorf("%q, not judged: %q", j.Violations, j.Unjudged)
+	}
+}
+
+// TestSameState: servers that differ at one revision are a broken promise; servers that are seen at different revisions
+// are not.
+func TestSameState(t *testing.T) {
+	type store = struct {
+		Revision    uint64
+		StateHash   string
+		Quarantined string
+	}
+	servers := []string{"s1", "s2"}
+	for name, c := range map[string]struct {
+		other  *store
+		broken bool
+		says   string
+	}{
+		"the same":           {&store{7, "a", ""}, false, ""},
+		"another state":      {&store{7, "b", ""}, true, "at revision 7 s1 has the hash a, and s2 has b"},
+		"another revision":   {&store{8, "b", ""}, false, "s1 was at revision 7 and s2 at 8"},
+		"in quarantine":      {&store{7, "a", "it differs"}, true, "s2 is in quarantine"},
+		"it does not answer": {nil, false, "the store of s2 does not answer: it is away"},
+	} {
+		s := new(status)
+		s.Members = slices.Grow(s.Members, 3)[:3]
+		s.Members[0].Name, s.Members[0].Store = "s1", &store{7, "a", ""}
+		s.Members[1].Name, s.Members[1].Store, s.Members[1].Problem = "s2", c.other, "it is away"
+		s.Members[2].Name, s.Members[2].Store = "s3", &store{1, "not asked for", ""}
+		state, err := s.same(servers)
+		var differ *stateError
+		if errors.As(err, &differ) != c.broken || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) || err == nil && state != "revision 7, hash a" {
+			t.Errorf("%s: %q, %v", name, state, err)
+		}
+	}
+}
