@@ -307,6 +307,31 @@ func TestWatchingNodeLeases(t *testing.T) {
 	}
 }
 
+// Who has seen the revision of a stored lease has been told of every node that went before it: a watch is taken up there.
+func TestWatchingLeasesInOrder(t *testing.T) {
+	c := startNodeLeases(t, 1)
+	ctx := t.Context()
+	next := c.follow("", metav1.ListOptions{ResourceVersion: c.list("", metav1.ListOptions{}).ResourceVersion})
+	const rounds = 100
+	for i := range rounds {
+		c.addNode(fmt.Sprint("m", i))
+		must(0, c.admin.CoreV1().Nodes().Delete(ctx, fmt.Sprint("m", i), metav1.DeleteOptions{}))(t)
+		must(c.leases("default").Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", i)}}, metav1.CreateOptions{}))(t)
+	}
+	gone := map[string]bool{}
+	for seen := 0; seen < rounds; {
+		switch what, l := next(); {
+		case what == watch.Deleted:
+			gone[l.Name] = true
+		case l.Namespace == "default":
+			if node := strings.Replace(l.Name, "e", "m", 1); !gone[node] {
+				t.Fatalf("the lease %s was told at revision %s before the deletion of node %s", l.Name, l.ResourceVersion, node)
+			}
+			seen++
+		}
+	}
+}
+
 // An informer of any client keeps up, by the way that it lists and watches.
 func TestInformerOfLeases(t *testing.T) {
 	t.Parallel() // it waits for a renewal, up to ten seconds

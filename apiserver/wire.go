@@ -8,9 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/client-go/kubernetes"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/barque/barque/apiserver/nodeproxy"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/services"
+	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/apiserver/subresources"
 )
 
@@ -63,8 +66,21 @@ func (s *Server) wireNodeLeases(resources []resource.Resource) {
 		return st
 	}
 	leases.Wrap = func(st *resource.Storage) rest.Storage {
-		return nodeleases.New(st, func() nodeleases.Nodes { return built }, s.cfg.SignsOfLife, s.cfg.Now)
+		return nodeleases.New(st, func() nodeleases.Nodes { return orderedNodes{built} }, s.cfg.SignsOfLife, s.cfg.Now)
 	}
+}
+
+// orderedNodes is the storage of nodes, which can also be watched in the order of the store.
+type orderedNodes struct{ *resource.Storage }
+
+// WatchStore implements nodeleases.Nodes.
+func (n orderedNodes) WatchStore(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
+	return n.Watch(storage.Direct(ctx), options)
+}
+
+// TellProgress implements nodeleases.Nodes.
+func (n orderedNodes) TellProgress(ctx context.Context) error {
+	return n.Storage.Store.Storage.Storage.RequestWatchProgress(ctx)
 }
 
 // wireNodes adds what leads to nodes.

@@ -9,17 +9,45 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // A healthy idle cluster writes nothing for a minute, which is longer than anything that repeats itself but for
-// hourly work; and its servers hold the same state. Pods run meanwhile, the leases of nodes are read, and a backup
-// has been made.
+// hourly work; and its servers hold the same state. Pods run meanwhile, the leases of nodes are read and watched, and
+// a backup has been made.
 func TestIdleClusterWritesNothing(t *testing.T) {
 	c := sharedCluster(t)
 	s := NewSpace(t, c)
 	s.Apply(hello("idle", 3, "none"))
 	s.K("rollout", "status", "deployment/idle", "--timeout=60s")
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	watcher, err := kubernetes.NewForConfig(config) // c.Client has a timeout, which ends its watches, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	renewals, err := watcher.CoordinationV1().Leases(corev1.NamespaceNodeLease).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer renewals.Stop()
+	told := 0
 	meanwhile := func(ctx context.Context) error {
+		for more := true; more; {
+			select {
+			case e, open := <-renewals.ResultChan():
+				if !open || e.Type == watch.Error {
+					t.Fatalf("the watch of leases has ended after %d renewals: %+v", told, e.Object)
+				}
+				told++
+			default:
+				more = false
+			}
+		}
 		list, err := c.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -33,6 +61,9 @@ func TestIdleClusterWritesNothing(t *testing.T) {
 	// What the tests before have left to be cleaned up may take a while.
 	if err := c.idles(t.Context(), 150*time.Second, time.Minute, meanwhile); err != nil {
 		t.Fatal(err)
+	}
+	if told < 3*5 {
+		t.Errorf("a watch was told of %d renewals in a minute of three nodes", told)
 	}
 }
 

@@ -17,8 +17,9 @@
 //     Informers keep the newer one then, and call no handler for it.
 //   - A watch tells of renewals once every RenewEvery, of all nodes together.
 //   - In lists and watches over all namespaces the stored leases come first and set the pace: what is told
-//     of nodes carries the revision up to which the stored ones have been told, so that a watch that is
-//     taken up there has missed nothing. It may repeat what it said of nodes.
+//     of nodes carries the revision up to which the stored ones have been told, and a stored one waits until
+//     all that happened to nodes before it has been told. So a watch that is taken up at any of their
+//     revisions has missed nothing. It may repeat what it said of nodes.
 package nodeleases
 
 import (
@@ -29,7 +30,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -53,6 +56,12 @@ type SignsOfLife interface {
 type Nodes interface {
 	rest.Lister
 	rest.Watcher
+	// WatchStore is Watch, in the order of the store: its bookmarks tell how far it is, when it has begun and after
+	// each TellProgress.
+	WatchStore(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error)
+	// TellProgress has the watches of WatchStore tell soon that they have come to a revision, one that is not below any
+	// that was visible in this server when it was called.
+	TellProgress(ctx context.Context) error
 }
 
 // Storage serves all leases: those of nodes as this package makes them, the others as they are stored.

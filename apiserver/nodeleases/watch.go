@@ -36,7 +36,12 @@ func (s *Storage) Watch(ctx context.Context, options *metainternalversion.ListOp
 	w.ofNodes = w.position
 	w.options.AllowWatchBookmarks = true // they tell how far this has come
 	var err error
-	if w.nodes, err = s.nodes().Watch(w.ctx, w.options); err != nil {
+	if which == ofNodes {
+		w.nodes, err = s.nodes().Watch(w.ctx, w.options)
+	} else {
+		w.nodes, err = s.nodes().WatchStore(w.ctx, w.options)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if which == both {
@@ -53,6 +58,9 @@ func (s *Storage) Watch(ctx context.Context, options *metainternalversion.ListOp
 }
 
 // watcher makes one watch out of one of nodes, one of stored leases if these are wanted, and the time.
+//
+// The two watches run apart. A client that has seen the revision of a stored lease takes the watch up there, so that
+// one is held until the watch of nodes has come as far.
 type watcher struct {
 	storage   *Storage
 	ctx       context.Context // of the request, on nodes
@@ -70,8 +78,16 @@ type watcher struct {
 
 	position   uint64               // the revision up to which everything was told; what is told of nodes carries it
 	ofNodes    uint64               // the same of nodes alone
+	held       *update              // of stored leases; nothing more is taken from there meanwhile
 	told       map[string]time.Time // the renewal that was last told, by node
 	beginnings int                  // how many of the two have not told all that was there at the beginning
+}
+
+// update is an event of one of the watches.
+type update struct {
+	watch.Event
+	revision uint64
+	begun    bool // it ends what was there at the beginning
 }
 
 // ResultChan implements watch.Interface.
@@ -91,11 +107,15 @@ func (w *watcher) run() {
 	renewal := time.NewTimer(w.untilRenewal())
 	defer renewal.Stop()
 	for goOn := true; goOn; {
+		next := stored
+		if w.held != nil {
+			next = nil
+		}
 		select {
-		case e, open := <-stored:
-			goOn = open && w.fromStored(e)
+		case e, open := <-next:
+			goOn = open && w.take(e, w.fromStored)
 		case e, open := <-w.nodes.ResultChan():
-			goOn = open && w.fromNodes(e)
+			goOn = open && w.take(e, w.fromNodes)
 		case <-renewal.C:
 			goOn = w.renew()
 			renewal.Reset(w.untilRenewal())
@@ -127,64 +147,76 @@ func (w *watcher) fail(err error) bool {
 	return false
 }
 
-func (w *watcher) fromStored(e watch.Event) bool {
+// take reads an event of one of the watches and hands it on. An error ends both.
+func (w *watcher) take(e watch.Event, handle func(update) bool) bool {
 	if e.Type == watch.Error {
 		w.send(e)
 		return false
 	}
-	revision, begun, err := read(e)
+	m, err := meta.Accessor(e.Object)
 	if err != nil {
-		return w.fail(err)
+		return w.fail(fmt.Errorf("watching leases gave a %T: %w", e.Object, err))
 	}
-	w.position = max(w.position, revision)
-	switch {
-	case begun:
-		return w.begun()
-	case e.Type == watch.Bookmark && !w.bookmarks:
-		return true
+	u := update{Event: e, begun: e.Type == watch.Bookmark && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"}
+	if u.revision, err = strconv.ParseUint(m.GetResourceVersion(), 10, 64); err != nil {
+		return w.fail(fmt.Errorf("watching leases gave a %T without a revision: %w", e.Object, err))
 	}
-	return w.send(e)
+	return handle(u)
 }
 
-func (w *watcher) fromNodes(e watch.Event) bool {
-	if e.Type == watch.Error {
-		w.send(e)
-		return false
+// fromStored holds the event until all was told of nodes that was there before it.
+func (w *watcher) fromStored(u update) bool {
+	w.held = &u
+	if w.ofNodes < u.revision {
+		if err := w.storage.nodes().TellProgress(w.ctx); err != nil {
+			return w.fail(err)
+		}
 	}
-	revision, begun, err := read(e)
-	if err != nil {
-		return w.fail(err)
+	return w.release()
+}
+
+// release tells of the stored lease that is held, once that can be.
+func (w *watcher) release() bool {
+	u := w.held
+	if u == nil || w.ofNodes < u.revision {
+		return true
 	}
-	w.ofNodes = max(w.ofNodes, revision)
+	w.held, w.position = nil, max(w.position, u.revision)
+	switch {
+	case u.begun:
+		return w.begun()
+	case u.Type == watch.Bookmark && !w.bookmarks:
+		return true
+	}
+	return w.send(u.Event)
+}
+
+func (w *watcher) fromNodes(u update) bool {
+	w.ofNodes = max(w.ofNodes, u.revision)
 	if w.stored == nil {
 		w.position = w.ofNodes
 	}
-	switch {
-	case begun:
-		return w.begun()
-	case e.Type == watch.Bookmark && (w.stored != nil || !w.bookmarks):
-		return true
-	case e.Type == watch.Bookmark:
-		return w.bookmark(nil)
-	}
-	if cached, ok := e.Object.(runtime.CacheableObject); ok {
-		e.Object = cached.GetObject()
-	}
-	node, ok := e.Object.(*corev1.Node)
-	if !ok {
-		return w.fail(fmt.Errorf("watching nodes gave a %T", e.Object))
-	}
-	return w.tell(e.Type, node)
+	return w.tellNodes(u) && w.release()
 }
 
-// read returns the revision of an event, and whether it ends what was there at the beginning.
-func read(e watch.Event) (revision uint64, begun bool, err error) {
-	m, err := meta.Accessor(e.Object)
-	if err != nil {
-		return 0, false, fmt.Errorf("watching leases gave a %T: %w", e.Object, err)
+func (w *watcher) tellNodes(u update) bool {
+	switch {
+	case u.begun:
+		return w.begun()
+	case u.Type == watch.Bookmark && (w.stored != nil || !w.bookmarks):
+		return true
+	case u.Type == watch.Bookmark:
+		return w.bookmark(nil)
 	}
-	revision, err = strconv.ParseUint(m.GetResourceVersion(), 10, 64)
-	return revision, e.Type == watch.Bookmark && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true", err
+	object := u.Object
+	if cached, ok := object.(runtime.CacheableObject); ok {
+		object = cached.GetObject()
+	}
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return w.fail(fmt.Errorf("watching nodes gave a %T", object))
+	}
+	return w.tell(u.Type, node)
 }
 
 // begun tells, once both have said so, that all that was there at the beginning was told.
@@ -230,11 +262,12 @@ func (w *watcher) tell(what watch.EventType, node *corev1.Node) bool {
 	return w.send(watch.Event{Type: what, Object: lease})
 }
 
-// renew tells of all leases that were renewed. A node whose newest version was not told yet waits for
-// that: the list is read from the cache that also feeds the watch, and may be ahead of it.
+// renew tells of all leases that were renewed. The list is read from a cache that need not be as far as the watch is:
+// it is asked for what is no older, and a node whose newest version was not told yet waits for that.
 func (w *watcher) renew() bool {
 	o := *w.options
-	o.ResourceVersion, o.ResourceVersionMatch, o.AllowWatchBookmarks, o.SendInitialEvents, o.TimeoutSeconds = "0", "", false, nil, nil
+	o.ResourceVersion, o.ResourceVersionMatch = strconv.FormatUint(w.ofNodes, 10), ""
+	o.AllowWatchBookmarks, o.SendInitialEvents, o.TimeoutSeconds, o.Limit, o.Continue = false, nil, nil, 0, ""
 	found, err := w.storage.nodes().List(w.ctx, &o)
 	nodes, ok := found.(*corev1.NodeList)
 	if err != nil || !ok {

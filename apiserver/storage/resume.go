@@ -23,6 +23,9 @@ type resuming struct {
 
 // Watch implements storage.Interface.
 func (r *resuming) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	if isDirect(ctx) {
+		return r.store.Watch(ctx, key, opts)
+	}
 	w, err := r.CacheDelegator.Watch(ctx, key, opts)
 	if err != nil || opts.SendInitialEvents != nil || opts.ResourceVersion == "" || opts.ResourceVersion == "0" {
 		return w, err

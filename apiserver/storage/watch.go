@@ -35,7 +35,8 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	if err != nil {
 		return nil, err
 	}
-	if opts.ProgressNotify && s.newObject == nil {
+	direct := isDirect(ctx)
+	if (opts.ProgressNotify || direct) && s.newObject == nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("a watch of %s cannot notify progress: its storage was made without a New function", s.groupResource))
 	}
 
@@ -56,7 +57,8 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		recursive:       opts.Recursive,
 		pred:            opts.Predicate,
 		acceptAll:       opts.Predicate.Empty(),
-		progress:        opts.ProgressNotify,
+		progress:        opts.ProgressNotify || direct,
+		tellsBegin:      direct,
 		timestamps:      opts.RecordTimestamps,
 		after:           revision,
 		initial:         wantInitial || (opts.SendInitialEvents == nil && revision == 0),
@@ -80,6 +82,7 @@ type watcher struct {
 	pred            storage.SelectionPredicate
 	acceptAll       bool
 	progress        bool
+	tellsBegin      bool // its progress, as soon as it can be asked for that
 	timestamps      bool
 	after           uint64 // the last revision that the consumer knows
 	initial         bool   // begin with what exists
@@ -134,6 +137,9 @@ func (w *watcher) stream(ctx context.Context) error {
 			return err
 		}
 		defer w.store.untrack(w)
+	}
+	if w.tellsBegin {
+		source.RequestProgress() // whoever has asked before was not heard
 	}
 	for {
 		batch, err := source.Next(ctx)
