@@ -30,11 +30,12 @@ func (c *Cluster) makeDisks(nodes []string, megabytes int) error {
 	return nil
 }
 
-// thawDisks lets go what hangs on a frozen disk, which nothing could end otherwise.
+// thawDisks lets go what hangs on a frozen disk, which nothing could end otherwise. It knows the disks by their image
+// files: whoever made them may be gone.
 func (c *Cluster) thawDisks() {
-	mounts, _ := filepath.Glob(filepath.Join(c.Dir, "*")) // the pattern is well-formed
-	for _, m := range mounts {
-		_ = (&disk.Disk{Mount: m}).Thaw() // one that is no disk cannot be frozen
+	images, _ := filepath.Glob(filepath.Join(c.images(), "*")) // the pattern is well-formed
+	for _, image := range images {
+		_ = (&disk.Disk{Image: image, Mount: c.DataDir(filepath.Base(image))}).Thaw() // one that is not mounted is not frozen
 	}
 }
 

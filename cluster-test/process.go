@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,12 +17,11 @@ import (
 // What `barque dev` does to one node at a time, and not faster than a command starts, is done here to several nodes at the
 // same moment.
 
-// processesOf returns the processes in a node's network namespace that run a program of the name.
-func (c *Cluster) processesOf(node, program string) ([]int, error) {
-	target, err := os.Stat(filepath.Join("/run/netns", c.Netns(node)))
-	if err != nil {
-		return nil, err
-	}
+// A node's processes are known by their arguments, as `barque dev` knows them: the binary under test may have any name,
+// and another build may lie in its place by now.
+
+// pids returns the processes whose arguments match.
+func pids(match func(args []string) bool) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
@@ -32,18 +32,34 @@ func (c *Cluster) processesOf(node, program string) ([]int, error) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-		if err != nil || filepath.Base(strings.TrimSuffix(path, " (deleted)")) != program {
-			continue
-		}
-		if ns, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && os.SameFile(ns, target) {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && match(strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")) {
 			out = append(out, pid)
 		}
 	}
 	return out, nil
 }
 
-// Signal sends a signal to all that is Barque itself on the nodes: the node's process and its containerd, no pods.
+// argument returns what follows a flag.
+func argument(args []string, flag string) string {
+	if i := slices.Index(args, flag); i >= 0 && i+1 < len(args) {
+		return args[i+1]
+	}
+	return ""
+}
+
+// isNode tells whether these are the arguments of the node's own process.
+func (c *Cluster) isNode(node string, args []string) bool {
+	return len(args) > 1 && (args[1] == "server" || args[1] == "agent") && argument(args, "--data-dir") == c.DataDir(node)
+}
+
+// isContainerd tells whether these are those of the node's containerd.
+func (c *Cluster) isContainerd(node string, args []string) bool {
+	return len(args) > 1 && args[1] == "containerd" && strings.HasPrefix(argument(args, "--config"), c.DataDir(node)+"/")
+}
+
+// Signal sends a signal to all that is Barque itself on the nodes: the node's process and its containerd, no pods. A node of
+// which nothing runs is an error: who breaks something wants it to be broken.
 func (c *Cluster) Signal(s syscall.Signal, nodes ...string) error {
 	_, err := c.signal(s, nodes)
 	return err
@@ -51,18 +67,26 @@ func (c *Cluster) Signal(s syscall.Signal, nodes ...string) error {
 
 func (c *Cluster) signal(s syscall.Signal, nodes []string) (told []int, err error) {
 	for _, n := range nodes {
-		pids, e := c.processesOf(n, "barque")
-		told, err = append(told, pids...), errors.Join(err, e)
-	}
-	for _, pid := range told {
-		if e := syscall.Kill(pid, s); e != nil && !errors.Is(e, syscall.ESRCH) {
-			err = errors.Join(err, fmt.Errorf("signal process %d: %w", pid, e))
+		found, e := pids(func(args []string) bool { return c.isNode(n, args) || c.isContainerd(n, args) })
+		err = errors.Join(err, e)
+		hit := 0
+		for _, pid := range found {
+			switch e := syscall.Kill(pid, s); {
+			case e == nil:
+				told, hit = append(told, pid), hit+1
+			case !errors.Is(e, syscall.ESRCH):
+				err = errors.Join(err, fmt.Errorf("signal process %d of %s: %w", pid, n, e))
+			}
+		}
+		if hit == 0 {
+			err = errors.Join(err, fmt.Errorf("send %v to %s: no process of it runs", s, n))
 		}
 	}
 	return told, err
 }
 
-// KillNodes ends all that is Barque itself on the nodes, as kill -9 does, and waits until it has ended. Pods go on.
+// KillNodes ends all that is Barque itself on the nodes, as kill -9 does, and waits until it has ended. Pods go on. A node
+// of which nothing runs is an error.
 func (c *Cluster) KillNodes(ctx context.Context, nodes ...string) error {
 	told, err := c.signal(syscall.SIGKILL, nodes)
 	if err != nil {
@@ -92,29 +116,37 @@ func (c *Cluster) StartNode(ctx context.Context, node string) error {
 
 // KillContainerd kills a node's containerd, and nothing else.
 func (c *Cluster) KillContainerd(node string) error {
-	pids, err := c.processesOf(node, "barque")
+	found, err := pids(func(args []string) bool { return c.isContainerd(node, args) })
 	if err != nil {
 		return err
 	}
-	for _, pid := range pids {
-		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && bytes.Contains(line, []byte("\x00containerd\x00")) {
-			return syscall.Kill(pid, syscall.SIGKILL)
-		}
+	if len(found) == 0 {
+		return fmt.Errorf("%s has no containerd of its own that runs", node)
 	}
-	return fmt.Errorf("%s has no containerd of its own that runs", node)
+	return syscall.Kill(found[0], syscall.SIGKILL)
 }
 
 // KillShim kills one of a node's shims, which stand between containerd and a pod, and reports whether there was one.
 func (c *Cluster) KillShim(node string) (killed bool, err error) {
-	pids, err := c.processesOf(node, "containerd-shim-runc-v2")
-	if err != nil || len(pids) == 0 {
+	target, err := os.Stat(filepath.Join("/run/netns", c.Netns(node)))
+	if err != nil {
 		return false, err
 	}
-	return true, syscall.Kill(pids[0], syscall.SIGKILL)
+	all, err := pids(func(args []string) bool { return filepath.Base(args[0]) == "containerd-shim-runc-v2" })
+	if err != nil {
+		return false, err
+	}
+	for _, pid := range all {
+		// They are in their node's network namespace; one that has ended meanwhile is nowhere.
+		if ns, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && os.SameFile(ns, target) {
+			return true, syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	return false, nil
 }
 
 // Alive says whether a node's own process runs.
 func (c *Cluster) Alive(node string) bool {
-	pids, err := c.processesOf(node, "barque")
-	return err == nil && len(pids) > 0
+	found, err := pids(func(args []string) bool { return c.isNode(node, args) })
+	return err == nil && len(found) > 0
 }

@@ -40,11 +40,11 @@ func hung(whom whoms) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		nodes := whom(t)
 		t.meet(nodes...)
-		if err := t.eachDisk(nodes, (*disk.Disk).Freeze); err != nil {
-			return err
+		var disks []*disk.Disk
+		for _, n := range nodes {
+			disks = append(disks, t.cluster.Disk(n))
 		}
-		t.hold(ctx, 4*time.Second, 8*time.Second)
-		return t.eachDisk(nodes, (*disk.Disk).Thaw)
+		return disk.Frozen(func() { t.hold(ctx, 4*time.Second, 8*time.Second) }, disks...)
 	}
 }
 
@@ -53,11 +53,7 @@ func slowDisk(ctx context.Context, t *trial) error {
 	t.meet(t.leader)
 	d := t.cluster.Disk(t.leader)
 	for range 30 {
-		if err := d.Freeze(); err != nil {
-			return err
-		}
-		t.hold(ctx, 50*time.Millisecond, 250*time.Millisecond)
-		if err := d.Thaw(); err != nil {
+		if err := disk.Frozen(func() { t.hold(ctx, 50*time.Millisecond, 250*time.Millisecond) }, d); err != nil {
 			return err
 		}
 		t.hold(ctx, 5*time.Millisecond, 30*time.Millisecond)
@@ -122,8 +118,10 @@ func flipped(kind damage.Kind) func(context.Context, *trial) error {
 			t.say("%s, %s: not seen at the start", node, note)
 			t.hold(ctx, time.Second, 3*time.Second)
 		}
-		if err := t.cluster.KillNodes(ctx, node); err != nil {
-			return err
+		if t.cluster.Alive(node) {
+			if err := t.cluster.KillNodes(ctx, node); err != nil {
+				return err
+			}
 		}
 		return t.renew(ctx, node)
 	}

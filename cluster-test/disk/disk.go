@@ -122,8 +122,41 @@ const (
 	thaw     = 0xc0045878 // FITHAW
 )
 
-func (d *Disk) ask(request uint, argument int) error {
+// ErrDetached is returned when something is asked of a disk that is not attached. It would be asked of whatever lies
+// below the directory then, which may be the machine's own file system.
+var ErrDetached = errors.New("the disk is not attached")
+
+// open opens the root of the file system, after it has seen that it is that of the image. The caller closes it.
+func (d *Disk) open() (*os.File, error) {
 	f, err := os.Open(d.Mount)
+	if err != nil {
+		return nil, err
+	}
+	own, err := d.isOwn(f)
+	if err == nil && !own {
+		err = fmt.Errorf("%w: %s at %s", ErrDetached, d.Image, d.Mount)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// isOwn says whether a file is on this disk, by the numbers of the device.
+func (d *Disk) isOwn(f *os.File) (bool, error) {
+	device, err := d.device()
+	if err != nil || device == "" {
+		return false, err
+	}
+	var is, want unix.Stat_t
+	if err := errors.Join(unix.Fstat(int(f.Fd()), &is), unix.Stat(filepath.Join("/dev", device), &want)); err != nil {
+		return false, err
+	}
+	return is.Dev == want.Rdev, nil
+}
+
+func (d *Disk) ask(request uint, argument int) error {
+	f, err := d.open()
 	if err != nil {
 		return err
 	}
@@ -139,17 +172,22 @@ func (d *Disk) CutPower() error {
 	return nil
 }
 
-// Freeze makes all writes hang until Thaw. Whoever writes cannot even be killed meanwhile.
-func (d *Disk) Freeze() error {
-	if err := d.ask(freeze, 0); err != nil {
-		return fmt.Errorf("freeze the file system %s: %w", d.Mount, err)
+// Frozen makes all writes to the disks hang while f runs. Whoever writes cannot even be killed meanwhile. They are thawed
+// when it returns, also when f panics; when the process ends meanwhile, whoever cleans up after it must Thaw them.
+func Frozen(f func(), disks ...*Disk) (err error) {
+	for _, d := range disks {
+		if err := d.ask(freeze, 0); err != nil {
+			return fmt.Errorf("freeze the file system %s: %w", d.Mount, err)
+		}
+		defer func() { err = errors.Join(err, d.Thaw()) }()
 	}
+	f()
 	return nil
 }
 
-// Thaw ends Freeze. A disk that is not frozen stays as it is.
+// Thaw lets writes go on. A disk that is not frozen stays as it is, and one that is not attached is not frozen.
 func (d *Disk) Thaw() error {
-	if err := d.ask(thaw, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+	if err := d.ask(thaw, 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, ErrDetached) {
 		return fmt.Errorf("thaw the file system %s: %w", d.Mount, err)
 	}
 	return nil
@@ -159,6 +197,11 @@ const ballast = "ballast"
 
 // Fill leaves no byte free.
 func (d *Disk) Fill() error {
+	root, err := d.open()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	f, err := os.OpenFile(filepath.Join(d.Mount, ballast), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err

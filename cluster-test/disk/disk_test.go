@@ -89,23 +89,74 @@ func syncDir(dir string) error {
 
 func TestFrozen(t *testing.T) {
 	d := newDisk(t)
-	if err := d.Freeze(); err != nil {
-		t.Fatal(err)
-	}
-	written := make(chan error)
-	go func() { written <- d.write("late", "late", true) }() // ends with Thaw, which every path below comes to
-	select {
-	case err := <-written:
-		t.Errorf("a frozen disk takes a write: %v", err)
-		written = nil
-	case <-time.After(200 * time.Millisecond):
-	}
-	if err := errors.Join(d.Thaw(), d.Thaw()); err != nil {
+	written := make(chan error, 1)
+	done := false
+	err := Frozen(func() {
+		go func() { written <- d.write("late", "late", true) }() // ends with the frost
+		select {
+		case err := <-written:
+			done = true
+			t.Errorf("a frozen disk takes a write: %v", err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}, d)
+	if err := errors.Join(err, d.Thaw()); err != nil {
 		t.Error(err)
 	}
-	if written != nil {
+	if !done {
 		if err := <-written; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestPanicWhileFrozen: nothing stays frozen, also when one of several disks cannot be.
+func TestPanicWhileFrozen(t *testing.T) {
+	d := newDisk(t)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic is gone")
+			}
+		}()
+		t.Error(Frozen(func() { panic("in the middle") }, d))
+	}()
+	if err := d.ask(thaw, 0); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("it was still frozen after the panic: %v", err)
+	}
+	none := &Disk{Image: d.Image + "-none", Mount: d.Mount}
+	if err := Frozen(func() { t.Error("it went on with one disk of two") }, d, none); err == nil {
+		t.Error("a disk that is not there was frozen")
+	}
+	if err := d.ask(thaw, 0); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("it was still frozen after another one could not be: %v", err)
+	}
+}
+
+// TestDetached: nothing is ever asked of the file system below the directory of a disk that is not attached.
+func TestDetached(t *testing.T) {
+	below := newDisk(t) // so that a fault here breaks this one, and not the machine's
+	inner, err := New(filepath.Join(below.Mount, "image"), filepath.Join(below.Mount, "mount"), 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := inner.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	// The loop device goes a moment after the mount, at the latest when it can be attached again.
+	if err := errors.Join(inner.Attach(), inner.Detach()); err != nil {
+		t.Fatal(err)
+	}
+	frozen := Frozen(func() { t.Error("it was frozen") }, inner)
+	for what, err := range map[string]error{"power": inner.CutPower(), "full": inner.Fill(), "frozen": frozen} {
+		if !errors.Is(err, ErrDetached) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := inner.Thaw(); err != nil {
+		t.Error(err)
+	}
+	if err := below.write("still", "well", true); err != nil {
+		t.Errorf("what lies below: %v", err)
 	}
 }

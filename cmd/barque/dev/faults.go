@@ -54,6 +54,9 @@ func Kill(ctx context.Context, dir, name string, machine bool) error {
 		if err != nil {
 			return err
 		}
+		if len(ours) == 0 && !machine { // of a machine the pods may be left
+			return fmt.Errorf("%s does not run, so nothing was killed; `barque dev kill --machine %s` ends its pods, too", name, name)
+		}
 		// All are told before any is waited for: a machine dies at once.
 		for _, process := range ours {
 			err = errors.Join(err, process.signal(syscall.SIGKILL))
@@ -119,7 +122,7 @@ func (p *Plan) hasQuorum() bool {
 	return running > len(now.servers())/2
 }
 
-// Stop ends a node in order: leadership is handed over, pods go on.
+// Stop ends a node in order: leadership is handed over, pods go on. One that does not run is stopped already.
 func Stop(dir, name string) error {
 	return edit(dir, func(p *Plan) error {
 		n, err := p.Node(name)
