@@ -126,6 +126,7 @@ test-unit: bundle ## run the unit tests, with the race detector where a C compil
 	@set -e; if command -v $${CC:-cc} >/dev/null; then race=-race; cgo=1; \
 	else echo "warning: no C compiler: the unit tests run without the race detector"; race=; cgo=0; fi; \
 	echo "go test $$race, all packages but $(E2E_PKGS)"; \
+	NOT_TESTED=$$(mktemp); export NOT_TESTED; trap 'sort -u $$NOT_TESTED; rm -f $$NOT_TESTED' EXIT; \
 	CGO_ENABLED=$$cgo $(GO) test $$race -timeout 10m $(UNIT_PKGS); \
 	if [ -n "$$race" ]; then \
 	  echo "go test, what is built without the race detector only (raftstore/addresses_test.go)"; \

@@ -11,21 +11,35 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/component-base/cli"
+	kubectlcmd "k8s.io/kubectl/pkg/cmd"
 )
 
-// kubectl runs the kubectl on the PATH as an administrator of the cluster.
+// kubectlVariable in the environment makes the test binary kubectl, for machines that have none.
+const kubectlVariable = "BARQUE_TEST_KUBECTL"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(kubectlVariable) != "" {
+		os.Exit(cli.Run(kubectlcmd.NewDefaultKubectlCommand()))
+	}
+	os.Exit(m.Run())
+}
+
+// kubectl runs the kubectl on the PATH, or the one in the module graph, as an administrator of the cluster.
 func kubectl(t *testing.T, c *cluster) func(stdin string, args ...string) (string, error) {
 	t.Helper()
 	path, err := exec.LookPath("kubectl")
 	if err != nil {
-		t.Skip("there is no kubectl on the PATH")
+		if path, err = os.Executable(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	writeKubeconfig(t, kubeconfig, c.ca.client(t, c.host, admin()))
 	return func(stdin string, args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), path, args...)
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+dir, "KUBECACHEDIR="+filepath.Join(dir, "cache"))
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, kubectlVariable+"=1", "HOME="+dir, "KUBECACHEDIR="+filepath.Join(dir, "cache"))
 		cmd.Stdin = strings.NewReader(stdin)
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out

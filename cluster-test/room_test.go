@@ -16,6 +16,7 @@ import (
 
 	"github.com/barque/barque/cluster-test/machines"
 	"github.com/barque/barque/cluster-test/store"
+	"github.com/barque/barque/internal/needs"
 )
 
 // What the page says about a disk and a store that are full, on one server.
@@ -123,9 +124,7 @@ func (d *drill) writeUntil(m *machines.Machine, total, size int) {
 // TestFullDisk fills the disk of a server: first by what it writes itself, then by something else. What it has is
 // served, deletions are taken and make room, and it stops and starts in order.
 func TestFullDisk(t *testing.T) {
-	if err := store.DisksPossible(); err != nil {
-		t.Skip("SKIPPED: no disk of a limited size:", err)
-	}
+	needs.NoError(t, store.DisksPossible(), "a server whose disk is full")
 	d := newDrill(t)
 	s1 := d.machine("s1", "10.0.0.1", 128, "--no-node --snapshot-schedule 0") // a backup that failed is warned of until the next one
 	d.start(s1, "barque server")

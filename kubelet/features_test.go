@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/barque/barque/internal/needs"
 )
 
 // script is a pod whose containers run shell scripts: the host's own userland is mounted into them.
@@ -289,7 +291,7 @@ func TestFeatures(t *testing.T) {
 	})
 
 	if _, err := os.Stat("/sys/fs/cgroup/memory"); err != nil {
-		t.Skip("SKIPPED: the tests that kill by cgroup know only the paths of cgroup v1, which this machine does not have")
+		needs.Missing(t, "cgroup v1, whose paths it knows", "containers that are killed by their cgroup")
 	}
 	t.Run("killed container", func(t *testing.T) {
 		f.create(hello("victim"))

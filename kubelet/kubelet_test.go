@@ -8,13 +8,10 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +19,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/barque/barque/internal/apart"
+	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/kubelet"
 	"github.com/barque/barque/kubelet/bundle"
 	"github.com/barque/barque/kubelet/containerd"
@@ -40,39 +39,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const insideEnv = "BARQUE_KUBELET_TEST_INSIDE"
-
-// inNamespaces runs the calling test again in a child with its own network and mount namespaces; true
-// in the child. However the child ends, its interfaces and mounts are gone with it.
+// inNamespaces runs the calling test again in a process with its own network and mount namespaces; true in that.
 func inNamespaces(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(insideEnv) != "" {
-		loopback, err := netlink.LinkByName("lo")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := netlink.LinkSetUp(loopback); err != nil {
-			t.Fatal(err)
-		}
-		return true
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	const untested = "the kubelet on a real containerd"
 	if _, err := bundle.Open(); errors.Is(err, bundle.ErrNotBundled) {
-		t.Skip("needs the node components: run `make bundle`")
+		needs.Missing(t, "the node components (run `make bundle`)", untested)
 	}
-	command := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "3m")
-	command.Env = append(os.Environ(), insideEnv+"=1")
-	command.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
-	}
-	output, err := command.CombinedOutput()
-	t.Logf("in namespaces:\n%s", output)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return false
+	return apart.Run(t, apart.Mounts, 3*time.Minute, untested)
 }
 
 // fixture is a node with nothing on it yet.

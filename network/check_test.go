@@ -3,12 +3,12 @@ package network
 import (
 	"os"
 	"testing"
+
+	"github.com/barque/barque/internal/needs"
 )
 
 func TestCheck(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	needs.Root(t, "what the network needs of the machine")
 	before, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {
 		t.Fatal(err)

@@ -31,6 +31,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/barque/barque/internal/apart"
+	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/kubelet/bundle"
 )
 
@@ -42,12 +44,12 @@ import (
 // All of it goes when the processes end.
 
 const (
-	insideEnv = "BARQUE_TEST_INSIDE" // "lan" or "node"
-	podPort   = 8080
+	nodeEnv = "BARQUE_TEST_NODE"
+	podPort = 8080
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(insideEnv) == "node" {
+	if os.Getenv(nodeEnv) != "" {
 		serveNode()
 		return
 	}
@@ -58,24 +60,11 @@ func TestMain(m *testing.M) {
 // true in there.
 func inNamespace(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(insideEnv) == "lan" {
-		return true
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	const untested = "the networks of nodes: pods, Services, policies"
 	if _, err := bundle.Open(); errors.Is(err, bundle.ErrNotBundled) {
-		t.Skip("needs the node components: run `make bundle`")
+		needs.Missing(t, "the node components (run `make bundle`)", untested)
 	}
-	command := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "2m")
-	command.Env = append(os.Environ(), insideEnv+"=lan")
-	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	output, err := command.CombinedOutput()
-	t.Logf("in a namespace:\n%s", output)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return false
+	return apart.Run(t, apart.Network, 2*time.Minute, untested)
 }
 
 // lan makes this namespace a local network with the address 192.168.77.1.
@@ -126,7 +115,7 @@ func startNode(t *testing.T, bridge netlink.Link, number int) *node {
 	t.Helper()
 	n := &node{t: t, name: fmt.Sprintf("node-%d", number), ip: fmt.Sprintf("192.168.77.1%d", number)}
 	command := exec.Command("/proc/self/exe")
-	command.Env = append(os.Environ(), insideEnv+"=node")
+	command.Env = append(os.Environ(), nodeEnv+"=1")
 	command.Stderr = t.Output()
 	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	stdin, err := command.StdinPipe()

@@ -15,14 +15,13 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/barque/barque/cluster-test/netspace"
+	"github.com/barque/barque/internal/needs"
 )
 
 // pair is two network namespaces with a cable between them.
 func pair(t *testing.T) [2]End {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("network namespaces take root")
-	}
+	needs.Root(t, "slow networks between namespaces")
 	var ends [2]End
 	for i := range ends {
 		ends[i] = End{fmt.Sprintf("detour-%d-%d", os.Getpid(), i), netip.AddrFrom4([4]byte{10, 99, 0, byte(1 + i)})}

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/internal/needs"
 )
 
 func newDisk(t *testing.T) *Disk {
 	t.Helper()
-	if err := Possible(); err != nil {
-		t.Skip(err)
-	}
+	needs.NoError(t, Possible(), "disks that are full, hang or lose power")
 	dir := t.TempDir()
 	d, err := New(filepath.Join(dir, "image"), filepath.Join(dir, "mount"), 32)
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/barque/barque/internal/needs"
 )
 
 func TestImages(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("apt-get update, should it be needed, wants root")
-	}
+	needs.Root(t, "the images of the end-to-end tests")
 	images, err := Build(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -92,9 +92,7 @@ func TestTarIsDeterministicAndOrdered(t *testing.T) {
 
 func TestMissingLibraryIsNamed(t *testing.T) {
 	self, err := os.ReadFile("/bin/ls") // any dynamic executable
-	if err != nil {
-		t.Skip(err)
-	}
+	needs.NoError(t, err, "that a library which an image lacks is named")
 	l := tree{"usr/bin/ls": entry{mode: 0o755, data: self}}
 	if err := l.checkLibraries("usr/bin/ls"); err == nil || !strings.Contains(err.Error(), "libc.so") && !strings.Contains(err.Error(), "libselinux") {
 		t.Fatalf("got %v", err)

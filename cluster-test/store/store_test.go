@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/cluster-test/store/member"
+	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/faultpoint"
 )
@@ -26,8 +27,8 @@ const patience = 60 * time.Second
 
 func newTestGroup(t *testing.T, cfg Config) (*Group, context.Context) {
 	t.Helper()
-	if err := DisksPossible(); cfg.DiskMegabytes > 0 && err != nil {
-		t.Skip(err)
+	if cfg.DiskMegabytes > 0 {
+		needs.NoError(t, DisksPossible(), "the store on disks that are full or lose power")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/barque/barque/internal/needs"
 )
 
 func list(cpu, memory string) v1.ResourceList {
@@ -189,9 +191,7 @@ func TestLimitsOnVersion2(t *testing.T) {
 
 // TestOnThisMachine makes and removes a real group.
 func TestOnThisMachine(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	needs.Root(t, "cgroups of this machine")
 	root := "/barque/test-" + filepath.Base(t.TempDir())
 	m, err := New(Config{Root: root})
 	if err != nil {
@@ -220,9 +220,7 @@ func TestOnThisMachine(t *testing.T) {
 
 // TestRemoveEndsWhatTheRuntimeLost: a process that nobody knows of any more does not hold a pod up.
 func TestRemoveEndsWhatTheRuntimeLost(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	needs.Root(t, "that a lost process does not hold up its cgroup")
 	root := "/barque/test-" + filepath.Base(t.TempDir())
 	m, err := New(Config{Root: root})
 	if err != nil {

@@ -18,11 +18,12 @@ import (
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"github.com/vishvananda/netlink"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/barque/barque/internal/apart"
+	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/kubelet/bundle"
 )
 
@@ -40,42 +41,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const insideEnv = "BARQUE_TEST_INSIDE"
-
-// inNamespaces runs the calling test again in a child with its own network and
-// mount namespaces; true in the child. However the child ends, its interfaces
-// and mounts are gone with it.
+// inNamespaces runs the calling test again in a process with its own network and mount namespaces; true in that.
 func inNamespaces(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(insideEnv) != "" {
-		loopback, err := netlink.LinkByName("lo")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := netlink.LinkSetUp(loopback); err != nil {
-			t.Fatal(err)
-		}
-		return true
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	const untested = "pods on a real containerd"
 	if _, err := bundle.Open(); errors.Is(err, bundle.ErrNotBundled) {
-		t.Skip("needs the node components: run `make bundle`")
+		needs.Missing(t, "the node components (run `make bundle`)", untested)
 	}
-	command := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "2m")
-	command.Env = append(os.Environ(), insideEnv+"=1")
-	command.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:   syscall.CLONE_NEWNET,
-		Unshareflags: syscall.CLONE_NEWNS, // makes the mounts private as well
-		Pdeathsig:    syscall.SIGKILL,
-	}
-	output, err := command.CombinedOutput()
-	t.Logf("in namespaces:\n%s", output)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return false
+	return apart.Run(t, apart.Mounts, 2*time.Minute, untested)
 }
 
 // TestPodOutlivesContainerd is the life of a node: a pod started through CRI

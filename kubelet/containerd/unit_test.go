@@ -12,6 +12,7 @@ import (
 
 	srvconfig "github.com/containerd/containerd/v2/cmd/containerd/server/config"
 
+	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/kubelet/bundle"
 )
 
@@ -103,9 +104,7 @@ func TestProcess(t *testing.T) {
 
 // TestPurgeSparesStrangers: what only looks similar stays.
 func TestPurgeSparesStrangers(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	needs.Root(t, "that the end of a containerd spares processes of others")
 	dir := t.TempDir()
 	// A sleeper whose arguments name a neighbour's files.
 	stranger := exec.Command("sh", "-c", "read x", "containerd", "--config", filepath.Join(dir, "one-more/containerd/config.toml"))
@@ -127,9 +126,7 @@ func TestPurgeSparesStrangers(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	needs.Root(t, "what a node needs of its machine")
 	dir := t.TempDir()
 	for _, finding := range Check(filepath.Join(dir, "not", "there", "yet")) {
 		if !finding.OK && finding.Name != "node components" { // those come with `make bundle`

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/barque/barque/internal/needs"
 )
 
 func read(t *testing.T, dir string) map[string]string {
@@ -309,9 +311,7 @@ func TestWatchedObjects(t *testing.T) {
 }
 
 func TestHostMounts(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	needs.Root(t, "mounts of pods on the host")
 	dir := t.TempDir()
 	at, volume := filepath.Join(dir, "pod", "tmp"), filepath.Join(dir, "volume")
 	for _, d := range []string{at, volume} {

@@ -4,21 +4,20 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netns"
+
+	"github.com/barque/barque/internal/needs"
 )
 
 // inNamespace moves the test's thread into a new network namespace; both end
 // with the test.
 func inNamespace(t *testing.T) table {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	needs.Root(t, "the proxy's rules in the kernel")
 	runtime.LockOSThread() // never unlocked
 	handle, err := netns.New()
 	if err != nil {

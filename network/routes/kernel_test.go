@@ -3,7 +3,6 @@ package routes
 import (
 	"context"
 	"net/netip"
-	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -11,15 +10,15 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"github.com/barque/barque/internal/needs"
 )
 
 // inNamespace moves the test's thread into a new network namespace with the
 // address 192.0.2.1/24. The thread, and so the namespace, ends with the test.
 func inNamespace(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	needs.Root(t, "routes in the kernel")
 	runtime.LockOSThread() // never unlocked
 	handle, err := netns.New()
 	if err != nil {

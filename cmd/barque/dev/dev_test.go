@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/barque/barque/internal/needs"
 )
 
 func TestPlan(t *testing.T) {
@@ -188,9 +190,7 @@ func TestClustersWithSimilarNamesAreToldApart(t *testing.T) {
 // A checkout without a cluster must not remove that of another one.
 // TestUpRefusesALongDirectory must refuse before it makes anything.
 func TestUpRefusesALongDirectory(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: needs root, as Up does")
-	}
+	needs.Root(t, "that a directory which is too long is refused")
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	_, err := Up(t.Context(), Options{Name: "longdir", Dir: dir, Servers: 1, Progress: func(string, ...any) {}})
 	if err == nil || !strings.Contains(err.Error(), "too long for containerd's socket; use a shorter one, with --dir") {
@@ -202,9 +202,7 @@ func TestUpRefusesALongDirectory(t *testing.T) {
 }
 
 func TestDownLeavesAnotherDirectorysClusterAlone(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: needs root, for network namespaces")
-	}
+	needs.Root(t, "that another checkout's cluster is left alone")
 	p := &Plan{Name: "downtest"}
 	n := &Node{Name: "s1"}
 	if err := newNamespace(p.netns(n)); err != nil {

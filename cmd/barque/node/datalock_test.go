@@ -5,13 +5,13 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/barque/barque/internal/needs"
 )
 
 // TestOneProcessADirectory: a second server does not touch the directory of one that runs.
 func TestOneProcessADirectory(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("a node needs root")
-	}
+	needs.Root(t, "that one process uses a data directory")
 	o := options(t, "s1")
 	held, err := lockData(t.Context(), o.DataDir)
 	if err != nil {

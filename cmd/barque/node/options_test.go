@@ -2,17 +2,16 @@ package node
 
 import (
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/barque/barque/internal/needs"
 )
 
 // TestWrongOptions: options that contradict themselves end with the exit code of wrong arguments, before anything is made.
 func TestWrongOptions(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("a node needs root")
-	}
+	needs.Root(t, "wrong options of a server")
 	for says, change := range map[string]func(*Options){
 		"--name":               func(o *Options) { o.Name = "A B" },
 		"node address":         func(o *Options) { o.NodeIP = "x" },

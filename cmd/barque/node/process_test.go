@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 )
@@ -71,9 +72,7 @@ type space struct{ handle netns.NsHandle }
 
 func newSpace(t *testing.T) *space {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: needs root, as servers do, and for a network namespace")
-	}
+	needs.Root(t, "servers as processes: fencing, stopping")
 	s := &space{}
 	made := make(chan error, 1)
 	go func() {

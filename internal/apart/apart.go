@@ -1,0 +1,55 @@
+// Package apart runs a test once more in a process with a network of its own, which it may change as it likes: however the
+// process ends, what it made there is gone with it.
+package apart
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/barque/barque/internal/needs"
+)
+
+// variable in the environment tells the process that it is the one apart. Its children have it, too.
+const variable = "BARQUE_TEST_APART"
+
+// Namespaces are those that the process has beside that of the network.
+type Namespaces uintptr
+
+const (
+	// Network alone.
+	Network Namespaces = 0
+	// Mounts, too: they are private and end with the process.
+	Mounts Namespaces = syscall.CLONE_NEWNS
+)
+
+// Run is called first by a test. In the process apart it is true, and the test goes on there, with nothing but a loopback
+// interface. Elsewhere it has run the test apart and returns false when that has passed. A limit is for the
+// whole test. Without root the test is skipped, and untested says what is not tested then.
+func Run(t *testing.T, own Namespaces, limit time.Duration, untested string) bool {
+	t.Helper()
+	if os.Getenv(variable) != "" {
+		loopback, err := netlink.LinkByName("lo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := netlink.LinkSetUp(loopback); err != nil {
+			t.Fatal(err)
+		}
+		return true
+	}
+	needs.Root(t, untested)
+	command := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", limit.String())
+	command.Env = append(os.Environ(), variable+"=1")
+	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Unshareflags: uintptr(own), Pdeathsig: syscall.SIGKILL}
+	output, err := command.CombinedOutput()
+	t.Logf("apart:\n%s", output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return false
+}

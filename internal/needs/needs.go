@@ -1,0 +1,67 @@
+// Package needs says what a test needs that not every machine has. Where it is missing the test is skipped, and it is told
+// what is missing and what is not tested for that: in the test's output, and in the file that NOT_TESTED in the environment
+// names, which `make test-unit` shows at its end. A skipped test says nothing by itself in the output of a run that passes.
+//
+// It is not for tests that are never run by themselves (the bodies of child processes), nor for cases that do not apply.
+package needs
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// fileVariable names the file to which what is not tested is appended.
+const fileVariable = "NOT_TESTED"
+
+// Missing skips the test: the machine lacks something, and so something is not tested.
+func Missing(t testing.TB, what, untested string) {
+	t.Helper()
+	text := fmt.Sprintf("NOT TESTED: %s (%s): it takes %s", untested, t.Name(), what)
+	// Read here only: the results of tests that miss nothing are cached without regard to it.
+	if path := os.Getenv(fileVariable); path != "" {
+		if err := note(path, text); err != nil {
+			t.Fatalf("%s, and that could not be noted: %v", text, err)
+		}
+	}
+	t.Skip(text)
+}
+
+func note(path, text string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(f, text); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// Root skips the test unless it runs as root.
+func Root(t testing.TB, untested string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		Missing(t, "root", untested)
+	}
+}
+
+// Program returns the path of a program, and skips the test when it is not on the PATH.
+func Program(t testing.TB, name, untested string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Missing(t, "the program "+name, untested)
+	}
+	return path
+}
+
+// NoError skips the test when what it needs cannot be had, for the reason that the error tells.
+func NoError(t testing.TB, err error, untested string) {
+	t.Helper()
+	if err != nil {
+		Missing(t, "what this machine does not give: "+err.Error(), untested)
+	}
+}
