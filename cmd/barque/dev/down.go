@@ -62,7 +62,7 @@ func Down(ctx context.Context, name, dir string, anyway bool, progress func(stri
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("%w (what is left is removed by another `barque dev down`)", err)
 	}
-	if err := p.removeNetwork(); err != nil {
+	if err := p.giveNetworkBack(ctx); err != nil {
 		return err
 	}
 	if err := p.removeFiles(); err != nil {
@@ -70,6 +70,20 @@ func Down(ctx context.Context, name, dir string, anyway bool, progress func(stri
 	}
 	progress("network and files removed")
 	return nil
+}
+
+func (p *Plan) giveNetworkBack(ctx context.Context) error {
+	unlock, err := lockHost(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if p.Forwarding == "" { // the plan is lost; the bridge knows it, too
+		if p.Forwarding, err = forwarding(); err != nil {
+			return err
+		}
+	}
+	return p.removeNetwork()
 }
 
 // find rebuilds as much of a lost plan as is needed to remove the cluster.

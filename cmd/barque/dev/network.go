@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -16,10 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const forwardingFile = "/proc/sys/net/ipv4/ip_forward"
-
 // makeNetwork makes the bridge, and lets the nodes reach what this machine reaches. Everything in
-// it may be there already.
+// it may be there already. The caller has the host's lock.
 func (p *Plan) makeNetwork() error {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: p.bridge()}}
 	if err := netlink.LinkAdd(bridge); err != nil && !errors.Is(err, syscall.EEXIST) {
@@ -35,18 +32,18 @@ func (p *Plan) makeNetwork() error {
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("bridge %s: %w", p.bridge(), err)
 	}
-	if err := os.WriteFile(forwardingFile, []byte("1"), 0o644); err != nil {
-		return fmt.Errorf("let this machine forward packets: %w", err)
+	if err := p.forward(link); err != nil {
+		return err
 	}
 	return p.masquerade()
 }
 
+// removeNetwork undoes makeNetwork. The caller has the host's lock.
 func (p *Plan) removeNetwork() error {
-	err := errors.Join(p.heal(), p.removeMasquerade(), deleteLink(p.bridge()))
-	if p.Forwarding != "" {
-		err = errors.Join(err, os.WriteFile(forwardingFile, []byte(p.Forwarding), 0o644))
+	if err := errors.Join(p.heal(), p.removeMasquerade(), deleteLink(p.bridge())); err != nil {
+		return err
 	}
-	return err
+	return p.restoreForwarding()
 }
 
 // makeNamespace makes a node's network namespace with one interface, eth0, on the bridge.
@@ -158,9 +155,4 @@ func deleteLink(name string) error {
 		return fmt.Errorf("remove interface %s: %w", name, err)
 	}
 	return nil
-}
-
-func forwarding() (string, error) {
-	data, err := os.ReadFile(forwardingFile)
-	return strings.TrimSpace(string(data)), err
 }

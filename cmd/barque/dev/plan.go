@@ -35,7 +35,8 @@ type Plan struct {
 	// ServerArgs are appended to those of servers, too.
 	ServerArgs []string `json:"serverArgs,omitempty"`
 	Proxy      *Process `json:"proxy,omitempty"`
-	// Forwarding is what net.ipv4.ip_forward was before, so that Down can restore it.
+	// Forwarding is what net.ipv4.ip_forward was before the first of the clusters that live now, so that Down of the
+	// last one can restore it.
 	Forwarding string `json:"forwarding,omitempty"`
 	// Complete is set when Up has reached its end once.
 	Complete bool `json:"complete"`
@@ -90,8 +91,8 @@ func freeSubnet() (netip.Prefix, error) {
 			used = append(used, prefix)
 		}
 	}
-	for third := 77; third < 100; third++ {
-		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(third), 0, 0}), 24)
+	for second := 77; second < 100; second++ {
+		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(second), 0, 0}), 24)
 		if !slices.ContainsFunc(used, subnet.Overlaps) {
 			return subnet, nil
 		}
@@ -107,7 +108,7 @@ func hostAddr(subnet netip.Prefix, last int) netip.Addr {
 
 // Names that follow from the plan. Interface names have at most 15 characters.
 
-func (p *Plan) bridge() string         { return short("bq", p.Name, "") }
+func (p *Plan) bridge() string         { return short(bridgePrefix, p.Name, "") }
 func (p *Plan) veth(n *Node) string    { return short("bq", p.Name, n.Name) }
 func (p *Plan) netns(n *Node) string   { return "barque-" + p.Name + "-" + n.Name }
 func (p *Plan) table() string          { return "barque-dev-" + p.Name }
@@ -123,9 +124,12 @@ func (p *Plan) nodeKubeconfig(n *Node) string {
 	return filepath.Join(p.DataDir(n), "admin.kubeconfig")
 }
 
-// apiPort is where a node's API server listens; each node has its own address, so all use the
-// default one.
-const apiPort = 6443
+const (
+	// apiPort is where a node's API server listens; each node has its own address, so all use the
+	// default one.
+	apiPort      = 6443
+	bridgePrefix = "bq"
+)
 
 // short makes an interface name out of a cluster's and a node's: readable where it fits, a digest
 // where it does not.

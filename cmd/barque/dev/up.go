@@ -63,9 +63,6 @@ func Up(ctx context.Context, o Options) (*Plan, error) {
 	p, err := Load(o.Dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		if p, err = begin(o); err != nil {
-			return nil, err
-		}
 	case err != nil:
 		return nil, err
 	case p.Complete:
@@ -74,7 +71,7 @@ func Up(ctx context.Context, o Options) (*Plan, error) {
 	default:
 		o.Progress("going on with a start that did not finish")
 	}
-	if err := p.makeNetwork(); err != nil {
+	if p, err = takeNetwork(ctx, p, o); err != nil {
 		return p, err
 	}
 	for i := range p.Nodes {
@@ -88,6 +85,21 @@ func Up(ctx context.Context, o Options) (*Plan, error) {
 	}
 	p.Complete = true
 	return p, p.save()
+}
+
+// takeNetwork takes the cluster's share of the machine's network, for a new plan if there is none.
+func takeNetwork(ctx context.Context, p *Plan, o Options) (*Plan, error) {
+	unlock, err := lockHost(ctx)
+	if err != nil {
+		return p, err
+	}
+	defer unlock()
+	if p == nil {
+		if p, err = begin(o); err != nil {
+			return nil, err
+		}
+	}
+	return p, p.makeNetwork()
 }
 
 func begin(o Options) (*Plan, error) {
