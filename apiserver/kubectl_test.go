@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/component-base/cli"
+	"k8s.io/component-base/version"
 	kubectlcmd "k8s.io/kubectl/pkg/cmd"
 )
 
@@ -20,6 +21,10 @@ const kubectlVariable = "BARQUE_TEST_KUBECTL"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(kubectlVariable) != "" {
+		// A program that is linked without a version has one that kubectl cannot read.
+		if err := version.SetDynamicVersion("v0.0.0-test"); err != nil {
+			panic(err)
+		}
 		os.Exit(cli.Run(kubectlcmd.NewDefaultKubectlCommand()))
 	}
 	os.Exit(m.Run())
