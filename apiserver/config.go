@@ -97,10 +97,9 @@ type Config struct {
 type ServiceAccounts struct {
 	// Issuer URL; "" means https://kubernetes.default.svc.cluster.local.
 	Issuer string
-	// Key signs; ECDSA P-256 or RSA, the same on every server.
-	Key crypto.Signer
-	// OldKeys still verify.
-	OldKeys []crypto.PublicKey
+	// Keys returns the key that signs at this moment, ECDSA P-256 or RSA, the same on every server, and the others
+	// that verify, too.
+	Keys func() (sign crypto.Signer, others []crypto.PublicKey)
 	// Audiences that tokens for this API carry; nil means the issuer.
 	Audiences []string
 	// MaxLifetime bounds requested lifetimes; 0 means that there is no bound.
@@ -132,8 +131,8 @@ const (
 )
 
 func (c *Config) complete() error {
-	if c.Store == nil || c.Listener == nil || c.Certificate == nil || c.ClientCA == nil || c.ServiceAccounts.Key == nil || c.Logger == nil {
-		return errors.New("apiserver: Store, Listener, Certificate, ClientCA, ServiceAccounts.Key and Logger are required")
+	if c.Store == nil || c.Listener == nil || c.Certificate == nil || c.ClientCA == nil || c.ServiceAccounts.Keys == nil || c.Logger == nil {
+		return errors.New("apiserver: Store, Listener, Certificate, ClientCA, ServiceAccounts.Keys and Logger are required")
 	}
 	if !c.ServiceCIDR.IsValid() || !c.Advertise.IsValid() {
 		return errors.New("apiserver: ServiceCIDR and Advertise are required")

@@ -30,7 +30,7 @@ type security struct {
 
 func (s *Server) newSecurity(clientCA dynamiccertificates.CAContentProvider) (*security, error) {
 	sa := &s.cfg.ServiceAccounts
-	issuer, err := authn.NewIssuer(sa.Issuer, sa.Key, sa.OldKeys, s.cfg.Now)
+	issuer, err := authn.NewIssuer(sa.Issuer, sa.Keys, s.cfg.Now)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -123,7 +124,7 @@ func startCluster(t testing.TB, change ...func(*Config)) *cluster {
 		Advertise:       netip.MustParseAddrPort(ln.Addr().String()),
 		Certificate:     func() (*tls.Certificate, error) { return serving, nil },
 		ClientCA:        func() ([]byte, error) { return ca.pem, nil },
-		ServiceAccounts: ServiceAccounts{Key: saKey},
+		ServiceAccounts: ServiceAccounts{Keys: func() (crypto.Signer, []crypto.PublicKey) { return saKey, nil }},
 		ServiceCIDR:     netip.MustParsePrefix("10.43.0.0/16"),
 		Logger:          slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}

@@ -249,7 +249,7 @@ func TestAgentAndDataDirectories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := strings.Replace(string(data), `"format": 2,`, `"format": 99,`, 1)
+	newer := strings.Replace(string(data), `"format": 3,`, `"format": 99,`, 1)
 	if newer == string(data) {
 		t.Fatalf("%s has no format 2", record)
 	}

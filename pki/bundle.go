@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -41,6 +42,10 @@ type Bundle struct {
 	// Former are the digests of the CAs that were believed once. Tokens that pin one were made for this cluster, and
 	// let nobody in any more.
 	Former []string `json:"former,omitempty"`
+	// AccountKeys are the public keys of service accounts' tokens, PEM: the first one's signs, all verify. They are
+	// exchanged together with the CA. FormerAccountKeys verify for some time yet.
+	AccountKeys       []string    `json:"accountKeys,omitempty"`
+	FormerAccountKeys []FormerKey `json:"formerAccountKeys,omitempty"`
 	// Since is when the exchange of the CA began.
 	Since time.Time `json:"since,omitzero"`
 	// Forced tells that the exchange waits for nobody who shows no life.
@@ -55,12 +60,18 @@ func NewBundle(ca *Authority) Bundle {
 // ErrStep is returned when the exchange of the CA is not where it would have to be for what was asked.
 var ErrStep = errors.New("the exchange of the CA is at another step")
 
-// Begin returns the bundle that makes a new CA known beside the one that issues. The new CA signs nothing yet.
-func (b Bundle) Begin(next *Authority, now time.Time) (Bundle, error) {
+// Begin returns the bundle that makes a new CA known beside the one that issues, and a new key of service accounts. They
+// sign nothing yet.
+func (b Bundle) Begin(next *Authority, account crypto.PublicKey, now time.Time) (Bundle, error) {
 	if b.Step != Settled {
 		return b, fmt.Errorf("%w: one is under way since %s (%s)", ErrStep, b.Since.UTC().Format(time.RFC3339), b.Step)
 	}
+	text, err := marshalPublic(account)
+	if err != nil {
+		return b, err
+	}
 	out := b.advance(Spreading)
+	out.AccountKeys = append(slices.Clone(b.AccountKeys), text)
 	out.CAs = append(slices.Clone(b.CAs), string(next.pem))
 	out.Since = now.UTC().Truncate(time.Second)
 	return out, nil
@@ -77,6 +88,7 @@ func (b Bundle) Undo() (Bundle, error) {
 	}
 	out := b.advance(Settled)
 	out.CAs, out.Since, out.Forced = b.CAs[:len(b.CAs)-1:len(b.CAs)-1], time.Time{}, false
+	out.AccountKeys = slices.Clip(b.AccountKeys[:max(0, len(b.AccountKeys)-1)])
 	return out, nil
 }
 
@@ -93,8 +105,7 @@ func (b Bundle) Force() (Bundle, error) {
 // issueByNew makes the new CA the one that issues. bridge is its certificate, signed by the one before.
 func (b Bundle) issueByNew(bridge []byte, now time.Time) Bundle {
 	out := b.advance(Issuing)
-	last := len(b.CAs) - 1
-	out.CAs = append([]string{b.CAs[last]}, b.CAs[:last]...)
+	out.CAs, out.AccountKeys = lastFirst(b.CAs), lastFirst(b.AccountKeys)
 	out.Bridges = append([]string{string(bridge)}, b.Bridges...)
 	out.Bridges = slices.DeleteFunc(out.Bridges, func(text string) bool {
 		cert, err := parseCertificate([]byte(text))
@@ -103,11 +114,18 @@ func (b Bundle) issueByNew(bridge []byte, now time.Time) Bundle {
 	return out
 }
 
-// retire drops all CAs but the one that issues.
-func (b Bundle) retire(former ...string) Bundle {
+func lastFirst(all []string) []string {
+	last := max(0, len(all)-1)
+	return slices.Concat(all[last:], all[:last])
+}
+
+// retire drops all CAs but the one that issues; the keys of service accounts but the one that signs verify for some time.
+func (b Bundle) retire(now time.Time, former ...string) Bundle {
 	out := b.advance(Settled)
 	out.Former = append(slices.Clone(b.Former), former...)
 	out.CAs, out.Since, out.Forced = b.CAs[:1:1], time.Time{}, false
+	out.FormerAccountKeys = b.formerAccountKeys(now)
+	out.AccountKeys = slices.Clip(b.AccountKeys[:min(1, len(b.AccountKeys))])
 	return out
 }
 

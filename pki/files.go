@@ -49,8 +49,10 @@ func ParseKey(keyPEM []byte) (crypto.Signer, error) {
 }
 
 // KeyDigest names a key: the SHA-256 of its public key, as Authority.Digest does.
-func KeyDigest(key crypto.Signer) (string, error) {
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
+func KeyDigest(key crypto.Signer) (string, error) { return publicDigest(key.Public()) }
+
+func publicDigest(public crypto.PublicKey) (string, error) {
+	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
 		return "", fmt.Errorf("encode the public key: %w", err)
 	}

@@ -25,6 +25,8 @@ type trusted struct {
 	cas     []*Authority // the first one issues; it has its key on a server
 	pool    *x509.CertPool
 	bridges []byte // PEM
+
+	accounts accounts
 }
 
 // NewTrust returns the CAs of the bundle. keys are those that this machine has; on an agent there are none.
@@ -59,7 +61,8 @@ func newTrusted(b Bundle, keys []crypto.Signer) (*trusted, error) {
 	for _, bridge := range b.Bridges {
 		t.bridges = append(t.bridges, bridge...)
 	}
-	return t, nil
+	t.accounts, err = b.accounts(keys)
+	return t, err
 }
 
 // Set takes another bundle, unless it is older than the one that there is.
@@ -180,20 +183,6 @@ func (t *Trust) Issued(cert *x509.Certificate) bool {
 // CanIssue tells whether this machine has the key of the CA that issues.
 func (t *Trust) CanIssue() bool { return t.Issuer().key != nil }
 
-// NeedsKeys returns the digests of the CAs whose keys every server has: of the one that issues, and of the one that
-// is to.
-func (b Bundle) NeedsKeys() ([]string, error) {
-	cas, err := b.Digests()
-	if err != nil {
-		return nil, err
-	}
-	needs := cas[:1:1]
-	if b.Step == Spreading {
-		needs = append(needs, cas[len(cas)-1])
-	}
-	return needs, nil
-}
-
 // Digests returns those of the CAs that are believed; that of the one that issues first.
 func (b Bundle) Digests() ([]string, error) {
 	cas, err := b.authorities()
@@ -226,7 +215,7 @@ func (t *Trust) Advance(now time.Time) (Bundle, error) {
 		for _, ca := range is.cas[1:] {
 			former = append(former, ca.Digest())
 		}
-		return is.bundle.retire(former...), nil
+		return is.bundle.retire(now, former...), nil
 	default:
 		return is.bundle, fmt.Errorf("%w: none is under way", ErrStep)
 	}

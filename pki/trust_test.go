@@ -10,6 +10,36 @@ import (
 	"time"
 )
 
+// newTrust is that of a new cluster's server.
+func newTrust(t *testing.T) *Trust {
+	t.Helper()
+	ca := newCA(t)
+	account, err := GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := NewBundle(ca).WithAccountKey(account.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := NewTrust(b, ca.key, account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trust
+}
+
+// digests are those of the keys that are needed for the use.
+func digests(needs []KeyNeed, use KeyUse) []string {
+	var out []string
+	for _, n := range needs {
+		if n.Use == use {
+			out = append(out, n.Digest)
+		}
+	}
+	return out
+}
+
 // begin makes a new CA known to the trust.
 func begin(t *testing.T, trust *Trust, cluster string) *Authority {
 	t.Helper()
@@ -17,11 +47,15 @@ func begin(t *testing.T, trust *Trust, cluster string) *Authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := trust.Bundle().Begin(next, time.Now())
+	account, err := GenerateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	set(t, trust, b, next.key)
+	b, err := trust.Bundle().Begin(next, account.Public(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	set(t, trust, b, next.key, account)
 	return next
 }
 
@@ -31,6 +65,11 @@ func set(t *testing.T, trust *Trust, b Bundle, more ...crypto.Signer) {
 	for _, ca := range trust.CAs() {
 		if ca.key != nil {
 			more = append(more, ca.key)
+		}
+	}
+	for _, signer := range trust.current().accounts.signers {
+		if signer != nil {
+			more = append(more, signer)
 		}
 	}
 	if err := trust.Set(b, more...); err != nil {
@@ -140,13 +179,13 @@ func TestExchangeOfTheCA(t *testing.T) {
 }
 
 func TestAnExchangeCanBeUndoneUntilTheNewCAIssues(t *testing.T) {
-	trust := TrustOf(newCA(t))
+	trust := newTrust(t)
 	before := trust.Bundle()
 	if _, err := before.Undo(); !errors.Is(err, ErrStep) {
 		t.Errorf("nothing to undo: %v", err)
 	}
 	begin(t, trust, "c1")
-	if _, err := trust.Bundle().Begin(newCA(t), time.Now()); !errors.Is(err, ErrStep) {
+	if _, err := trust.Bundle().Begin(newCA(t), newCA(t).key.Public(), time.Now()); !errors.Is(err, ErrStep) {
 		t.Errorf("a second exchange began: %v", err)
 	}
 	undone, err := trust.Bundle().Undo()
@@ -160,7 +199,7 @@ func TestAnExchangeCanBeUndoneUntilTheNewCAIssues(t *testing.T) {
 }
 
 func TestTrustNeverGoesBack(t *testing.T) {
-	trust := TrustOf(newCA(t))
+	trust := newTrust(t)
 	old := trust.Bundle()
 	begin(t, trust, "c1")
 	if err := trust.Set(old); err == nil {
@@ -172,10 +211,10 @@ func TestTrustNeverGoesBack(t *testing.T) {
 }
 
 func TestKeysOfAnExchange(t *testing.T) {
-	trust := TrustOf(newCA(t))
+	trust := newTrust(t)
 	old := trust.Digest()
 	next := begin(t, trust, "c1")
-	if needs, err := trust.Bundle().NeedsKeys(); err != nil || !slices.Equal(needs, []string{old, next.Digest()}) {
+	if needs, err := trust.Bundle().NeedsKeys(); err != nil || !slices.Equal(digests(needs, CAKey), []string{old, next.Digest()}) || len(digests(needs, AccountKey)) != 2 {
 		t.Errorf("while it spreads: %v, %v", needs, err)
 	}
 	text, err := MarshalKeys([]crypto.Signer{trust.Issuer().key, next.key})
@@ -190,7 +229,7 @@ func TestKeysOfAnExchange(t *testing.T) {
 		t.Errorf("digest %s, %v", digest, err)
 	}
 	advance(t, trust)
-	if needs, err := trust.Bundle().NeedsKeys(); err != nil || !slices.Equal(needs, []string{next.Digest()}) {
+	if needs, err := trust.Bundle().NeedsKeys(); err != nil || !slices.Equal(digests(needs, CAKey), []string{next.Digest()}) || len(digests(needs, AccountKey)) != 1 {
 		t.Errorf("while it issues: %v, %v", needs, err)
 	}
 	withoutKey, err := NewTrust(trust.Bundle())
@@ -204,7 +243,7 @@ func TestKeysOfAnExchange(t *testing.T) {
 
 // A token that pins the old CA works until that is retired, also by a server with a certificate of the new one.
 func TestTokensAndCredentialsInAnExchange(t *testing.T) {
-	trust := TrustOf(newCA(t))
+	trust := newTrust(t)
 	token, err := NewToken(trust.Digest())
 	if err != nil {
 		t.Fatal(err)
@@ -232,5 +271,53 @@ func TestTokensAndCredentialsInAnExchange(t *testing.T) {
 	}
 	if _, err := trust.VerifyCredential(old, time.Now()); err == nil {
 		t.Error("a credential of the retired CA is believed")
+	}
+}
+
+// At each step the tokens that any server signs are verified by servers one step ahead or behind. Those of before verify
+// for a bounded time, through several exchanges.
+func TestKeysOfServiceAccountsInAnExchange(t *testing.T) {
+	trust := newTrust(t)
+	verifies := func(sign crypto.Signer, at time.Time) bool {
+		own, others := trust.AccountKeys(at)
+		return slices.ContainsFunc(append(others, own.Public()), func(k crypto.PublicKey) bool { return samePublicKey(k, sign.Public()) })
+	}
+	now := time.Now()
+	old, others := trust.AccountKeys(now)
+	if old == nil || len(others) != 0 {
+		t.Fatalf("a new cluster: %v, %d others", old, len(others))
+	}
+	begin(t, trust, "c1")
+	if sign, others := trust.AccountKeys(now); sign != old || len(others) != 1 {
+		t.Errorf("spreading: the old one signs: %v, %d others", sign == old, len(others))
+	}
+	_, others = trust.AccountKeys(now)
+	next := others[0]
+	advance(t, trust)
+	if sign, _ := trust.AccountKeys(now); sign == nil || !samePublicKey(sign.Public(), next) || !verifies(old, now.AddDate(9, 0, 0)) {
+		t.Error("issuing: the new one does not sign, or the old one does not verify, however long the step takes")
+	}
+	advance(t, trust)
+	if !verifies(old, now.Add(AccountKeyGrace-time.Minute)) || verifies(old, now.Add(AccountKeyGrace+time.Minute)) {
+		t.Error("settled: the old one does not verify for just its time")
+	}
+	between, _ := trust.AccountKeys(now)
+	exchange(t, trust, "c1")
+	if !verifies(old, now) || !verifies(between, now) || len(trust.Bundle().FormerAccountKeys) != 2 {
+		t.Errorf("after another exchange: %+v", trust.Bundle().FormerAccountKeys)
+	}
+	b, err := trust.Advance(now)
+	if !errors.Is(err, ErrStep) {
+		t.Errorf("%+v, %v", b, err)
+	}
+	if left := trust.Bundle().retire(now.Add(3 * AccountKeyGrace)).FormerAccountKeys; len(left) != 0 {
+		t.Errorf("after their time: %+v", left)
+	}
+	agent, err := NewTrust(trust.Bundle())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sign, _ := agent.AccountKeys(now); sign != nil {
+		t.Error("an agent signs")
 	}
 }

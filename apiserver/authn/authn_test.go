@@ -56,10 +56,15 @@ func TestServiceAccountTokens(t *testing.T) {
 	}
 }
 
+// only are the keys of a cluster that has never exchanged them.
+func only(key crypto.Signer) Keys {
+	return func() (crypto.Signer, []crypto.PublicKey) { return key, nil }
+}
+
 func testServiceAccountTokens(t *testing.T, key crypto.Signer) {
 	ctx := t.Context()
 	c := &clock{time.Now()}
-	issuer, err := NewIssuer(issuerURL, key, nil, c.now)
+	issuer, err := NewIssuer(issuerURL, only(key), c.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +101,7 @@ func testServiceAccountTokens(t *testing.T, key crypto.Signer) {
 		u.GetExtra()["authentication.kubernetes.io/node-name"][0] != "n" {
 		t.Errorf("user %+v", u)
 	}
-	other, err := NewIssuer(issuerURL, newKey(t), nil, c.now)
+	other, err := NewIssuer(issuerURL, only(newKey(t)), c.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,11 +137,12 @@ func testServiceAccountTokens(t *testing.T, key crypto.Signer) {
 
 func TestOldKeysStillVerify(t *testing.T) {
 	old, current := newKey(t), newKey(t)
-	before, err := NewIssuer(issuerURL, old, nil, time.Now)
+	others := []crypto.PublicKey{old.Public()}
+	before, err := NewIssuer(issuerURL, only(old), time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := NewIssuer(issuerURL, current, []crypto.PublicKey{old.Public()}, time.Now)
+	after, err := NewIssuer(issuerURL, func() (crypto.Signer, []crypto.PublicKey) { return current, others }, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,10 +153,14 @@ func TestOldKeysStillVerify(t *testing.T) {
 	if _, mine, err := after.verify(token); !mine || err != nil {
 		t.Errorf("after a change of keys: %v, %v", mine, err)
 	}
+	others = nil
+	if _, mine, err := after.verify(token); !mine || err == nil {
+		t.Errorf("after the time of the old key: %v, %v", mine, err)
+	}
 }
 
 func TestKeyDocuments(t *testing.T) {
-	issuer, err := NewIssuer(issuerURL, newKey(t), nil, time.Now)
+	issuer, err := NewIssuer(issuerURL, only(newKey(t)), time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +189,7 @@ func TestRefusesWeakKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewIssuer(issuerURL, key, nil, time.Now); err == nil {
+	if _, err := NewIssuer(issuerURL, only(key), time.Now); err == nil {
 		t.Error("a P-224 key was accepted")
 	}
 }

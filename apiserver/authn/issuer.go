@@ -18,20 +18,35 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// Issuer signs service-account tokens and knows the keys that verify them. It is safe for
-// concurrent use.
+// Keys returns the key that signs service-account tokens at this moment, an ECDSA P-256 or an RSA key, and the other public
+// keys that verify them.
+type Keys func() (sign crypto.Signer, others []crypto.PublicKey)
+
+// Issuer signs service-account tokens and knows the keys that verify them. It asks for them each time, so that they can
+// be exchanged while everything runs. It is safe for concurrent use.
 type Issuer struct {
-	url    string
-	signer jose.Signer
-	keys   jose.JSONWebKeySet
-	now    func() time.Time
+	url  string
+	keys Keys
+	now  func() time.Time
 }
 
-// NewIssuer returns an issuer that signs with key, an ECDSA P-256 or an RSA key, and accepts
-// tokens signed with it or with one of the older public keys.
-func NewIssuer(url string, key crypto.Signer, older []crypto.PublicKey, now func() time.Time) (*Issuer, error) {
-	if url == "" || key == nil {
-		return nil, fmt.Errorf("service-account tokens need an issuer URL and a signing key")
+// NewIssuer returns an issuer of tokens.
+func NewIssuer(url string, keys Keys, now func() time.Time) (*Issuer, error) {
+	if url == "" || keys == nil {
+		return nil, fmt.Errorf("service-account tokens need an issuer URL and keys")
+	}
+	i := &Issuer{url: url, keys: keys, now: now}
+	if _, err := i.signer(); err != nil {
+		return nil, err
+	}
+	_, err := i.keySet()
+	return i, err
+}
+
+func (i *Issuer) signer() (jose.Signer, error) {
+	key, _ := i.keys()
+	if key == nil {
+		return nil, fmt.Errorf("this server has no key that signs service-account tokens")
 	}
 	alg, err := algorithm(key.Public())
 	if err != nil {
@@ -45,19 +60,27 @@ func NewIssuer(url string, key crypto.Signer, older []crypto.PublicKey, now func
 	if err != nil {
 		return nil, fmt.Errorf("service-account signing key: %w", err)
 	}
-	i := &Issuer{url: url, signer: signer, now: now}
-	for _, k := range append([]crypto.PublicKey{key.Public()}, older...) {
+	return signer, nil
+}
+
+// keySet are the public keys; that of the one that signs first.
+func (i *Issuer) keySet() (set jose.JSONWebKeySet, err error) {
+	sign, keys := i.keys()
+	if sign != nil {
+		keys = append([]crypto.PublicKey{sign.Public()}, keys...)
+	}
+	for _, k := range keys {
 		alg, err := algorithm(k)
 		if err != nil {
-			return nil, err
+			return set, err
 		}
 		id, err := keyID(k)
 		if err != nil {
-			return nil, err
+			return set, err
 		}
-		i.keys.Keys = append(i.keys.Keys, jose.JSONWebKey{Key: k, KeyID: id, Algorithm: string(alg), Use: "sig"})
+		set.Keys = append(set.Keys, jose.JSONWebKey{Key: k, KeyID: id, Algorithm: string(alg), Use: "sig"})
 	}
-	return i, nil
+	return set, nil
 }
 
 func algorithm(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
@@ -89,7 +112,10 @@ func (i *Issuer) URL() string { return i.url }
 func (i *Issuer) Issue(b Binding) (token, id string, expires time.Time, err error) {
 	now := i.now()
 	c := b.claims(i.url, string(uuid.NewUUID()), now)
-	token, err = jwt.Signed(i.signer).Claims(c).Serialize()
+	signer, err := i.signer()
+	if err == nil {
+		token, err = jwt.Signed(signer).Claims(c).Serialize()
+	}
 	if err != nil {
 		return "", "", time.Time{}, fmt.Errorf("signing a token for service account %s/%s: %w", b.Namespace, b.ServiceAccount, err)
 	}
@@ -107,7 +133,11 @@ func (i *Issuer) verify(token string) (c claims, mine bool, err error) {
 	if err := parsed.UnsafeClaimsWithoutVerification(&unverified); err != nil || unverified.Issuer != i.url {
 		return c, false, nil
 	}
-	for _, key := range i.candidates(parsed) {
+	keys, err := i.keySet()
+	if err != nil {
+		return c, true, err
+	}
+	for _, key := range candidates(keys, parsed) {
 		if err = parsed.Claims(key.Key, &c); err == nil {
 			return c, true, c.ValidateWithLeeway(jwt.Expected{Time: i.now()}, 0)
 		}
@@ -115,13 +145,13 @@ func (i *Issuer) verify(token string) (c claims, mine bool, err error) {
 	return c, true, fmt.Errorf("the signature of the service-account token does not match any known key")
 }
 
-func (i *Issuer) candidates(t *jwt.JSONWebToken) []jose.JSONWebKey {
+func candidates(set jose.JSONWebKeySet, t *jwt.JSONWebToken) []jose.JSONWebKey {
 	for _, h := range t.Headers {
-		if keys := i.keys.Key(h.KeyID); len(keys) > 0 {
+		if keys := set.Key(h.KeyID); len(keys) > 0 {
 			return keys
 		}
 	}
-	return i.keys.Keys
+	return set.Keys
 }
 
 // Paths of the discovery documents.
@@ -134,9 +164,14 @@ const (
 // KeysPath.
 func (i *Issuer) ServeConfiguration(jwksURI func() string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		set, err := i.keySet()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
 		algorithms := map[string]bool{}
 		var list []string
-		for _, k := range i.keys.Keys {
+		for _, k := range set.Keys {
 			if !algorithms[k.Algorithm] {
 				algorithms[k.Algorithm] = true
 				list = append(list, k.Algorithm)
@@ -155,7 +190,12 @@ func (i *Issuer) ServeConfiguration(jwksURI func() string) http.Handler {
 // ServeKeys serves the public keys as a JSON Web Key set.
 func (i *Issuer) ServeKeys() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		serveJSON(w, "application/jwk-set+json", i.keys)
+		set, err := i.keySet()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		serveJSON(w, "application/jwk-set+json", set)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -105,7 +106,9 @@ The keys stay, and the old certificates hold until they end. Nothing is restarte
 With --ca the cluster's CA is exchanged for a new one, while everything runs: the new CA
 is made known to all nodes, then all certificates are issued anew by it, then the old CA
 is dropped. Each step waits until every node has done the last one; what is interrupted
-goes on by itself, whoever leads. Afterwards client certificates of the old CA are void,
+goes on by itself, whoever leads. The key that signs the tokens of service accounts is
+exchanged with it; the old one verifies for two days yet, in which kubelets replace the
+tokens of pods. Afterwards client certificates of the old CA are void,
 those in kubeconfigs that were copied before among them, and so are join tokens. Who
 only verifies the servers by the old CA goes on to believe them.`,
 		Example: `  barque cert rotate --server s2
@@ -144,8 +147,8 @@ func (o *certRotate) leaves(c *cobra.Command) error {
 	if err := certCall(c.Context(), o.kubeconfig, http.MethodGet, node.CertificatesPath, nil, &all); err != nil {
 		return err
 	}
-	var failed []string
-	found := false
+	var renewed, failed []string
+	found, lost := false, false
 	for _, n := range all.Nodes {
 		if o.server != "" && n.Node != o.server || o.server == "" && n.Role != "server" {
 			continue
@@ -154,21 +157,56 @@ func (o *certRotate) leaves(c *cobra.Command) error {
 		if n.Role != "server" {
 			return &exitError{node.ExitUsage, fmt.Errorf("%s is an agent: it gets new certificates from the servers by itself, in time and after an exchange of the CA", n.Node)}
 		}
-		var renewed node.NodeCertificates
-		if err := certCall(c.Context(), o.kubeconfig, http.MethodPost, node.CertificatesPath, map[string]string{"of": n.Node}, &renewed); err != nil {
+		var is node.NodeCertificates
+		err := certCall(c.Context(), o.kubeconfig, http.MethodPost, node.CertificatesPath, map[string]string{"of": n.Node}, &is)
+		if c.Context().Err() != nil {
+			return &exitError{exitUnfinished, fmt.Errorf("interrupted: %s; whether %s has, `barque cert show` tells. Renewing again does no harm", haveNew(renewed), n.Node)}
+		}
+		if err != nil {
 			fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", n.Node, err)
-			failed = append(failed, n.Node)
+			failed, lost = append(failed, n.Node), lost || outcomeLost(err)
 			continue
 		}
+		renewed = append(renewed, n.Node)
 		fmt.Fprintf(c.OutOrStdout(), "%s has new certificates\n", n.Node)
 	}
 	switch {
 	case !found:
 		return &exitError{node.ExitUsage, fmt.Errorf("there is no server %q; `barque cluster members` lists them", o.server)}
+	case lost:
+		return &exitError{exitUnfinished, fmt.Errorf("not all have told that they have new certificates: %s; `barque cert show` tells who has. Renewing again does no harm", strings.Join(failed, ", "))}
 	case len(failed) > 0:
 		return fmt.Errorf("the certificates of %s were not renewed", strings.Join(failed, ", "))
 	}
 	return nil
+}
+
+func haveNew(servers []string) string {
+	if len(servers) == 0 {
+		return "nobody is known to have new certificates"
+	}
+	return strings.Join(servers, ", ") + " have new certificates"
+}
+
+// outcomeLost tells whether a request that changes something may have done so, though it failed.
+func outcomeLost(err error) bool {
+	var asked *refusedCall
+	switch code := statusOf(err); {
+	case !errors.As(err, &asked), errors.Is(err, syscall.ECONNREFUSED):
+		return false
+	case code != 0:
+		return code == http.StatusGatewayTimeout
+	}
+	return true
+}
+
+// statusOf is the HTTP status of the answer; 0 when there was none.
+func statusOf(err error) int {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return 0
+	}
+	return int(status.Status().Code)
 }
 
 // exchange begins, undoes or forces the exchange of the CA, or waits for one that is under way.
@@ -199,7 +237,7 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 			return err
 		}
 	}
-	if err := certCall(c.Context(), o.kubeconfig, http.MethodPost, node.CAPath, map[string]string{"change": string(change)}, &is); err != nil {
+	if err := o.change(c, change, &is); err != nil {
 		return err
 	}
 	if change == exchange.Undo {
@@ -209,13 +247,27 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 	return o.await(c, is)
 }
 
+// change asks for the change of the exchange.
+func (o *certRotate) change(c *cobra.Command, change exchange.Change, is *exchange.Status) error {
+	err := certCall(c.Context(), o.kubeconfig, http.MethodPost, node.CAPath, map[string]string{"change": string(change)}, is)
+	switch {
+	case err == nil:
+		return nil
+	case outcomeLost(err):
+		return &exitError{exitUnfinished, fmt.Errorf("whether that was done is not known: %w; `barque cert show` tells", err)}
+	case statusOf(err) == http.StatusConflict:
+		return &exitError{exitRefused, err}
+	}
+	return err
+}
+
 // await tells how the exchange goes on until it is done.
 func (o *certRotate) await(c *cobra.Command, is exchange.Status) error {
 	if !o.wait {
 		_, err := fmt.Fprintln(c.OutOrStdout(), "the exchange of the CA is under way; `barque cert show` tells how far it is")
 		return err
 	}
-	said := ""
+	said, before := "", is
 	for is.Step != pki.Settled {
 		if text := stepText(is); text != said {
 			fmt.Fprintln(c.ErrOrStderr(), text)
@@ -223,7 +275,7 @@ func (o *certRotate) await(c *cobra.Command, is exchange.Status) error {
 		}
 		select {
 		case <-c.Context().Done():
-			return &exitError{exitUnfinished, errors.New("the exchange of the CA goes on; `barque cert show` tells how far it is, and `barque cert rotate --ca` waits for it")}
+			return unfinishedExchange()
 		case <-time.After(time.Second):
 		}
 		var now exchange.Status
@@ -231,16 +283,27 @@ func (o *certRotate) await(c *cobra.Command, is exchange.Status) error {
 		err := certCall(c.Context(), o.kubeconfig, http.MethodGet, node.CAPath, nil, &now)
 		switch {
 		case err == nil:
-			is = now
-		case apierrors.IsUnauthorized(err) && is.Step == pki.Issuing:
+			before, is = is, now
+		case apierrors.IsUnauthorized(err) && is.Step == pki.Spreading:
+			return &exitError{exitUnfinished, fmt.Errorf("this kubeconfig is not accepted any more, so it is not known how far the exchange of the CA is: take admin.kubeconfig from the data directory of a server: %w", err)}
+		case apierrors.IsUnauthorized(err):
 			_, err := fmt.Fprintln(c.OutOrStdout(), "the CA is exchanged. This kubeconfig has a client certificate of the old one, which is void now: take admin.kubeconfig from the data directory of a server")
 			return err
-		case c.Context().Err() == nil:
+		case c.Context().Err() != nil:
+			return unfinishedExchange()
+		default:
 			fmt.Fprintf(c.ErrOrStderr(), "the servers cannot be asked just now: %v\n", err)
 		}
 	}
+	if before.Step == pki.Spreading && is.Issuer == before.Issuer {
+		return errors.New("the exchange of the CA was given up meanwhile: the old CA stays")
+	}
 	_, err := fmt.Fprintln(c.OutOrStdout(), "the CA is exchanged. Join tokens and client certificates that were made before are void; take new kubeconfigs from the data directories of servers (admin.kubeconfig)")
 	return err
+}
+
+func unfinishedExchange() error {
+	return &exitError{exitUnfinished, errors.New("the exchange of the CA goes on; `barque cert show` tells how far it is, and `barque cert rotate --ca` waits for it")}
 }
 
 func stepText(is exchange.Status) string {

@@ -29,10 +29,10 @@ type Shelf interface {
 
 // Home is what this server keeps of its CAs.
 type Home interface {
-	// Keys are the keys of CAs that this server has.
+	// Keys are those that this server has: of CAs, and of service accounts.
 	Keys() []crypto.Signer
-	// Hold writes down a key of a CA that is not used yet.
-	Hold(key crypto.Signer) error
+	// Hold writes down a key that is not used yet.
+	Hold(use pki.KeyUse, key crypto.Signer) error
 	// Adopt writes the bundle down, makes it what this server believes, and drops keys that it has no use for. Its
 	// keys are held.
 	Adopt(b pki.Bundle) error
@@ -44,7 +44,7 @@ type Config struct {
 	Trust   *pki.Trust
 	Shelf   Shelf
 	Home    Home
-	// Fetch gets the key of the CA with the digest from another server, PEM.
+	// Fetch gets the key with the digest from another server, PEM.
 	Fetch func(ctx context.Context, digest string) ([]byte, error)
 	// Members returns all nodes of the cluster, those that show no life included; an error when it cannot tell yet.
 	// Changed returns a channel that is closed when what gossip knows of them has changed; who was removed is seen by
@@ -78,6 +78,7 @@ type Status struct {
 	Step       pki.Step  `json:"step,omitempty"` // empty: none is under way
 	Since      time.Time `json:"since,omitzero"`
 	Forced     bool      `json:"forced,omitempty"`
+	Issuer     string    `json:"issuer"`            // digest of the CA that issues
 	Waiting    []string  `json:"waiting,omitempty"` // for whom, and why
 	Problem    string    `json:"problem,omitempty"` // of this server
 }
@@ -87,9 +88,18 @@ func (e *Exchange) Status() Status {
 	e.mu.Lock()
 	b, problem := e.newest(), e.problem
 	e.mu.Unlock()
-	s := Status{Generation: b.Generation, Step: b.Step, Since: b.Since, Forced: b.Forced, Problem: problem}
+	s := statusOf(b)
+	s.Problem = problem
 	if b.Step != pki.Settled {
 		s.Waiting = e.waiting(b)
+	}
+	return s
+}
+
+func statusOf(b pki.Bundle) Status {
+	s := Status{Generation: b.Generation, Step: b.Step, Since: b.Since, Forced: b.Forced}
+	if cas, err := b.Digests(); err == nil && len(cas) > 0 { // one that cannot be read is told by who needs it
+		s.Issuer = cas[0]
 	}
 	return s
 }
@@ -130,12 +140,10 @@ func (e *Exchange) Run(ctx context.Context) error {
 	defer cancel()
 	wg.Go(func() { e.keepUp(ctx) }) // ends with ctx
 	return e.Shelf.Follow(ctx, func(data []byte, revision uint64) {
-		var s State
-		if len(data) > 0 {
-			if err := json.Unmarshal(data, &s); err != nil || s.Format > format {
-				e.Logger.Error("what the store says of the CAs cannot be read by this version of Barque", "format", s.Format, "err", err)
-				return
-			}
+		s, err := decode(data)
+		if err != nil {
+			e.Logger.Error("the cluster's CAs cannot be followed", "err", err)
+			return
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -185,8 +193,8 @@ func (e *Exchange) takeOver(ctx context.Context, b pki.Bundle) error {
 	if newest != b.Generation {
 		return nil // it was changed, or undone, while the keys were fetched; what follows is taken over next
 	}
-	for _, key := range keys {
-		if err := e.Home.Hold(key); err != nil {
+	for _, k := range keys {
+		if err := e.Home.Hold(k.use, k.key); err != nil {
 			return err
 		}
 	}
@@ -197,30 +205,35 @@ func (e *Exchange) takeOver(ctx context.Context, b pki.Bundle) error {
 	return nil
 }
 
+type fetched struct {
+	use pki.KeyUse
+	key crypto.Signer
+}
+
 // lacking fetches the keys that the bundle needs and this server does not have. Others may change the exchange
 // meanwhile, or undo it: that is what helps when nobody has a key any more.
-func (e *Exchange) lacking(ctx context.Context, b pki.Bundle) ([]crypto.Signer, error) {
+func (e *Exchange) lacking(ctx context.Context, b pki.Bundle) ([]fetched, error) {
 	needs, err := b.NeedsKeys()
 	if err != nil {
 		return nil, err
 	}
-	var out []crypto.Signer
-	for _, digest := range needs {
-		if slices.ContainsFunc(e.Home.Keys(), func(k crypto.Signer) bool { return isOf(k, digest) }) {
+	var out []fetched
+	for _, need := range needs {
+		if slices.ContainsFunc(e.Home.Keys(), func(k crypto.Signer) bool { return isOf(k, need.Digest) }) {
 			continue
 		}
-		keyPEM, err := e.Fetch(ctx, digest)
+		keyPEM, err := e.Fetch(ctx, need.Digest)
 		if err != nil {
-			return nil, fmt.Errorf("get the key of the CA %s from another server: %w", digest[:16], err)
+			return nil, fmt.Errorf("get %s, from another server: %w", need, err)
 		}
 		key, err := pki.ParseKey(keyPEM)
-		if err == nil && !isOf(key, digest) {
-			err = errors.New("it is of another one")
+		if err == nil && !isOf(key, need.Digest) {
+			err = errors.New("it is another one")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("the key of the CA %s that another server sends: %w", digest[:16], err)
+			return nil, fmt.Errorf("%s, that another server sends: %w", need, err)
 		}
-		out = append(out, key)
+		out = append(out, fetched{need.Use, key})
 	}
 	return out, nil
 }
@@ -317,20 +330,18 @@ func (e *Exchange) Apply(ctx context.Context, c Change) (Status, error) {
 	if err != nil {
 		return e.Status(), err
 	}
+	s, err := decode(data)
+	if err != nil {
+		return e.Status(), err
+	}
 	b := e.Trust.Bundle()
-	if len(data) > 0 {
-		var s State
-		if err := json.Unmarshal(data, &s); err != nil {
-			return e.Status(), fmt.Errorf("what the store says of the CAs: %w", err)
+	if s.Cluster == e.Cluster && s.Bundle.Generation > b.Generation {
+		// What is behind may not hold a new key: taking the last step over would drop it. All else needs no key, and
+		// undoing must not: the only server that has it may be lost.
+		if c == Begin {
+			return e.Status(), ErrBehind
 		}
-		if s.Cluster == e.Cluster && s.Bundle.Generation > b.Generation {
-			// What is behind may not hold a new key: taking the last step over would drop it. All else needs no key, and
-			// undoing must not: the only server that has it may be lost.
-			if c == Begin {
-				return e.Status(), ErrBehind
-			}
-			b = s.Bundle
-		}
+		b = s.Bundle
 	}
 	next, err := e.plan(b, c)
 	if err != nil {
@@ -340,35 +351,40 @@ func (e *Exchange) Apply(ctx context.Context, c Change) (Status, error) {
 		return e.Status(), err
 	}
 	e.Logger.Warn("an operator changes the exchange of the CA", "change", c, "generation", next.Generation, "step", stepName(next.Step))
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return Status{Generation: next.Generation, Step: next.Step, Since: next.Since, Forced: next.Forced}, nil
+	return statusOf(next), nil
 }
 
 // plan returns the bundle after the change.
 func (e *Exchange) plan(b pki.Bundle, c Change) (pki.Bundle, error) {
 	switch c {
 	case Begin:
-		if b.Step != pki.Settled {
-			return b.Begin(nil, e.Now())
-		}
-		next, err := pki.NextAuthority(e.Cluster, e.Now())
-		if err != nil {
-			return b, err
-		}
-		key, err := next.Key()
-		if err != nil {
-			return b, err
-		}
-		// The key is on this server's disk before anyone hears of the CA; the others fetch it from here.
-		if err := e.Home.Hold(key); err != nil {
-			return b, err
-		}
-		return b.Begin(next, e.Now())
+		return e.begin(b)
 	case Undo:
 		return b.Undo()
 	case Force:
 		return b.Force()
 	}
 	return b, fmt.Errorf("%w: %q", ErrChange, c)
+}
+
+// begin makes a new CA, and a new key of service accounts: who had the one had the other.
+func (e *Exchange) begin(b pki.Bundle) (pki.Bundle, error) {
+	next, err := pki.NextAuthority(e.Cluster, e.Now())
+	if err != nil {
+		return b, err
+	}
+	key, err := next.Key()
+	if err != nil {
+		return b, err
+	}
+	account, err := pki.GenerateKey()
+	if err != nil {
+		return b, err
+	}
+	out, err := b.Begin(next, account.Public(), e.Now())
+	if err != nil {
+		return b, err
+	}
+	// The keys are on this server's disk before anyone hears of them; the others fetch them from here.
+	return out, errors.Join(e.Home.Hold(pki.CAKey, key), e.Home.Hold(pki.AccountKey, account))
 }

@@ -79,7 +79,7 @@ func (h *home) Keys() []crypto.Signer {
 	return slices.Clone(h.keys)
 }
 
-func (h *home) Hold(k crypto.Signer) error {
+func (h *home) Hold(_ pki.KeyUse, k crypto.Signer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.keys = append(h.keys, k)
@@ -94,7 +94,7 @@ func (h *home) Adopt(b pki.Bundle) error {
 	}
 	needs, err := b.NeedsKeys()
 	h.keys = slices.DeleteFunc(h.keys, func(k crypto.Signer) bool {
-		return !slices.ContainsFunc(needs, func(digest string) bool { return isOf(k, digest) })
+		return !slices.ContainsFunc(needs, func(n pki.KeyNeed) bool { return isOf(k, n.Digest) })
 	})
 	return err
 }
@@ -133,14 +133,22 @@ func newCluster(t *testing.T, servers, agents int) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
+	account, err := pki.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := pki.NewBundle(ca).WithAccountKey(account.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := &cluster{t: t, shelf: &shelf{changed: make(chan struct{})}, changed: make(chan struct{})}
 	for i := range servers + agents {
 		n := &node{name: fmt.Sprintf("s%d", i+1), signer: ca.Digest(), generation: 1}
-		keys := []crypto.Signer{key}
+		keys := []crypto.Signer{key, account}
 		if i >= servers {
 			n.name, keys = fmt.Sprintf("a%d", i-servers+1), nil
 		}
-		trust, err := pki.NewTrust(pki.NewBundle(ca), keys...)
+		trust, err := pki.NewTrust(bundle, keys...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +289,7 @@ func (c *cluster) settled(generation uint64) {
 		if n.alive && (b.Generation != generation || b.Step != pki.Settled || len(b.CAs) != 1 || n.signer != c.nodes[0].signer) {
 			c.t.Errorf("%s: generation %d, step %q, %d CAs, certificates of %.8s", n.name, b.Generation, b.Step, len(b.CAs), n.signer)
 		}
-		if n.alive && n.exchange != nil && (len(n.home.Keys()) != 1 || !n.home.trust.CanIssue()) {
+		if sign, _ := n.home.trust.AccountKeys(time.Now()); n.alive && n.exchange != nil && (len(n.home.Keys()) != 2 || !n.home.trust.CanIssue() || sign == nil) {
 			c.t.Errorf("%s has %d keys, and can issue: %v", n.name, len(n.home.Keys()), n.home.trust.CanIssue())
 		}
 	}
@@ -438,8 +446,8 @@ func TestWhoIsRemovedIsNotWaitedFor(t *testing.T) {
 // A backup that is restored brings an old state back, or none, or that of another cluster. Nobody goes back.
 func TestARestoredBackup(t *testing.T) {
 	for name, state := range map[string]string{
-		"older":           `{"format":1,"cluster":"c1","bundle":{"generation":2,"step":"spreading","cas":["x"]}}`,
-		"another cluster": `{"format":1,"cluster":"other","bundle":{"generation":99,"cas":["x"]}}`,
+		"older":           `{"format":2,"cluster":"c1","bundle":{"generation":2,"step":"spreading","cas":["x"]}}`,
+		"another cluster": `{"format":2,"cluster":"other","bundle":{"generation":99,"cas":["x"]}}`,
 		"newer format":    `{"format":9,"cluster":"c1","bundle":{"generation":99,"cas":["x"]}}`,
 		"damaged":         `{`,
 		"none":            ``,

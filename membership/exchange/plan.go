@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +17,21 @@ type State struct {
 }
 
 // format is raised when an older Barque could no longer read a State.
-const format = 1
+const format = 2
+
+// decode reads a State; nothing lies on the shelf when there is none.
+func decode(data []byte) (s State, err error) {
+	if len(data) == 0 {
+		return s, nil
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return State{}, fmt.Errorf("what the store says of the CAs is damaged: %w", err)
+	}
+	if s.Format != format {
+		return State{}, fmt.Errorf("what the store says of the CAs has format %d, this version of Barque reads %d", s.Format, format)
+	}
+	return s, nil
+}
 
 // Member is a node, as gossip and the store know it.
 type Member struct {

@@ -75,9 +75,17 @@ func encodeMeta(clusterID, name string, addr netip.AddrPort, proof Proof, facts 
 	b = append(b, signature...)
 	b = append(b, text...)
 	if len(b) > memberlist.MetaMaxSize {
-		return nil, fmt.Errorf("gossip metadata of %q takes %d bytes, %d are allowed: use a shorter node name or zone", name, len(b), memberlist.MetaMaxSize)
+		return nil, tooLong(name, len(b))
 	}
 	return b, nil
+}
+
+// signatureSlack is by how much the signature in the next credential may be longer than that in this one: an ECDSA
+// signature's length is a matter of chance.
+const signatureSlack = 4
+
+func tooLong(name string, size int) error {
+	return fmt.Errorf("gossip metadata of %q takes %d bytes, %d are allowed: use a shorter node name or zone", name, size, memberlist.MetaMaxSize)
 }
 
 var errMeta = errors.New("gossip metadata is malformed or of a newer version")

@@ -129,8 +129,13 @@ func New(c Config) (*Pool, error) {
 // memberlist would not even list it, were it not right. What may be added to it later has to fit, too.
 func (p *Pool) provesItself() error {
 	c := p.config
-	c.Facts.Leaving, c.Facts.Health, c.Facts.KeyGeneration = true, 1<<len(healthNames)-1, max(c.Facts.KeyGeneration, 1_000_000)
-	meta, err := encodeMeta(c.ClusterID, c.Name, c.Advertise, c.Proof(), c.Facts)
+	proof := c.Proof()
+	c.Facts.Leaving, c.Facts.Health = true, 1<<len(healthNames)-1
+	c.Facts.KeyGeneration, c.Facts.Trust = max(c.Facts.KeyGeneration, 1_000_000), max(proof.Trust, 1_000_000)
+	meta, err := encodeMeta(c.ClusterID, c.Name, c.Advertise, proof, c.Facts)
+	if err == nil && len(meta)+signatureSlack > memberlist.MetaMaxSize {
+		err = tooLong(c.Name, len(meta)+signatureSlack)
+	}
 	if err != nil {
 		return err
 	}

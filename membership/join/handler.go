@@ -60,13 +60,14 @@ type Config struct {
 
 // Handler serves Prefix. It authenticates by itself: by token, or by the client's certificate.
 type Handler struct {
-	config Config
-	mux    *http.ServeMux
+	config  Config
+	mux     *http.ServeMux
+	limiter *limiter
 }
 
 // NewHandler returns the server's side of joining.
 func NewHandler(c Config) *Handler {
-	h := &Handler{config: c, mux: http.NewServeMux()}
+	h := &Handler{config: c, mux: http.NewServeMux(), limiter: newLimiter(c.Now)}
 	h.mux.HandleFunc("GET "+Prefix+"ca", h.ca)
 	h.mux.HandleFunc("POST "+Prefix+"server", answer(h, h.server))
 	h.mux.HandleFunc("POST "+Prefix+"agent", answer(h, h.agent))
@@ -76,7 +77,7 @@ func NewHandler(c Config) *Handler {
 	return h
 }
 
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.limited(w, r) }
 
 // httpError is a refusal with its status.
 type httpError struct {
@@ -113,7 +114,7 @@ func answer[In, Out any](h *Handler, f func(r *http.Request, in In) (Out, error)
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	status, body := http.StatusInternalServerError, failure{Error: err.Error()}
+	status := http.StatusInternalServerError
 	var refused *httpError
 	switch {
 	case errors.As(err, &refused):
@@ -122,10 +123,15 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		status = http.StatusForbidden
 	}
 	h.config.Logger.Warn("join request refused", "path", r.URL.Path, "client", r.RemoteAddr, "status", status, "reason", err)
+	h.say(w, r, status, err.Error())
+}
+
+// say answers with a refusal.
+func (h *Handler) say(w http.ResponseWriter, r *http.Request, status int, reason string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	if err := json.NewEncoder(w).Encode(body); err != nil {
-		h.config.Logger.Warn("join answer could not be sent", "client", r.RemoteAddr, "err", err)
+	if err := json.NewEncoder(w).Encode(failure{Error: reason}); err != nil {
+		h.config.Logger.Debug("join answer could not be sent", "client", r.RemoteAddr, "err", err)
 	}
 }
 
@@ -186,12 +192,23 @@ func (h *Handler) server(r *http.Request, in Request) (ServerGrant, error) {
 	if _, err := h.admit(r, in, token.Server); err != nil {
 		return ServerGrant{}, err
 	}
-	keys, err := h.config.Keys()
-	if err != nil {
-		return ServerGrant{}, err
+	grant, err := h.grant(r.Context())
+	if err == nil {
+		h.config.Logger.Info("server admitted", "name", in.Name, "address", in.Address, "version", in.Version)
 	}
-	h.config.Logger.Info("server admitted", "name", in.Name, "address", in.Address, "version", in.Version)
-	return ServerGrant{Cluster: h.config.Cluster(), Keys: keys}, nil
+	return grant, err
+}
+
+// grant is what a server is told. The keys are those of the bundle: a step of an exchange of the CA in between would leave
+// the new server without one that it needs.
+func (h *Handler) grant(ctx context.Context) (g ServerGrant, err error) {
+	for ctx.Err() == nil {
+		g.Cluster = h.config.Cluster()
+		if g.Keys, err = h.config.Keys(); err != nil || h.config.Cluster().CA.Generation == g.Cluster.CA.Generation {
+			return g, err
+		}
+	}
+	return ServerGrant{}, context.Cause(ctx)
 }
 
 func (h *Handler) agent(r *http.Request, in Request) (AgentGrant, error) {

@@ -410,3 +410,35 @@ func TestCAKeys(t *testing.T) {
 		}
 	}
 }
+
+// Who asks too often is told so, and when to come again; nodes of the cluster are served meanwhile.
+func TestTooManyRequests(t *testing.T) {
+	c := newCluster(t)
+	now := time.Now()
+	c.now = func() time.Time { return now }
+	stranger := c.client(t, nil)
+	bad := c.request()
+	bad.Token = pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: "0000000000000000"}.String()
+	var refused *join.RefusedError
+	for n := range 1000 {
+		_, err := stranger.Server(t.Context(), bad)
+		if !errors.As(err, &refused) {
+			t.Fatalf("request %d: %v", n, err)
+		}
+		if refused.Status == http.StatusTooManyRequests {
+			break
+		}
+	}
+	if refused.Status != http.StatusTooManyRequests || !strings.Contains(refused.Reason, "try again in 1s") {
+		t.Fatalf("got %+v", refused)
+	}
+	if _, err := c.client(t, certificate(t, c.ca, join.NodeClient("a1"))).GossipKeys(t.Context()); err != nil {
+		t.Errorf("a node, from the same address: %v", err)
+	}
+	now = now.Add(time.Minute)
+	good := c.request()
+	good.Clock = now
+	if _, err := stranger.Server(t.Context(), good); err != nil {
+		t.Errorf("a minute later: %v", err)
+	}
+}

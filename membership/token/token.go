@@ -4,7 +4,8 @@
 //
 // A token is for one role, ends at a time, and may be limited in its uses. A use is counted by a
 // compare-and-set update, so two machines cannot share a last one, whichever servers they ask. It is counted once for
-// each Attempt: a machine whose join breaks off in the middle repeats it with the same token.
+// each Attempt, for AttemptTime: a machine whose join breaks off in the middle repeats it with the same token, and one
+// that was removed from the cluster does not come back by it.
 package token
 
 import (
@@ -42,7 +43,7 @@ const (
 	keyExpires   = "expiration"
 	keyRole      = "barque-role"
 	keyUses      = "barque-uses-left"
-	keyUsedBy    = "barque-used-by" // digests of the attempts that were counted, one a line
+	keyUsedBy    = "barque-used-by" // the attempts that were counted, one a line: digest and time
 	keyDescribed = "description"
 )
 
@@ -136,6 +137,9 @@ func Delete(ctx context.Context, client kubernetes.Interface, id string) error {
 	return err
 }
 
+// AttemptTime is for how long after its first use a token lets the same Attempt in again.
+const AttemptTime = time.Hour
+
 // Attempt is one machine's joining, from its first try to its end.
 type Attempt struct {
 	Role string // in which it joins
@@ -171,7 +175,7 @@ func Use(ctx context.Context, client kubernetes.Interface, t pki.Token, a Attemp
 			return nil
 		}
 		if digest := a.digest(); digest != "" {
-			s.Data[keyUsedBy] = append(s.Data[keyUsedBy], digest+"\n"...)
+			s.Data[keyUsedBy] = fmt.Appendf(s.Data[keyUsedBy], "%s %s\n", digest, now.UTC().Format(time.RFC3339))
 		}
 		s.Data[keyUses] = []byte(strconv.Itoa(held.UsesLeft - 1))
 		_, err = client.CoreV1().Secrets(namespace).Update(ctx, s, metav1.UpdateOptions{})
@@ -193,7 +197,7 @@ func check(ctx context.Context, client kubernetes.Interface, t pki.Token, a Atte
 	}
 	held := info(s)
 	if digest := a.digest(); digest != "" {
-		counted = slices.Contains(strings.Fields(string(s.Data[keyUsedBy])), digest)
+		counted = wasCounted(s, digest, now)
 	}
 	switch {
 	case !held.Expires.IsZero() && now.After(held.Expires):
@@ -204,6 +208,18 @@ func check(ctx context.Context, client kubernetes.Interface, t pki.Token, a Atte
 		return nil, false, ErrUsedUp
 	}
 	return s, counted, nil
+}
+
+// wasCounted tells whether a use was counted for the attempt, not long ago.
+func wasCounted(s *corev1.Secret, digest string, now time.Time) bool {
+	for line := range strings.Lines(string(s.Data[keyUsedBy])) {
+		by, when, _ := strings.Cut(strings.TrimSpace(line), " ")
+		at, err := time.Parse(time.RFC3339, when)
+		if by == digest && err == nil && now.Sub(at) <= AttemptTime {
+			return true
+		}
+	}
+	return false
 }
 
 func info(s *corev1.Secret) Info {

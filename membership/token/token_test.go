@@ -102,6 +102,25 @@ func TestListAndDelete(t *testing.T) {
 	}
 }
 
+// A machine that has joined and was removed keeps what it needs to be taken for the same attempt. It does not come back by
+// a token that is used up.
+func TestAnAttemptEnds(t *testing.T) {
+	client := newClient()
+	tok, err := token.Create(t.Context(), client, digest, token.Spec{Role: token.Agent, Uses: 1}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := token.Attempt{Role: token.Agent, Name: "a1", Secret: "x"}
+	for _, use := range []struct {
+		after time.Duration
+		want  error
+	}{{0, nil}, {token.AttemptTime, nil}, {token.AttemptTime + 2*time.Second, token.ErrUsedUp}} {
+		if err := token.Use(t.Context(), client, tok, a, now.Add(use.after)); !errors.Is(err, use.want) {
+			t.Errorf("%v after its first use: %v, want %v", use.after, err, use.want)
+		}
+	}
+}
+
 // A machine whose join breaks off after its use was counted tries again with the same token; nobody else does.
 func TestAnAttemptIsCountedOnce(t *testing.T) {
 	client := newClient()

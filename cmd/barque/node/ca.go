@@ -22,61 +22,93 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// caHome is where a server keeps its CAs: the bundle in the record, the keys in one file beside the other keys. A key
-// belongs to the CA with its public key, so the two files need not change at one moment.
+// keyFiles are the files of the keys that all servers have, in a server's pki directory.
+var keyFiles = map[pki.KeyUse]string{pki.CAKey: caKey, pki.AccountKey: serviceAccountKey}
+
+// caHome is where a server keeps its CAs: the bundle in the record, the keys in files beside the other keys. The bundle
+// tells which key is for what by its public key, so the files need not change at one moment: a key is written before
+// a bundle that needs it, and dropped after one that does not.
 type caHome struct {
 	dataDir string
 	record  *record
 	trust   *pki.Trust
 
 	mu   sync.Mutex
-	keys []crypto.Signer
+	keys map[pki.KeyUse][]crypto.Signer
 }
 
-// loadCA reads a server's CAs.
+// loadCA reads a server's CAs and keys.
 func loadCA(dataDir string, r *record) (*caHome, error) {
-	path := filepath.Join(pkiDir(dataDir), caKey)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("the key of the cluster's CA: %w", err)
+	h := &caHome{dataDir: dataDir, record: r, keys: map[pki.KeyUse][]crypto.Signer{}}
+	for use, name := range keyFiles {
+		path := filepath.Join(pkiDir(dataDir), name)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("the key of %s: %w", use, err)
+		}
+		if h.keys[use], err = pki.ParseKeys(data); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
 	}
-	h := &caHome{dataDir: dataDir, record: r}
-	if h.keys, err = pki.ParseKeys(data); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if h.trust, err = pki.NewTrust(r.ca(), h.keys...); err != nil {
+	var err error
+	if h.trust, err = pki.NewTrust(r.ca(), h.all()...); err != nil {
 		return nil, fmt.Errorf("%s: the cluster's CA: %w", r.path(), err)
 	}
-	if !h.trust.CanIssue() {
-		return nil, fmt.Errorf("%s does not hold the key of the CA that issues (%s): copy the file from another server", path, h.trust.Digest()[:16])
+	needs, err := r.ca().NeedsKeys()
+	if err != nil {
+		return nil, fmt.Errorf("%s: the cluster's CA: %w", r.path(), err)
 	}
-	return h, nil
+	for _, need := range needs {
+		if _, err := h.key(need.Digest); err != nil {
+			return nil, fmt.Errorf("%s does not hold %s: copy the file from another server", filepath.Join(pkiDir(dataDir), keyFiles[need.Use]), need)
+		}
+	}
+	return h, h.forget(r.ca().Former)
+}
+
+// forget drops the keys of CAs that were, which a crash has left.
+func (h *caHome) forget(former []string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	kept := slices.DeleteFunc(slices.Clone(h.keys[pki.CAKey]), func(key crypto.Signer) bool {
+		digest, err := pki.KeyDigest(key)
+		return err == nil && slices.Contains(former, digest)
+	})
+	if len(kept) == len(h.keys[pki.CAKey]) {
+		return nil
+	}
+	return h.keep(pki.CAKey, kept)
 }
 
 // Keys implements exchange.Home.
 func (h *caHome) Keys() []crypto.Signer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.keys)
+	return h.all()
+}
+
+// all are the keys for all uses. The caller holds mu.
+func (h *caHome) all() []crypto.Signer {
+	return slices.Concat(h.keys[pki.CAKey], h.keys[pki.AccountKey])
 }
 
 // Hold implements exchange.Home.
-func (h *caHome) Hold(key crypto.Signer) error {
+func (h *caHome) Hold(use pki.KeyUse, key crypto.Signer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.keep(append(slices.Clone(h.keys), key))
+	return h.keep(use, append(slices.Clone(h.keys[use]), key))
 }
 
 // keep writes the keys down. The caller holds mu.
-func (h *caHome) keep(keys []crypto.Signer) error {
+func (h *caHome) keep(use pki.KeyUse, keys []crypto.Signer) error {
 	data, err := pki.MarshalKeys(keys)
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(filepath.Join(pkiDir(h.dataDir), caKey), data, 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(pkiDir(h.dataDir), keyFiles[use]), data, 0o600); err != nil {
 		return err
 	}
-	h.keys = keys
+	h.keys[use] = keys
 	return nil
 }
 
@@ -91,26 +123,34 @@ func (h *caHome) Adopt(b pki.Bundle) error {
 	if err := h.record.believe(b); err != nil {
 		return err
 	}
-	if err := h.trust.Set(b, h.keys...); err != nil {
+	if err := h.trust.Set(b, h.all()...); err != nil {
 		return err
 	}
-	var keys []crypto.Signer
-	for _, key := range h.keys {
-		if digest, err := pki.KeyDigest(key); err == nil && slices.Contains(needs, digest) {
-			keys = append(keys, key)
+	for use := range keyFiles {
+		var keys []crypto.Signer
+		for _, key := range h.keys[use] {
+			if digest, err := pki.KeyDigest(key); err == nil && slices.Contains(needs, pki.KeyNeed{Use: use, Digest: digest}) {
+				keys = append(keys, key)
+			}
+		}
+		if len(keys) == len(h.keys[use]) {
+			continue
+		}
+		if err := h.keep(use, keys); err != nil {
+			return err
 		}
 	}
-	return h.keep(keys)
+	return nil
 }
 
-// key returns the key of a CA for another server, PEM.
+// key returns the key with the digest for another server, PEM.
 func (h *caHome) key(digest string) ([]byte, error) {
 	for _, key := range h.Keys() {
 		if is, err := pki.KeyDigest(key); err == nil && is == digest {
 			return pki.MarshalKey(key)
 		}
 	}
-	return nil, errors.New("this server does not have the key of that CA")
+	return nil, errors.New("this server does not have that key")
 }
 
 // caKeyInStore is where the state of the exchange of the CA lies in the store. It is none of the API's objects.
@@ -292,4 +332,9 @@ func exchangeMembers(now time.Time, servers, nodes []string, pool []gossip.Membe
 // isServer tells whether a server of that name is a member of the store.
 func (s *server) isServer(name string) bool {
 	return slices.ContainsFunc(s.store.Members(), func(m raftstore.Member) bool { return m.Name == name })
+}
+
+// accountKeys are those of service accounts' tokens, at this moment.
+func (s *server) accountKeys() (sign crypto.Signer, others []crypto.PublicKey) {
+	return s.ids.trust.AccountKeys(time.Now())
 }

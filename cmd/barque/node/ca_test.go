@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,8 +52,12 @@ func nextCA(t *testing.T, h *caHome) (*pki.Authority, pki.Bundle) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := h.trust.Bundle().Begin(next, time.Now())
-	if err := errors.Join(err, h.Hold(key)); err != nil {
+	account, err := pki.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := h.trust.Bundle().Begin(next, account.Public(), time.Now())
+	if err := errors.Join(err, h.Hold(pki.CAKey, key), h.Hold(pki.AccountKey, account)); err != nil {
 		t.Fatal(err)
 	}
 	return next, b
@@ -71,11 +77,14 @@ func TestCAsOnDiskSurviveACrashAtEachStep(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", step, err)
 		}
-		if got := h.trust.Bundle(); len(h.Keys()) != keys || !h.trust.CanIssue() || got.Generation != r.ca().Generation {
+		sign, _ := h.trust.AccountKeys(time.Now())
+		if got := h.trust.Bundle(); len(h.keys[pki.CAKey]) != keys || len(h.keys[pki.AccountKey]) != keys || !h.trust.CanIssue() || sign == nil || got.Generation != r.ca().Generation {
 			t.Errorf("%s: %d keys, generation %d", step, len(h.Keys()), got.Generation)
 		}
-		if info, err := os.Stat(filepath.Join(pkiDir(o.DataDir), caKey)); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: the keys have mode %v, %v", step, info.Mode(), err)
+		for _, name := range keyFiles {
+			if info, err := os.Stat(filepath.Join(pkiDir(o.DataDir), name)); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%s: %s has mode %v, %v", step, name, info.Mode(), err)
+			}
 		}
 		return h
 	}
@@ -163,6 +172,50 @@ func TestAServerRenewsEverythingInAnExchange(t *testing.T) {
 	case <-renewed:
 	default:
 		t.Error("the API server is not told of its new certificate")
+	}
+}
+
+// A kubeconfig that cannot be written, as on a full disk, keeps neither gossip from being told nor an exchange from going on;
+// it is written as soon as that works.
+func TestAKubeconfigThatCannotBeWrittenHoldsNothingUp(t *testing.T) {
+	ids, o, _ := newServer(t)
+	if err := ids.serving(); err != nil {
+		t.Fatal(err)
+	}
+	_, b := nextCA(t, ids.home)
+	if err := ids.home.Adopt(b); err != nil {
+		t.Fatal(err)
+	}
+	// A directory in its place is what root cannot write over, either.
+	if err := errors.Join(os.Remove(kubeconfigPath(o)), os.MkdirAll(filepath.Join(kubeconfigPath(o), "x"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ids.renew(t.Context()); err != nil {
+		t.Errorf("renewing fails: %v", err)
+	}
+	if told := ids.proof.proof().Trust; told != 2 {
+		t.Errorf("gossip is told generation %d", told)
+	}
+	if err := os.RemoveAll(kubeconfigPath(o)); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- ids.saveAgain(ctx) }()
+		<-time.After(saveEvery + time.Second) // of virtual time
+		synctest.Wait()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	config, err := clientcmd.LoadFromFile(kubeconfigPath(o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if in := config.Clusters["barque"].CertificateAuthorityData; bytes.Count(in, []byte("BEGIN CERTIFICATE")) != 2 {
+		t.Errorf("the kubeconfig has\n%s", in)
 	}
 }
 

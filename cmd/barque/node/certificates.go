@@ -268,6 +268,8 @@ func (s *server) serveCAChange(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusConflict)
 	case errors.As(err, &conflict):
 		http.Error(w, "the exchange of the CA has gone on meanwhile; look at it again", http.StatusConflict)
+	case errors.Is(err, raftstore.ErrUnknownOutcome):
+		http.Error(w, err.Error(), http.StatusGatewayTimeout)
 	default:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	}

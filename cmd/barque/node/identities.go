@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
@@ -22,21 +23,21 @@ import (
 // serverIdentities are the certificates that a server shows. It holds the CA key, so it issues
 // them to itself and renews them by itself, all at once: in time, when the CAs change, and when an operator wants it.
 type serverIdentities struct {
-	options         *Options
-	home            *caHome
-	trust           *pki.Trust
-	logger          *slog.Logger
-	serviceAccounts crypto.Signer
-	peer            *pki.Identity // to other servers, both as client and as server
-	api             *pki.Identity // of the API
-	kubeletClient   *pki.Identity // of the API server as a client of kubelets
-	kubelet         *pki.Identity // of this node's own server
-	admin           *pki.Identity // in the administrator's kubeconfig
-	proof           *credential
+	options       *Options
+	home          *caHome
+	trust         *pki.Trust
+	logger        *slog.Logger
+	peer          *pki.Identity // to other servers, both as client and as server
+	api           *pki.Identity // of the API
+	kubeletClient *pki.Identity // of the API server as a client of kubelets
+	kubelet       *pki.Identity // of this node's own server
+	admin         *pki.Identity // in the administrator's kubeconfig
+	proof         *credential
 
 	renewing sync.Mutex
 	mu       sync.Mutex    // guards what follows
 	ready    bool          // the API serves, so that there is something for the kubeconfig to lead to
+	unsaved  bool          // the kubeconfig on disk is not that of the certificates
 	changed  chan struct{} // closed and replaced after every renewal
 }
 
@@ -47,9 +48,6 @@ func newServerIdentities(ctx context.Context, o *Options, s Settings, r *record,
 		return nil, err
 	}
 	ids := &serverIdentities{options: o, home: home, trust: home.trust, logger: logger, changed: make(chan struct{})}
-	if ids.serviceAccounts, err = pki.LoadOrCreateKey(filepath.Join(dir, serviceAccountKey)); err != nil {
-		return nil, err
-	}
 	key, err := pki.LoadOrCreateKey(filepath.Join(dir, "node.key"))
 	if err != nil {
 		return nil, err
@@ -100,6 +98,10 @@ func (ids *serverIdentities) all() []*pki.Identity {
 
 // run renews the certificates in time.
 func (ids *serverIdentities) run(ctx context.Context) error {
+	return lifecycle.All(ctx, ids.upkeep().Run, ids.saveAgain)
+}
+
+func (ids *serverIdentities) upkeep() pki.Upkeep {
 	return pki.Upkeep{
 		Name: "of this server", Terms: ids.terms, Renew: ids.renew, Now: time.Now, Logger: ids.logger, Changed: ids.trust.Changed,
 		Wanted: func() string {
@@ -108,7 +110,46 @@ func (ids *serverIdentities) run(ctx context.Context) error {
 			}
 			return ""
 		},
-	}.Run(ctx)
+	}
+}
+
+// saveEvery is how soon a kubeconfig is written again that could not be.
+const saveEvery = time.Minute
+
+// saveAgain writes the kubeconfig when that has failed: with the old CA's certificate, after an exchange, it is void.
+func (ids *serverIdentities) saveAgain(ctx context.Context) error {
+	ticker := time.NewTicker(saveEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		ids.mu.Lock()
+		unsaved := ids.unsaved
+		ids.mu.Unlock()
+		if !unsaved {
+			continue
+		}
+		ids.renewing.Lock()
+		err := ids.save()
+		ids.renewing.Unlock()
+		if err != nil {
+			ids.logger.Error("the administrator's kubeconfig still cannot be written", "retryIn", saveEvery, "err", err)
+		} else {
+			ids.logger.Info("the administrator's kubeconfig is written")
+		}
+	}
+}
+
+// save writes the administrator's kubeconfig. The caller holds renewing.
+func (ids *serverIdentities) save() error {
+	err := writeAdminKubeconfig(ids.options, ids)
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	ids.unsaved = err != nil
+	return err
 }
 
 func (ids *serverIdentities) terms() []pki.Term {
@@ -120,7 +161,7 @@ func (ids *serverIdentities) terms() []pki.Term {
 }
 
 // renew renews all certificates, and the credential for gossip at last: it tells the others that all is done which the
-// CAs of the moment ask for.
+// CAs of the moment ask for. A kubeconfig that cannot be written keeps nobody waiting: it is a copy, which is written again.
 func (ids *serverIdentities) renew(ctx context.Context) error {
 	ids.renewing.Lock()
 	defer ids.renewing.Unlock()
@@ -136,8 +177,8 @@ func (ids *serverIdentities) renew(ctx context.Context) error {
 	ids.changed = make(chan struct{})
 	ids.mu.Unlock()
 	if ready {
-		if err := writeAdminKubeconfig(ids.options, ids); err != nil {
-			return err
+		if err := ids.save(); err != nil {
+			ids.logger.Error("the administrator's kubeconfig cannot be written; the one of before is good until its certificate ends, or its CA is exchanged", "retryIn", saveEvery, "err", err)
 		}
 	}
 	return ids.prove(generation)
@@ -152,9 +193,9 @@ func (ids *serverIdentities) serving() error {
 	ids.mu.Lock()
 	ids.ready = true
 	ids.mu.Unlock()
-	err := writeAdminKubeconfig(ids.options, ids)
+	err := ids.save()
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		ids.logger.Error("the administrator's kubeconfig is not written anew, because the disk is full; the next renewal of the certificates does it", "err", err)
+		ids.logger.Error("the administrator's kubeconfig is not written anew, because the disk is full", "retryIn", saveEvery, "err", err)
 		return nil
 	}
 	return err

@@ -17,7 +17,7 @@ import (
 )
 
 // recordFormat is raised when an older Barque could no longer read a data directory.
-const recordFormat = 2
+const recordFormat = 3
 
 // Phases of a node's life in its cluster. A node that stopped in one goes on from it.
 const (
@@ -253,8 +253,14 @@ func newRecord(o *Options, clusterID string, cas pki.Bundle, keysPEM []byte) (*r
 	if err := writeCA(o.DataDir, cas); err != nil {
 		return nil, err
 	}
-	if _, err := pki.LoadOrCreateKey(filepath.Join(pkiDir(o.DataDir), serviceAccountKey)); err != nil {
-		return nil, err
+	if len(cas.AccountKeys) == 0 {
+		account, err := pki.LoadOrCreateKey(filepath.Join(pkiDir(o.DataDir), serviceAccountKey))
+		if err != nil {
+			return nil, err
+		}
+		if cas, err = cas.WithAccountKey(account.Public()); err != nil {
+			return nil, err
+		}
 	}
 	gossipKey := make([]byte, 32)
 	if _, err := rand.Read(gossipKey); err != nil {

@@ -5,11 +5,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/barque/barque/internal/atomicfile"
@@ -89,16 +89,25 @@ func restoredCA(secrets map[string][]byte) (b pki.Bundle, keysPEM []byte, err er
 	if err := json.Unmarshal(secrets[secretCA], &b); err != nil {
 		return b, nil, err
 	}
-	keys, err := pki.ParseKeys(secrets[caKey])
+	needs, err := b.NeedsKeys()
 	if err != nil {
 		return b, nil, err
 	}
-	trust, err := pki.NewTrust(b, keys...)
-	if err != nil {
-		return b, nil, err
+	for use, name := range keyFiles {
+		keys, err := pki.ParseKeys(secrets[name])
+		if err != nil {
+			return b, nil, fmt.Errorf("%s: %w", name, err)
+		}
+		for _, key := range keys {
+			digest, err := pki.KeyDigest(key)
+			if err != nil {
+				return b, nil, fmt.Errorf("%s: %w", name, err)
+			}
+			needs = slices.DeleteFunc(needs, func(n pki.KeyNeed) bool { return n == pki.KeyNeed{Use: use, Digest: digest} })
+		}
 	}
-	if !trust.CanIssue() {
-		return b, nil, errors.New("its key is not in the backup")
+	if len(needs) > 0 {
+		return b, nil, fmt.Errorf("%s, is not in the backup", needs[0])
 	}
 	return b, secrets[caKey], nil
 }

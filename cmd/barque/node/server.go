@@ -290,7 +290,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		ClientCA:          func() ([]byte, error) { return s.ids.trust.PEM(), nil },
 		Renewed:           s.ids.renewed,
 		KubeletClient:     s.ids.kubeletClientTLS(),
-		ServiceAccounts:   apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Key: s.ids.serviceAccounts},
+		ServiceAccounts:   apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Keys: s.accountKeys},
 		ServiceCIDR:       s.settings.ServiceCIDR,
 		TolerationSeconds: o.Times.tolerations(),
 		SignsOfLife:       s.life,

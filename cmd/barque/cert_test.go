@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/membership/exchange"
+	"github.com/barque/barque/pki"
+)
+
+// certServer answers as a server of three, with what a test wants in its place.
+type certServer struct {
+	renew func(w http.ResponseWriter, of string)
+	// looks are the states of the exchange, one for each look; the last one stays.
+	looks  []exchange.Status
+	change func(w http.ResponseWriter)
+	looked atomic.Int32
+}
+
+func (s *certServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body := func(v any) {
+		if err := json.NewEncoder(w).Encode(v); err != nil {
+			panic(err)
+		}
+	}
+	switch of := r.URL.Query().Get("of"); {
+	case r.URL.Path == node.CAPath && r.Method == http.MethodPost:
+		if s.change != nil {
+			s.change(w)
+			return
+		}
+		body(exchange.Status{Generation: 2, Step: pki.Spreading, Issuer: "old"})
+	case r.URL.Path == node.CAPath:
+		n := int(s.looked.Add(1))
+		if n > len(s.looks) {
+			n = len(s.looks)
+		}
+		if s.looks[n-1].Generation == 401 {
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		body(s.looks[n-1])
+	case r.Method == http.MethodPost && s.renew != nil:
+		s.renew(w, of)
+	case r.Method == http.MethodPost:
+		body(node.NodeCertificates{Node: of})
+	default:
+		body(node.ClusterCertificates{Nodes: []node.NodeCertificates{{Node: "s1", Role: "server"}, {Node: "s2", Role: "server"}, {Node: "a1", Role: "agent"}}})
+	}
+}
+
+// TestCertRotateTellsItsEnd: the exit code says whether it was done, refused, or is not known.
+func TestCertRotateTellsItsEnd(t *testing.T) {
+	settled, spreading, issuing := exchange.Status{Generation: 1, Issuer: "old"}, exchange.Status{Generation: 2, Step: pki.Spreading, Issuer: "old"}, exchange.Status{Generation: 3, Step: pki.Issuing, Issuer: "new"}
+	void := exchange.Status{Generation: 401}
+	says := func(status int) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) { http.Error(w, "because", status) }
+	}
+	cut := func(http.ResponseWriter) { panic(http.ErrAbortHandler) }
+	only := func(name string, f func(http.ResponseWriter)) func(http.ResponseWriter, string) {
+		return func(w http.ResponseWriter, of string) {
+			if of == name {
+				f(w)
+				return
+			}
+			fmt.Fprintf(w, `{"node": %q}`, of)
+		}
+	}
+	for name, c := range map[string]struct {
+		server *certServer
+		args   string
+		code   int
+		says   string // on either stream
+	}{
+		"all":                         {&certServer{}, "", 0, "s2 has new certificates"},
+		"one":                         {&certServer{}, "--server s2", 0, "s2 has new certificates"},
+		"no such":                     {&certServer{}, "--server s9", 2, "no server"},
+		"an agent":                    {&certServer{}, "--server a1", 2, "is an agent"},
+		"one fails":                   {&certServer{renew: only("s1", says(503))}, "", 1, "of s1 were not renewed"},
+		"no answer of one":            {&certServer{renew: only("s2", cut)}, "", exitUnfinished, "cert show"},
+		"begin":                       {&certServer{looks: []exchange.Status{settled, issuing, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "the CA is exchanged"},
+		"begin, missing a step":       {&certServer{looks: []exchange.Status{settled, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "the CA is exchanged"},
+		"given up meanwhile":          {&certServer{looks: []exchange.Status{settled, spreading, {Generation: 3, Issuer: "old"}}}, "--ca --yes", 1, "given up meanwhile"},
+		"the kubeconfig is void":      {&certServer{looks: []exchange.Status{settled, issuing, void}}, "--ca --yes", 0, "void now"},
+		"it is void and nobody knows": {&certServer{looks: []exchange.Status{settled, spreading, void}}, "--ca --yes", exitUnfinished, "not accepted any more"},
+		"do not wait":                 {&certServer{looks: []exchange.Status{settled}}, "--ca --yes --wait=false", 0, "under way"},
+		"nobody said yes":             {&certServer{looks: []exchange.Status{settled}}, "--ca", exitRefused, "--yes"},
+		"nothing to undo":             {&certServer{looks: []exchange.Status{settled}, change: says(409)}, "--ca --undo --yes", exitRefused, "because"},
+		"no quorum":                   {&certServer{looks: []exchange.Status{settled}, change: says(503)}, "--ca --yes", 1, "because"},
+		"the outcome is unknown":      {&certServer{looks: []exchange.Status{settled}, change: says(504)}, "--ca --yes", exitUnfinished, "not known"},
+		"the answer is lost":          {&certServer{looks: []exchange.Status{settled}, change: cut}, "--ca --yes", exitUnfinished, "not known"},
+		"undo and force":              {&certServer{}, "--ca --undo --force", 2, "contradict"},
+		"undo without --ca":           {&certServer{}, "--undo", 2, "give --ca"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // some wait a second for the next look
+			cmd := certCommand()
+			var out strings.Builder
+			cmd.SetOut(&out)
+			cmd.SetErr(&out)
+			cmd.SetIn(strings.NewReader(""))
+			cmd.SilenceErrors, cmd.SilenceUsage = true, true
+			cmd.SetArgs(slices.Concat([]string{"rotate", "--kubeconfig", kubeconfigOf(t, c.server.ServeHTTP)}, strings.Fields(c.args)))
+			err := cmd.ExecuteContext(t.Context())
+			if err != nil {
+				out.WriteString(err.Error())
+			}
+			if got := exitCode(err); got != c.code || !strings.Contains(out.String(), c.says) {
+				t.Errorf("exit code %d, want %d with %q; it says\n%s", got, c.code, c.says, &out)
+			}
+		})
+	}
+}

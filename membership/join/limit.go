@@ -1,0 +1,153 @@
+package join
+
+import (
+	"crypto/x509"
+	"fmt"
+	"math"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// What strangers may ask of one server. A machine that joins makes two requests, and a few more when it tries again. Nodes
+// of the cluster, known by their certificates, are not limited: after an exchange of the CA all of them come at once.
+const (
+	addressBurst = 40  // requests at once from one address
+	addressRate  = 4   // and a second, after that
+	wholeBurst   = 400 // from all addresses
+	wholeRate    = 100
+	addressOpen  = 8  // requests of one address that are being answered
+	wholeOpen    = 64 // of all
+	// knownAddresses bounds the memory that strangers can take. When there are more, those beyond share one allowance.
+	knownAddresses = 4096
+	// bodyTimeout is how long a request may take to arrive.
+	bodyTimeout = 10 * time.Second
+)
+
+// allowance is a bucket of requests, which fills with time, and the number of those that are being answered.
+type allowance struct {
+	left float64
+	at   time.Time // when left was right
+	open int
+	said bool // that it is used up; until it is not
+}
+
+func (a *allowance) fill(now time.Time, burst, rate float64) {
+	if a.at.IsZero() {
+		a.left = burst
+	} else if since := now.Sub(a.at).Seconds(); since > 0 {
+		a.left = min(burst, a.left+since*rate)
+	}
+	a.at = now
+	a.said = a.said && a.left < burst/2
+}
+
+// limiter bounds what strangers cost.
+type limiter struct {
+	now func() time.Time
+
+	mu        sync.Mutex
+	whole     allowance
+	addresses map[netip.Addr]*allowance
+	others    allowance // of addresses that there is no room for
+}
+
+func newLimiter(now func() time.Time) *limiter {
+	return &limiter{now: now, addresses: map[netip.Addr]*allowance{}}
+}
+
+// enter tells whether a request from the address may be answered; if so, leave is called when it was. If not, after is
+// when to try again, and first whether the address has not been told yet.
+func (l *limiter) enter(addr netip.Addr) (leave func(), after time.Duration, first bool) {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own := l.of(addr, now)
+	own.fill(now, addressBurst, addressRate)
+	l.whole.fill(now, wholeBurst, wholeRate)
+	switch {
+	case own.open >= addressOpen || l.whole.open >= wholeOpen:
+		after = time.Second
+	case own.left < 1:
+		after = seconds((1 - own.left) / addressRate)
+	case l.whole.left < 1:
+		after = seconds((1 - l.whole.left) / wholeRate)
+	default:
+		for _, a := range []*allowance{own, &l.whole} {
+			a.left--
+			a.open++
+		}
+		return func() { l.leave(own) }, 0, false
+	}
+	first = !own.said
+	own.said = true
+	return nil, after, first
+}
+
+func seconds(s float64) time.Duration { return time.Duration(math.Ceil(s)) * time.Second }
+
+func (l *limiter) leave(own *allowance) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own.open--
+	l.whole.open--
+}
+
+// of returns the allowance of an address; of version 6 that of its network, of which one machine has all. The caller
+// holds mu.
+func (l *limiter) of(addr netip.Addr, now time.Time) *allowance {
+	addr = addr.Unmap()
+	if addr.Is6() {
+		if network, err := addr.WithZone("").Prefix(64); err == nil {
+			addr = network.Addr()
+		}
+	}
+	if a := l.addresses[addr]; a != nil {
+		return a
+	}
+	if len(l.addresses) >= knownAddresses {
+		for known, a := range l.addresses {
+			if a.open == 0 && now.Sub(a.at).Seconds()*addressRate >= addressBurst { // it is full again: as a new one
+				delete(l.addresses, known)
+			}
+		}
+	}
+	if len(l.addresses) >= knownAddresses {
+		return &l.others
+	}
+	a := &allowance{}
+	l.addresses[addr] = a
+	return a
+}
+
+// limited answers strangers within their allowance only.
+func (h *Handler) limited(w http.ResponseWriter, r *http.Request) {
+	if h.isNode(r) {
+		h.mux.ServeHTTP(w, r)
+		return
+	}
+	from, _ := netip.ParseAddrPort(r.RemoteAddr) // all that cannot be read share one
+	leave, after, first := h.limiter.enter(from.Addr())
+	if leave == nil {
+		if first {
+			h.config.Logger.Warn("join requests are refused for a while: there are too many", "client", from.Addr(), "retryAfter", after)
+		}
+		w.Header().Set("Retry-After", fmt.Sprintf("%d", int(after.Seconds())))
+		h.say(w, r, http.StatusTooManyRequests, fmt.Sprintf("too many requests to join, from this address (%s) or from all: try again in %s", from.Addr(), after))
+		return
+	}
+	defer leave()
+	// Not all that serve can set it; then the server's own bounds hold.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+	h.mux.ServeHTTP(w, r)
+}
+
+// isNode tells whether the request is made with a good certificate of the cluster.
+func (h *Handler) isNode(r *http.Request) bool {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return false
+	}
+	certs := r.TLS.PeerCertificates
+	return h.config.Authority.Verify(certs[0], certs[1:], x509.ExtKeyUsageClientAuth, h.config.Now()) == nil
+}

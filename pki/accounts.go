@@ -1,0 +1,156 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/x509"
+	"fmt"
+	"time"
+)
+
+// AccountKeyGrace is for how long a key that signed the tokens of service accounts still verifies them after it was
+// exchanged. Kubelets replace every token of a pod within a day; other tokens that last longer are void then.
+const AccountKeyGrace = 48 * time.Hour
+
+// FormerKey is the public key of tokens of service accounts that are signed with another one now.
+type FormerKey struct {
+	Key   string    `json:"key"`   // PEM
+	Until time.Time `json:"until"` // it verifies
+}
+
+// WithAccountKey returns the bundle with the key of a new cluster's service accounts.
+func (b Bundle) WithAccountKey(public crypto.PublicKey) (Bundle, error) {
+	text, err := marshalPublic(public)
+	b.AccountKeys = []string{text}
+	return b, err
+}
+
+// formerAccountKeys are those that verify yet, and those that are former from now on.
+func (b Bundle) formerAccountKeys(now time.Time) []FormerKey {
+	var out []FormerKey
+	for _, f := range b.FormerAccountKeys {
+		if now.Before(f.Until) {
+			out = append(out, f)
+		}
+	}
+	for _, key := range b.AccountKeys[min(1, len(b.AccountKeys)):] {
+		out = append(out, FormerKey{key, now.Add(AccountKeyGrace).UTC().Truncate(time.Second)})
+	}
+	return out
+}
+
+// accounts are the keys of service accounts' tokens, parsed.
+type accounts struct {
+	keys    []crypto.PublicKey // the first one's signs
+	signers []crypto.Signer    // of keys; nil where this machine has none
+	former  []formerAccount
+}
+
+type formerAccount struct {
+	key   crypto.PublicKey
+	until time.Time
+}
+
+func (b Bundle) accounts(keys []crypto.Signer) (a accounts, err error) {
+	for _, text := range b.AccountKeys {
+		public, err := parsePublic(text)
+		if err != nil {
+			return a, fmt.Errorf("key of service accounts: %w", err)
+		}
+		var signer crypto.Signer
+		for _, key := range keys {
+			if samePublicKey(key.Public(), public) {
+				signer = key
+			}
+		}
+		a.keys, a.signers = append(a.keys, public), append(a.signers, signer)
+	}
+	for _, f := range b.FormerAccountKeys {
+		public, err := parsePublic(f.Key)
+		if err != nil {
+			return a, fmt.Errorf("former key of service accounts: %w", err)
+		}
+		a.former = append(a.former, formerAccount{public, f.Until})
+	}
+	return a, nil
+}
+
+// AccountKeys returns the key that signs the tokens of service accounts, nil on a machine that has none, and the other
+// public keys that verify them at that time: of servers that are a step of the exchange ahead or behind, and of before.
+func (t *Trust) AccountKeys(now time.Time) (sign crypto.Signer, others []crypto.PublicKey) {
+	a := &t.current().accounts
+	if len(a.keys) > 0 {
+		sign, others = a.signers[0], append(others, a.keys[1:]...)
+	}
+	for _, f := range a.former {
+		if now.Before(f.until) {
+			others = append(others, f.key)
+		}
+	}
+	return sign, others
+}
+
+func marshalPublic(public crypto.PublicKey) (string, error) {
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return "", fmt.Errorf("encode the public key: %w", err)
+	}
+	return string(encodePEM("PUBLIC KEY", der)), nil
+}
+
+func parsePublic(text string) (crypto.PublicKey, error) {
+	der, err := decodePEM([]byte(text), "PUBLIC KEY")
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParsePKIXPublicKey(der)
+}
+
+// KeyUse is what a key that all servers have is for.
+type KeyUse string
+
+const (
+	CAKey      KeyUse = "the CA"
+	AccountKey KeyUse = "service accounts"
+)
+
+// KeyNeed names a key that every server has.
+type KeyNeed struct {
+	Use    KeyUse
+	Digest string // of the public key, see KeyDigest
+}
+
+func (n KeyNeed) String() string { return fmt.Sprintf("the key of %s, %s", n.Use, n.Digest[:16]) }
+
+// NeedsKeys returns the keys that every server has: those of the CA that issues and of the one that is to, and likewise
+// those that sign the tokens of service accounts.
+func (b Bundle) NeedsKeys() ([]KeyNeed, error) {
+	cas, err := b.Digests()
+	if err != nil {
+		return nil, err
+	}
+	var accounts []string
+	for _, text := range b.AccountKeys {
+		public, err := parsePublic(text)
+		if err != nil {
+			return nil, fmt.Errorf("key of service accounts: %w", err)
+		}
+		digest, err := publicDigest(public)
+		if err != nil {
+			return nil, err
+		}
+		accounts = append(accounts, digest)
+	}
+	var needs []KeyNeed
+	for _, of := range []struct {
+		use     KeyUse
+		digests []string
+	}{{CAKey, cas}, {AccountKey, accounts}} {
+		if len(of.digests) > 0 {
+			needs = append(needs, KeyNeed{of.use, of.digests[0]})
+		}
+		if b.Step == Spreading && len(of.digests) > 1 {
+			needs = append(needs, KeyNeed{of.use, of.digests[len(of.digests)-1]})
+		}
+	}
+	return needs, nil
+}
