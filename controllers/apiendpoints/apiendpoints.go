@@ -4,7 +4,7 @@
 // Who may be one is known from outside (by gossip, which takes some seconds to call a server dead); each of
 // those is asked twice a second whether it is ready. So one that is about to stop, and says so, is out of the
 // endpoints before it closes its port, and one that died is within a second. The questions cost the
-// datastore nothing: only a change is written.
+// datastore nothing: only a change is written. A server of which a new leader does not know yet stays what it was.
 //
 // When no server seems to be ready the last ones stay: this runs on a server, so that must be a
 // mistake, and an empty Service would cut off every pod.
@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -143,14 +144,35 @@ type term struct {
 }
 
 func (t *term) reconcile(ctx context.Context, _ runtime.Key) (time.Duration, error) {
-	servers, known := t.watchmen.ready(t.cfg.Servers.Servers())
-	if !known {
-		return 0, nil // the first answer of the last of them brings the key back
+	servers, unknown := t.watchmen.ready(t.cfg.Servers.Servers())
+	// What this leader does not know yet is as the one before it has left it. An answer brings the key back.
+	is, err := t.listEndpoints.Endpoints(namespace).Get(name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return 0, err
 	}
+	servers = append(servers, among(unknown, is)...)
 	if len(servers) == 0 {
 		return time.Second, nil
 	}
 	return 0, errors.Join(t.writeEndpoints(ctx, endpointsOf(servers)), t.writeSlices(ctx, slicesOf(servers)))
+}
+
+// among returns those of the servers that the Endpoints name; nil names none.
+func among(servers []netip.AddrPort, is *corev1.Endpoints) []netip.AddrPort {
+	if is == nil {
+		return nil
+	}
+	var out []netip.AddrPort
+	for _, s := range servers {
+		addr := s.Addr().Unmap().WithZone("").String()
+		if slices.ContainsFunc(is.Subsets, func(subset corev1.EndpointSubset) bool {
+			return slices.ContainsFunc(subset.Addresses, func(a corev1.EndpointAddress) bool { return a.IP == addr }) &&
+				slices.ContainsFunc(subset.Ports, func(p corev1.EndpointPort) bool { return p.Port == int32(s.Port()) })
+		}) {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 func (t *term) writeEndpoints(ctx context.Context, want *corev1.Endpoints) error {

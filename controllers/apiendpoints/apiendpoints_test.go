@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -108,4 +110,80 @@ func TestEndpointsFollowServers(t *testing.T) {
 	}
 	s.are("10.0.0.3:6443")
 	expect("10.0.0.3") // and what somebody deletes comes back
+}
+
+// A new leader does not know yet who is ready. Until it does, the endpoints stay: one answer that is slow says nothing.
+func TestANewLeaderKeepsTheEndpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t)
+		s := &servers{changed: make(chan struct{})}
+		s.are("10.0.0.1:6443", "10.0.0.2:6443", "10.0.0.3:6443")
+		var mu sync.Mutex
+		slow := map[string]int{} // how many questions a server still does not answer
+		ctrl, err := apiendpoints.New(apiendpoints.Config{Informers: c.Informers, Servers: s, Ready: func(ctx context.Context, server netip.AddrPort) error {
+			mu.Lock()
+			hangs := slow[server.String()] > 0
+			slow[server.String()]--
+			mu.Unlock()
+			if hangs {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses := func() (out []string) {
+			t.Helper()
+			e, err := c.Client.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, subset := range e.Subsets {
+				for _, a := range subset.Addresses {
+					out = append(out, a.IP)
+				}
+			}
+			return out
+		}
+		abdicate := c.Start(ctrl.Run)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := addresses(); len(got) != 3 {
+			t.Fatalf("the endpoints are %v", got)
+		}
+		abdicate()
+		c.Client.ClearActions()
+
+		mu.Lock()
+		slow["10.0.0.2:6443"] = 1
+		mu.Unlock()
+		abdicate = c.Start(ctrl.Run)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		for _, a := range c.Client.Actions() {
+			if a.GetVerb() != "list" && a.GetVerb() != "watch" && a.GetVerb() != "get" {
+				t.Errorf("one slow answer: %s %s", a.GetVerb(), a.GetResource().Resource)
+			}
+		}
+		abdicate()
+
+		mu.Lock()
+		slow["10.0.0.2:6443"] = 1000 // and one that is gone does not keep the others waiting
+		mu.Unlock()
+		s.are("10.0.0.1:6443", "10.0.0.2:6443")
+		abdicate = c.Start(ctrl.Run)
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		if got := addresses(); !slices.Equal(got, []string{"10.0.0.1", "10.0.0.2"}) {
+			t.Errorf("after half a second the endpoints are %v", got)
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if got := addresses(); !slices.Equal(got, []string{"10.0.0.1"}) {
+			t.Errorf("of a server that does not answer, the endpoints are %v", got)
+		}
+		abdicate()
+	})
 }

@@ -25,7 +25,7 @@ const (
 
 // health is what is known of one server in this term.
 //
-//	unknown ──the first question──▶ ready, or not ready
+//	unknown ──the first answer, or silentAfter questions without one──▶ ready, or not ready
 //	ready ──it says no, it refuses connections, or silentAfter questions stay without an answer──▶ not ready
 //	not ready ──backAfter good answers in a row──▶ ready
 type health struct {
@@ -38,11 +38,14 @@ func (h health) after(err error) health {
 	if err == nil {
 		h.good, h.bad = h.good+1, 0
 		h.ready = h.ready || !h.known || h.good >= backAfter
-	} else {
-		h.good, h.bad = 0, h.bad+1
-		h.ready = h.ready && h.bad < silentAfter && unanswered(err)
+		h.known = true
+		return h
 	}
-	h.known = true
+	h.good, h.bad = 0, h.bad+1
+	if unanswered(err) && h.bad < silentAfter {
+		return h // it may be slow once: it stays what it was, in a new term what it was for the leader before
+	}
+	h.known, h.ready = true, false
 	return h
 }
 
@@ -127,18 +130,17 @@ func (w *watchmen) tell(addr netip.AddrPort, was, now health, err error) {
 	}
 }
 
-// ready returns those of the list that are ready; false while not all of them are known.
-func (w *watchmen) ready(list []netip.AddrPort) (ready []netip.AddrPort, known bool) {
+// ready returns those of the list that are ready, and those of which that is not known yet.
+func (w *watchmen) ready(list []netip.AddrPort) (ready, unknown []netip.AddrPort) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, addr := range list {
-		s := w.servers[addr]
-		if s == nil || !s.health.known {
-			return nil, false
-		}
-		if s.health.ready {
+		switch s := w.servers[addr]; {
+		case s == nil || !s.health.known:
+			unknown = append(unknown, addr)
+		case s.health.ready:
 			ready = append(ready, addr)
 		}
 	}
-	return ready, true
+	return ready, unknown
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +25,11 @@ func TestHealth(t *testing.T) {
 	for _, c := range []struct{ answers, ready string }{
 		{"y", "+"},               // the first answer counts
 		{"n", "-"},               // either way
-		{"t", "-"},               // none is no good beginning
+		{"t", "?"},               // none says nothing, once
+		{"ty", "?+"},             //
+		{"tn", "?-"},             //
+		{"tt", "?-"},             // but not twice
+		{"tdyyy", "?---+"},       //
 		{"yn", "+-"},             // who says no is believed
 		{"yt", "++"},             // who says nothing may be slow once
 		{"ytt", "++-"},           // but not twice
@@ -37,9 +42,12 @@ func TestHealth(t *testing.T) {
 		var h health
 		got := ""
 		for _, a := range c.answers {
-			if h = h.after(answers[a]); h.ready {
+			switch h = h.after(answers[a]); {
+			case !h.known:
+				got += "?"
+			case h.ready:
 				got += "+"
-			} else {
+			default:
 				got += "-"
 			}
 		}
@@ -83,13 +91,13 @@ func TestWatchmen(t *testing.T) {
 		var mu sync.Mutex
 		w := &watchmen{probe: m.probe, changed: func() { mu.Lock(); changes++; mu.Unlock() }, logger: slog.New(slog.DiscardHandler), servers: map[netip.AddrPort]*watched{}}
 		ctx, cancel := context.WithCancel(t.Context())
-		if _, known := w.ready(list); known {
-			t.Error("who was never asked is known")
+		if ready, unknown := w.ready(list); len(ready) > 0 || !slices.Equal(unknown, list) {
+			t.Errorf("before anybody was asked, %v are ready, and %v unknown", ready, unknown)
 		}
 		w.follow(ctx, list)
 		ready := func() string {
-			servers, known := w.ready(list)
-			return strings.ReplaceAll(fmt.Sprint(known, servers), ":6443", "")
+			servers, unknown := w.ready(list)
+			return strings.ReplaceAll(fmt.Sprint(servers, unknown), ":6443", "")
 		}
 		expect := func(want string) {
 			t.Helper()
@@ -111,18 +119,18 @@ func TestWatchmen(t *testing.T) {
 				}
 			}
 		}
-		expect("true [10.0.0.1 10.0.0.2]")
+		expect("[10.0.0.1 10.0.0.2] []")
 
 		m.set(b, errors.New("about to stop"), false)
-		if took := becomes("true [10.0.0.1]"); took > probeEvery {
+		if took := becomes("[10.0.0.1] []"); took > probeEvery {
 			t.Errorf("a server that says no is left after %v", took)
 		}
 		m.set(b, nil, false)
-		if took := becomes("true [10.0.0.1 10.0.0.2]"); took < 2*probeEvery || took > 4*probeEvery {
+		if took := becomes("[10.0.0.1 10.0.0.2] []"); took < 2*probeEvery || took > 4*probeEvery {
 			t.Errorf("it is called back after %v", took)
 		}
 		m.set(b, nil, true)
-		if took := becomes("true [10.0.0.1]"); took > 2*(probeEvery+probeTimeout) {
+		if took := becomes("[10.0.0.1] []"); took > 2*(probeEvery+probeTimeout) {
 			t.Errorf("a server that says nothing is left after %v", took)
 		}
 		mu.Lock()
@@ -139,11 +147,11 @@ func TestWatchmen(t *testing.T) {
 			t.Errorf("%d changes while a server came and went", changes-before)
 		}
 		mu.Unlock()
-		expect("true [10.0.0.1]")
+		expect("[10.0.0.1] []")
 
 		w.follow(ctx, list[:1])
-		if _, known := w.ready(list); known {
-			t.Error("a server that is not followed is known")
+		if _, unknown := w.ready(list); !slices.Equal(unknown, list[1:]) {
+			t.Errorf("one of two is followed, and %v are unknown", unknown)
 		}
 		cancel()
 		w.running.Wait()
