@@ -56,11 +56,8 @@ func (m *memory) evidence(node *corev1.Node, life Life, heardOf bool, now time.T
 		r.silentSince = life.Since
 	case heardOf: // it lives, and the leader before this one has called it unreachable
 		r.silentSince = m.began
-	default: // counted from when both it and this process were there
-		r.silentSince = m.born
-		if node.CreationTimestamp.After(m.born) {
-			r.silentSince = node.CreationTimestamp.Time
-		}
+	default:
+		r.silentSince = m.unheardSince(node)
 	}
 	ready := statusOf(node, corev1.NodeReady)
 	switch {
@@ -73,6 +70,14 @@ func (m *memory) evidence(node *corev1.Node, life Life, heardOf bool, now time.T
 		life: life, heardOf: heardOf, silentSince: r.silentSince, told: m.words.hear(node, now), tainted: tainted,
 		marked: ready == corev1.ConditionUnknown, illSince: r.illSince,
 	}
+}
+
+// unheardSince is since when a node could have been heard of that never was: since both it and this process were there.
+func (m *memory) unheardSince(node *corev1.Node) time.Time {
+	if node.CreationTimestamp.After(m.born) {
+		return node.CreationTimestamp.Time
+	}
+	return m.born
 }
 
 // answered gives a node that was silent, and answered, a new period of grace.

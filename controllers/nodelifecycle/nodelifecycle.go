@@ -288,8 +288,8 @@ func (t *term) mayEvict(zone string, c census, now time.Time) bool {
 	return b.take(c.rate(t.cfg.Settings), now)
 }
 
-// census counts the nodes of every zone, at most once a second. A node that gossip misses counts as
-// gone before it is marked, so that the first of many is not evicted as if it were the only one.
+// census counts the nodes of every zone, at most once a second. A node that gossip misses, or has not heard of in
+// time, counts as gone before it is marked, so that the first of many is not evicted as if it were the only one.
 func (t *term) census(now time.Time) map[string]census {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -304,10 +304,13 @@ func (t *term) census(now time.Time) map[string]census {
 	for _, node := range nodes {
 		zone := topology.GetZoneKey(node)
 		c := zones[zone]
-		life, known := t.cfg.Liveness.Life(node.Name)
-		if statusOf(node, corev1.NodeReady) == corev1.ConditionTrue && (!known || life.State == Alive) {
+		life, heardOf := t.cfg.Liveness.Life(node.Name)
+		switch ready := statusOf(node, corev1.NodeReady) == corev1.ConditionTrue; {
+		case ready && heardOf && life.State == Alive:
 			c.ready++
-		} else {
+		case ready && !heardOf && now.Sub(t.memory.unheardSince(node)) < t.cfg.Settings.StartupGrace/2:
+			c.unsure++
+		default:
 			c.gone++
 		}
 		zones[zone] = c

@@ -1,11 +1,14 @@
 package nodelifecycle_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/controllers/nodelifecycle"
@@ -88,6 +91,60 @@ func TestTheGraceBeginsAnewAtMostOnce(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		if w.ready("n1") != corev1.ConditionUnknown {
 			t.Errorf("ready %s, 61 s after the server started and with the sixth term", w.ready("n1"))
+		}
+	})
+}
+
+// Nodes of which a server that has just started hears nothing may all be cut off from it. They count as gone before the
+// first of them is marked.
+func TestMassFailureOfNodesNeverHeardOf(t *testing.T) {
+	for _, c := range []struct{ nodes, unheard, evictions int }{
+		{10, 6, 0},  // a large share
+		{10, 10, 0}, // all
+		{10, 4, 4},
+	} {
+		t.Run(fmt.Sprintf("%d of %d", c.unheard, c.nodes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, c.nodes, oneZone)
+				w.abdicate()
+				for i := range c.unheard {
+					w.neverHeard(fmt.Sprint("n", i))
+				}
+				w.elect(nodelifecycle.Settings{})
+				time.Sleep(10 * time.Minute)
+				if n := w.evicting(); n != c.evictions {
+					t.Errorf("%d nodes evict, want %d", n, c.evictions)
+				}
+				for i := range c.unheard {
+					if node := fmt.Sprint("n", i); w.ready(node) != corev1.ConditionUnknown {
+						t.Errorf("%s is not marked", node)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A server that has just started has heard of nobody yet. That is no reason to take all for gone, which would end the
+// evictions that are under way.
+func TestAYoungLeaderGoesOnWithEvictions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3, oneZone)
+		w.say(nodelifecycle.Dead, "n1")
+		time.Sleep(2 * time.Minute)
+		if !slices.Equal(w.taints("n1"), unreachable) {
+			t.Fatalf("taints %v", w.taints("n1"))
+		}
+		before := w.node("n1").Spec.Taints
+		w.abdicate()
+		w.neverHeard("n0", "n1", "n2")
+		w.elect(nodelifecycle.Settings{})
+		time.Sleep(10 * time.Second)
+		w.say(nodelifecycle.Alive, "n0", "n2")
+		w.say(nodelifecycle.Dead, "n1")
+		time.Sleep(10 * time.Second)
+		if now := w.node("n1").Spec.Taints; !equality.Semantic.DeepEqual(before, now) {
+			t.Errorf("the taints were %v, and are %v", before, now)
 		}
 	})
 }

@@ -13,12 +13,13 @@ const (
 	fullDisruption              // all nodes
 )
 
-// census counts the nodes of one zone.
-type census struct{ ready, gone int }
+// census counts the nodes of one zone. Of the unsure ones nothing was heard yet, because this process is young: they
+// are neither taken for lost nor relied upon.
+type census struct{ ready, gone, unsure int }
 
 func (c census) state(s Settings) zoneState {
 	switch total := c.ready + c.gone; {
-	case c.gone > 0 && c.ready == 0:
+	case c.gone > 0 && c.ready == 0 && c.unsure == 0:
 		return fullDisruption
 	case c.gone > 2 && float64(c.gone)/float64(total) >= s.UnhealthyShare:
 		return partialDisruption
@@ -29,7 +30,7 @@ func (c census) state(s Settings) zoneState {
 // allGone reports whether no zone has a node left: then it is the leader that is cut off.
 func allGone(zones map[string]census) bool {
 	for _, c := range zones {
-		if c.ready > 0 || c.gone == 0 {
+		if c.ready > 0 || c.unsure > 0 || c.gone == 0 {
 			return false
 		}
 	}
