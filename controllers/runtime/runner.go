@@ -41,7 +41,10 @@ type Config struct {
 	// OnStarted, if set, is told how long after the election a routine has started its work: see Started. It
 	// must not block.
 	OnStarted func(routine string, after time.Duration)
-	Logger    *slog.Logger
+	// OnEnded, if set, is called when all routines of a term have returned: OnStarted is told nothing more of that
+	// one. It must not block.
+	OnEnded func()
+	Logger  *slog.Logger
 
 	// MinBackoff and MaxBackoff bound the wait before a failed routine runs again; a run longer
 	// than MaxBackoff starts from MinBackoff again. Defaults: 100 ms and 30 s.
@@ -135,6 +138,9 @@ func (r *Runner) lead(ctx, lead context.Context, term uint64) {
 	<-lead.Done()
 	r.enter(Draining, term)
 	wg.Wait()
+	if r.cfg.OnEnded != nil {
+		r.cfg.OnEnded()
+	}
 	log.Info("leadership ended: the controllers have stopped", "cause", context.Cause(lead))
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,8 +88,9 @@ func TestANewLeaderWorksAtOnceWithWarmInformers(t *testing.T) {
 			return loop.Run(ctx)
 		}}
 		var told starts
+		var ended atomic.Int64
 		e := newElections()
-		r, stop := startWith(t, runtime.Config{Leadership: e, OnStarted: told.note, Routines: []runtime.Routine{loops("warm", warm), loops("cold", warm, cold), fed}})
+		r, stop := startWith(t, runtime.Config{Leadership: e, OnStarted: told.note, OnEnded: func() { ended.Add(1) }, Routines: []runtime.Routine{loops("warm", warm), loops("cold", warm, cold), fed}})
 
 		lose := e.win(1)
 		synctest.Wait()
@@ -115,7 +117,14 @@ func TestANewLeaderWorksAtOnceWithWarmInformers(t *testing.T) {
 		}
 
 		// Every term is measured by itself.
+		if n := ended.Load(); n != 0 {
+			t.Errorf("told of %d ends in the first term", n)
+		}
 		lose()
+		synctest.Wait()
+		if n := ended.Load(); n != 1 {
+			t.Errorf("told of %d ends after the first term", n)
+		}
 		lose = e.win(2)
 		synctest.Wait()
 		if got := told.take(); !slices.Equal(got["warm"], []time.Duration{0}) || !slices.Equal(got["cold"], []time.Duration{0}) {

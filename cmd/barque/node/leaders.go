@@ -67,6 +67,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 	runner, err := runtime.New(runtime.Config{
 		Leadership: s.store,
 		OnStarted:  began.started,
+		OnEnded:    began.ended,
 		ClientsFor: func(term uint64) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(s.fenced(controllerConfig, term))
 		},
