@@ -174,10 +174,13 @@ func (n *Node) startRaft() error {
 		return errors.Join(fmt.Errorf("read the log in %s: %w", n.cfg.Dir, err), n.transport.Close())
 	}
 	log := &keptLog{logstore.NewCache(logstore.NewTail(n.storage.log, n.halt), logCacheBytes), n.storage.snapshots}
-	n.raft, err = raft.NewRaft(cfg, n.machine, log, n.storage.log, n.storage.snapshots, &muzzle{heard, n.storage.log.Disk()})
+	screen := newScreen(log)
+	n.raft, err = raft.NewRaft(cfg, n.machine, log, n.storage.log, n.storage.snapshots, &screened{&muzzle{heard, n.storage.log.Disk()}, screen})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
 	}
+	screen.raft = n.raft
+	n.following.Go(func() { screen.run(n.transport.Consumer(), n.stopped) })
 	return nil
 }
 

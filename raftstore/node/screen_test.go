@@ -1,0 +1,240 @@
+package node
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/logstore"
+)
+
+// countingFSM is what has been applied, and by the state that a snapshot has.
+type countingFSM struct{ applied chan uint64 }
+
+func (f *countingFSM) Apply(l *raft.Log) any                { f.applied <- l.Index; return nil }
+func (f *countingFSM) Snapshot() (raft.FSMSnapshot, error)  { return nil, fmt.Errorf("not asked for") }
+func (f *countingFSM) Restore(snapshot io.ReadCloser) error { return snapshot.Close() }
+
+func agreed(from, to, term uint64) (entries []*raft.Log) {
+	for i := from; i <= to; i++ {
+		entries = append(entries, &raft.Log{Index: i, Term: term, Type: raft.LogCommand})
+	}
+	return entries
+}
+
+// gapless is a log that may have no gaps.
+type gapless struct{ *raft.InmemStore }
+
+func (gapless) IsMonotonic() bool { return true }
+
+// screenedInmem is an InmemTransport behind a screen.
+type screenedInmem struct {
+	*raft.InmemTransport
+	screen *screen
+}
+
+func (s *screenedInmem) Consumer() <-chan raft.RPC { return s.screen.out }
+
+// follower is a Raft behind a screen that never stands for election, and the way of its leader, s0, to it. Its members
+// are in entry 1 of term 1.
+type follower struct {
+	t      *testing.T
+	raft   *raft.Raft
+	log    *keptLog
+	fsm    *countingFSM
+	leader *raft.InmemTransport
+	header raft.RPCHeader
+	peers  []byte
+}
+
+func newFollower(t *testing.T) *follower {
+	t.Helper()
+	cfg := raft.DefaultConfig()
+	cfg.LocalID, cfg.Logger, cfg.TrailingLogs = "s1", newRaftLogger(slog.New(slog.DiscardHandler)), 0
+	cfg.HeartbeatTimeout, cfg.ElectionTimeout = time.Hour, time.Hour
+	servers := raft.Configuration{Servers: []raft.Server{{ID: "s0", Address: "s0"}, {ID: "s1", Address: "s1"}}}
+	store, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
+	_, own := raft.NewInmemTransport("s1")
+	f := &follower{
+		t: t, log: &keptLog{logstore.NewCache(gapless{store}, 1<<20), snapshots}, fsm: &countingFSM{applied: make(chan uint64, 100)},
+		header: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("s0"), Addr: []byte("s0")}, peers: raft.EncodeConfiguration(servers),
+	}
+	_, f.leader = raft.NewInmemTransport("s0")
+	f.leader.Connect("s1", own)
+	if err := raft.BootstrapCluster(cfg, store, store, snapshots, own, servers); err != nil {
+		t.Fatal(err)
+	}
+	screen := newScreen(f.log)
+	var err error
+	if f.raft, err = raft.NewRaft(cfg, f.fsm, f.log, store, snapshots, &screenedInmem{own, screen}); err != nil {
+		t.Fatal(err)
+	}
+	screen.raft = f.raft
+	var running sync.WaitGroup
+	stopped := make(chan struct{})
+	running.Go(func() { screen.run(own.Consumer(), stopped) })
+	t.Cleanup(func() {
+		if err := f.raft.Shutdown().Error(); err != nil {
+			t.Error(err)
+		}
+		close(stopped)
+		running.Wait()
+	})
+	return f
+}
+
+// append sends entries, after one of prevTerm, and returns whether they are taken.
+func (f *follower) append(term, prev, prevTerm, commit uint64, entries ...*raft.Log) bool {
+	f.t.Helper()
+	m := raft.AppendEntriesRequest{RPCHeader: f.header, Term: term, PrevLogEntry: prev, PrevLogTerm: prevTerm, LeaderCommitIndex: commit, Entries: entries}
+	var answer raft.AppendEntriesResponse
+	if err := f.leader.AppendEntries("s1", "s1", &m, &answer); err != nil {
+		f.t.Fatal(err)
+	}
+	return answer.Success
+}
+
+// install sends a snapshot of all up to an entry.
+func (f *follower) install(term, index, indexTerm uint64) {
+	f.t.Helper()
+	state := []byte("state")
+	m := raft.InstallSnapshotRequest{
+		RPCHeader: f.header, SnapshotVersion: raft.SnapshotVersionMax, Term: term, LastLogIndex: index, LastLogTerm: indexTerm,
+		Configuration: f.peers, ConfigurationIndex: 1, Size: int64(len(state)),
+	}
+	var answer raft.InstallSnapshotResponse
+	if err := f.leader.InstallSnapshot("s1", "s1", &m, &answer, bytes.NewReader(state)); err != nil || !answer.Success {
+		f.t.Fatalf("the snapshot of entry %d is refused: %v", index, err)
+	}
+}
+
+// expectApplied waits until these entries, and no others, were applied.
+func (f *follower) expectApplied(from, to uint64) {
+	f.t.Helper()
+	for want := from; want <= to; want++ {
+		select {
+		case got := <-f.fsm.applied:
+			if got != want {
+				f.t.Fatalf("entry %d is applied, where %d was to be", got, want)
+			}
+		case <-time.After(10 * time.Second):
+			f.t.Fatalf("entry %d is not applied", want)
+		}
+	}
+	if got := f.raft.AppliedIndex(); got != to {
+		f.t.Errorf("entries up to %d are applied, want %d", got, to)
+	}
+}
+
+func (f *follower) must(taken bool) {
+	f.t.Helper()
+	if !taken {
+		f.t.Fatal("the leader's entries are refused")
+	}
+}
+
+// A leader that has cut its log sends its snapshot to a follower that has what comes after it, too.
+func TestASnapshotOfLessThanTheLogLeavesTheRest(t *testing.T) {
+	f := newFollower(t)
+	f.must(f.append(2, 1, 1, 0, agreed(2, 10, 2)...))
+	f.install(2, 5, 2)
+	f.must(f.append(2, 10, 2, 10))
+	f.expectApplied(2, 10)
+}
+
+// A snapshot that was on its way for long arrives when its successor, or what comes after it, is here.
+func TestALateSnapshotChangesNothing(t *testing.T) {
+	for _, late := range []uint64{3, 5, 7} {
+		t.Run(fmt.Sprint(late), func(t *testing.T) {
+			f := newFollower(t)
+			f.install(2, 5, 2)
+			f.must(f.append(2, 5, 2, 8, agreed(6, 10, 2)...))
+			f.expectApplied(6, 8)
+			f.install(2, late, 2)
+			f.must(f.append(2, 10, 2, 10))
+			f.expectApplied(9, 10)
+		})
+	}
+}
+
+// The leader's newest snapshot is older than the follower's, whose log begins where its own one ends.
+func TestTheLogGoesOnAfterAnOlderSnapshot(t *testing.T) {
+	f := newFollower(t)
+	f.install(2, 5, 2)
+	f.install(3, 3, 2)
+	f.must(f.append(3, 3, 2, 4, agreed(4, 4, 2)...))
+	f.must(f.append(3, 4, 2, 7, agreed(5, 7, 2)...))
+	f.expectApplied(6, 7)
+	if f.append(3, 6, 3, 7) {
+		t.Error("an entry of another term counts as the same")
+	}
+}
+
+// The log has entries of a leader that was never followed by anybody else, and then nothing of the snapshot.
+func TestEntriesThatContradictASnapshotAreReplaced(t *testing.T) {
+	f := newFollower(t)
+	f.must(f.append(2, 1, 1, 0, agreed(2, 10, 2)...))
+	f.install(4, 5, 3)
+	if first, err := f.log.FirstIndex(); err != nil || first != 6 {
+		t.Errorf("the log begins at %d (%v): entries that the snapshot contradicts can be sent to others", first, err)
+	}
+	f.must(f.append(4, 5, 3, 5))
+	f.must(f.append(4, 5, 3, 7, agreed(6, 7, 4)...))
+	f.expectApplied(6, 7)
+	if f.append(4, 10, 2, 10) {
+		t.Error("what was replaced is still there")
+	}
+}
+
+// What is behind the entries of a message may not be the leader's, although its commit index is beyond it.
+func TestCommittedIsOnlyWhatTheLeaderHasSent(t *testing.T) {
+	f := newFollower(t)
+	f.must(f.append(2, 1, 1, 0, agreed(2, 10, 2)...))
+	f.must(f.append(3, 1, 1, 8, agreed(2, 4, 2)...))
+	f.expectApplied(2, 4)
+	f.must(f.append(3, 4, 2, 8, agreed(5, 8, 3)...))
+	f.expectApplied(5, 8)
+}
+
+// After a snapshot, Raft asks whether the log is to be dropped.
+func TestALogIsDroppedOnlyIfItEndsBeforeTheSnapshot(t *testing.T) {
+	for _, test := range []struct {
+		name        string
+		index, term uint64
+		dropped     bool
+		first       uint64
+	}{
+		{"it goes on", 5, 2, false, 2},
+		{"it ends there", 10, 2, true, 2},
+		{"it ends before", 12, 2, true, 2},
+		{"it is another one", 5, 3, false, 6},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			store, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
+			if err := store.StoreLogs(agreed(2, 10, 2)); err != nil {
+				t.Fatal(err)
+			}
+			_, trans := raft.NewInmemTransport("s1")
+			sink, err := snapshots.Create(raft.SnapshotVersionMax, test.index, test.term, raft.Configuration{}, 1, trans)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := sink.Close(); err != nil {
+				t.Fatal(err)
+			}
+			log := &keptLog{logstore.NewCache(gapless{store}, 1<<20), snapshots}
+			if log.IsMonotonic() != test.dropped {
+				t.Errorf("the log is dropped: %t", !test.dropped)
+			}
+			if first, err := log.FirstIndex(); err != nil || first != test.first {
+				t.Errorf("the log begins at %d (%v), want %d", first, err, test.first)
+			}
+		})
+	}
+}
