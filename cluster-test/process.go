@@ -58,6 +58,15 @@ func (c *Cluster) isContainerd(node string, args []string) bool {
 	return len(args) > 1 && args[1] == "containerd" && strings.HasPrefix(argument(args, "--config"), c.DataDir(node)+"/")
 }
 
+// processes are all that is Barque itself on a node: its own process and its containerd. That none runs is an error.
+func (c *Cluster) processes(node string) ([]int, error) {
+	found, err := pids(func(args []string) bool { return c.isNode(node, args) || c.isContainerd(node, args) })
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("no process of %s runs", node)
+	}
+	return found, err
+}
+
 // Signal sends a signal to all that is Barque itself on the nodes: the node's process and its containerd, no pods. A node of
 // which nothing runs is an error: who breaks something wants it to be broken.
 func (c *Cluster) Signal(s syscall.Signal, nodes ...string) error {

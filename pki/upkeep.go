@@ -49,8 +49,9 @@ type Upkeep struct {
 }
 
 // lookAgain bounds how long an Upkeep sleeps. A timer does not notice that the clock was set, or that the machine was
-// suspended; a look at the clock does.
-const lookAgain = time.Minute
+// suspended; a look at the clock does. A machine that has started without a battery for its clock, and is told the time
+// some seconds later, must not show for long what it has issued itself before.
+const lookAgain = 10 * time.Second
 
 // wantedRetry is how soon a renewal is tried again that is wanted though nothing is due.
 const wantedRetry = 5 * time.Second

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
+	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/damage"
 	"github.com/barque/barque/cluster-test/disk"
 )
@@ -104,6 +106,12 @@ func (t *trial) storeDir(node string) string { return filepath.Join(t.cluster.Da
 func flipped(kind damage.Kind) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		node := t.replaceable()
+		if kind == damage.Snapshots {
+			var err error
+			if node, err = t.awaitSnapshot(ctx); err != nil {
+				return err
+			}
+		}
 		t.meet(node)
 		if err := t.cluster.KillNodes(ctx, node); err != nil {
 			return err
@@ -114,8 +122,19 @@ func flipped(kind damage.Kind) func(context.Context, *trial) error {
 		}
 		if r := t.cluster.DevResult(ctx, "start", node); r.Error != nil {
 			t.say("%s, %s: refused", node, note)
+			if end := clustertest.Tail(t.cluster.LogFile(node), crashLines); strings.Contains(end, "\ngoroutine ") {
+				return fmt.Errorf("it crashed instead of refusing; its log ends with:\n%s", end)
+			}
 		} else {
-			t.say("%s, %s: not seen at the start", node, note)
+			aside, err := filepath.Glob(filepath.Join(t.storeDir(node), "snapshots", "*.damaged*"))
+			if err != nil {
+				return err
+			}
+			if len(aside) > 0 {
+				t.say("%s, %s: set aside", node, note)
+			} else {
+				t.say("%s, %s: not seen at the start", node, note)
+			}
 			t.hold(ctx, time.Second, 3*time.Second)
 		}
 		if t.cluster.Alive(node) {
@@ -125,6 +144,23 @@ func flipped(kind damage.Kind) func(context.Context, *trial) error {
 		}
 		return t.renew(ctx, node)
 	}
+}
+
+// crashLines of a log are enough to see that it ends with a crash.
+const crashLines = 400
+
+// awaitSnapshot waits until a server that can be replaced has a snapshot, which it takes after some hundred entries of its
+// log (serverArgs), and returns that server.
+func (t *trial) awaitSnapshot(ctx context.Context) (node string, err error) {
+	err = clustertest.Poll(ctx, patience, func(context.Context) error {
+		node = t.replaceable()
+		found, err := filepath.Glob(filepath.Join(t.storeDir(node), "snapshots", "*[0-9]", "state.bin"))
+		if err == nil && len(found) == 0 {
+			err = fmt.Errorf("%s has no snapshot", node)
+		}
+		return err
+	})
+	return node, err
 }
 
 // torn leaves what a torn write leaves at the end of a log.

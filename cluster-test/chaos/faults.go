@@ -49,7 +49,7 @@ type trial struct {
 
 // allFaults in the order in which the docs tell of them.
 func allFaults() []fault {
-	return slices.Concat(processFaults(), networkFaults(), diskFaults(), memberFaults())
+	return slices.Concat(processFaults(), clockFaults(), networkFaults(), diskFaults(), memberFaults(), keyFaults(), certificateFaults())
 }
 
 // betweenFaults is how long all is well.
@@ -146,10 +146,11 @@ func (r *run) statusOf(ctx context.Context, ask func(context.Context) ([]byte, e
 
 // awaitLeader waits until somebody leads.
 func (r *run) awaitLeader(ctx context.Context) (status *clustertest.Status, err error) {
-	return status, clustertest.Poll(ctx, patience, func(ctx context.Context) (err error) {
+	err = clustertest.Poll(ctx, patience, func(ctx context.Context) (err error) {
 		status, err = r.status(ctx)
 		return err
 	})
+	return status, err
 }
 
 // hold lets time pass with the fault on: between the two durations.

@@ -20,10 +20,8 @@ func memberFaults() []fault {
 		{name: "demote and promote", run: demote},
 		{name: "leave and join", run: leave},
 		{name: "replace a server", run: replaceServer},
-		{name: "backup", run: saveBackup},
-		{name: "restore", alone: true, run: restore},
-		{name: "rotate gossip keys", run: rotateKeys},
-		{name: "renew certificates", run: renewCertificates},
+		{name: "backup", run: backedUp(verifyBackup)},
+		{name: "restore", alone: true, run: backedUp(restore)},
 	}
 }
 
@@ -146,61 +144,32 @@ func (t *trial) join(ctx context.Context, node string) error {
 	return t.cluster.StartNode(ctx, node)
 }
 
-// rotateKeys gives gossip another key. In half of the cases the leader is killed meanwhile: another one goes on.
-func rotateKeys(ctx context.Context, t *trial) error {
-	t.say("undisturbed")
-	if t.rnd.IntN(2) == 0 {
-		return t.insist(ctx, "cluster", "keys", "rotate")
+// backedUp is a fault with a backup of the cluster, in a file that is removed afterwards.
+func backedUp(f func(ctx context.Context, t *trial, file string) error) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		dir, err := os.MkdirTemp("", "barque-chaos-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		file := filepath.Join(dir, "b.backup")
+		if _, err := t.barque(ctx, "snapshot", "save", file); err != nil {
+			return err
+		}
+		return f(ctx, t, file)
 	}
-	if err := t.insist(ctx, "cluster", "keys", "rotate", "--wait", "0"); err != nil {
-		return err
-	}
-	t.meet(t.leader)
-	t.say("%s is killed meanwhile", t.leader)
-	if err := t.cluster.KillNodes(ctx, t.leader); err != nil {
-		return err
-	}
-	t.hold(ctx, 0, 2*time.Second)
-	if err := t.cluster.StartNode(ctx, t.leader); err != nil {
-		return err
-	}
-	return t.insist(ctx, "cluster", "keys", "rotate")
 }
 
-// renewCertificates has all servers issue themselves new certificates, without a restart.
-func renewCertificates(ctx context.Context, t *trial) error {
-	t.say("all servers")
-	return t.insist(ctx, "cert", "rotate")
-}
-
-// saveBackup makes a backup and verifies it.
-func saveBackup(ctx context.Context, t *trial) error {
-	dir, err := os.MkdirTemp("", "barque-chaos-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, "b.backup")
-	if _, err := t.barque(ctx, "snapshot", "save", file); err != nil {
-		return err
-	}
+// verifyBackup reads all of a backup.
+func verifyBackup(ctx context.Context, t *trial, file string) error {
 	t.say("saved and verified")
-	_, err = t.barque(ctx, "snapshot", "inspect", file)
+	_, err := t.barque(ctx, "snapshot", "inspect", file)
 	return err
 }
 
 // restore brings the cluster back to the state of a backup, while nobody writes but the cluster itself: its objects are
 // those of the backup, and the revision went on.
-func restore(ctx context.Context, t *trial) error {
-	dir, err := os.MkdirTemp("", "barque-chaos-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, "b.backup")
-	if _, err := t.barque(ctx, "snapshot", "save", file); err != nil {
-		return err
-	}
+func restore(ctx context.Context, t *trial, file string) error {
 	before, err := t.status(ctx)
 	if err != nil {
 		return err

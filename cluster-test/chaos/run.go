@@ -41,6 +41,7 @@ var serverArgs = []string{
 	"--node-monitor-grace-period=" + monitorGrace.String(),
 	fmt.Sprintf("--default-unreachable-toleration-seconds=%d", toleration),
 	"--node-eviction-rate=10",
+	"--raft-snapshot-entries=500", // so that there are some to damage, and servers that lag need them
 }
 
 // run is one run.

@@ -21,10 +21,16 @@ const (
 	Snapshots Kind = "snapshots"
 )
 
+// ErrNothing is returned by Flip when there is no file of the kind.
+var ErrNothing = errors.New("there is no file of the kind")
+
 // Flip changes one to eight bytes of one file of the kind, below the store's directory. It tells what it did.
 func Flip(rnd *rand.Rand, dir string, kind Kind) (note string, err error) {
 	var files []string
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && unread(d.Name()) {
+			return filepath.SkipDir
+		}
 		if err == nil && d.Type().IsRegular() && strings.Contains(path, "/snapshots/") == (kind == Snapshots) && filepath.Ext(path) != ".json" && d.Name() != "reserve" {
 			if info, err := d.Info(); err == nil && info.Size() > 0 {
 				files = append(files, path)
@@ -36,7 +42,7 @@ func Flip(rnd *rand.Rand, dir string, kind Kind) (note string, err error) {
 		return "", err
 	}
 	if len(files) == 0 {
-		return "there is no file of the kind", nil
+		return "", fmt.Errorf("flip bytes of the %s in %s: %w", kind, dir, ErrNothing)
 	}
 	path := files[rnd.IntN(len(files))]
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -62,6 +68,11 @@ func Flip(rnd *rand.Rand, dir string, kind Kind) (note string, err error) {
 	}
 	rel, _ := filepath.Rel(dir, path)
 	return fmt.Sprintf("%d bytes of %s at %d of %d", n, rel, at, info.Size()), nil
+}
+
+// unread says whether nobody reads a directory of that name: a snapshot that was not finished, or was set aside.
+func unread(name string) bool {
+	return strings.HasSuffix(name, ".tmp") || strings.Contains(name, ".damaged")
 }
 
 // Tear leaves, behind the end of the newest log file below the store's directory, what a write that was torn apart leaves:

@@ -97,6 +97,8 @@ func TestWrongArguments(t *testing.T) {
 		{"server --cluster-cidr x", "--cluster-cidr"},
 		{"server --raft-log-store x", "want boltdb or wal"},
 		{"server --raft-disk-reserve -1", "cannot be negative"},
+		{"server --raft-snapshot-entries 5", "want 100 at least"},
+		{"server --raft-snapshot-entries -5", "invalid argument"},
 		{"server --store-memory-limit 1", "16Mi at least"},
 		{"server --api-port 70000", "invalid argument"},
 		{"agent x", "unknown command"},

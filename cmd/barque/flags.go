@@ -70,6 +70,7 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.StringVar(&o.LogStore, "raft-log-store", "boltdb", "how the store's log is kept: boltdb (one file) or wal (segments, faster); a log of the other kind is converted at the start")
 	flags.DurationVar(&o.DiskWriteTimeout, "raft-disk-write-timeout", 2*time.Second, "after how long a write to the store's log that is not done makes a server give up leadership")
 	flags.IntVar(&o.DiskReserve, "raft-disk-reserve", 64, "MiB of the disk that the store holds for the time when it is full, an eighth of the volume at most; 0 is none")
+	flags.Uint64Var(&o.SnapshotEntries, "raft-snapshot-entries", 16<<10, "after how many entries of its log the store takes a snapshot; half as many stay in the log, for servers that lag")
 	flags.DurationVar(&o.Backups.Every, "snapshot-schedule", o.Backups.Every, "how often this server makes a backup of the cluster; 0 is never")
 	flags.IntVar(&o.Backups.Keep, "snapshot-retention", o.Backups.Keep, "how many of these backups stay")
 	flags.StringVar(&o.Backups.Dir, "snapshot-dir", "", "where these backups go (default: DATA-DIR/snapshots)")
@@ -140,8 +141,14 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 	if o.DiskReserve < 0 || o.DiskWriteTimeout < 0 {
 		return wrong(fmt.Errorf("--raft-disk-reserve and --raft-disk-write-timeout cannot be negative"))
 	}
+	if o.SnapshotEntries != 0 && o.SnapshotEntries < smallestSnapshotEntries {
+		return wrong(fmt.Errorf("--raft-snapshot-entries %d: want %d at least", o.SnapshotEntries, smallestSnapshotEntries))
+	}
 	return o, nil
 }
+
+// smallestSnapshotEntries keeps a server from doing little else than snapshots.
+const smallestSnapshotEntries = 100
 
 func newLogger(level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))

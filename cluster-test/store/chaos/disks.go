@@ -164,9 +164,10 @@ func killInStart(ctx context.Context, t *trial) error {
 func flipped(kind damage.Kind) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		m := t.any()
-		if kind == damage.Snapshots { // so that there is one
-			limited, cancel := context.WithTimeout(ctx, springs)
-			_ = m.Change(limited, member.Change{Kind: member.Snapshot})
+		var refused error
+		if kind == damage.Snapshots { // so that there is one; it is refused when there is one of just now
+			limited, cancel := context.WithTimeout(ctx, patience/4)
+			refused = m.Change(limited, member.Change{Kind: member.Snapshot})
 			cancel()
 		}
 		if err := m.Kill(); err != nil {
@@ -176,7 +177,7 @@ func flipped(kind damage.Kind) func(context.Context, *trial) error {
 			t.note, err = damage.Flip(t.rnd, dir, kind)
 			return err
 		}); err != nil {
-			return err
+			return errors.Join(err, refused)
 		}
 		err := m.Start(ctx)
 		switch {

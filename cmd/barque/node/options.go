@@ -52,6 +52,7 @@ type Options struct {
 	LogStore                 string        // how the store's log is kept: boltdb or wal
 	DiskWriteTimeout         time.Duration // of the store's log; 0 is the store's default
 	DiskReserve              int           // MiB of the disk held for the time when it is full; 0 is none
+	SnapshotEntries          uint64        // of the store's log, after which there is a snapshot; 0 is the store's default
 	ContainerRuntimeEndpoint string        // empty: containerd of our own
 	StoreMemory              int64         // bytes that all objects may take in the store; 0: by this machine's memory
 	RegistryDir              string

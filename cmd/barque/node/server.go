@@ -115,7 +115,7 @@ func (s *server) startStore(ctx context.Context) error {
 		Warnings:  s.backups.warnings, Report: s.report, JoinAgain: joinAgain,
 		Limits:   raftstore.Limits{StateBytes: storeMemory(o.StoreMemory)},
 		OnReseed: func() { s.fail(ErrRestart) },
-		LogStore: o.LogStore, DiskReserve: reserveBytes(o.DiskReserve),
+		LogStore: o.LogStore, DiskReserve: reserveBytes(o.DiskReserve), SnapshotEvery: o.SnapshotEntries, TrailingLogs: o.SnapshotEntries / 2,
 		Timeouts: raftstore.Timeouts{DiskWrite: o.DiskWriteTimeout},
 		Logger:   s.logger.With("part", "store"), Registerer: legacyregistry.Registerer(),
 		OnFatal: func(err error) { s.fail(fmt.Errorf("the store cannot go on: %w", err)) },

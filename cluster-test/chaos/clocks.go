@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/barque/barque/cluster-test/clock"
+)
+
+func clockFaults() []fault {
+	return []fault{
+		{name: "clock jumps: leader", needs: clock.Possible, run: clockJumps(theLeader)},
+		{name: "clock jumps: follower", needs: clock.Possible, run: clockJumps(aFollower)},
+		{name: "clock jumps: agent", needs: clock.Possible, run: clockJumps(anAgent)},
+	}
+}
+
+// jumps is how far a clock is moved.
+var jumps = [...]time.Duration{30 * time.Second, -30 * time.Second, 10 * time.Minute, -10 * time.Minute, time.Hour, -time.Hour}
+
+// clockJumps moves wall clocks for a while. Nobody may take a node for dead for it: what is evicted is a failure.
+func clockJumps(whom whoms) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		nodes := whom(t)
+		t.hit = nodes // and nobody may take them for dead
+		by := jumps[t.rnd.IntN(len(jumps))]
+		t.say("%s by %v", nodes[0], by)
+		back, err := t.cluster.MoveClocks(by, nodes...)
+		if err == nil {
+			t.hold(ctx, 5*time.Second, 10*time.Second)
+			err = t.checkClock(ctx, nodes[0], by)
+		}
+		if err := errors.Join(err, back()); err != nil {
+			return err
+		}
+		status, err := t.awaitLeader(ctx)
+		if err == nil && status.Leader != t.leader {
+			t.say("%s; %s leads now", t.note, status.Leader)
+		}
+		return errors.Join(err, t.checkClock(ctx, nodes[0], 0))
+	}
+}
+
+// clockSlack is how far a clock may seem to be from where it was moved: an answer takes a while, and tells whole seconds.
+const clockSlack = 10 * time.Second
+
+// checkClock asks a node's kubelet, which says by its own clock when it answered, whether the clock is off by so much.
+func (t *trial) checkClock(ctx context.Context, node string, by time.Duration) error {
+	address, err := t.addressOf(ctx, node)
+	if err != nil {
+		return err
+	}
+	// Who answers does not matter, nor what: there is no other clock at that address.
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(address, "10250")+"/", nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	response.Body.Close()
+	told, err := http.ParseTime(response.Header.Get("Date"))
+	if err != nil {
+		return err
+	}
+	if off := time.Until(told); (off - by).Abs() > clockSlack {
+		return fmt.Errorf("the clock of %s is %v off, and should be %v", node, off, by)
+	}
+	return nil
+}
+
+// addressOf is the address of a node.
+func (t *trial) addressOf(ctx context.Context, node string) (string, error) {
+	status, err := t.status(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, m := range status.Members {
+		if m.Name == node {
+			return m.Address, nil
+		}
+	}
+	return "", fmt.Errorf("%s is no member of the cluster", node)
+}
