@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/barque/barque/internal/needs"
 )
 
 // asChild in the environment makes the test's program tell its clock.
@@ -56,6 +58,7 @@ type child struct {
 
 func startChild(t *testing.T) *child {
 	t.Helper()
+	needs.NoError(t, Possible(), "processes whose clocks are moved")
 	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -101,9 +104,6 @@ func (c *child) ask() (off, monotonic time.Duration) {
 const near = 5 * time.Second
 
 func TestMove(t *testing.T) {
-	if err := Possible(); err != nil {
-		t.Fatal(err)
-	}
 	c, other := startChild(t), startChild(t)
 	_, last := c.ask()
 	for _, by := range []time.Duration{time.Hour, -time.Hour, 30 * time.Second, -30 * time.Second} {

@@ -79,7 +79,7 @@ func (d *Disk) Attach() error {
 			return command("mount", "-o", "loop", d.Image, d.Mount)
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%s is still in use through %s", d.Image, device)
+			return fmt.Errorf("%s is still in use through %s: %s", d.Image, device, holders(device))
 		}
 		<-time.After(20 * time.Millisecond)
 	}

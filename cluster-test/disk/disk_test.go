@@ -2,8 +2,10 @@ package disk
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -158,5 +160,28 @@ func TestDetached(t *testing.T) {
 	}
 	if err := below.write("still", "well", true); err != nil {
 		t.Errorf("what lies below: %v", err)
+	}
+}
+
+// Who keeps a disk is told.
+func TestHolders(t *testing.T) {
+	d := newDisk(t)
+	device, err := d.device()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(d.Mount, "held"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := holders(device)
+	f.Close()
+	for _, want := range []string{fmt.Sprintf("process %d (", os.Getpid()), f.Name() + " open", "mounted in mnt:["} {
+		if !strings.Contains(told, want) {
+			t.Errorf("told without %q: %q", want, told)
+		}
+	}
+	if told := holders(device); strings.Contains(told, " open") {
+		t.Errorf("a file that was closed: %q", told)
 	}
 }
