@@ -26,8 +26,9 @@ func TestClosingOneAfterTheOther(t *testing.T) {
 					for i := range 3 {
 						began := time.Now()
 						c.Stop((leader + first + i*step) % 3)
-						// The last one may just find out that nobody is left to hand over to.
-						if took := time.Since(began); took > 200*time.Millisecond && i < 2 || took > time.Second {
+						// The last one may have just been elected by those that are gone. It cannot take office, which
+						// Raft finds out after Timeouts.Lease, 833 ms.
+						if took := time.Since(began); took > 200*time.Millisecond && i < 2 || took > 900*time.Millisecond {
 							t.Errorf("server %d of those that are closed took %v", i, took)
 						}
 					}

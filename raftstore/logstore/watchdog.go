@@ -24,7 +24,8 @@ type Watchdog struct {
 	changed chan struct{} // holds a token when the disk begins or ceases to hang
 
 	mu    sync.Mutex
-	late  int           // writes under way for longer than limit
+	busy  int           // writes under way
+	late  int           // those of them that take longer than limit
 	since time.Time     // when the first of them began
 	hung  chan struct{} // closed while the disk hangs
 }
@@ -37,6 +38,9 @@ func NewWatchdog(limit time.Duration) *Watchdog {
 func (w *Watchdog) guard(write func() error) error {
 	began := time.Now()
 	late, done := false, false // guarded by mu
+	w.mu.Lock()
+	w.busy++
+	w.mu.Unlock()
 	timer := time.AfterFunc(w.limit, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -54,6 +58,7 @@ func (w *Watchdog) guard(write func() error) error {
 	timer.Stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.busy--
 	if done = true; late {
 		if w.late--; w.late == 0 {
 			w.hung = make(chan struct{})
@@ -75,6 +80,13 @@ func (w *Watchdog) Hanging() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.hung
+}
+
+// Busy tells whether a write is under way.
+func (w *Watchdog) Busy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.busy > 0
 }
 
 // Check returns an error that wraps ErrHangs while the disk hangs.

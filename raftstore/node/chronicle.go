@@ -28,22 +28,36 @@ const chronicleLength = 16
 type chronicle struct {
 	mu      sync.Mutex
 	changes []LeaderChange // oldest first
-	blamed  string         // why this server stands for election just now, where it knows better than by its clock
+	// blamed is why this server stands for election just now, where it knows better than by its clock, and blamedIn
+	// the term of that election. Nothing may come of it, and later changes have other reasons.
+	blamed   string
+	blamedIn uint64
 }
 
-// blame notes why this server is about to stand for election.
-func (c *chronicle) blame(why string) {
+// blame notes why this server is about to stand for election in a term.
+func (c *chronicle) blame(term uint64, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.blamed = why
+	c.blamed, c.blamedIn = why, term
+}
+
+// blameFor takes what is blamed for a change in a term. Once somebody leads it is blamed no more.
+func (c *chronicle) blameFor(term uint64, leads bool) (why string) {
+	if term <= c.blamedIn {
+		why = c.blamed
+	}
+	if leads || term > c.blamedIn {
+		c.blamed = ""
+	}
+	return why
 }
 
 // ended notes that the leader is none any more.
 func (c *chronicle) ended(at time.Time, term uint64, before, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.blamed != "" {
-		why = c.blamed
+	if blamed := c.blameFor(term, false); blamed != "" {
+		why = blamed
 	}
 	c.add(LeaderChange{At: at, Term: term, Before: before, Why: why})
 }
@@ -64,8 +78,8 @@ func (c *chronicle) began(at time.Time, term uint64, leader string, guess func(b
 			}
 		}
 	}
-	if c.blamed != "" {
-		change.Why, c.blamed = c.blamed, ""
+	if blamed := c.blameFor(term, true); blamed != "" {
+		change.Why = blamed
 	}
 	c.add(change)
 }

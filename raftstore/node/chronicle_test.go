@@ -25,7 +25,7 @@ func TestChronicle(t *testing.T) {
 	c.began(at, 2, "s2", nil)
 	expect("s2", "s1", "nothing was heard of s1 for 2s", 2)
 	// A server that knows why it stands for election knows better than its clock.
-	c.blame("s2 is gone")
+	c.blame(3, "s2 is gone")
 	c.ended(at, 2, "s2", "s2 handed over")
 	expect("", "s2", "s2 is gone", 2)
 	c.began(at, 3, "s3", nil)
@@ -35,6 +35,12 @@ func TestChronicle(t *testing.T) {
 	expect("s1", "s3", "", 4)
 	c.began(at, 5, "s2", func(before string) string { return before + " was slow" })
 	expect("s2", "s1", "s1 was slow", 5)
+	// Nothing came of an election, and what is long ago is not why the next one was.
+	c.blame(6, "s2 is gone")
+	c.ended(at, 7, "s2", "s2 handed over")
+	expect("", "s2", "s2 handed over", 7)
+	c.began(at, 8, "s1", nil)
+	expect("s1", "s2", "s2 handed over", 8)
 }
 
 // TestChronicleForgets: what is long ago goes.

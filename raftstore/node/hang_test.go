@@ -85,6 +85,7 @@ func (d *sickDisk) DeleteRange(first, last uint64) error {
 
 // sickbay is a group of servers whose disks can hang.
 type sickbay struct {
+	net   *memnet.Network
 	t     *testing.T
 	ctx   context.Context // ends after an hour of virtual time
 	nodes []*Node
@@ -104,6 +105,7 @@ func newSickbayWith(t *testing.T, size int, timeouts Timeouts) *sickbay {
 	t.Cleanup(cancel)
 	s := &sickbay{t: t, ctx: ctx}
 	network := new(memnet.Network)
+	s.net = network
 	for i := range size {
 		disk, host := new(sickDisk), network.Host(fmt.Sprintf("s%d:1", i))
 		n, err := Open(Config{

@@ -34,9 +34,9 @@ import (
 const (
 	// doubtPause lies between two attempts to find out what became of a leader.
 	doubtPause = 10 * time.Millisecond
-	// doubtRounds is how many attempts another server has to come forward before this one stands for election,
-	// too. Half a second is long for a server that has to write its vote to a busy disk first; two candidates
-	// at once may split the votes, which costs more.
+	// doubtRounds is how many attempts another server has to come forward before the next one does. Half a second
+	// is long for a server that has to write its vote to a busy disk first; two candidates at once may split the
+	// votes, which costs more.
 	doubtRounds = 50
 	// doubtAsked is how many attempts a server lets pass after somebody has asked it for its vote: it may be about
 	// to give it.
@@ -49,9 +49,18 @@ const (
 
 // lostQuestion asks whether the server finds that the leader is lost.
 type lostQuestion struct {
-	Leader raft.ServerID `json:"leader"`
-	Silent bool          `json:"silent,omitempty"` // whether nothing is heard of it; else whether it can be reached
+	Leader raft.ServerID `json:"leader"` // empty when the office is vacant
+	Why    suspicion     `json:"why"`
 }
+
+// suspicion is why a leader may be lost.
+type suspicion string
+
+const (
+	gone   suspicion = "gone"   // its connections break and its address refuses new ones
+	silent suspicion = "silent" // nothing is heard of it
+	vacant suspicion = "vacant" // there has been none for a while: see vacancy.go
+)
 
 // lostAnswer says so, and what the log of the server that answers ends with.
 type lostAnswer struct {
@@ -168,7 +177,7 @@ func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 			if _, id := n.raft.LeaderWithID(); id == "" {
 				asked++ // Raft forgets the leader when it is asked for a vote
 			}
-			n.succeed(ctx, leader, doubt{turns: turns(round, doubtRounds), answered: asked >= doubtAsked})
+			n.succeed(ctx, leader, doubt{why: gone, turns: turns(round, doubtRounds), answered: asked >= doubtAsked})
 		}
 		pause := doubtPause
 		if round > 4*doubtRounds { // it lives, as others hear, and does not want to be connected with
@@ -183,13 +192,16 @@ func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 
 // doubt is why a leader may be lost, and how long it has been in doubt.
 type doubt struct {
-	// silent is whether nothing is heard of it. Otherwise the connection has broken and no other one comes about.
-	silent bool
+	why suspicion
 	// turns is how often the time has passed, just now for the last time, in which whoever should stand for election
 	// would have done so; 0 at any other moment. answered is whether this server has had the time to vote for one who does.
 	turns    int
 	answered bool
 }
+
+// due tells whether it is the turn of the server of a rank, of so many, to stand for election because the ones before it
+// have not come forward.
+func (d doubt) due(rank, of int) bool { return d.turns > 0 && d.turns%of == rank }
 
 // turns returns how many turns there were when one has just ended, and else 0.
 func turns(round, each int) int {
@@ -206,48 +218,72 @@ func (n *Node) succeed(ctx context.Context, leader raft.ServerID, d doubt) {
 	if !own.Stands || n.raft.State() != raft.Follower {
 		return
 	}
-	term, agree, quorum, best, rank, idle := n.raft.CurrentTerm(), 1, n.voters()/2+1, own, 0, 1
-	for _, answer := range n.askForLost(ctx, lostQuestion{Leader: leader, Silent: d.silent}) {
-		if answer.Lost {
-			agree++
-		}
-		// One who has not found out yet is about to, and would be a rival then.
-		if answer.Stands && best.before(answer) {
-			best = answer
-		}
-		if answer.Stands && !answer.Candidate {
-			if idle++; own.before(answer) {
-				rank++
-			}
-		}
-	}
-	// Who has waited in vain stands as well, but they take turns: two at once may split the votes again.
-	impatient := d.turns > 0 && (d.turns-1)%idle == rank
-	if agree < quorum || best != own && !impatient || ctx.Err() != nil {
+	term := n.raft.CurrentTerm()
+	p := own.among(n.askForLost(ctx, lostQuestion{Leader: leader, Why: d.why}), d.why != vacant)
+	if p.agree < n.voters()/2+1 || ctx.Err() != nil || n.raft.State() != raft.Follower {
 		return
 	}
 	_, id := n.raft.LeaderWithID()
-	if id != "" && id != leader || n.raft.State() != raft.Follower {
+	if id != "" && id != leader {
 		return
 	}
-	if id == "" && !impatient && (!d.answered || n.hasVoted()) {
+	switch {
+	case d.due(p.rank, p.of) && (id != "" || d.why == vacant):
+		// Who has waited in vain stands as well, but they take turns: two at once may split the votes. While Raft does not
+		// know the leader any more somebody stands or has stood, and vacancy.go tells when it was in vain.
+	case p.rank > 0:
+		return
+	case id == "" && d.why != vacant && (!d.answered || n.hasVoted()):
 		return // for one who may be the leader by now, whom this server would depose
 	}
-	why := "its connections broke and its address refuses new ones"
-	if d.silent {
-		if !n.ear.misses(leader) {
-			return // it was heard while the others were asked
-		}
-		why = "nothing was heard of it, nor did it answer"
+	if n.raft.CurrentTerm() != term || id == "" && n.storage.log.Disk().Busy() {
+		return // somebody has asked for this server's vote meanwhile, or it is being written
 	}
-	if n.raft.CurrentTerm() != term && !impatient {
-		return // somebody has asked for this server's vote meanwhile
+	if d.why == silent && !n.ear.misses(leader) {
+		return // it was heard while the others were asked
 	}
-	n.chronicle.blame(fmt.Sprintf("%s is gone: %s, as %d of %d servers found", nameOf(string(leader)), why, agree, n.voters()))
+	n.chronicle.blame(term+1, fmt.Sprintf("%s, as %d of %d servers found", d.why.explain(nameOf(string(leader))), p.agree, n.voters()))
 	if err := n.stand(); err != nil {
 		n.cfg.Logger.Debug("the election begins later", "err", err)
 	}
-	n.cfg.Logger.Info("the leader is gone: "+why+"; this server stands for election", "leader", leader, "agree", agree, "voters", n.voters())
+	n.cfg.Logger.Info(d.why.explain("the leader")+"; this server stands for election", "leader", leader, "agree", p.agree, "voters", n.voters())
+}
+
+// explain tells people why somebody stands for election.
+func (s suspicion) explain(leader string) string {
+	switch s {
+	case gone:
+		return leader + " is gone: its connections broke and its address refuses new ones"
+	case silent:
+		return leader + " is gone: nothing was heard of it, nor did it answer"
+	default:
+		return "nobody leads after the last election"
+	}
+}
+
+// place is where a server stands among those who could stand for election.
+type place struct {
+	agree int // how many find that the leader is lost
+	rank  int // how many have logs that go further
+	of    int // how many there are
+}
+
+// among returns the server's place. Those who have not found out yet count as well: they are about to, and would be
+// rivals then. Those who stand already count if they are waited for.
+func (a lostAnswer) among(others []lostAnswer, candidates bool) place {
+	p := place{agree: 1, of: 1}
+	for _, o := range others {
+		if o.Lost {
+			p.agree++
+		}
+		if !o.Stands || o.Candidate && !candidates {
+			continue
+		}
+		if p.of++; a.before(o) {
+			p.rank++
+		}
+	}
+	return p
 }
 
 // hasVoted returns whether this server has given its vote in the term of the moment, as far as is known.
@@ -313,14 +349,20 @@ func (n *Node) handleLost(ctx context.Context, payload []byte) (byte, []byte) {
 	return answerOK, data
 }
 
-// findsLost tells whether this server hears nothing of the leader, if that is the question, or else cannot reach it,
-// because its address refuses connections. One who is a leader, or knows of another, has lost none.
+// findsLost tells whether this server suspects the same: hears nothing of the leader; or cannot reach it, because its
+// address refuses connections; or has known none for a while. One who is a leader, or knows of another, has lost none.
 func (n *Node) findsLost(ctx context.Context, q lostQuestion) bool {
 	if _, id := n.raft.LeaderWithID(); id != "" && id != q.Leader {
 		return false
 	}
-	if q.Silent {
+	switch q.Why {
+	case silent:
 		return n.ear.misses(q.Leader)
+	case vacant:
+		return n.vacancy.lasts()
+	case gone:
+	default:
+		return false
 	}
 	m, ok := n.member(string(q.Leader))
 	if !ok {

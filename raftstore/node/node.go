@@ -42,6 +42,7 @@ type Node struct {
 	chronicle  chronicle
 	foreign    foreigners
 	ear        ear
+	vacancy    vacancy
 	strangers  *clients // of whom only the address is known
 	stats      *metrics
 	quarantine *quarantine
@@ -244,6 +245,7 @@ func (n *Node) start() {
 	n.running.Go(n.electAlone)
 	n.running.Go(n.keepContact)
 	n.running.Go(n.heedLeaders)
+	n.running.Go(n.fillVacancy)
 	n.running.Go(n.tellOfNoLeader)
 	n.running.Go(n.watchSpace)
 	n.running.Go(n.keepQuarantine)

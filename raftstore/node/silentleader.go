@@ -21,18 +21,19 @@ import (
 // What keeps a leader in office that lives on a busy machine:
 //
 //   - A sign of life is anything it says to Raft or over the connection for calls, where the goroutine that reads
-//     answers a ping by itself.
+//     answers a ping by itself. What others say is none.
 //   - Time counts only while this server runs: by the ticks of its own clock, of which one that comes late is one.
 //     Servers that wait for the same CPU lose count together.
 //   - A leader that was silent for a good while and came back is allowed three times that, for some minutes.
-//   - A quorum, the leader not counted, must hear nothing.
+//   - A quorum, the leader not counted, must hear nothing, each for nearly as long as it allows the leader itself.
 //
 // When it is lost, things go as when its process has died: see lostleader.go.
 
 const (
 	// silenceTicks is how many ticks Timeouts.Silence has.
 	silenceTicks = 5
-	// shareTicks is after how many of them a server agrees with one who asks.
+	// shareTicks is after how many of them a server agrees with one who asks. So much less than its own limit may be
+	// every server's: their ticks are not at the same time.
 	shareTicks = 3
 	// allowance is how many times as long as it has been silent before a leader may be silent.
 	allowance = 3
@@ -45,33 +46,42 @@ type ear struct {
 	mu     sync.Mutex
 	leader raft.ServerID // the one that is listened to; empty: none
 	silent int           // ticks since the last sign of life
+	given  bool          // whether Raft has given the leader up in this silence
 	// longest are the longest silences, in ticks, that ended with a sign of life: in the window of now and in the one
 	// before. They say something about these machines, and not about one leader.
 	longest [2]int
 	window  int // ticks of the window of now
 }
 
+// sound is what was heard of the leader in one tick.
+type sound struct {
+	life bool // any sign of it
+	led  bool // whether Raft takes it for the leader
+}
+
 // attend begins to listen to a leader.
 func (e *ear) attend(leader raft.ServerID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.leader, e.silent = leader, 0
+	e.leader, e.silent, e.given = leader, 0, false
 }
 
-// tick takes note of whether there was a sign of life since the last tick, and returns for how many ticks there was
-// none.
-func (e *ear) tick(heard bool, windowTicks int) (silent int) {
+// tick takes note of what was heard since the last tick, and returns for how many ticks there was no sign of life.
+func (e *ear) tick(heard sound, windowTicks int) (silent int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.window++; e.window >= windowTicks {
 		e.longest, e.window = [2]int{0, e.longest[0]}, 0
 	}
-	if !heard {
+	if !heard.life {
 		e.silent++
+		e.given = e.given || !heard.led
 		return e.silent
 	}
-	e.longest[0] = max(e.longest[0], e.silent)
-	e.silent = 0
+	if !e.given { // else it was no leader that is slow: this server was cut off, say, or somebody has stood for election
+		e.longest[0] = max(e.longest[0], e.silent)
+	}
+	e.silent, e.given = 0, false
 	return 0
 }
 
@@ -79,18 +89,22 @@ func (e *ear) tick(heard bool, windowTicks int) (silent int) {
 func (e *ear) limit() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return e.limitLocked()
+}
+
+func (e *ear) limitLocked() int {
 	longest := max(e.longest[0], e.longest[1])
 	if longest < shareTicks { // so much is normal
 		return silenceTicks
 	}
-	return max(silenceTicks, allowance*longest)
+	return allowance * (longest + 1) // it was silent in a part of the ticks before and after, too
 }
 
-// misses tells whether this server, too, hears nothing of the leader.
+// misses tells whether this server, too, hears nothing of the leader, for nearly as long as it allows.
 func (e *ear) misses(leader raft.ServerID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.leader == leader && e.silent >= shareTicks
+	return e.leader == leader && e.silent >= e.limitLocked()-(silenceTicks-shareTicks)
 }
 
 // listen finds out when the leader falls silent. It ends with ctx, which does when another leader is known.
@@ -100,7 +114,7 @@ func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
 		return
 	}
 	n.ear.attend(leader)
-	signs := signsOfLife{contact: n.raft.LastContact, client: n.peers.to(addr)}
+	signs := signsOfLife{contact: n.raft.LastContact, leads: func() bool { return n.follows(leader) }, client: n.peers.to(addr)}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -109,17 +123,24 @@ func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
 		case <-ctx.Done():
 			return
 		}
-		silent, limit := n.ear.tick(signs.heard(), int(allowanceLasts/every)), n.ear.limit()
+		missed, limit := n.ear.tick(signs.heard(), int(allowanceLasts/every)), n.ear.limit()
 		// After that it is Raft's to elect somebody, as when this server is the one that is cut off.
-		if silent >= limit && silent <= limit+4*silenceTicks {
-			n.succeed(ctx, leader, doubt{silent: true, turns: turns(silent-limit, silenceTicks)})
+		if missed >= limit && missed <= limit+4*silenceTicks {
+			n.succeed(ctx, leader, doubt{why: silent, turns: turns(missed-limit, silenceTicks)})
 		}
 	}
 }
 
+// follows tells whether Raft takes a server for the leader.
+func (n *Node) follows(leader raft.ServerID) bool {
+	_, id := n.raft.LeaderWithID()
+	return id == leader
+}
+
 // signsOfLife looks for what was heard of a leader since it looked last.
 type signsOfLife struct {
-	contact func() time.Time // when Raft heard last from it
+	contact func() time.Time // when Raft heard last from the leader, or gave somebody else its vote
+	leads   func() bool      // whether Raft knows the leader, which it forgets before it gives anybody its vote
 	client  *rpc.Client
 
 	last time.Time
@@ -127,21 +148,20 @@ type signsOfLife struct {
 	read int64 // of the link: link.Heard
 }
 
-// heard tells whether there is anything. If not, it asks for a sign.
-func (s *signsOfLife) heard() bool {
-	heard := false
-	if at := s.contact(); at.After(s.last) {
-		s.last, heard = at, true
-	}
+// heard tells what there is, and asks for a sign. It does so each time, so that no more than a tick of a silence goes
+// uncounted.
+func (s *signsOfLife) heard() (h sound) {
+	at := s.contact()
+	h.led = s.leads() // asked second: who has given a vote by then has forgotten the leader
+	h.life = h.led && at.After(s.last)
+	s.last = at
 	l := s.client.Current()
 	if l == nil {
-		return heard
+		return h
 	}
 	if read := l.Heard(); l != s.link || read != s.read {
-		s.link, s.read, heard = l, read, true
+		s.link, s.read, h.life = l, read, true
 	}
-	if !heard {
-		l.Ping()
-	}
-	return heard
+	l.Ping()
+	return h
 }

@@ -1,0 +1,85 @@
+package node
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// An election may bring no leader: votes were split, or the one who won was deposed at once by another one who stood and
+// could not win. Then nobody leads and there is no leader to be lost, while Raft lets its time-outs pass before it tries
+// again. That is found out sooner here:
+//
+//	led ──Raft forgets the leader──▶ vacant ──for Timeouts.Silence, as a quorum finds too──▶ somebody stands
+//	 ▲                                │  ▲                                                       │
+//	 └──────────somebody leads────────┘  └───────────────the term goes up, so it counts anew─────┘
+//
+// The first to stand is the follower whose log goes furthest. A candidate waits for its time-out, whatever it is told,
+// until another one stands in a later term; then it votes, or is a follower whose turn may be next. Whoever does not
+// come forward in his time is passed over. All count from the last election that they know of, so their turns come at
+// about the same times.
+//
+// After each election they wait for as long as the office was vacant before it, if that is longer: where votes take
+// longer than Timeouts.Silence to be written, nobody would ever be elected otherwise.
+
+// vacantMost is for how many ticks they wait at most. A server whose disk takes longer than that does not stand.
+const vacantMost = 4 * silenceTicks
+
+// vacancy is for how long this server has known of no leader, and of no election.
+type vacancy struct {
+	mu     sync.Mutex
+	term   uint64 // of the last election
+	ticks  int    // since then
+	before int    // ticks of vacancy before it
+}
+
+// tick takes note of the state of things. It returns how many turns have come, the last one just now, for somebody to
+// stand; 0 at any other moment.
+func (v *vacancy) tick(led bool, term uint64) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case led:
+		v.ticks, v.before = 0, 0
+	case term != v.term:
+		v.ticks, v.before = 0, v.before+v.ticks
+	default:
+		v.ticks++
+	}
+	v.term = term
+	waited := v.ticks - min(max(v.before, silenceTicks), vacantMost)
+	if v.ticks == 0 || waited < 0 || waited%silenceTicks != 0 {
+		return 0
+	}
+	return 1 + waited/silenceTicks
+}
+
+// lasts tells whether this server, too, has known of no leader for a while.
+func (v *vacancy) lasts() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.ticks >= shareTicks
+}
+
+// fillVacancy makes this server stand for election when nobody leads after an election, and it is its turn. It ends with
+// the node.
+func (n *Node) fillVacancy() {
+	every := n.cfg.Timeouts.Silence / silenceTicks
+	if every <= 0 {
+		return
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-n.ctx.Done():
+			return
+		}
+		_, leader := n.raft.LeaderWithID()
+		if turn := n.vacancy.tick(leader != "", n.raft.CurrentTerm()); turn > 0 && n.raft.State() == raft.Follower {
+			n.succeed(n.ctx, "", doubt{why: vacant, turns: turn - 1}) // the first one is for whoever comes first
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package node
+
+import "testing"
+
+// TestVacancy: turns come after a silence, and again; after an election that was in vain they come when the office
+// has been vacant for as long as before.
+func TestVacancy(t *testing.T) {
+	var v vacancy
+	turnsOf := func(term uint64, ticks int) (at []int) {
+		for i := range ticks {
+			if turn := v.tick(false, term); turn > 0 {
+				at = append(at, i)
+				if turn != len(at) {
+					t.Errorf("turn %d comes as number %d", len(at), turn)
+				}
+			}
+		}
+		return at
+	}
+	expect := func(what string, got []int, want ...int) {
+		t.Helper()
+		if len(got) != len(want) {
+			t.Fatalf("%s: turns after %v ticks, want %v", what, got, want)
+		}
+		for i := range got {
+			if got[i] != want[i] {
+				t.Errorf("%s: turns after %v ticks, want %v", what, got, want)
+			}
+		}
+	}
+	v.tick(true, 3)
+	expect("the leader is lost", turnsOf(3, 8), 4)
+	if !v.lasts() {
+		t.Error("after 8 ticks nobody is missed")
+	}
+	expect("an election was in vain", turnsOf(4, 20), 8, 13, 18)
+	expect("and another one, long after", turnsOf(5, 26), 20, 25)
+	v.tick(true, 6)
+	if v.lasts() {
+		t.Error("the leader is missed")
+	}
+	expect("somebody led", turnsOf(6, 6), 4)
+}
