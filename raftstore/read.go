@@ -23,37 +23,31 @@ func (p picture) AsOf() time.Time { return p.asOf }
 // freshness is the newest moment for which it is known that the local state reflects all writes
 // acknowledged before it. Each linearizable read moves it, at no cost.
 type freshness struct {
-	clock func() moment
-	// The two parts of the newest moment that is known. mono is 0 when none is.
-	mono, wall atomic.Int64
+	clock  func() moment
+	newest atomic.Pointer[moment] // nil: none is known
 }
 
 // moment is read off both clocks: the monotonic one, which stands still while the machine is suspended, and the
 // wall clock, which people and NTP set.
 type moment struct {
-	mono int64 // nanoseconds, more than 0
-	wall int64 // Unix nanoseconds
+	at   time.Time // for callers, whose time.Since is by the monotonic clock then
+	mono int64     // nanoseconds
+	wall int64     // Unix nanoseconds
 }
-
-func (m moment) time() time.Time { return time.Unix(0, m.wall) }
 
 // clockSince returns a clock for moments after start.
 func clockSince(start time.Time) func() moment {
 	return func() moment {
 		now := time.Now()
-		return moment{mono: int64(now.Sub(start)) + 1, wall: now.UnixNano()}
+		return moment{at: now, mono: int64(now.Sub(start)), wall: now.UnixNano()}
 	}
 }
 
 // reached notes that the state has come to what was acknowledged at the moment.
 func (f *freshness) reached(at moment) {
 	for {
-		known := f.mono.Load()
-		if at.mono <= known {
-			return
-		}
-		if f.mono.CompareAndSwap(known, at.mono) {
-			f.wall.Store(at.wall) // of an older one, at worst, when two come at once: that errs on the safe side
+		known := f.newest.Load()
+		if known != nil && at.mono <= known.mono || f.newest.CompareAndSwap(known, &at) {
 			return
 		}
 	}
@@ -61,9 +55,10 @@ func (f *freshness) reached(at moment) {
 
 // known returns the newest moment, and whether there is one.
 func (f *freshness) known() (moment, bool) {
-	wall := f.wall.Load() // first: so it is no newer than the other part
-	mono := f.mono.Load()
-	return moment{mono, wall}, mono != 0 && wall != 0
+	if newest := f.newest.Load(); newest != nil {
+		return *newest, true
+	}
+	return moment{}, false
 }
 
 // age returns for how long the state may have been out of date, by the clock that says more: one of them misses a
@@ -75,10 +70,8 @@ func (f *freshness) age(known moment) time.Duration {
 
 // moment returns the newest moment; the zero time when none is known.
 func (f *freshness) moment() time.Time {
-	if known, ok := f.known(); ok {
-		return known.time()
-	}
-	return time.Time{}
+	known, _ := f.known()
+	return known.at
 }
 
 // View returns a picture of the store. See ViewOptions for which one, and for what it may wait.
@@ -137,18 +130,15 @@ func (s *Store) synchronize(ctx context.Context) (time.Time, error) {
 	if err == nil {
 		s.fresh.reached(began)
 	}
-	return began.time(), err
+	return began.at, err
 }
 
 // staleSince returns how old the local state may be, and makes sure that it is no more than most, when that
 // is not 0.
 func (s *Store) staleSince(ctx context.Context, most time.Duration) (time.Time, error) {
-	known, any := s.fresh.known()
-	switch {
-	case !any && most <= 0:
-		return time.Time{}, nil
-	case most <= 0 || any && s.fresh.age(known) <= most:
-		return known.time(), nil
+	known, ok := s.fresh.known()
+	if most <= 0 || ok && s.fresh.age(known) <= most {
+		return known.at, nil
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, most, errSlowLeader)
 	defer cancel()
@@ -160,14 +150,14 @@ func (s *Store) staleSince(ctx context.Context, most time.Duration) (time.Time, 
 	switch {
 	case err == nil:
 		s.fresh.reached(began)
-		return began.time(), nil
+		return began.at, nil
 	case ctx.Err() != nil:
 		return time.Time{}, context.Cause(ctx)
 	case errors.Is(err, kv.ErrClosed), errors.Is(err, kv.ErrQuarantined):
 		return time.Time{}, err
 	}
 	age := "it has not heard from the leader since it started"
-	if any {
+	if ok {
 		age = fmt.Sprintf("it was up to date %v ago", s.fresh.age(known).Round(time.Millisecond))
 	}
 	return time.Time{}, fmt.Errorf("%w, which is %v: %s (%w)", kv.ErrTooStale, most, age, err)

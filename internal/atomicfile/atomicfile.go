@@ -64,8 +64,9 @@ func Remove(path string) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// MakeDir makes a directory and the missing ones above it, closed to others, so that they are still there after a
-// loss of power.
+// MakeDir makes a directory and the missing ones above it, closed to others, so that those which it makes are still there
+// after a loss of power. Of those which it finds it knows nothing: one that was made just before a crash may go yet, as
+// may one that another process is making.
 func MakeDir(path string) error {
 	info, err := os.Stat(path)
 	switch {

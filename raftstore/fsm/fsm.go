@@ -13,16 +13,16 @@ import (
 // FSM drives an mvcc.Store by log entries. It implements raft.BatchingFSM. Raft calls it from one
 // goroutine.
 type FSM struct {
-	state    *mvcc.Store
-	sessions *sessions
-	halt     func(error)
-	halted   error
-	index    uint64 // of the newest entry seen
-	term     uint64
-	applied  Waiter
-	latest   atomic.Pointer[Position]
-	limit    atomic.Int64
-	short    func() bool // of room for snapshots; nil: never
+	state       *mvcc.Store
+	sessions    *sessions
+	halt        func(error)
+	halted      error
+	index       uint64 // of the newest entry seen
+	term        uint64
+	applied     Waiter
+	latest      atomic.Pointer[Position]
+	limit       atomic.Int64
+	omitHistory func() bool // from snapshots; nil: never
 }
 
 // Position is a place in the Raft log.

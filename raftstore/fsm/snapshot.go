@@ -20,7 +20,7 @@ const historyBytes = 16 << 20
 // OmitHistory lets snapshots have no history while a disk is short of room: history is what was deleted or replaced, and so
 // is as large as what was deleted to make room. Watchers that come back after a restart list anew then. It is called
 // before the machine is used.
-func (f *FSM) OmitHistory(short func() bool) { f.short = short }
+func (f *FSM) OmitHistory(while func() bool) { f.omitHistory = while }
 
 // Snapshot takes a picture of the state. It costs a pointer; writing goes on meanwhile.
 func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
@@ -28,7 +28,7 @@ func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 		return nil, fmt.Errorf("no snapshot of a machine that has halted: %w", f.halted)
 	}
 	view, history := f.state.Latest(), historyBytes
-	if f.short != nil && f.short() {
+	if f.omitHistory != nil && f.omitHistory() {
 		history = 0
 	}
 	return &picture{view: view, history: f.state.History(history), sessions: f.sessions.save(), staging: f.state.Staged(), meta: snapshot.Meta{

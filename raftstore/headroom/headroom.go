@@ -63,8 +63,7 @@ func Keep(ctx context.Context, p Policy) {
 	}
 	before := debug.SetGCPercent(loosest)
 	defer debug.SetGCPercent(before)
-	k := keeper{policy: p.withDefaults(), percent: loosest}
-	k.look(read()) // from where the first look counts
+	k := newKeeper(p, read())
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
 	for {
@@ -114,6 +113,12 @@ type keeper struct {
 	measured reading // of the newest look that saw a new collection: the CPU times change with these
 	resting  int     // looks in a row with next to nothing allocated
 	used     uint64  // bytes allocated since memory was given back
+}
+
+// newKeeper returns one for a process that is as loose as can be, and counts from a reading: what was before is nothing
+// that the first look has seen.
+func newKeeper(p Policy, start reading) *keeper {
+	return &keeper{policy: p.withDefaults(), percent: loosest, last: start, measured: start}
 }
 
 // decision is what follows from a look.

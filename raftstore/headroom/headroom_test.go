@@ -137,3 +137,18 @@ func TestKeep(t *testing.T) {
 		t.Errorf("it made %d %% of what the operator wanted", got)
 	}
 }
+
+// TestTheFirstLookCountsFromTheStart: what a process did before is no reason to change anything, nor a change that
+// nobody makes.
+func TestTheFirstLookCountsFromTheStart(t *testing.T) {
+	start := reading{live: 256 * mib, allocated: 8 << 10 * mib, cycles: 50, collect: 0.1, user: 100}
+	k := newKeeper(Policy{}, start)
+	if d := k.look(start); d.set || d.giveBack || k.percent != loosest {
+		t.Errorf("nothing has happened, and it decides %+v, %d %%", d, k.percent)
+	}
+	next := start
+	next.cycles, next.user = 51, 101
+	if d := k.look(next); !d.set || k.percent == loosest {
+		t.Errorf("after a cheap collection it decides %+v, %d %%", d, k.percent)
+	}
+}

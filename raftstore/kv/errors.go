@@ -21,8 +21,8 @@ var (
 	// ErrQuarantined is the ErrUnavailable of a server whose state differs from what most servers have.
 	// It serves nothing any more and repeating the request there is useless: another server answers.
 	ErrQuarantined = fmt.Errorf("%w: this server is in quarantine", ErrUnavailable)
-	// ErrDiskFull is the ErrUnavailable of a leader whose disk is full, when no other server has room to lead in its
-	// place: repeating the request is useless before somebody makes room. What only deletes is not refused for this.
+	// ErrDiskFull is the ErrUnavailable of a leader whose disk is full, when no other server that answers has room
+	// to lead in its place: repeating the request is useless before somebody makes room. What only deletes is not refused for this.
 	ErrDiskFull = fmt.Errorf("%w: the disk of this server is full", ErrUnavailable)
 	// ErrTooStale is the ErrUnavailable of a read with ViewOptions.MaxStale on a server that cannot make
 	// sure that its state is recent enough.

@@ -66,10 +66,10 @@ func (l *Log) copyTo(keep uint64) error {
 	}
 	l.opts.Fault.At(faultpoint.LogBeforeSwitch)
 	if err := l.home.adopt(next); err != nil {
-		if !l.home.stands() { // after a crash either of the two logs may be the one, so neither may be written to
-			err = l.breaks(err)
+		if !l.home.stands() { // after a crash either of the two logs may be the one, so neither may be written to, or go
+			return errors.Join(l.breaks(err), fresh.Close())
 		}
-		return errors.Join(err, fresh.Close())
+		return errors.Join(err, fresh.Close(), os.RemoveAll(path))
 	}
 	l.opts.Fault.At(faultpoint.LogAfterSwitch)
 	old := l.store

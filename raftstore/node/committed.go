@@ -10,7 +10,7 @@ import (
 // any more. Members shows what Raft acts by, the newest in the log: the leader that wrote it may be gone before a
 // quorum has it. Who tells people that a server has lost its vote, so that its machine can be switched off, asks here.
 type committed struct {
-	newest atomic.Pointer[raft.Configuration] // nil: nothing was applied yet
+	newest atomic.Pointer[raft.Configuration] // nil: it is not known
 }
 
 // note takes what the entries that are about to be applied say. It comes before their effects can be seen, so
@@ -23,16 +23,20 @@ func (c *committed) note(entries []*raft.Log) {
 	}
 }
 
-// load takes what the newest snapshot says, when that has just become the state.
+// load takes what the newest snapshot says, when that has just become the state. If it cannot be read nothing is known
+// any more: what was known is older than the state.
 func (c *committed) load(snapshots raft.SnapshotStore) error {
 	all, err := snapshots.List()
-	if err == nil && len(all) > 0 {
+	if err != nil {
+		c.newest.Store(nil)
+	} else if len(all) > 0 {
 		c.newest.Store(&all[0].Configuration)
 	}
 	return err
 }
 
-// place returns whether a server is a member, and has a vote. known is false before anything was applied.
+// place returns whether a server is a member, and has a vote. known is false before anything was applied, and
+// after a snapshot that could not be read.
 func (c *committed) place(id string) (member, voter, known bool) {
 	newest := c.newest.Load()
 	if newest == nil {

@@ -14,6 +14,10 @@ const (
 	// diskLook is how often a leader looks at its disk, and diskWindow how far back.
 	diskLook   = 5 * time.Second
 	diskWindow = 30 * time.Second
+	// fullLook is how often it looks while its disk is full, and stuckLooks how many looks in vain it takes until that
+	// is said to be of no use: a server that does not answer may do so in a moment, and the log is shortened meanwhile.
+	fullLook   = 500 * time.Millisecond
+	stuckLooks = 10
 	// diskLooks is how many looks in a row must come to the same end.
 	diskLooks = 3
 	// diskSamples is how many writes of each server the comparison needs.
@@ -84,15 +88,16 @@ func (d *diskView) suspicious() bool {
 }
 
 // watchOwnDisk hands leadership over when this server's disk is the slow one, or is full, and another voter's
-// is not. It ends with the tenure.
+// is not. A disk that has become full is looked at at once. It ends with the tenure.
 func (n *Node) watchOwnDisk(ctx context.Context) {
-	began, looks := time.Now(), 0
+	began, looks, inVain := time.Now(), 0, 0
 	n.storage.reserve.stuck.Store(false)
-	ticker := time.NewTicker(diskLook)
-	defer ticker.Stop()
+	wait := time.NewTimer(diskLook)
+	defer wait.Stop()
 	for {
 		select {
-		case <-ticker.C:
+		case <-wait.C:
+		case <-n.storage.reserve.filled:
 		case <-ctx.Done():
 			return
 		}
@@ -101,7 +106,14 @@ func (n *Node) watchOwnDisk(ctx context.Context) {
 		if own.suspicious() {
 			v = judgeDisk(own, n.otherDisks(ctx))
 		}
-		n.storage.reserve.stuck.Store(own.full && v.reason == "")
+		if inVain++; !own.full || v.reason != "" {
+			inVain = 0
+		}
+		stuck := inVain >= stuckLooks
+		n.storage.reserve.stuck.Store(stuck)
+		if wait.Reset(diskLook); own.full && !stuck {
+			wait.Reset(fullLook)
+		}
 		if v.reason == "" {
 			looks = 0
 			continue

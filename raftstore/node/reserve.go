@@ -40,7 +40,7 @@ const (
 var (
 	errDiskFull = fmt.Errorf("%w: %w: it runs on its reserve and takes only what deletes; make room on the volume of the store, or delete something",
 		kv.ErrUnavailable, logstore.ErrFull)
-	errDiskStuck = fmt.Errorf("%w: it runs on its reserve and takes only what deletes, and no other server has room to lead; make room on the volume of the store, or delete something",
+	errDiskStuck = fmt.Errorf("%w: it runs on its reserve and takes only what deletes, and no other server can lead in its place: none that answers has room; make room on the volume of the store, or delete something",
 		kv.ErrDiskFull)
 )
 
@@ -58,8 +58,10 @@ type reserve struct {
 	logger *slog.Logger
 	freed  chan struct{} // holds a token when the reserve was released
 
-	// stuck tells that, as the leader last saw it, no other server has room to lead.
+	// stuck tells that, as the leader last saw it, no other server can lead in its place.
 	stuck atomic.Bool
+	// filled holds a token when the disk has become full, for the leader.
+	filled chan struct{}
 
 	mu   sync.Mutex
 	held bool
@@ -68,7 +70,7 @@ type reserve struct {
 
 // openReserve takes hold of the reserve.
 func openReserve(cfg *Config) (*reserve, error) {
-	r := &reserve{logger: cfg.Logger, freed: make(chan struct{}, 1), size: cfg.DiskReserve}
+	r := &reserve{logger: cfg.Logger, freed: make(chan struct{}, 1), filled: make(chan struct{}, 1), size: cfg.DiskReserve}
 	if cfg.InMemory || cfg.DiskReserve < 0 {
 		return r, nil
 	}
@@ -139,9 +141,11 @@ func (r *reserve) release() bool {
 		r.full = true
 		r.logger.Error("the disk is full: this server runs on its reserve, refuses what would need more room, hands leadership over "+
 			"if another server has room, and shortens its log; make room on the volume", "dir", filepath.Dir(r.path), "reserve", r.size)
-		select {
-		case r.freed <- struct{}{}:
-		default:
+		for _, told := range []chan struct{}{r.freed, r.filled} {
+			select {
+			case told <- struct{}{}:
+			default:
+			}
 		}
 	}
 	if err := os.Remove(r.path); err != nil && held {
@@ -176,7 +180,7 @@ func (r *reserve) renew() bool {
 // own members goes through, as deletions do: taking out the server with the full disk is a way out as well, and a
 // few hundred bytes are what the reserve is for.
 func (r *reserve) takes(req *command.Request) error {
-	if !r.exhausted() || spares(req) {
+	if !r.exhausted() || needsNoRoom(req) {
 		return nil
 	}
 	if r.stuck.Load() {
@@ -185,8 +189,8 @@ func (r *reserve) takes(req *command.Request) error {
 	return errDiskFull
 }
 
-// spares tells whether a request makes nothing of the callers' larger.
-func spares(req *command.Request) bool {
+// needsNoRoom tells whether a request makes nothing of the callers' larger.
+func needsNoRoom(req *command.Request) bool {
 	switch req.Kind {
 	case command.KindCompact, command.KindExpire:
 		return true

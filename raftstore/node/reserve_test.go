@@ -26,7 +26,10 @@ func TestMembersLeaveAFullLeader(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSickbay(t, 3)
 				full := s.leader(-1)
-				s.fill(full)
+				r := s.nodes[full].storage.reserve
+				r.mu.Lock()
+				r.full = true // and nobody has told the leader yet that it is to hand over
+				r.mu.Unlock()
 				began := time.Now()
 				if err := s.nodes[full].Apply(s.ctx, Change{Kind: kind, ID: s.nodes[full].ID()}); err != nil {
 					t.Fatal(err)
@@ -65,7 +68,7 @@ func TestWhatAFullDiskTakes(t *testing.T) {
 		"restore ends":     {restore(command.RestoreCommit), false},
 		"restore dropped":  {restore(command.RestoreAbort), true},
 	} {
-		if spares(test.request) != test.taken {
+		if needsNoRoom(test.request) != test.taken {
 			t.Errorf("%s is taken: %t", name, !test.taken)
 		}
 	}
@@ -93,5 +96,44 @@ func TestAServerThatLeavesIsNoHeir(t *testing.T) {
 			t.Error("the one that is to leave leads")
 		}
 		s.disks[sick].recover()
+	})
+}
+
+// TestAFullLeaderHandsOverAtOnce: writes are refused until another server leads.
+func TestAFullLeaderHandsOverAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSickbay(t, 3)
+		leader := s.leader(-1)
+		<-time.After(diskLook / 2) // between two looks
+		s.fill(leader)
+		began := time.Now()
+		next := s.leader(leader)
+		if err := s.write(next); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 500*time.Millisecond {
+			t.Errorf("it takes writes again after %v", took)
+		}
+	})
+}
+
+// TestWhoDoesNotAnswerIsWaitedFor: that nobody can lead in place of a full leader is said when all have told so, or have
+// not answered for a while.
+func TestWhoDoesNotAnswerIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSickbay(t, 3)
+		leader := s.leader(-1)
+		full, silent := (leader+1)%3, (leader+2)%3
+		s.fill(full)
+		s.net.Mute(s.hosts[silent].Addr())
+		s.fill(leader)
+		stuck := &s.nodes[leader].storage.reserve.stuck
+		began := time.Now()
+		s.await("it is stuck", stuck.Load)
+		if took := time.Since(began); took < 2*time.Second {
+			t.Errorf("it takes one who has not answered yet for one without room, after %v", took)
+		}
+		s.net.Heal()
+		s.leader(leader)
 	})
 }

@@ -86,11 +86,11 @@ func (o *observer) look(ctx context.Context) (busy bool) {
 	return busy
 }
 
-// lagFor is how long ago the first entry came into this server's log that the member does not have; 0 when that is not
+// lagFor is how long ago the first entry came into this server's log that the member has not applied; 0 when that is not
 // known, as when the member does not answer.
 func (n *Node) lagFor(s steward.Server) time.Duration {
 	var first raft.Log
-	if !s.Answers || s.Lag == 0 || n.storage.log.GetLog(n.raft.LastIndex()-s.Lag+1, &first) != nil || first.AppendedAt.IsZero() {
+	if !s.Answers || s.Lag == 0 || n.storage.log.GetLog(s.Applied+1, &first) != nil || first.AppendedAt.IsZero() {
 		return 0
 	}
 	return max(0, time.Since(first.AppendedAt))
@@ -170,7 +170,7 @@ func (n *Node) survey(ctx context.Context) []steward.Server {
 		}
 		if p.Status != nil {
 			s.Ill = illness(p.Status)
-			s.Lag = last - min(last, p.Status.AppliedIndex)
+			s.Applied, s.Lag = p.Status.AppliedIndex, last-min(last, p.Status.AppliedIndex)
 		}
 		servers[i] = s
 	}

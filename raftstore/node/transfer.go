@@ -102,8 +102,8 @@ func (n *Node) awaitReplication(m Member, newest uint64) error {
 	}
 }
 
-// HandOver makes another voter the leader if this server leads and there is one. It returns when that one was told to
-// stand for election.
+// HandOver makes another voter the leader if this server leads and there is one. It returns when this server does not lead
+// any more, or with an error after Timeouts.Election when it still does.
 func (n *Node) HandOver() error {
 	if n.leadership.term() == 0 || n.voters() < 2 {
 		return nil

@@ -35,8 +35,8 @@ type Server struct {
 	// Ill is why it may neither have a vote nor lead, as when it is in quarantine or its disk hangs. Empty
 	// when it may.
 	Ill string
-	// Lag is how many log entries it is behind.
-	Lag uint64
+	// Applied is the newest log entry that it has applied, and Lag how many it is behind.
+	Applied, Lag uint64
 	// Apart names what does not reach it or what it does not reach, among the leader and the voters that
 	// answer. It is looked at for servers without a vote.
 	Apart []string
