@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -289,6 +290,9 @@ func TestDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.Chtimes(filepath.Join(dir, "barque-killed.backup.unfinished"), time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
 	files, err := backup.List(dir)
 	if err != nil || len(files) != 3 || !strings.Contains(files[0].Name, "20260102") || !strings.Contains(files[2].Name, "20260110") || files[0].Problem != "" {
 		t.Fatalf("%+v, %v", files, err)
@@ -327,6 +331,46 @@ func TestDirectory(t *testing.T) {
 	}
 	if err != nil || len(names) != 4 || !slices.Contains(names, "of-the-operator") || !slices.Contains(names, "before-restore.backup") || strings.Contains(strings.Join(names, " "), "20260102") {
 		t.Errorf("left: %v, %v", names, err)
+	}
+}
+
+// TestSavedAtTheSameTime: backups of the same moment into the same directory do not disturb each other, nor does Prune.
+func TestSavedAtTheSameTime(t *testing.T) {
+	dir := t.TempDir()
+	v := view(t, filled(t, 20, 7))
+	src := source(v)
+	var saving sync.WaitGroup
+	writing := make(chan struct{}, 8)
+	begin := make(chan struct{})
+	for range cap(writing) {
+		saving.Go(func() {
+			_, err := backup.SaveIn(dir, nil, func(w io.Writer) error {
+				writing <- struct{}{}
+				<-begin
+				_, err := backup.Write(w, src, nil)
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range cap(writing) {
+		<-writing
+	}
+	if err := backup.Prune(dir, 1); err != nil {
+		t.Error(err)
+	}
+	close(begin)
+	saving.Wait()
+	files, err := backup.List(dir)
+	if err != nil || len(files) != cap(writing) {
+		t.Errorf("%d of %d were kept: %v", len(files), cap(writing), err)
+	}
+	for _, f := range files {
+		if f.Problem != "" {
+			t.Errorf("%s: %s", f.Name, f.Problem)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/barque/barque/internal/atomicfile"
 )
@@ -20,41 +21,59 @@ const (
 	unready   = ".unfinished"
 )
 
-// FileName is how a backup is called in a directory of backups: names sort by time.
+// FileName is how a backup is called in a directory of backups: names sort by time, to the millisecond.
 func FileName(about About) string {
-	return fmt.Sprintf("%s%s-r%d%s", prefix, about.Created.UTC().Format("20060102T150405Z"), about.Revision, extension)
+	return fmt.Sprintf("%s%s-r%d%s", prefix, about.Created.UTC().Format("20060102T150405.000Z"), about.Revision, extension)
 }
 
 // Save lets write fill a file next to the path, brings it to disk, reads it back and verifies it, and
 // only then puts it in place. Without a key that opens it, verifying is Check. What was there before stays when
 // something fails.
 func Save(path string, key *Key, write func(io.Writer) error) (File, error) {
-	return save(path+unready, key, write, func(About) string { return path })
+	return save(filepath.Dir(path), filepath.Base(path), key, write, func(About) (string, error) { return path, nil })
 }
 
-// SaveIn is Save for a file in a directory that gets its name from what it says of itself.
+// SaveIn is Save for a file in a directory that gets its name from what it says of itself. It replaces none: of two that
+// were made in the same millisecond one has the name of the next. Several may be saved at the same time.
 func SaveIn(dir string, key *Key, write func(io.Writer) error) (File, error) {
-	return save(filepath.Join(dir, prefix+"next"+unready), key, write, func(a About) string { return filepath.Join(dir, FileName(a)) })
+	return save(dir, prefix+"next", key, write, func(a About) (string, error) { return reserve(dir, a) })
 }
 
-func save(tmp string, key *Key, write func(io.Writer) error, name func(About) string) (File, error) {
-	if err := atomicfile.MakeDir(filepath.Dir(tmp)); err != nil {
+// reserve makes an empty file by a name that no other backup has.
+func reserve(dir string, a About) (string, error) {
+	for {
+		path := filepath.Join(dir, FileName(a))
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			return path, f.Close()
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+		a.Created = a.Created.Add(time.Millisecond)
+	}
+}
+
+func save(dir, working string, key *Key, write func(io.Writer) error, name func(About) (string, error)) (File, error) {
+	if err := atomicfile.MakeDir(dir); err != nil {
 		return File{}, fmt.Errorf("make the directory of the backups: %w", err)
 	}
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	f, err := os.CreateTemp(dir, working+"-*"+unready) // closed to others
 	if err != nil {
 		return File{}, err
 	}
 	file, err := fill(f, key, write)
 	if err = errors.Join(err, f.Close()); err == nil {
-		file.Path = name(file.About)
+		file.Path, err = name(file.About)
+	}
+	if err == nil {
 		file.Name = filepath.Base(file.Path)
-		err = os.Rename(tmp, file.Path)
+		err = os.Rename(f.Name(), file.Path)
 	}
 	if err != nil {
-		return File{}, errors.Join(err, os.Remove(tmp))
+		return File{}, errors.Join(err, os.Remove(f.Name()))
 	}
-	return file, atomicfile.SyncDir(filepath.Dir(tmp))
+	return file, atomicfile.SyncDir(dir)
 }
 
 // fill writes, syncs and verifies the file.
@@ -145,14 +164,21 @@ func (file *File) check() error {
 	return err
 }
 
-// Prune removes all but the newest backups of a directory, and what a Save has left that was killed. It is
+// abandoned is after how long without a write to it a file that is not finished is nobody's any more.
+const abandoned = time.Hour
+
+// Prune removes all but the newest backups of a directory, and what a Save has left that was killed long ago. It is
 // called after a new one was saved: then the newest one is good. keep is at least 1. Backups that people gave a
 // name of their own stay.
 func Prune(dir string, keep int) error {
-	left, err := filepath.Glob(filepath.Join(dir, prefix+"*"+unready))
+	unfinished, err := filepath.Glob(filepath.Join(dir, prefix+"*"+unready))
 	if err != nil {
 		return err
 	}
+	left := slices.DeleteFunc(unfinished, func(path string) bool {
+		info, err := os.Stat(path)
+		return err != nil || time.Since(info.ModTime()) < abandoned // another one may be writing it
+	})
 	names, err := names(dir, prefix)
 	if err != nil {
 		return err
