@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -32,13 +33,14 @@ import (
 const certificateLife = time.Minute
 
 // In a cluster whose certificates last a minute, an agent is off until all of its own have ended, and comes back; the
-// server's are exchanged meanwhile, and in the end the CA is. Who uses the API notices nothing, and pods run on.
+// servers' are renewed meanwhile, and in the end the CA is exchanged, with the key of service accounts. Who uses the API
+// notices nothing, and pods run on.
 func TestCertificates(t *testing.T) {
 	images, err := testRegistry()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Start(t, Options{Servers: 1, Agents: 1, Registry: images, ServerArgs: []string{"--certificate-lifetime=" + certificateLife.String()}})
+	c := Start(t, Options{Servers: 3, Agents: 1, Registry: images, ServerArgs: []string{"--certificate-lifetime=" + certificateLife.String()}})
 	c.useServersKubeconfig(t)
 	s := NewSpace(t, c)
 	s.Apply(hello("spread", 2, "none"))
@@ -71,7 +73,7 @@ func TestCertificates(t *testing.T) {
 		return nil
 	})
 
-	ca := c.caOf(t, s.Namespace)
+	ca, key := c.caOf(t, s.Namespace), tokenKey(t, s)
 	if out := c.Barque(t, "cert", "rotate", "--ca", "--yes"); !contains(out, "the CA is exchanged") {
 		t.Errorf("cert rotate --ca says %q", out)
 	}
@@ -82,6 +84,9 @@ func TestCertificates(t *testing.T) {
 		}
 		return nil
 	})
+	if now := tokenKey(t, s); now == key {
+		t.Errorf("tokens of service accounts are signed with the key of before, %s", now)
+	}
 	if out := c.Barque(t, "cert", "rotate", "--server", "s1"); !contains(out, "s1 has new certificates") {
 		t.Errorf("cert rotate says %q", out)
 	}
@@ -121,6 +126,21 @@ func (c *Cluster) oneCA(t *testing.T, generation uint64) error {
 		}
 	}
 	return nil
+}
+
+// tokenKey is the ID of the key that signs tokens of service accounts.
+func tokenKey(t *testing.T, s *Space) string {
+	t.Helper()
+	header, _, _ := strings.Cut(s.K("create", "token", "default"), ".")
+	data, err := base64.RawURLEncoding.DecodeString(strings.TrimSpace(header))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var h struct{ Kid string }
+	if err := json.Unmarshal(data, &h); err != nil || h.Kid == "" {
+		t.Fatalf("the header of a token: %s, %v", data, err)
+	}
+	return h.Kid
 }
 
 // agentCertificate is the one that an agent has on disk for its kubelet.

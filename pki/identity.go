@@ -23,7 +23,7 @@ type Issuer func(ctx context.Context, key crypto.Signer) ([]byte, error)
 // Identity is a key with the certificate of the moment, which it hands out on every handshake. Upkeep renews it.
 type Identity struct {
 	name   string
-	key    crypto.Signer
+	key    crypto.Signer // nil: each certificate has a key of its own
 	issue  Issuer
 	path   string // where the certificate is kept; empty: in memory only
 	now    func() time.Time
@@ -34,7 +34,9 @@ type Identity struct {
 
 // IdentityConfig says whose identity it is and where it comes from.
 type IdentityConfig struct {
-	Name   string // for errors, logs and reports
+	Name string // for errors, logs and reports
+	// Key stays. Without one, which is for identities that are kept in memory only, there is a new one with each
+	// certificate: who has read a key does not have that of the next.
 	Key    crypto.Signer
 	Issue  Issuer
 	Path   string // file of the certificate; empty keeps it in memory only
@@ -45,6 +47,9 @@ type IdentityConfig struct {
 // NewIdentity loads the certificate from its file when it is still good there, and otherwise has
 // one issued.
 func NewIdentity(ctx context.Context, c IdentityConfig) (*Identity, error) {
+	if c.Path != "" && c.Key == nil {
+		return nil, fmt.Errorf("identity %s: a certificate in a file needs a key that stays", c.Name)
+	}
 	i := &Identity{name: c.Name, key: c.Key, issue: c.Issue, path: c.Path, now: c.Now, logger: c.Logger}
 	if i.path != "" {
 		switch certPEM, err := os.ReadFile(i.path); {
@@ -90,11 +95,18 @@ func (i *Identity) Term() Term { return TermOf(i.current.Load().Leaf) }
 
 // Renew has a new certificate issued and uses it from now on.
 func (i *Identity) Renew(ctx context.Context) error {
-	certPEM, err := i.issue(ctx, i.key)
+	key := i.key
+	if key == nil {
+		var err error
+		if key, err = GenerateKey(); err != nil {
+			return fmt.Errorf("make a key for %s: %w", i.name, err)
+		}
+	}
+	certPEM, err := i.issue(ctx, key)
 	if err != nil {
 		return fmt.Errorf("get a certificate for %s: %w", i.name, err)
 	}
-	if err := i.Use(certPEM); err != nil {
+	if err := i.use(certPEM, key); err != nil {
 		return fmt.Errorf("certificate issued for %s: %w", i.name, err)
 	}
 	if i.path == "" {
@@ -104,7 +116,9 @@ func (i *Identity) Renew(ctx context.Context) error {
 }
 
 // Use hands out this certificate from now on. It is not written to the file.
-func (i *Identity) Use(certPEM []byte) error {
+func (i *Identity) Use(certPEM []byte) error { return i.use(certPEM, i.key) }
+
+func (i *Identity) use(certPEM []byte, key crypto.Signer) error {
 	chain, err := splitPEM(certPEM)
 	if err != nil {
 		return err
@@ -113,10 +127,10 @@ func (i *Identity) Use(certPEM []byte) error {
 	if err != nil {
 		return err
 	}
-	if !samePublicKey(i.key.Public(), leaf.PublicKey) {
+	if !samePublicKey(key.Public(), leaf.PublicKey) {
 		return errors.New("it belongs to another key")
 	}
-	i.current.Store(&tls.Certificate{Certificate: chain, PrivateKey: i.key, Leaf: leaf})
+	i.current.Store(&tls.Certificate{Certificate: chain, PrivateKey: key, Leaf: leaf})
 	return nil
 }
 

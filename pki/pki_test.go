@@ -191,6 +191,29 @@ func TestIdentityKeepsAGoodCertificateFromDisk(t *testing.T) {
 	}
 }
 
+// An identity without a key of its own has a new one with each certificate; who has read one does not have the next.
+func TestKeysAreRenewedWithTheirCertificates(t *testing.T) {
+	trust := TrustOf(newCA(t))
+	config := IdentityConfig{Name: "s1", Now: time.Now, Logger: quiet(), Issue: trust.Signs(func() Request { return Request{CommonName: "s1", Usage: Server} }, time.Now)}
+	i, err := NewIdentity(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := i.Certificate()
+	if err := i.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after := i.Certificate()
+	own, ok := after.PrivateKey.(crypto.Signer)
+	if !ok || samePublicKey(before.Leaf.PublicKey, after.Leaf.PublicKey) || !samePublicKey(own.Public(), after.Leaf.PublicKey) {
+		t.Errorf("the key is the same, or not that of the certificate")
+	}
+	config.Path = filepath.Join(t.TempDir(), "s1.crt")
+	if _, err := NewIdentity(t.Context(), config); err == nil {
+		t.Error("a certificate is kept in a file, and its key is not")
+	}
+}
+
 func TestHandshakeWithIssuedCertificates(t *testing.T) {
 	ca := newCA(t)
 	identity := func(name string, usage Usage, names ...string) *Identity {

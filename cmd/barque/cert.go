@@ -101,7 +101,7 @@ func certRotateCommand() *cobra.Command {
 		Use:   "rotate",
 		Short: "Renew certificates now, or exchange the cluster's CA",
 		Long: `Renew the certificates of all servers now, or of one. They renew themselves in time.
-The keys stay, and the old certificates hold until they end. Nothing is restarted.
+Their keys are new, too. The old certificates hold until they end. Nothing is restarted.
 
 With --ca the cluster's CA is exchanged for a new one, while everything runs: the new CA
 is made known to all nodes, then all certificates are issued anew by it, then the old CA

@@ -188,6 +188,9 @@ func (c *ClusterCertificates) warnings() []string {
 		text := fmt.Sprintf("the CA is being exchanged since %s, step %q", c.CA.Since.UTC().Format(time.RFC3339), c.CA.Step)
 		if len(c.CA.Waiting) > 0 {
 			text += ", and waits: " + strings.Join(c.CA.Waiting, "; ") + ". Start that node, or remove it from the cluster (`barque cluster remove`, `barque kubectl delete node`), or go on without those that show no life: `barque cert rotate --ca --force`"
+			if c.CA.Step == pki.Spreading {
+				text += ", or give it up: `barque cert rotate --ca --undo`"
+			}
 		}
 		out = append(out, text)
 	}

@@ -24,6 +24,9 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 	if err := finishRecovery(o.DataDir, logger); err != nil {
 		return nil, err
 	}
+	if err := finishRejoin(o, roleServer, logger); err != nil {
+		return nil, err
+	}
 	r, err := loadRecord(o.DataDir)
 	if err != nil {
 		return nil, err
@@ -116,12 +119,9 @@ func rejoin(ctx context.Context, o *Options, old *record, logger *slog.Logger) (
 	if err != nil {
 		return nil, fmt.Errorf("nothing was wiped: %w", err)
 	}
-	if err := saveGrant(o, grant); err != nil {
-		return nil, err
-	}
 	logger.Info("admitted to the cluster as a new server", "cluster", grant.Cluster.ID, "was", old.Cluster.ID, "by", o.Join)
-	r := &record{dir: o.DataDir, Phase: phaseWiping, Name: o.Name, Role: roleServer, Cluster: grant.Cluster}
-	if err := errors.Join(r.save(), endAttempt(o.DataDir)); err != nil {
+	r, err := rejoinBy(o, rejoinPlan{Server: &grant})
+	if err != nil {
 		return nil, err
 	}
 	return r, r.wipe(logger)
@@ -207,6 +207,9 @@ func becomeMember(ctx context.Context, r *record, store storeJoiner) error {
 
 // enlistAgent is enlistServer for an agent: it also gets its certificates.
 func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record, error) {
+	if err := finishRejoin(o, roleAgent, logger); err != nil {
+		return nil, err
+	}
 	r, err := loadRecord(o.DataDir)
 	if err != nil {
 		return nil, err
@@ -247,10 +250,12 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 	if err != nil {
 		return nil, err
 	}
+	logger.Info("admitted to the cluster", "cluster", grant.Cluster.ID, "by", o.Join)
 	if r != nil {
 		if err := r.sameCluster(grant.Cluster); err != nil {
 			return nil, err
 		}
+		return rejoinBy(o, rejoinPlan{Agent: &grant})
 	}
 	if err := saveCertificates(o.DataDir, grant.Certificates); err != nil {
 		return nil, err
@@ -258,7 +263,6 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 	if err := writeCA(o.DataDir, grant.Cluster.CA); err != nil {
 		return nil, err
 	}
-	logger.Info("admitted to the cluster", "cluster", grant.Cluster.ID, "by", o.Join)
 	r = &record{dir: o.DataDir, Phase: phaseMember, Name: o.Name, Role: roleAgent, Cluster: grant.Cluster}
 	return r, errors.Join(r.save(), endAttempt(o.DataDir))
 }

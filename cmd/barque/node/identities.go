@@ -2,14 +2,12 @@ package node
 
 import (
 	"context"
-	"crypto"
 	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -21,7 +19,8 @@ import (
 )
 
 // serverIdentities are the certificates that a server shows. It holds the CA key, so it issues
-// them to itself and renews them by itself, all at once: in time, when the CAs change, and when an operator wants it.
+// them to itself and renews them by itself, all at once: in time, when the CAs change, and when an operator wants it. Their
+// keys are in memory only, and new with each: at a start nothing is needed but the CA's.
 type serverIdentities struct {
 	options       *Options
 	home          *caHome
@@ -42,36 +41,26 @@ type serverIdentities struct {
 }
 
 func newServerIdentities(ctx context.Context, o *Options, s Settings, r *record, logger *slog.Logger) (*serverIdentities, error) {
-	dir := pkiDir(o.DataDir)
 	home, err := loadCA(o.DataDir, r)
 	if err != nil {
 		return nil, err
 	}
 	ids := &serverIdentities{options: o, home: home, trust: home.trust, logger: logger, changed: make(chan struct{})}
-	key, err := pki.LoadOrCreateKey(filepath.Join(dir, "node.key"))
-	if err != nil {
-		return nil, err
-	}
-	adminKey, err := pki.LoadOrCreateKey(filepath.Join(dir, "admin.key"))
-	if err != nil {
-		return nil, err
-	}
 	servers := []string{join.ServersOrganization}
 	for _, want := range []struct {
 		into    **pki.Identity
 		name    string
-		key     crypto.Signer
 		request pki.Request
 	}{
-		{&ids.peer, "peer", key, pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server, Names: []string{o.Name, o.NodeIP}}},
-		{&ids.api, "api", key, pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: apiNames(o, s)}},
-		{&ids.kubeletClient, "kubelet-client", key, pki.Request{CommonName: "barque:apiserver", Organization: []string{"system:masters"}, Usage: pki.Client}},
-		{&ids.kubelet, "kubelet", key, join.NodeServing(o.Name, o.addr())},
-		{&ids.admin, "admin", adminKey, pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}},
+		{&ids.peer, "peer", pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server, Names: []string{o.Name, o.NodeIP}}},
+		{&ids.api, "api", pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: apiNames(o, s)}},
+		{&ids.kubeletClient, "kubelet-client", pki.Request{CommonName: "barque:apiserver", Organization: []string{"system:masters"}, Usage: pki.Client}},
+		{&ids.kubelet, "kubelet", join.NodeServing(o.Name, o.addr())},
+		{&ids.admin, "admin", pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}},
 	} {
 		request := want.request
 		request.Lifetime = o.CertificateLifetime
-		*want.into, err = pki.NewIdentity(ctx, pki.IdentityConfig{Name: want.name, Key: want.key, Now: time.Now, Logger: logger,
+		*want.into, err = pki.NewIdentity(ctx, pki.IdentityConfig{Name: want.name, Now: time.Now, Logger: logger,
 			Issue: ids.trust.Signs(func() pki.Request { return request }, time.Now)})
 		if err != nil {
 			return nil, err

@@ -1,12 +1,17 @@
 package node
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
 )
 
 // joinFiles are what a join writes, in this order. A machine that is killed has the first ones.
@@ -138,5 +143,90 @@ func put(t *testing.T, path string, data []byte) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, data, 0o600)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A node with data that is killed at any moment of its joining again is of one cluster: the old one, or the one that has
+// let it in, also when it is started without the flags.
+func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
+	for role, files := range map[string][]string{
+		roleServer: {"pki/rejoin.json", "pki/ca.key", "pki/service-account.key", "pki/ca.crt", "node.json"},
+		roleAgent:  {"pki/rejoin.json", "pki/node-client.crt", "pki/node-serving.crt", "pki/gossip.credential", "pki/ca.crt", "node.json"},
+	} {
+		h := newHost(t)
+		keys := map[string][]byte{"ca.key": []byte("the new CA's"), "service-account.key": []byte("the new accounts'")}
+		h.keys = func() (map[string][]byte, error) { return keys, nil }
+		old, err := pki.NewAuthority("c1", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.was = []string{old.Digest()}
+		begin := func() *Options {
+			o := options(t, "n2")
+			r := &record{dir: o.DataDir, Phase: phaseMember, Name: "n2", Role: role, Cluster: join.Cluster{ID: "before", CA: pki.NewBundle(old)}}
+			for _, name := range files[1 : len(files)-1] {
+				put(t, filepath.Join(o.DataDir, name), []byte("before"))
+			}
+			if err := r.save(); err != nil {
+				t.Fatal(err)
+			}
+			return o
+		}
+		enlist := enlistServer
+		if role == roleAgent {
+			enlist = enlistAgent
+		}
+		whole := begin()
+		whole.Join, whole.Token, whole.Wipe, whole.Rejoin = "https://"+h.addr.String(), h.token.String(), true, true
+		// A directory in the place of the last file is where it stops.
+		last := filepath.Join(whole.DataDir, "node.json")
+		record, err := os.ReadFile(last)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stopAt := filepath.Join(whole.DataDir, "pki", "ca.crt")
+		if err := errors.Join(os.Remove(stopAt), os.MkdirAll(filepath.Join(stopAt, "x"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := enlist(t.Context(), whole, quiet()); err == nil {
+			t.Fatalf("%s: it did not stop", role)
+		}
+		if now, err := os.ReadFile(last); err != nil || !bytes.Equal(now, record) {
+			t.Fatalf("%s: the record came before the rest: %v", role, err)
+		}
+		if err := os.RemoveAll(stopAt); err != nil {
+			t.Fatal(err)
+		}
+		for killed := range len(files) {
+			o := begin()
+			for _, name := range files[:killed] {
+				data, err := os.ReadFile(filepath.Join(whole.DataDir, name))
+				if errors.Is(err, os.ErrNotExist) { // ca.crt, which is made from the plan again
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				put(t, filepath.Join(o.DataDir, name), data)
+			}
+			want := "c1"
+			if killed == 0 {
+				want = "before"
+			}
+			r, err := enlist(t.Context(), o, quiet())
+			if err != nil || r.Cluster.ID != want {
+				t.Errorf("%s killed after %v: %+v, %v", role, files[:killed], r, err)
+				continue
+			}
+			for _, name := range files[1 : len(files)-1] {
+				data, err := os.ReadFile(filepath.Join(o.DataDir, name))
+				if err != nil || (string(data) == "before") != (want == "before") {
+					t.Errorf("%s killed after %v: %s is %q, %v", role, files[:killed], name, data, err)
+				}
+			}
+			if _, err := os.Stat(rejoinPath(o.DataDir)); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s killed after %v: the plan: %v", role, files[:killed], err)
+			}
+		}
 	}
 }

@@ -126,7 +126,7 @@ func TestSecretsAreClosed(t *testing.T) {
 	if err := ids.serving(); err != nil {
 		t.Fatal(err)
 	}
-	secrets := []string{"node.json", "pki/ca.key", "pki/service-account.key", "pki/node.key", "pki/admin.key", "pki/gossip.key", "admin.kubeconfig"}
+	secrets := []string{"node.json", "pki/ca.key", "pki/service-account.key", "pki/gossip.key", "admin.kubeconfig"}
 	for _, name := range secrets {
 		info, err := os.Stat(filepath.Join(o.DataDir, name))
 		if err != nil {

@@ -1,0 +1,92 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/membership/join"
+)
+
+// rejoinPlan is what a node with data was granted when it joined again. Keys, certificates and record are files of their
+// own, and half of them would be of no cluster; so the whole grant is on disk before any is replaced, and a node that is
+// started in the middle goes on with it. Each step may be repeated.
+type rejoinPlan struct {
+	Format int               `json:"format"`
+	Server *join.ServerGrant `json:"server,omitempty"`
+	Agent  *join.AgentGrant  `json:"agent,omitempty"`
+}
+
+const rejoinFormat = 1
+
+func rejoinPath(dataDir string) string { return filepath.Join(pkiDir(dataDir), "rejoin.json") }
+
+// rejoinBy replaces what the node has by what it was granted.
+func rejoinBy(o *Options, plan rejoinPlan) (*record, error) {
+	plan.Format = rejoinFormat
+	data, err := json.Marshal(plan)
+	if err != nil {
+		return nil, err
+	}
+	if err := atomicfile.Write(rejoinPath(o.DataDir), data, 0o600); err != nil {
+		return nil, fmt.Errorf("nothing was changed: %w", err)
+	}
+	return plan.carryOut(o)
+}
+
+func (p *rejoinPlan) carryOut(o *Options) (r *record, err error) {
+	switch {
+	case p.Server != nil:
+		r = &record{dir: o.DataDir, Phase: phaseWiping, Name: o.Name, Role: roleServer, Cluster: p.Server.Cluster}
+		err = saveGrant(o, *p.Server)
+	case p.Agent != nil:
+		r = &record{dir: o.DataDir, Phase: phaseMember, Name: o.Name, Role: roleAgent, Cluster: p.Agent.Cluster}
+		err = errors.Join(saveCertificates(o.DataDir, p.Agent.Certificates), writeCA(o.DataDir, p.Agent.Cluster.CA))
+	default:
+		return nil, fmt.Errorf("%s is damaged: join again", rejoinPath(o.DataDir))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := r.save(); err != nil {
+		return nil, err
+	}
+	if err := endAttempt(o.DataDir); err != nil {
+		return nil, err
+	}
+	return r, os.Remove(rejoinPath(o.DataDir))
+}
+
+// finishRejoin goes on with a joining again that was granted, before a node starts.
+func finishRejoin(o *Options, role string, logger *slog.Logger) error {
+	data, err := os.ReadFile(rejoinPath(o.DataDir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var p rejoinPlan
+	if err := json.Unmarshal(data, &p); err != nil {
+		return fmt.Errorf("%s is damaged: %w; remove it and join again", rejoinPath(o.DataDir), err)
+	}
+	if p.Format != rejoinFormat {
+		return fmt.Errorf("%s was written by another version of Barque (format %d, this one reads %d)", rejoinPath(o.DataDir), p.Format, rejoinFormat)
+	}
+	old, err := loadRecord(o.DataDir)
+	if err != nil {
+		return err
+	}
+	if old != nil { // else nothing says whose the directory is
+		if err := old.sameName(o, role); err != nil {
+			return err
+		}
+	}
+	logger.Info("going on with joining again", "dataDir", o.DataDir)
+	_, err = p.carryOut(o)
+	return err
+}
