@@ -129,9 +129,22 @@ func testServiceAccountTokens(t *testing.T, key crypto.Signer) {
 			t.Errorf("%q is not a token of this issuer, yet: %v, %v", foreign, ok, err)
 		}
 	}
-	c.at = c.at.Add(2 * time.Hour)
-	if _, ok, err := auth.AuthenticateToken(ctx, good); ok || err == nil {
-		t.Errorf("after its time: %v, %v", ok, err)
+	// The clocks of two servers differ a little.
+	issued := c.at.Truncate(time.Second)
+	for _, at := range []struct {
+		what string
+		off  time.Duration
+		good bool
+	}{
+		{"a server whose clock is a minute behind", -clocksDiffer, true},
+		{"a server whose clock is too far behind", -clocksDiffer - time.Second, false},
+		{"at its end", time.Hour, true},
+		{"after its end", time.Hour + time.Second, false},
+	} {
+		c.at = issued.Add(at.off)
+		if _, ok, err := auth.AuthenticateToken(ctx, good); ok != at.good || (err == nil) != at.good {
+			t.Errorf("%s: accepted %v, error %v", at.what, ok, err)
+		}
 	}
 }
 

@@ -139,10 +139,22 @@ func (i *Issuer) verify(token string) (c claims, mine bool, err error) {
 	}
 	for _, key := range candidates(keys, parsed) {
 		if err = parsed.Claims(key.Key, &c); err == nil {
-			return c, true, c.ValidateWithLeeway(jwt.Expected{Time: i.now()}, 0)
+			return c, true, inTime(c.Claims, i.now())
 		}
 	}
 	return c, true, fmt.Errorf("the signature of the service-account token does not match any known key")
+}
+
+// clocksDiffer is how far the clock of the server that has issued a token may be ahead of that of the one that is shown
+// it, as in Kubernetes: pods use their tokens at once, at any server.
+const clocksDiffer = time.Minute
+
+// inTime checks when a token begins and ends. Its end is exact.
+func inTime(c jwt.Claims, now time.Time) error {
+	if c.Expiry != nil && now.After(c.Expiry.Time()) {
+		return jwt.ErrExpired
+	}
+	return c.ValidateWithLeeway(jwt.Expected{Time: now}, clocksDiffer)
 }
 
 func candidates(set jose.JSONWebKeySet, t *jwt.JSONWebToken) []jose.JSONWebKey {
