@@ -3,6 +3,7 @@ package clustertest
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"golang.org/x/sys/unix"
@@ -23,24 +25,31 @@ import (
 
 const roomSection = "A disk or a store that is full"
 
-// sheet is a manifest of a ConfigMap of some bytes that no compression makes smaller.
-func sheet(name string, bytes int) string {
+// bulky is a ConfigMap of some bytes that no compression makes smaller.
+func bulky(name string, bytes int) *corev1.ConfigMap {
 	random := make([]byte, bytes/2)
 	rand.Read(random) // never fails
-	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata: {a: %q}\n", name, fmt.Sprintf("%x", random))
+	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"a": fmt.Sprintf("%x", random)}}
 }
 
-// writeUntilRefused makes ConfigMaps big-1, big-2, … with kubectl until one is refused, and returns how many there are
-// and what kubectl said.
+// writeUntilRefused makes ConfigMaps big-1, big-2, … until one is refused. It leaves that one in big.yaml, and returns how
+// many there are and what kubectl said of it.
 func (d *drill) writeUntilRefused(m *machines.Machine, bytes, most int) (n int, said string) {
 	d.Helper()
-	for n < most {
-		d.must(os.WriteFile(m.Path(machines.Home+"/big.yaml"), []byte(sheet(fmt.Sprintf("big-%d", n+1), bytes)), 0o600))
-		r := d.try(m, "barque kubectl create -f big.yaml")
-		if r.Error != nil {
-			return n, r.Err
+	configs := d.api(m).CoreV1().ConfigMaps("default")
+	for ; n < most; n++ {
+		next := bulky(fmt.Sprintf("big-%d", n+1), bytes)
+		if _, err := configs.Create(d.Context(), next, metav1.CreateOptions{}); err == nil {
+			continue
 		}
-		n++
+		manifest, err := json.Marshal(next) // is YAML, too
+		d.must(err)
+		d.must(os.WriteFile(m.Path(machines.Home+"/big.yaml"), manifest, 0o600))
+		r := d.try(m, "barque kubectl create -f big.yaml")
+		if r.Error == nil {
+			d.Fatalf("%s was refused, and then taken", next.Name)
+		}
+		return n, r.Err
 	}
 	d.Fatalf("%d objects of %d bytes were taken", n, bytes)
 	return 0, ""
@@ -109,15 +118,17 @@ func TestFullStore(t *testing.T) {
 	d.writeUntil(s1, 18<<20, size)
 }
 
-// writeUntil writes until the store has that many bytes.
+// writeUntil makes, or writes again, ConfigMaps fill-1, fill-2, … of together that many bytes.
 func (d *drill) writeUntil(m *machines.Machine, total, size int) {
 	d.Helper()
+	configs := d.api(m).CoreV1().ConfigMaps("default")
 	for n := 1; n*size <= total; n++ {
-		name := fmt.Sprintf("fill-%d", n)
-		r := m.Run(d.Context(), sheet(name, size), "barque kubectl apply -f - --server-side")
-		if r.Error != nil {
-			d.Fatal(r.Error)
+		next := bulky(fmt.Sprintf("fill-%d", n), size)
+		_, err := configs.Create(d.Context(), next, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			_, err = configs.Update(d.Context(), next, metav1.UpdateOptions{})
 		}
+		d.must(err)
 	}
 }
 
@@ -126,14 +137,14 @@ func (d *drill) writeUntil(m *machines.Machine, total, size int) {
 func TestFullDisk(t *testing.T) {
 	needs.NoError(t, store.DisksPossible(), "a server whose disk is full")
 	d := newDrill(t)
-	s1 := d.machine("s1", "10.0.0.1", 128, "--no-node --snapshot-schedule 0") // a backup that failed is warned of until the next one
+	s1 := d.machine("s1", "10.0.0.1", 64, "--no-node --snapshot-schedule 0") // a backup that failed is warned of until the next one
 	d.start(s1, "barque server")
 	d.ready(s1)
 	d.note(s1, "kept")
 	n, said := d.writeUntilRefused(s1, 900<<10, 200)
 	t.Logf("after %d objects: %s", n, strings.TrimSpace(said))
 	d.diskIsFull(s1, said)
-	d.shell(s1, "barque kubectl delete configmap -l '!none' --field-selector metadata.name!=kept,metadata.name!=kube-root-ca.crt")
+	d.must(d.api(s1).CoreV1().ConfigMaps("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name!=kept"}))
 	d.roomAgain(s1)
 
 	ballast := s1.Path(machines.DataDir + "/ballast")
