@@ -3,10 +3,13 @@ package clustertest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -162,12 +165,23 @@ func TestBackupFromNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := c.address(t, "s1")
+	address, dir := c.address(t, "s1"), t.TempDir()
 	ended := make(chan Result, 1)
-	go func() {
-		ended <- c.OnResult(context.Background(), "s1", "timeout", "25", path, "server", "--no-node", "--name", "restored", "--node-ip", address,
-			"--api-port", "7443", "--peer-port", "7444", "--gossip-port", "7947", "--data-dir", t.TempDir(), "--restore-from", file, "--restore-key-file", key)
+	go func() { // ends with the server: it is stopped below, and in any case after a minute
+		ended <- c.OnResult(context.Background(), "s1", "timeout", "60", path, "server", "--no-node", "--name", "restored", "--node-ip", address,
+			"--api-port", "7443", "--peer-port", "7444", "--gossip-port", "7947", "--data-dir", dir, "--restore-from", file, "--restore-key-file", key)
 	}()
+	stop := sync.OnceValue(func() Result {
+		found, err := pids(func(args []string) bool { return len(args) > 1 && args[1] == "server" && argument(args, "--data-dir") == dir })
+		for _, pid := range found {
+			err = errors.Join(err, syscall.Kill(pid, syscall.SIGTERM))
+		}
+		if err != nil {
+			t.Errorf("stop the new cluster: %v", err)
+		}
+		return <-ended
+	})
+	t.Cleanup(func() { stop() })
 	Eventually(t, 30*time.Second, "the new cluster shows what was saved", func(ctx context.Context) error {
 		r := c.KubectlResult(ctx, "", "--server", "https://"+address+":7443", "-n", s.Namespace, "get", "configmap", "kept", "-o", "jsonpath={.data.a}")
 		if r.Out != "before" {
@@ -186,7 +200,7 @@ func TestBackupFromNothing(t *testing.T) {
 	if status, err := c.Status(t.Context()); err != nil || len(status.Members) != 3 {
 		t.Errorf("the old cluster: %+v, %v", status, err)
 	}
-	if r := <-ended; !strings.Contains(r.Err, "the new cluster has the state of the backup") {
+	if r := stop(); !strings.Contains(r.Err, "the new cluster has the state of the backup") {
 		t.Errorf("the new server says: code %d, %s", r.Code, r.Err)
 	}
 }

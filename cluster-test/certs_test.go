@@ -36,6 +36,7 @@ const certificateLife = time.Minute
 // servers' are renewed meanwhile, and in the end the CA is exchanged, with the key of service accounts. Who uses the API
 // notices nothing, and pods run on.
 func TestCertificates(t *testing.T) {
+	t.Parallel()
 	images, err := testRegistry()
 	if err != nil {
 		t.Fatal(err)

@@ -211,6 +211,7 @@ func TestPortTaken(t *testing.T) {
 
 // A cluster of one server and one agent; then its data directories in the wrong hands.
 func TestAgentAndDataDirectories(t *testing.T) {
+	t.Parallel()
 	images, err := testRegistry()
 	if err != nil {
 		t.Fatal(err)

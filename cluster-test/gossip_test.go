@@ -101,6 +101,7 @@ func (c *Cluster) rotated(t *testing.T, before string, except ...string) string 
 
 // The procedures of docs/operations.md for the keys of gossip, and how an agent finds its way, with real processes.
 func TestGossip(t *testing.T) {
+	t.Parallel()
 	images, err := testRegistry()
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 // hourly work; and its servers hold the same state. Pods run meanwhile, the leases of nodes are read and watched, and
 // a backup has been made.
 func TestIdleClusterWritesNothing(t *testing.T) {
+	t.Parallel()
 	c := sharedCluster(t)
 	s := NewSpace(t, c)
 	s.Apply(hello("idle", 3, "none"))

@@ -34,6 +34,7 @@ type drilled struct {
 // The life of one cluster, by docs/operations.md: what stands there is done, word for word, on machines that have the
 // addresses of that page. Every command of the page is performed, or another test that does is named.
 func TestOperations(t *testing.T) {
+	t.Parallel()
 	d := &drilled{drill: newDrill(t)}
 	clean := " --dead-server-cleanup-after " + cleanUpAfter.String()
 	d.s1 = d.machine("s1", "10.0.0.1", 0, "--no-node"+clean)

@@ -90,6 +90,7 @@ func (d *drill) configMaps(m *machines.Machine) []corev1.ConfigMap {
 // TestFullStore fills a store to its limit: a warning first, a clear refusal then; deleting makes room, and so does a
 // higher limit.
 func TestFullStore(t *testing.T) {
+	t.Parallel()
 	d := newDrill(t)
 	s1 := d.machine("s1", "10.0.0.1", 0, "--no-node")
 	d.start(s1, "barque server --store-memory-limit 16Mi")
@@ -135,6 +136,7 @@ func (d *drill) writeUntil(m *machines.Machine, total, size int) {
 // TestFullDisk fills the disk of a server: first by what it writes itself, then by something else. What it has is
 // served, deletions are taken and make room, and it stops and starts in order.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	needs.NoError(t, store.DisksPossible(), "a server whose disk is full")
 	d := newDrill(t)
 	s1 := d.machine("s1", "10.0.0.1", 64, "--no-node --snapshot-schedule 0") // a backup that failed is warned of until the next one
