@@ -307,6 +307,24 @@ func TestWatchingNodeLeases(t *testing.T) {
 	}
 }
 
+// A watch that begins without a revision begins with what there is, and goes on.
+func TestWatchingLeasesFromAnywhere(t *testing.T) {
+	c := startNodeLeases(t, 1)
+	for _, namespace := range []string{corev1.NamespaceNodeLease, ""} {
+		for i, o := range []metav1.ListOptions{{}, {AllowWatchBookmarks: true}, {ResourceVersion: "0", AllowWatchBookmarks: true}} {
+			next := c.follow(namespace, o)
+			if what, l := next(); what != watch.Added {
+				t.Errorf("namespace %q, %+v: it begins with %s %s", namespace, o, what, l.Name)
+			}
+			added := fmt.Sprintf("m%d-%d", len(namespace), i)
+			c.addNode(added)
+			for what, l := next(); what != watch.Added || l.Name != added; {
+				what, l = next()
+			}
+		}
+	}
+}
+
 // Who has seen the revision of a stored lease has been told of every node that went before it: a watch is taken up there.
 func TestWatchingLeasesInOrder(t *testing.T) {
 	c := startNodeLeases(t, 1)

@@ -219,9 +219,10 @@ func (w *watcher) tellNodes(u update) bool {
 	return w.tell(u.Type, node)
 }
 
-// begun tells, once both have said so, that all that was there at the beginning was told.
+// begun tells, once both have said so, that all that was there at the beginning was told. The server expects that only
+// in the watch of a client that wants bookmarks, though those that this one is made from have it in any case.
 func (w *watcher) begun() bool {
-	if w.beginnings--; w.beginnings > 0 {
+	if w.beginnings--; w.beginnings > 0 || !w.bookmarks {
 		return true
 	}
 	return w.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})

@@ -119,7 +119,7 @@ func TestStoredLeasesWaitForNodes(t *testing.T) {
 	})
 }
 
-// The end of what was there at the beginning is told once both have told theirs.
+// The end of what was there at the beginning is told once both have told theirs, to who wants bookmarks.
 func TestBeginningOfBoth(t *testing.T) {
 	initial := func(w *watch.FakeWatcher, object metav1.Object, revision string) {
 		object.SetResourceVersion(revision)
@@ -127,17 +127,19 @@ func TestBeginningOfBoth(t *testing.T) {
 		w.Action(watch.Bookmark, object.(runtime.Object))
 		synctest.Wait()
 	}
-	synctest.Test(t, func(t *testing.T) {
-		s, told := watching(t, true, 0)
-		s.tell(watch.Added, "elect", 3)
-		initial(s.stored, &coordinationv1.Lease{}, "8")
-		s.tell(watch.Added, "node/n", 4)
-		expect(t, told, "ADDED n@4, ADDED elect@3")
-		initial(s.nodes, &corev1.Node{}, "7")
-		expect(t, told, "")
-		s.tell(watch.Bookmark, "node/", 8)
-		expect(t, told, "BOOKMARK @8 (initial)")
-	})
+	for bookmarks, want := range map[bool]string{true: "BOOKMARK @8 (initial)", false: ""} {
+		synctest.Test(t, func(t *testing.T) {
+			s, told := watching(t, bookmarks, 0)
+			s.tell(watch.Added, "elect", 3)
+			initial(s.stored, &coordinationv1.Lease{}, "8")
+			s.tell(watch.Added, "node/n", 4)
+			expect(t, told, "ADDED n@4, ADDED elect@3")
+			initial(s.nodes, &corev1.Node{}, "7")
+			expect(t, told, "")
+			s.tell(watch.Bookmark, "node/", 8)
+			expect(t, told, want)
+		})
+	}
 }
 
 // Renewals are told of nodes as they were told of last, from a list that is no older.
