@@ -129,7 +129,7 @@ func (n *Node) watchOwnDisk(ctx context.Context) {
 
 func (n *Node) passOn(v handover) {
 	n.cfg.Logger.Warn("this server hands leadership over", "to", v.to.member.ID, "reason", v.reason)
-	if err := n.transfer(v.to.member, v.reason); err != nil {
+	if err := n.transfer(n.ctx, v.to.member, v.reason); err != nil {
 		n.cfg.Logger.Warn("cannot hand leadership over", "to", v.to.member.ID, "err", err)
 		return
 	}

@@ -416,7 +416,7 @@ func (n *Node) handOver(ctx context.Context, id string, m Member) error {
 			return refused("no other voter is able to lead")
 		}
 		m, _ = n.member(heir.ID)
-		return n.transfer(m, "an operator wants it")
+		return n.transfer(ctx, m, "an operator wants it")
 	}
 	if !m.Voter {
 		return refused("server %q has no vote, so it cannot lead", m.ID)
@@ -432,7 +432,7 @@ func (n *Node) handOver(ctx context.Context, id string, m Member) error {
 			return refused("server %q is on its way out of this cluster", m.ID)
 		}
 	}
-	return n.transfer(m, "an operator wants it")
+	return n.transfer(ctx, m, "an operator wants it")
 }
 
 // Removed returns a channel that is closed when this server has learned that it was taken out of the group.

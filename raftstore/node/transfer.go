@@ -60,8 +60,9 @@ func (t *transfers) any(term uint64) bool {
 	return t.term == term && len(t.left) > 0
 }
 
-// transfer waits until the other server was told to stand for election. why is for people who ask later.
-func (n *Node) transfer(m Member, why string) error {
+// transfer waits until the other server was told to stand for election, no longer than ctx. why is for people who ask
+// later.
+func (n *Node) transfer(ctx context.Context, m Member, why string) error {
 	id, term := raft.ServerID(m.ID), n.raft.CurrentTerm()
 	if newest, is := n.transfers.pending(term, id); is {
 		if err := n.awaitReplication(m, newest); err != nil {
@@ -70,12 +71,26 @@ func (n *Node) transfer(m Member, why string) error {
 		n.transfers.done(id)
 	}
 	n.heir.Store(new(m.Name + ", because " + why))
-	if err := n.raft.LeadershipTransferToServer(id, raft.ServerAddress(m.Address)).Error(); err != nil {
+	err := n.answered(ctx, func() raft.Future { return n.raft.LeadershipTransferToServer(id, raft.ServerAddress(m.Address)) })
+	if err != nil {
 		n.heir.Store(nil)
 		n.transfers.gaveUp(term, id, n.raft.LastIndex())
 		return fmt.Errorf("%w: transfer leadership to server %q: %w", kv.ErrUnavailable, m.ID, err)
 	}
 	return nil
+}
+
+// answered waits for Raft's answer to a question, no longer than ctx. Raft answers each for as long as it runs, but while
+// it writes to the log it hears none: with a disk that hangs the answer may take as long as that does.
+func (n *Node) answered(ctx context.Context, ask func() raft.Future) error {
+	answer := make(chan error, 1)
+	n.offices.Go(func() { answer <- ask().Error() })
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("no answer yet, as when the disk hangs; it may still be done: %w", context.Cause(ctx))
+	}
 }
 
 // awaitReplication waits, for a short time, until a member has an entry that is newer than the one given: then
@@ -135,7 +150,7 @@ func (n *Node) bequeath(why string, stays bool) error {
 	}
 	if heir, ok := steward.Heir(servers, n.id.ServerID); ok {
 		m, _ := n.member(heir.ID)
-		return n.transfer(m, why)
+		return n.transfer(n.ctx, m, why)
 	}
 	if n.transfers.any(n.raft.CurrentTerm()) {
 		return errNoHeir

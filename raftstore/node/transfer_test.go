@@ -1,9 +1,11 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/barque/barque/raftstore/kv"
 )
@@ -25,20 +27,42 @@ func TestTransferTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			if err := n.transfer(member(ill), "the test wants it"); !errors.Is(err, kv.ErrUnavailable) {
+			if err := n.transfer(s.ctx, member(ill), "the test wants it"); !errors.Is(err, kv.ErrUnavailable) {
 				t.Fatalf("leadership goes to a server whose disk hangs: %v", err)
 			}
 		}
-		if err := n.transfer(member(heir), "the test wants it"); err != nil {
+		if err := n.transfer(s.ctx, member(heir), "the test wants it"); err != nil {
 			t.Fatal(err)
 		}
 		s.await("the heir leads", func() bool { return s.nodes[heir].leadership.term() != 0 })
 		s.disks[ill].recover()
 		back, _ := s.nodes[heir].member(n.id.ServerID)
-		s.await("it goes back", func() bool { return s.nodes[heir].transfer(back, "the test wants it") == nil })
+		s.await("it goes back", func() bool { return s.nodes[heir].transfer(s.ctx, back, "the test wants it") == nil })
 		s.await("the first one leads", func() bool { return n.leadership.term() != 0 })
 		if err := s.write(leader); err != nil {
 			t.Errorf("it leads and takes no write: %v", err)
 		}
+	})
+}
+
+// TestTransferWhileTheDiskHangs: who wants to wait a second does not wait until the leader's disk comes back.
+func TestTransferWhileTheDiskHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSickbay(t, 3)
+		leader := s.leader(-1)
+		heir, _ := s.nodes[leader].member(s.nodes[(leader+1)%3].id.ServerID)
+		s.disks[leader].hang()
+		stuck := s.nodes[leader].raft.Apply(nil, 0) // Raft writes it, and hears nobody meanwhile
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := s.nodes[leader].transfer(ctx, heir, "the test wants it"); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, kv.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		s.disks[leader].recover()
+		_ = stuck.Error() // whether it is committed does not matter
 	})
 }
