@@ -135,7 +135,7 @@ test-unit: bundle ## run the unit tests, with the race detector where a C compil
 
 .PHONY: test-e2e
 test-e2e: build ## run the end-to-end tests on a three-server dev cluster, and a short chaos (as root)
-	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -count=1 -p 1 -timeout 60m $(E2E_PKGS)
+	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -count=1 -p 1 -parallel 3 -timeout 60m $(E2E_PKGS)
 
 .PHONY: bench
 bench: build ## measure start, pods, failover and memory of a cluster (ONLY=failover KILLS=100; as root; not part of the tests)

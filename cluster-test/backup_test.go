@@ -172,7 +172,9 @@ func TestBackupFromNothing(t *testing.T) {
 			"--api-port", "7443", "--peer-port", "7444", "--gossip-port", "7947", "--data-dir", dir, "--restore-from", file, "--restore-key-file", key)
 	}()
 	stop := sync.OnceValue(func() Result {
-		found, err := pids(func(args []string) bool { return len(args) > 1 && args[1] == "server" && argument(args, "--data-dir") == dir })
+		found, err := pids(func(args []string) bool {
+			return len(args) > 1 && args[1] == "server" && argument(args, "--data-dir") == dir
+		})
 		for _, pid := range found {
 			err = errors.Join(err, syscall.Kill(pid, syscall.SIGTERM))
 		}

@@ -70,12 +70,11 @@ func TestDefaultAccountMayComeAMomentLater(t *testing.T) {
 		if err := admit(""); !apierrors.IsForbidden(err) {
 			t.Errorf("a default account that does not come: %v", err)
 		}
-		go func() {
-			time.Sleep(300 * time.Millisecond)
+		time.AfterFunc(300*time.Millisecond, func() {
 			if err := accounts.Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "default"}}); err != nil {
 				t.Error(err)
 			}
-		}()
+		})
 		if err := admit(""); err != nil {
 			t.Errorf("a default account that comes a moment later: %v", err)
 		}

@@ -133,7 +133,7 @@ func (m *Moved) stopped(f func() error) error {
 		}
 		err := m.still()
 		for ; errors.Is(err, errRuns) && time.Now().Before(deadline); err = m.still() {
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 		}
 		if err == nil {
 			err = f()
