@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 // short is what the run of the tests breaks: each of the mechanisms, and what hurts most.
-var short = regexp.MustCompile(`^(kill the leader|kill all|kill containerd|pause the leader|leader alone|packet loss|slow network|` +
+var short = regexp.MustCompile(`^(kill the leader|kill all|kill containerd|clock jumps: leader|leader alone|packet loss|slow network|` +
 	`disk hangs: leader|disk full: leader|power off: follower|torn log|leave and join|restore)$`)
 
 // TestShortRun is a short run of the program, with a seed of its own each time.

@@ -9,6 +9,10 @@ import (
 	"net/http"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/clock"
 )
 
@@ -35,6 +39,9 @@ func clockJumps(whom whoms) func(context.Context, *trial) error {
 			t.hold(ctx, 5*time.Second, 10*time.Second)
 			err = t.checkClock(ctx, nodes[0], by)
 		}
+		if err == nil && by.Abs() <= clocksDiffer && nodes[0] != t.agents[0] {
+			err = t.tokensHold(ctx, nodes[0])
+		}
 		if err := errors.Join(err, back()); err != nil {
 			return err
 		}
@@ -44,6 +51,44 @@ func clockJumps(whom whoms) func(context.Context, *trial) error {
 		}
 		return errors.Join(err, t.checkClock(ctx, nodes[0], 0))
 	}
+}
+
+// clocksDiffer is by how much the clocks of servers may differ without anybody noticing.
+const clocksDiffer = 30 * time.Second
+
+// tokensHold checks, when a server's clock is off, that a new token of its is good on the others, and one of theirs on it.
+func (t *trial) tokensHold(ctx context.Context, node string) error {
+	for _, issuer := range t.servers {
+		var token string
+		err := clustertest.Poll(ctx, time.Minute, func(ctx context.Context) error {
+			r, err := issuer.Client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+			if err == nil {
+				token = r.Status.Token
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("a token of %s: %w", issuer.Name, err)
+		}
+		for _, reader := range t.servers {
+			if (issuer.Name == node) == (reader.Name == node) {
+				continue // the two clocks are the same
+			}
+			var review *authenticationv1.TokenReview
+			err := clustertest.Poll(ctx, time.Minute, func(ctx context.Context) (err error) {
+				review, err = reader.Client.AuthenticationV1().TokenReviews().Create(ctx,
+					&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("show %s a token: %w", reader.Name, err)
+			}
+			if !review.Status.Authenticated {
+				return fmt.Errorf("%s does not take a new token of %s: %s", reader.Name, issuer.Name, review.Status.Error)
+			}
+		}
+	}
+	return nil
 }
 
 // clockSlack is how far a clock may seem to be from where it was moved: an answer takes a while, and tells whole seconds.
