@@ -15,7 +15,7 @@ import (
 // The cache knows what has happened since this server started. A client that comes from another server, which was
 // stopped or has died, may have seen less than that; it would be told to list everything anew, and so would all the
 // others that came with it. The store's history is part of the replicated state and outlives restarts: a watch that is too
-// old for the cache is read from there, until its client ends it.
+// old for the cache is read from there, until it has caught up and goes on in the cache (catchup.go).
 type resuming struct {
 	*cacher.CacheDelegator
 	store *Store
@@ -35,9 +35,7 @@ func (r *resuming) Watch(ctx context.Context, key string, opts storage.ListOptio
 		return w, nil
 	}
 	w.Stop()
-	// The cache tells its own watchers of progress, and the store those who ask for it.
-	opts.ProgressNotify = opts.Predicate.AllowWatchBookmarks
-	return r.store.Watch(ctx, key, opts)
+	return r.catchUp(ctx, key, opts)
 }
 
 // refusal tells whether the cache has refused the watch because it asks for too old a revision. The cache says so by the

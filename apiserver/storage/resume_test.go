@@ -2,10 +2,15 @@ package storage
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
@@ -55,26 +60,47 @@ func TestAWatchGoesOnAtAServerThatHasJustStarted(t *testing.T) {
 	}
 	w := follow(seen)
 	for _, want := range []string{"missed", "missed-too"} {
-		if e := next(w); e.Type != watch.Added || e.Object.(*example.Pod).Name != want {
+		if e := next(w); e.Type != watch.Added || podName(e) != want {
 			t.Fatalf("got %s %v, want %s", e.Type, e.Object, want)
 		}
+	}
+	if e := next(w); e.Type != watch.Bookmark { // it is told of progress, too
+		t.Fatalf("got %s %v, want a bookmark", e.Type, e.Object)
 	}
 	create(fresh, "new")
 	for {
 		e := next(w)
-		if e.Type == watch.Bookmark { // it is told of progress, too
+		if e.Type == watch.Bookmark {
 			continue
 		}
-		if e.Type != watch.Added || e.Object.(*example.Pod).Name != "new" {
+		if e.Type != watch.Added || podName(e) != "new" {
 			t.Fatalf("got %s %v, want the pod that came last", e.Type, e.Object)
 		}
 		break
 	}
-	for next(w).Type != watch.Bookmark {
+
+	// It has caught up, so it is none of the store's any more.
+	for cached := fresh.(*resuming); len(cached.store.watched()) != 1; {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("the store has %d watches, want that of the cache alone", len(cached.store.watched()))
+		}
+	}
+	create(fresh, "newest")
+	for {
+		if e := next(w); e.Type == watch.Added && podName(e) == "newest" {
+			break
+		} else if e.Type != watch.Bookmark {
+			t.Fatalf("got %s %v, want the newest pod", e.Type, e.Object)
+		}
+	}
+	w.Stop()
+	for range w.ResultChan() { // it ends
 	}
 
 	// What the cache has is read from there.
-	if e := next(follow(last)); e.Type != watch.Added || e.Object.(*example.Pod).Name != "new" {
+	if e := next(follow(last)); e.Type != watch.Added || podName(e) != "new" {
 		t.Fatalf("from the newest that the cache began with: %s %v", e.Type, e.Object)
 	}
 
@@ -89,4 +115,87 @@ func TestAWatchGoesOnAtAServerThatHasJustStarted(t *testing.T) {
 	if status, ok := e.Object.(*metav1.Status); e.Type != watch.Error || !ok || status.Reason != metav1.StatusReasonExpired {
 		t.Fatalf("from before the history: %s %v", e.Type, e.Object)
 	}
+}
+
+func revisionOf(e watch.Event) string {
+	if shared, is := e.Object.(runtime.CacheableObject); is {
+		e.Object = shared.GetObject()
+	}
+	return e.Object.(*example.Pod).ResourceVersion
+}
+
+// podName returns the name of the pod in an event, empty when there is none. The cache sends many watchers one object.
+func podName(e watch.Event) string {
+	if shared, is := e.Object.(runtime.CacheableObject); is {
+		e.Object = shared.GetObject()
+	}
+	if pod, is := e.Object.(*example.Pod); is {
+		return pod.Name
+	}
+	return ""
+}
+
+// watched returns the watches that want progress.
+func (s *Store) watched() []*watcher {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.watches))
+}
+
+// TestCatchingUpMissesNothing lets clients come to a server that has just started while others write: each sees all of it, once and in order.
+func TestCatchingUpMissesNothing(t *testing.T) {
+	t.Parallel()
+	backend := newBackend(t)
+	create := func(store storage.Interface, i int) string {
+		t.Helper()
+		out := &example.Pod{}
+		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i)}}
+		if err := store.Create(t.Context(), fmt.Sprint("/pods/ns/", i), pod, out, 0); err != nil {
+			t.Fatal(err)
+		}
+		return out.ResourceVersion
+	}
+	const missed, live, clients = 200, 300, 8
+	old := open(t, RESTOptionsConfig{Backend: backend})
+	from := create(old, 0)
+	for i := range missed {
+		create(old, 1+i)
+	}
+	fresh := open(t, RESTOptionsConfig{Backend: backend, ProgressInterval: 5 * time.Millisecond})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var watching sync.WaitGroup
+	for client := range clients {
+		watching.Go(func() {
+			everything := storage.Everything
+			everything.AllowWatchBookmarks = client%2 == 0
+			seen, revision := 0, from
+			for seen < missed+live && !t.Failed() { // the cache ends the watches of those who are slow: they come again
+				w, err := fresh.Watch(ctx, "/pods/", storage.ListOptions{ResourceVersion: revision, Predicate: everything, Recursive: true})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for seen < missed+live {
+					e, ok := <-w.ResultChan()
+					if !ok {
+						break
+					}
+					if e.Type == watch.Bookmark && everything.AllowWatchBookmarks {
+						continue
+					}
+					if e.Type != watch.Added || podName(e) != fmt.Sprint(1+seen) {
+						t.Errorf("client %d got %s %v, want pod %d", client, e.Type, e.Object, 1+seen)
+						break
+					}
+					seen, revision = seen+1, revisionOf(e)
+				}
+				w.Stop()
+			}
+		})
+	}
+	for i := range live {
+		create(fresh, 1+missed+i)
+	}
+	watching.Wait()
 }
