@@ -26,7 +26,7 @@ const (
 // decide chooses a node for the pod from the snapshot. It changes nothing but the cycle's state,
 // the random source and where the next search starts. A pod that fits nowhere is a *FitError.
 func (t *term) decide(ctx context.Context, profile *framework.Profile, state fwk.CycleState, pod *v1.Pod) (string, error) {
-	all, _ := t.snapshot.List()
+	all, _ := t.snapshot.List() // the error is of the interface; a snapshot has none
 	if len(all) == 0 {
 		return "", &framework.FitError{Plugins: sets.New[string]()}
 	}

@@ -105,7 +105,7 @@ func (r *Registry) Serve(namespace string) error {
 	}
 	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
 	r.servers[namespace] = server
-	// Ends when the server is closed; Close waits for it.
+	// Ends when the server is closed, with an error that says that; Close waits for it.
 	r.served.Go(func() { _ = server.Serve(listener) })
 	return nil
 }

@@ -41,6 +41,7 @@ func (c *Cluster) RunPods(node string, ready func(*corev1.Pod) bool) {
 	c.t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
+// step does the next thing to a pod. A write that fails was too late: a newer state of the pod is on its way here.
 func (c *Cluster) step(ctx context.Context, pod *corev1.Pod, node string, ready func(*corev1.Pod) bool) {
 	pods := c.Client.CoreV1().Pods(pod.Namespace)
 	zero := int64(0)

@@ -172,7 +172,7 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource) (
 	stop := func() {
 		cancel()
 		<-done
-		_ = cache.ShutDownEventHandler(informer, handler)
+		_ = cache.ShutDownEventHandler(informer, handler) // fails only for strangers
 	}
 	return &source{synced: handler.HasSyncedChecker().Done(), stop: stop}, nil
 }

@@ -111,7 +111,7 @@ func attach(informer cache.SharedIndexInformer, handler cache.ResourceEventHandl
 	if reg, err = informer.AddEventHandler(handler); err != nil {
 		return nil, nil, fmt.Errorf("watching through an informer: %w", err)
 	}
-	return reg, func() { _ = cache.ShutDownEventHandler(informer, reg) }, nil
+	return reg, func() { _ = cache.ShutDownEventHandler(informer, reg) }, nil // fails only for strangers
 }
 
 // Run works until ctx ends; then it removes the handlers, waits for the workers and returns nil.

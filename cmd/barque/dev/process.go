@@ -158,7 +158,7 @@ func start(namespace, logFile string, command []string) (*Process, error) {
 	if err := inNamespace(namespace, cmd.Start); err != nil {
 		return nil, fmt.Errorf("start %s: %w", command[0], err)
 	}
-	started, _ := startTime(cmd.Process.Pid)
+	started, _ := startTime(cmd.Process.Pid) // one that has ended by now is found dead by who looks
 	p := &Process{PID: cmd.Process.Pid, Started: started, Log: before.Size()}
 	// Reaps the child while this process lives; after that init does.
 	go func() { _ = cmd.Wait() }()
