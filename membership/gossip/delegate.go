@@ -14,7 +14,7 @@ import (
 
 // NotifyAlive implements memberlist.AliveDelegate: it decides who is believed.
 func (p *Pool) NotifyAlive(node *memberlist.Node) error {
-	_, _, err := decodeMeta(p.config.Authority, p.config.ClusterID, node, p.config.Now())
+	_, _, err := p.prove(node)
 	if err != nil {
 		p.config.Logger.Warn("gossip member not believed", "member", node.Name, "address", addrOf(node), "reason", err)
 	}
@@ -28,7 +28,7 @@ func (p *Pool) NotifyMerge(peers []*memberlist.Node) error {
 		if peer.State != memberlist.StateAlive {
 			continue // dead members may be remembered without metadata, or with a credential of a CA that is gone
 		}
-		if _, _, err := decodeMeta(p.config.Authority, p.config.ClusterID, peer, p.config.Now()); err != nil && !errors.Is(err, pki.ErrCredentialEnded) {
+		if _, _, err := p.prove(peer); err != nil && !errors.Is(err, pki.ErrCredentialEnded) {
 			return fmt.Errorf("gossip merge refused: %w", err)
 		}
 	}

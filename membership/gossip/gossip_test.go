@@ -62,7 +62,7 @@ func freeAddr(t *testing.T, n int) netip.AddrPort {
 	return netip.MustParseAddrPort(l.Addr().String())
 }
 
-func proofOf(t *testing.T, ca *pki.Authority, name, role string, ends time.Time) Proof {
+func proofOf(t testing.TB, ca *pki.Authority, name, role string, ends time.Time) Proof {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -153,7 +153,7 @@ func TestPoolTellsDeathFromLeaving(t *testing.T) {
 			addr = freeAddr(t, i)
 		}
 		proof := proofOf(t, ca, name, "server", time.Now().Add(time.Hour))
-		nodes = append(nodes, startNode(t, Config{Name: name, Advertise: addr, Authority: ca, Proof: func() Proof { return proof },
+		nodes = append(nodes, startNode(t, Config{Name: name, Advertise: addr, Authority: pki.TrustOf(ca), Proof: func() Proof { return proof },
 			Facts: Facts{Zone: "z" + name, APIPort: 6443}, Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }}))
 	}
 	for _, n := range nodes {
@@ -179,8 +179,8 @@ func TestDeadMemberComesBack(t *testing.T) {
 	a, b := freeAddr(t, 11), freeAddr(t, 12)
 	proofA, proofB := proofOf(t, ca, "a", "server", time.Now().Add(time.Hour)), proofOf(t, ca, "b", "agent", time.Now().Add(time.Hour))
 	seeds := func() []netip.AddrPort { return []netip.AddrPort{a} }
-	first := startNode(t, Config{Name: "a", Advertise: a, Authority: ca, Proof: func() Proof { return proofA }})
-	config := Config{Name: "b", Advertise: b, Authority: ca, Proof: func() Proof { return proofB }, Seeds: seeds}
+	first := startNode(t, Config{Name: "a", Advertise: a, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofA }})
+	config := Config{Name: "b", Advertise: b, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofB }, Seeds: seeds}
 	second := startNode(t, config)
 	first.eventually("b alive", func() bool { return first.state("b") == Alive })
 	second.crash()
@@ -223,7 +223,7 @@ func TestPoolBelievesOnlyProvenMembers(t *testing.T) {
 	addr, good := freeAddr(t, 21), freeAddr(t, 24)
 	seeds := func() []netip.AddrPort { return []netip.AddrPort{addr} }
 	own := proofOf(t, ca, "a", "server", time.Now().Add(time.Hour))
-	a := startNode(t, Config{Name: "a", Advertise: addr, Authority: ca, Proof: func() Proof { return own }})
+	a := startNode(t, Config{Name: "a", Advertise: addr, Authority: pki.TrustOf(ca), Proof: func() Proof { return own }})
 
 	for i, c := range []struct {
 		name  string
@@ -237,7 +237,7 @@ func TestPoolBelievesOnlyProvenMembers(t *testing.T) {
 	}
 	// Someone who is proven joins after them: when it is seen, so would the others be.
 	proof := proofOf(t, ca, "good", "agent", time.Now().Add(time.Hour))
-	startNode(t, Config{Name: "good", Advertise: good, Authority: ca, Seeds: seeds, Proof: func() Proof { return proof }})
+	startNode(t, Config{Name: "good", Advertise: good, Authority: pki.TrustOf(ca), Seeds: seeds, Proof: func() Proof { return proof }})
 	a.eventually("good alive", func() bool { return a.state("good") == Alive })
 	for _, name := range []string{"foreign", "impostor", "ended"} {
 		if m, ok := a.Member(name); ok {
@@ -257,7 +257,7 @@ func TestMetadata(t *testing.T) {
 	at := func(name string, addr netip.AddrPort, meta []byte) *memberlist.Node {
 		return &memberlist.Node{Name: name, Addr: addr.Addr().AsSlice(), Port: addr.Port(), Meta: meta}
 	}
-	if holder, facts, err := decodeMeta(ca, clusterID, at("n1", addr, meta), now); err != nil || holder.Role != "server" || facts.Zone != "rack-1" {
+	if holder, facts, err := decodeMeta(pki.TrustOf(ca), clusterID, at("n1", addr, meta), now); err != nil || holder.Role != "server" || facts.Zone != "rack-1" {
 		t.Fatalf("decodeMeta = %+v, %+v, %v", holder, facts, err)
 	}
 	for what, node := range map[string]*memberlist.Node{
@@ -266,11 +266,11 @@ func TestMetadata(t *testing.T) {
 		"cut off":         at("n1", addr, meta[:len(meta)-1]),
 		"empty":           at("n1", addr, nil),
 	} {
-		if _, _, err := decodeMeta(ca, clusterID, node, now); err == nil {
+		if _, _, err := decodeMeta(pki.TrustOf(ca), clusterID, node, now); err == nil {
 			t.Errorf("%s: metadata was believed", what)
 		}
 	}
-	if _, _, err := decodeMeta(ca, "c2", at("n1", addr, meta), now); err == nil {
+	if _, _, err := decodeMeta(pki.TrustOf(ca), "c2", at("n1", addr, meta), now); err == nil {
 		t.Error("another cluster believed the metadata")
 	}
 	if _, err := encodeMeta(clusterID, "n1", addr, proof, Facts{Zone: strings.Repeat("z", 400)}); err == nil {
@@ -296,9 +296,9 @@ func TestARenewedCredentialIsShown(t *testing.T) {
 	}
 	var proof atomic.Pointer[Proof]
 	proof.Store(issue(time.Now().Add(time.Hour)))
-	startNode(t, Config{Name: "n1", Advertise: seed, Authority: ca, Proof: func() Proof { return *proof.Load() }, Seeds: seeds})
+	startNode(t, Config{Name: "n1", Advertise: seed, Authority: pki.TrustOf(ca), Proof: func() Proof { return *proof.Load() }, Seeds: seeds})
 	other := proofOf(t, ca, "n2", "server", time.Now().Add(time.Hour))
-	n2 := startNode(t, Config{Name: "n2", Advertise: freeAddr(t, 2), Authority: ca, Proof: func() Proof { return other }, Seeds: seeds})
+	n2 := startNode(t, Config{Name: "n2", Advertise: freeAddr(t, 2), Authority: pki.TrustOf(ca), Proof: func() Proof { return other }, Seeds: seeds})
 	n2.eventually("n1 is alive", func() bool { return n2.state("n1") == Alive })
 	proof.Store(issue(time.Now().Add(2 * time.Hour)))
 	n2.eventually("the renewed credential", func() bool {

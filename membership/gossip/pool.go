@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -73,6 +74,7 @@ type Pool struct {
 	list    *memberlist.Memberlist
 	keyring *memberlist.Keyring
 	talk    talk
+	proven  proven
 	news    chan struct{} // holds one when the metadata may have to be sent again
 
 	mu      sync.Mutex
@@ -245,33 +247,50 @@ func (p *Pool) metadata() ([]byte, error) {
 	return encodeMeta(p.config.ClusterID, p.config.Name, p.config.Advertise, proof, facts)
 }
 
-// join contacts the seeds that are not among the living. A seed that does not answer is no fault:
-// it may be down for long.
+// join contacts who may be missing. One that does not answer is no fault: it may be down for long.
 func (p *Pool) join(ctx context.Context) {
-	living := map[netip.AddrPort]bool{p.config.Advertise: true}
-	var targets []string
-	for _, m := range p.Members() {
-		if m.State == Alive {
-			living[m.Addr] = true
-		} else {
-			targets = append(targets, m.Addr.String())
-		}
-	}
+	var seeds []netip.AddrPort
 	if p.config.Seeds != nil {
-		for _, seed := range p.config.Seeds() {
-			if !living[seed] && !slices.Contains(targets, seed.String()) {
-				targets = append(targets, seed.String())
-			}
-		}
+		seeds = p.config.Seeds()
 	}
-	for _, target := range targets {
+	for _, target := range missing(p.config.Advertise, p.Members(), seeds) {
 		if ctx.Err() != nil {
 			return
 		}
-		if _, err := p.list.Join([]string{target}); err != nil {
+		if _, err := p.list.Join([]string{target.String()}); err != nil {
 			p.config.Logger.Debug("gossip seed does not answer", "address", target, "err", err)
 		}
 	}
+}
+
+// maxMissingAgents is how many agents that are away are contacted at a time. Each may cost a time-out, there may be any
+// number of them, and they look for the servers themselves.
+const maxMissingAgents = 3
+
+// missing are the addresses at which members may be found that this one, at self, does not see alive: the servers and the
+// seeds, then some of the agents, others each time.
+func missing(self netip.AddrPort, members []Member, seeds []netip.AddrPort) []netip.AddrPort {
+	living := map[netip.AddrPort]bool{self: true}
+	var first, agents []netip.AddrPort
+	for _, m := range members {
+		switch {
+		case m.State == Alive:
+			living[m.Addr] = true
+		case m.Role == "server":
+			first = append(first, m.Addr)
+		default:
+			agents = append(agents, m.Addr)
+		}
+	}
+	for _, seed := range seeds {
+		if !slices.Contains(first, seed) {
+			first = append(first, seed)
+		}
+	}
+	first = slices.DeleteFunc(first, func(a netip.AddrPort) bool { return living[a] })
+	agents = slices.DeleteFunc(agents, func(a netip.AddrPort) bool { return living[a] || slices.Contains(first, a) })
+	rand.Shuffle(len(agents), func(i, j int) { agents[i], agents[j] = agents[j], agents[i] })
+	return append(first, agents[:min(len(agents), maxMissingAgents)]...)
 }
 
 // Members returns all nodes that were ever seen, this one included, sorted by name.
@@ -308,6 +327,7 @@ func (p *Pool) Forget(name string) {
 	if m, ok := p.members[name]; ok && m.State != Alive {
 		delete(p.members, name)
 		delete(p.heard, name)
+		p.proven.forget(name)
 		p.notify()
 	}
 }
@@ -317,7 +337,7 @@ func (p *Pool) HealthScore() int { return p.list.GetHealthScore() }
 
 // set records a member's state. Since is kept when only its facts changed.
 func (p *Pool) set(node *memberlist.Node, state State) {
-	holder, facts, err := decodeMeta(p.config.Authority, p.config.ClusterID, node, p.config.Now())
+	holder, facts, err := p.prove(node)
 	if err != nil && !errors.Is(err, pki.ErrCredentialEnded) {
 		return // cannot be: NotifyAlive has checked the same bytes
 	}

@@ -89,7 +89,9 @@ func (p *Pool) ping(ctx context.Context, m Member) bool {
 func (p *Pool) hear(name string, rtt time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.heard[name] = answered{p.config.Now(), rtt}
+	if _, known := p.members[name]; known { // else it was forgotten meanwhile
+		p.heard[name] = answered{p.config.Now(), rtt}
+	}
 }
 
 // Disagreement is a member of which views differ: a network that is cut on some ways only, or a change that has not

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/barque/barque/pki"
 )
 
 // startPool starts members of the roles, named s1, s2, … and a1, a2, …, that have found each other.
@@ -26,7 +28,7 @@ func startPool(t *testing.T, net int, servers, agents int) []*node {
 			addr = freeAddr(t, net+i)
 		}
 		proof := proofOf(t, ca, name, role, time.Now().Add(time.Hour))
-		nodes = append(nodes, startNode(t, Config{Name: name, Advertise: addr, Authority: ca, Tune: calm, Proof: func() Proof { return proof },
+		nodes = append(nodes, startNode(t, Config{Name: name, Advertise: addr, Authority: pki.TrustOf(ca), Tune: calm, Proof: func() Proof { return proof },
 			Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }}))
 	}
 	for _, n := range nodes {

@@ -160,7 +160,7 @@ func (c *cluster) start(name string) {
 	quiet := slog.New(slog.DiscardHandler)
 	var err error
 	n.pool, err = gossip.New(gossip.Config{
-		Name: name, ClusterID: "c1", Advertise: n.addr, Keys: n.disk().Keys, Authority: c.ca,
+		Name: name, ClusterID: "c1", Advertise: n.addr, Keys: n.disk().Keys, Authority: pki.TrustOf(c.ca),
 		Facts: gossip.Facts{KeyGeneration: n.disk().Generation},
 		Proof: func() gossip.Proof { return n.proof }, Seeds: func() []netip.AddrPort { return c.seeds },
 		Rejoin: 50 * time.Millisecond, Goodbye: 20 * time.Second, Logger: quiet,
