@@ -112,6 +112,7 @@ func TestGossip(t *testing.T) {
 	s.Run("keys", testKeyRotation)
 	s.Run("leave", testLeaveIsNoDeath)
 	s.Run("agent", testAgentMoves)
+	s.Run("lost", testLostAgent)
 }
 
 func testKeyRotation(s *Space) {
@@ -174,6 +175,33 @@ func testLeaveIsNoDeath(s *Space) {
 			t.Errorf("after the agent's %s the pod is another one, or was restarted: %+v", c.how, now.Status)
 		}
 	}
+}
+
+// An agent that is lost for good keeps the cluster's status from being healthy until its Node is deleted, as the status says.
+func testLostAgent(s *Space) {
+	t := s.TB.(*testing.T)
+	s.Dev(t, "kill", "a1")
+	Eventually(t, deadline, "a status that tells what to do", func(ctx context.Context) error {
+		if r := s.BarqueResult(ctx, "cluster", "status"); !contains(r.Out, "agent a1 shows no life", "barque kubectl delete node a1") {
+			return fmt.Errorf("%s%s", r.Out, r.Err)
+		}
+		return nil
+	})
+	s.K("delete", "node", "a1")
+	Eventually(t, deadline, "a status without the agent, on all servers", func(ctx context.Context) error {
+		v, err := s.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if len(v.Members) != 3 || v.Health != "healthy" {
+			return fmt.Errorf("%s, with %d members", v.Health, len(v.Members))
+		}
+		r := s.BarqueResult(ctx, "kubectl", "get", "--raw", "/barque/v1/gossip")
+		if r.Error != nil || strings.Contains(r.Out, `"a1"`) {
+			return fmt.Errorf("%s%s", r.Out, r.Err)
+		}
+		return nil
+	})
 }
 
 // podOn runs a pod on the node, without the scheduler, and returns it when it is ready.

@@ -88,7 +88,8 @@ func (a *agent) startGossip(ctx context.Context) (err error) {
 	refresher := newRefresher(o.Name, a.pool, ownRing(a.record, a.pool), a.fetchKeys, keyring.RefresherConfig{Logger: a.logger.With("part", "gossip")})
 	return a.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
 		return lifecycle.All(ctx, a.pool.Run, refresher.Run, func(ctx context.Context) error {
-			return rememberServers(ctx, a.record, a.pool, func() []string { return nil }, a.logger)
+			away := func() []string { return goneAgents(a.pool.Members(), time.Now(), awayAfter) }
+			return rememberServers(ctx, a.record, a.pool, away, a.logger)
 		})
 	}})
 }

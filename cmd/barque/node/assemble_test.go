@@ -166,7 +166,7 @@ func TestWarnings(t *testing.T) {
 		"two voters":    {func(w *world) { w.Peers, w.Nodes = w.Peers[:2], w.Nodes[:2] }, Degraded, Attention, "", "two servers vote, so neither may fail", "barque token create --role server"},
 		"agent is gone": {func(w *world) {
 			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: roleAgent, State: gossip.Dead, Since: noon})
-		}, Degraded, Attention, "a1", "agent a1 shows no life since 2026-11-20T12:00:00Z", "barque-agent"},
+		}, Degraded, Attention, "a1", "agent a1 shows no life since 2026-11-20T12:00:00Z", "barque kubectl delete node a1"},
 		"it is ill":      {func(w *world) { w.Nodes[1].Ills = []string{"runtime", "disk"} }, Degraded, Attention, "s2", "wrong with its runtime, disk", "describe node s2"},
 		"gossip is deaf": {func(w *world) { w.Nodes[2].State = gossip.Dead }, Degraded, Attention, "s3", "answers, but gossip takes it for dead", "7946"},
 		"gossip differs": {func(w *world) {

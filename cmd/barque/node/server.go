@@ -70,7 +70,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	began := time.Now()
 	s.started = began
 	defer func() { err = errors.Join(err, s.stack.Stop()) }()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startStore, s.startGossip, s.startLiveness, s.startExchange, s.startAPI, s.startBackups, s.startLeaderWork, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startStore, s.startGossip, s.startLiveness, s.startExchange, s.startAPI, s.startBackups, s.startLeaderWork, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -210,7 +210,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 
 // rememberServers keeps on disk who the servers are, for the next start. A disk that is full does not
 // end the node for that: most of the servers are known from before. gone returns the names of those that
-// were taken out of the store; they are forgotten once they are dead.
+// are to be forgotten once they are dead: servers that were taken out of the store, and on an agent the agents that are away.
 func rememberServers(ctx context.Context, r *record, pool *gossip.Pool, gone func() []string, logger *slog.Logger) error {
 	ticker := time.NewTicker(forgetEvery)
 	defer ticker.Stop()

@@ -105,7 +105,7 @@ func (w *warner) lastLoss() *raftstore.LeaderChange {
 func (w *warner) absent(m *MemberStatus) {
 	switch {
 	case m.Role != roleServer && m.seenDead():
-		w.add(Attention, m.Name, m.Name, lookAtAgent, "agent %s shows no life since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
+		w.add(Attention, m.Name, m.Name, lookAtAgent+"; when it is lost for good, from anywhere: barque kubectl delete node "+m.Name, "agent %s shows no life since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
 	case m.Problem != "":
 		severity := Attention
 		if m.Voter && w.status.Quorum.MayFail == 0 {
