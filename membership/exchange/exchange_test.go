@@ -339,14 +339,14 @@ func TestTheExchangeWaitsForWhoIsAway(t *testing.T) {
 					away := c.nodes[who]
 					c.kill(away)
 					c.apply(c.nodes[0], Begin)
-					c.lead(c.nodes[1], time.Hour)
+					c.lead(c.nodes[1], 2*time.Minute)
 					is := c.nodes[0].exchange.Status()
 					if is.Step != pki.Spreading || len(is.Waiting) != 1 || !strings.Contains(is.Waiting[0], away.name+" shows no life") {
 						t.Fatalf("without %s: %+v", away.name, is)
 					}
 					if force {
 						c.apply(c.nodes[1], Force)
-						c.lead(c.nodes[1], time.Hour)
+						c.lead(c.nodes[1], 2*time.Minute)
 						c.settled(5)
 						return
 					}
