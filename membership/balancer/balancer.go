@@ -58,7 +58,22 @@ func New(c Config) *Balancer {
 	if c.Dial == nil {
 		c.Dial = (&net.Dialer{KeepAlive: 5 * time.Second}).DialContext
 	}
+	c.Servers = others(c.Servers, c.Listener.Addr())
 	return &Balancer{config: c, backends: map[netip.AddrPort]*backend{}, alarm: make(chan struct{})}
+}
+
+// others leaves the balancer itself out of the servers: who gives an agent its own port for a server's would have it
+// forward each connection to itself, again and again.
+func others(servers func() []netip.AddrPort, self net.Addr) func() []netip.AddrPort {
+	own, err := netip.ParseAddrPort(self.String())
+	if err != nil {
+		return servers // no TCP: no server has such an address
+	}
+	return func() []netip.AddrPort {
+		return slices.DeleteFunc(slices.Clone(servers()), func(s netip.AddrPort) bool {
+			return s.Port() == own.Port() && (s.Addr().Unmap() == own.Addr().Unmap() || own.Addr().IsUnspecified() && s.Addr().IsLoopback())
+		})
+	}
 }
 
 // Run serves until the context ends, then cuts what is open and waits for it.

@@ -164,3 +164,59 @@ func TestHalfCloseIsPassedOn(t *testing.T) {
 		t.Fatalf("after the half-close: %q, %v; want a clean end", rest, err)
 	}
 }
+
+// One that is told its own address for a server's does not forward to itself.
+func TestItIsNoServerOfItsOwn(t *testing.T) {
+	s := newServer(t, "s1")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := netip.MustParseAddrPort(l.Addr().String())
+	var forwarded, probed atomic.Int64
+	b := balancer.New(balancer.Config{
+		Listener: l, Logger: slog.New(slog.DiscardHandler), Interval: 10 * time.Millisecond,
+		Servers: func() []netip.AddrPort { return []netip.AddrPort{self, s.addr} },
+		Probe: func(_ context.Context, addr netip.AddrPort) error {
+			if addr == self {
+				probed.Add(1)
+			}
+			return nil
+		},
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address == self.String() {
+				forwarded.Add(1)
+				return nil, errors.New("to itself")
+			}
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	deadline := time.After(20 * time.Second)
+	for answered := false; !answered; {
+		conn, err := net.Dial("tcp", self.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(conn, "who?")
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		conn.Close()
+		answered = err == nil && line == "s1\n"
+		select {
+		case <-deadline:
+			t.Fatal("the server does not answer")
+		default:
+		}
+	}
+	if forwarded.Load() != 0 || probed.Load() != 0 {
+		t.Errorf("it asked itself %d times and forwarded to itself %d times", probed.Load(), forwarded.Load())
+	}
+}

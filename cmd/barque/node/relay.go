@@ -18,6 +18,10 @@ import (
 // the operator's machine may reach one of them only.
 const RelayParameter = "on"
 
+// relayedHeader marks a request that a server has passed on. It is not passed on again: an address may be another server's
+// by now, or that of the server itself.
+const relayedHeader = "Barque-Relayed-By"
+
 // relayTimeout bounds how long another server is waited for.
 const relayTimeout = 15 * time.Second
 
@@ -59,6 +63,10 @@ func (r *relay) pass(next http.HandlerFunc) http.HandlerFunc {
 			next(w, request)
 			return
 		}
+		if by := request.Header.Get(relayedHeader); by != "" {
+			http.Error(w, fmt.Sprintf("%s has taken %s for %s", by, r.self, name), http.StatusMisdirectedRequest)
+			return
+		}
 		response, err := r.ask(request.Context(), name, request.Method, request.URL.Path, request.URL.RawQuery)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
@@ -88,6 +96,7 @@ func (r *relay) ask(ctx context.Context, name, method, path, query string) (*htt
 	values := request.URL.Query()
 	values.Set(RelayParameter, name) // it is for that server, which does not pass it on
 	request.URL.RawQuery = values.Encode()
+	request.Header.Set(relayedHeader, r.self)
 	response, err := r.client.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot ask server %s: %w", r.self, name, err)
