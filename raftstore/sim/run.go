@@ -153,7 +153,9 @@ func (c *cluster) settle(watchers []*watcher) {
 			return
 		}
 	}
-	sleep(maxTTL + 2*maxOffset + 10*time.Second) // keys expire, and states are compared
+	// Keys expire, and states are compared. A deadline that the fastest clock gave may be judged by the slowest.
+	apart := 2*maxOffset + time.Duration(2*maxDrift*float64(c.record.Now()))
+	sleep(maxTTL + apart + 10*time.Second)
 	c.compare(ctx)
 	for _, w := range watchers {
 		if w.at != 0 {
