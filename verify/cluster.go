@@ -71,8 +71,9 @@ const (
 	namespacePrefix = "barque-verify-"
 	// settleTime is how long what takes seconds may take.
 	settleTime = time.Minute
-	// createTime is how long making the namespace may take, also when the run was interrupted meanwhile.
-	createTime = 10 * time.Second
+	// askTime is how long the answer to one request may take; a cluster without a leader gives none. A request that makes
+	// something has all of it also when the run was interrupted meanwhile.
+	askTime = 10 * time.Second
 	// removeTime is how long removing may take, also when the run was interrupted.
 	removeTime = 2 * time.Minute
 )
@@ -92,9 +93,10 @@ func Cluster(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}
 	// Also when it is interrupted, or the answer is lost: the namespace may be there then.
-	creating, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTime)
-	_, err = c.client.CoreV1().Namespaces().Create(creating, made, metav1.CreateOptions{})
-	cancel()
+	err = within(context.WithoutCancel(ctx), askTime, func(ctx context.Context) error {
+		_, err := c.client.CoreV1().Namespaces().Create(ctx, made, metav1.CreateOptions{})
+		return err
+	})
 	if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) { // another run's, or none
 		return nil, fmt.Errorf("make the namespace %s: %w", c.namespace, err)
 	}
@@ -148,8 +150,16 @@ type status struct {
 }
 
 func (c *checking) status(ctx context.Context) (*status, error) {
-	data, err := c.client.Discovery().RESTClient().Get().AbsPath("/barque/v1/status").DoRaw(ctx)
+	var data []byte
+	err := within(ctx, askTime, func(ctx context.Context) (err error) {
+		data, err = c.client.Discovery().RESTClient().Get().AbsPath("/barque/v1/status").DoRaw(ctx)
+		return err
+	})
 	if err != nil {
+		var refusal metav1.Status // client-go does not look for the reason in raw data, and calls it unknown
+		if json.Unmarshal(data, &refusal) == nil && refusal.Message != "" {
+			err = &apierrors.StatusError{ErrStatus: refusal}
+		}
 		return nil, fmt.Errorf("ask %s for the cluster's status: %w", c.Config.Host, err)
 	}
 	s := new(status)
@@ -197,11 +207,15 @@ func (c *checking) reach(ctx context.Context) error {
 
 // port is the one of the API, by the Service "kubernetes".
 func (c *checking) port(ctx context.Context) (int, error) {
-	slices, err := c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
+	var list *discoveryv1.EndpointSliceList
+	err := within(ctx, askTime, func(ctx context.Context) (err error) {
+		list, err = c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
+		return err
+	})
 	if err != nil {
-		return 0, fmt.Errorf("find the API servers: %w", err)
+		return 0, fmt.Errorf("find the API servers: ask %s: %w", c.Config.Host, err)
 	}
-	for _, s := range slices.Items {
+	for _, s := range list.Items {
 		for _, p := range s.Ports {
 			if p.Port != nil {
 				return int(*p.Port), nil
@@ -285,6 +299,23 @@ func (s *status) same(servers []string) (state string, err error) {
 	return fmt.Sprintf("revision %d, hash %s", revision, hash), nil
 }
 
+// A silenceError is returned when there was no answer in time. It is a context.DeadlineExceeded.
+type silenceError struct{ limit time.Duration }
+
+func (e *silenceError) Error() string { return fmt.Sprintf("no answer within %v", e.limit) }
+func (e *silenceError) Unwrap() error { return context.DeadlineExceeded }
+
+// within asks for something, and bounds how long that takes.
+func within(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, &silenceError{limit})
+	defer cancel()
+	err := ask(ctx)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
 // until repeats try until it succeeds. The error says what was missing at the last time.
 func until(ctx context.Context, limit time.Duration, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %v", limit))
@@ -307,18 +338,26 @@ func until(ctx context.Context, limit time.Duration, try func(context.Context) e
 
 // remove deletes the namespace and waits until it is gone, and its pods with it.
 func (c *checking) remove(ctx context.Context) error {
-	err := c.client.CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil // it was never made
-	}
-	if err == nil {
-		err = until(ctx, removeTime, func(ctx context.Context) error {
-			_, err := c.client.CoreV1().Namespaces().Get(ctx, c.namespace, metav1.GetOptions{})
+	made, told := false, false
+	err := until(ctx, removeTime, func(ctx context.Context) error {
+		if !told { // again and again: the leader may be changing
+			err := c.client.CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{})
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
-			return errors.Join(err, errors.New("it is still there"))
-		})
+			if err != nil && !apierrors.IsConflict(err) {
+				return err
+			}
+			made, told = true, true
+		}
+		_, err := c.client.CoreV1().Namespaces().Get(ctx, c.namespace, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(err, errors.New("it is still there"))
+	})
+	if err == nil && !made {
+		return nil // it never was
 	}
 	if err != nil {
 		return fmt.Errorf("remove the namespace %[1]s: %[2]w; `barque kubectl delete namespace %[1]s` does it", c.namespace, err)

@@ -19,7 +19,11 @@ const (
 
 // pods starts a pod on every node that takes some, and calls them through a Service.
 func (c *checking) pods(ctx context.Context) error {
-	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	var nodes *corev1.NodeList
+	err := within(ctx, askTime, func(ctx context.Context) (err error) {
+		nodes, err = c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("list the nodes: %w", err)
 	}
@@ -40,12 +44,12 @@ func (c *checking) pods(ctx context.Context) error {
 			problems = append(problems, fmt.Sprintf("node %s: %s", n.Name, why))
 			continue
 		}
-		if err := c.startPod(ctx, n.Name); err != nil {
+		if err := within(ctx, askTime, func(ctx context.Context) error { return c.startPod(ctx, n.Name) }); err != nil {
 			return fmt.Errorf("start a pod on %s: %w", n.Name, err)
 		}
 		made++
 	}
-	if err := c.startService(ctx); err != nil {
+	if err := within(ctx, askTime, c.startService); err != nil {
 		return err
 	}
 	if err := until(ctx, settleTime, func(ctx context.Context) error { return c.podsReady(ctx, made) }); err != nil {

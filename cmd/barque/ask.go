@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -133,7 +134,7 @@ func (h *heard) askAll(ctx context.Context, addresses []string, timeout time.Dur
 	var asking sync.WaitGroup
 	for _, address := range addresses {
 		asking.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+			ctx, cancel := context.WithTimeoutCause(ctx, timeout, &noAnswerError{timeout})
 			defer cancel()
 			o, err := observation(ctx, h.config, address)
 			mu.Lock()
@@ -280,9 +281,10 @@ func refusal(r *http.Response) error {
 	return &refusalError{r.StatusCode, message}
 }
 
-// withRights adds to the error of a request what a user can do who was refused.
-func withRights(config *rest.Config, err error) error {
+// withAdvice adds to the error of a request what a user can do about it.
+func withAdvice(config *rest.Config, err error) error {
 	var refused *refusalError
+	var away *net.OpError
 	status := 0
 	if errors.As(err, &refused) {
 		status = refused.status
@@ -294,6 +296,10 @@ func withRights(config *rest.Config, err error) error {
 		return fmt.Errorf("%w; %s", err, whyUnauthorized(config))
 	case status == http.StatusForbidden, apierrors.IsForbidden(err):
 		return fmt.Errorf("%w; ask an administrator, whose kubeconfig is DATA-DIR/admin.kubeconfig on each server", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w; `barque cluster status` tells whether the cluster has a leader, without which nothing is read or written", err)
+	case errors.As(err, &away) && away.Op == "dial":
+		return fmt.Errorf("%w; `barque cluster status --server ADDRESS` asks another server who lives, and a kubeconfig with the address of one leads there", err)
 	}
 	return err
 }
@@ -303,7 +309,7 @@ func nobodyAnswers(config *rest.Config, errs []error) error {
 	err := errors.Join(errs...)
 	var refused *refusalError
 	if errors.As(err, &refused) {
-		return withRights(config, err)
+		return withAdvice(config, err)
 	}
 	return &exitError{exitNoAnswer, fmt.Errorf("no server answers: %w; give the address of another one with --server, and look on the servers themselves: systemctl status barque-server", err)}
 }

@@ -348,7 +348,7 @@ func certCall(ctx context.Context, kubeconfig, method, path string, params map[s
 	if err != nil {
 		text := strings.TrimSpace(string(data))
 		if text == "" || strings.HasPrefix(text, "{") {
-			text = said(data, err).Error()
+			text = withAdvice(config, said(data, err)).Error()
 		}
 		return &refusedCall{fmt.Sprintf("ask %s: %s", config.Host, text), err}
 	}

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,12 +55,21 @@ func clientConfig(given string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	// clientcmd takes a missing file for an empty one.
+	if !slices.ContainsFunc(filepath.SplitList(path), mayExist) {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, os.ErrNotExist)
+	}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(path)}, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
 	return config, nil
+}
+
+func mayExist(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, os.ErrNotExist)
 }
 
 // said is the error of a raw request whose answer was data. client-go does not look for the reason in it, and calls
@@ -71,15 +82,32 @@ func said(data []byte, err error) error {
 	return &refusalError{int(status.Code), status.Message}
 }
 
-// apiTimeout bounds a request for an object. A server without a quorum would let a user wait for longer.
-const apiTimeout = 20 * time.Second
+// apiTimeout bounds what is asked of the API: an election takes less. A server without a quorum would let a user wait for
+// far longer, and the client would ask again and again.
+const apiTimeout = 10 * time.Second
+
+// noAnswerError is returned when a server was waited for in vain. It is a context.DeadlineExceeded.
+type noAnswerError struct{ within time.Duration }
+
+func (e *noAnswerError) Error() string { return fmt.Sprintf("no answer within %s", e.within) }
+func (e *noAnswerError) Unwrap() error { return context.DeadlineExceeded }
+
+// askAPI calls f with a context that ends after apiTimeout. The error says what a user can do.
+func askAPI(ctx context.Context, config *rest.Config, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, apiTimeout, &noAnswerError{apiTimeout})
+	defer cancel()
+	err := f(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%s: ask %s: %w", what, config.Host, context.Cause(ctx))
+	}
+	return withAdvice(config, err)
+}
 
 func newClient(given string) (*kubernetes.Clientset, *rest.Config, error) {
 	config, err := clientConfig(given)
 	if err != nil {
 		return nil, nil, err
 	}
-	config.Timeout = apiTimeout
 	client, err := kubernetes.NewForConfig(config)
 	return client, config, err
 }

@@ -135,7 +135,7 @@ const (
 // collect asks every server for its diagnosis, and, of those that have answered, the one that knows most, for what the
 // API tells.
 func (e *examination) collect(ctx context.Context, h *heard) {
-	ctx, cancel := context.WithTimeoutCause(ctx, collectPatience, fmt.Errorf("no answer within %s", collectPatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, collectPatience, &noAnswerError{collectPatience})
 	defer cancel()
 	best := h.at[e.Status.From[0]]
 	e.Silent = map[string]string{}
@@ -173,7 +173,7 @@ func diagnosisOf(ctx context.Context, h *heard, best string, m node.MemberStatus
 		}
 		asked = append(asked, host)
 		d := new(node.Diagnosis)
-		limited, cancel := context.WithTimeoutCause(ctx, diagnosisPatience, fmt.Errorf("no answer within %s", diagnosisPatience))
+		limited, cancel := context.WithTimeoutCause(ctx, diagnosisPatience, &noAnswerError{diagnosisPatience})
 		err := getJSON(limited, h.config, host, path, d)
 		cancel()
 		if err == nil {

@@ -45,7 +45,7 @@ func apiFiles(ctx context.Context, config *rest.Config) map[string]string {
 	var asking sync.WaitGroup
 	for name, read := range map[string]func(context.Context, kubernetes.Interface) (string, error){"nodes.json": nodesText, "events.txt": eventsText, "pods.txt": podsText} {
 		asking.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(ctx, apiPatience, fmt.Errorf("no answer within %s", apiPatience))
+			ctx, cancel := context.WithTimeoutCause(ctx, apiPatience, &noAnswerError{apiPatience})
 			defer cancel()
 			text, err := read(ctx, client)
 			if err != nil {

@@ -186,7 +186,7 @@ func askKeys(ctx context.Context, config *rest.Config, method string, query url.
 		return nil, &exitError{exitUnfinished, fmt.Errorf("the answer of %s did not come: %w; `barque cluster keys list` shows whether it was begun", config.Host, err)}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for the gossip keys: %w", config.Host, said(data, err))
+		return nil, fmt.Errorf("ask %s for the gossip keys: %w", config.Host, withAdvice(config, said(data, err)))
 	}
 	return answer, nil
 }

@@ -257,6 +257,9 @@ func memberChange(ctx context.Context, config *rest.Config, method, name string,
 	data, err := client.Discovery().RESTClient().Verb(method).AbsPath(node.MembersPath, name).Param("change", string(change)).DoRaw(ctx)
 	answer := new(node.MemberAnswer)
 	what := strings.TrimSuffix(fmt.Sprintf("%s %s", change, name), " "+node.AnyServer)
+	if change == node.LeadServer { // the command has another name
+		what = strings.Replace(what, string(change), "transfer-leader", 1)
+	}
 	if json.Unmarshal(data, answer) == nil && answer.Change != "" {
 		switch {
 		case answer.NoSuch:
@@ -277,7 +280,7 @@ func memberChange(ctx context.Context, config *rest.Config, method, name string,
 		return nil, fmt.Errorf("%s: interrupted, nothing was changed: %w", what, context.Cause(ctx))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: ask %s: %w", what, config.Host, withRights(config, said(data, err)))
+		return nil, fmt.Errorf("%s: ask %s: %w", what, config.Host, withAdvice(config, said(data, err)))
 	}
 	return answer, nil
 }

@@ -74,6 +74,16 @@ acknowledged before. The file is read back and verified before it gets its name.
 		if err := checkFormat(c, *format); err != nil {
 			return err
 		}
+		path := ""
+		if len(args) == 1 {
+			path = args[0]
+			if _, err := os.Stat(path); err == nil {
+				return &usageError{c.CommandPath(), fmt.Errorf("%s exists already: give another name, or remove it first", path)}
+			}
+			if _, err := os.Stat(filepath.Dir(path)); err != nil {
+				return &usageError{c.CommandPath(), fmt.Errorf("the directory for the backup: %w", err)}
+			}
+		}
 		text, err := key()
 		if err != nil {
 			return err
@@ -81,16 +91,6 @@ acknowledged before. The file is read back and verified before it gets its name.
 		client, err := newSnapshotClient(*kubeconfig)
 		if err != nil {
 			return err
-		}
-		path := ""
-		if len(args) == 1 {
-			path = args[0]
-			if _, err := os.Stat(path); err == nil {
-				return fmt.Errorf("%s exists already: give another name, or remove it first", path)
-			}
-			if _, err := os.Stat(filepath.Dir(path)); err != nil {
-				return fmt.Errorf("the directory for the backup: %w", err)
-			}
 		}
 		saved, err := client.save(c, path, text)
 		if err != nil {

@@ -65,10 +65,10 @@ func (s *snapshotClient) save(c *cobra.Command, path, keyText string) (*backup.F
 	}
 	response, err := s.do(c.Context(), http.MethodPost, node.SnapshotSavePath, bytes.NewReader(wish))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("save a backup: %w", withAdvice(s.config, err))
 	}
 	defer response.Body.Close()
-	if err := withRights(s.config, refusal(response)); err != nil {
+	if err := withAdvice(s.config, refusal(response)); err != nil {
 		return nil, fmt.Errorf("save a backup: %w", err)
 	}
 	write := func(w io.Writer) error {
@@ -104,19 +104,19 @@ func (s *snapshotClient) restore(c *cobra.Command, path string, wish node.Snapsh
 	}
 	response, err := s.do(c.Context(), http.MethodPost, node.SnapshotRestorePath, body)
 	if err != nil {
-		return nil, lostAnswer(path, err)
+		return nil, s.lostAnswer(path, err)
 	}
 	defer response.Body.Close()
 	data, err := io.ReadAll(response.Body)
 	if err != nil {
-		return nil, lostAnswer(path, err)
+		return nil, s.lostAnswer(path, err)
 	}
 	restored := new(node.Restored)
 	if response.StatusCode == http.StatusOK {
 		return restored, json.Unmarshal(data, restored)
 	}
 	response.Body = io.NopCloser(bytes.NewReader(data))
-	err = withRights(s.config, refusal(response))
+	err = withAdvice(s.config, refusal(response))
 	if json.Unmarshal(data, restored) == nil && restored.Unknown {
 		return nil, &exitError{exitUnfinished, fmt.Errorf("restore %s: it may or may not have taken effect; doing it again does no harm: %w", path, err)}
 	}
@@ -128,9 +128,9 @@ func (s *snapshotClient) restore(c *cobra.Command, path string, wish node.Snapsh
 
 // lostAnswer is returned when a restore was sent, and what became of it was not heard. Where nobody took the
 // connection nothing was sent.
-func lostAnswer(path string, err error) error {
+func (s *snapshotClient) lostAnswer(path string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("restore %s: nothing was changed: %w", path, err)
+		return fmt.Errorf("restore %s: nothing was changed: %w", path, withAdvice(s.config, err))
 	}
 	return &exitError{exitUnfinished, fmt.Errorf("restore %s: the answer was lost, so it may or may not have taken effect; doing it again does no harm: %w", path, err)}
 }
@@ -138,8 +138,10 @@ func lostAnswer(path string, err error) error {
 // listSnapshots returns the backups in a directory, or, without one, those of all servers.
 func listSnapshots(ctx context.Context, kubeconfig, dir string) ([]node.SnapshotList, error) {
 	if dir != "" {
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return nil, errors.Join(err, fmt.Errorf("--dir %s is no directory that can be read", dir))
+		if info, err := os.Stat(dir); err != nil {
+			return nil, fmt.Errorf("--dir: %w", err)
+		} else if !info.IsDir() {
+			return nil, fmt.Errorf("--dir %s is no directory", dir)
 		}
 		files, err := backup.List(dir)
 		return []node.SnapshotList{{Dir: dir, Files: files}}, err
@@ -150,10 +152,10 @@ func listSnapshots(ctx context.Context, kubeconfig, dir string) ([]node.Snapshot
 	}
 	response, err := client.do(ctx, http.MethodGet, node.SnapshotsPath+"?all=true", nil)
 	if err != nil {
-		return nil, fmt.Errorf("list the backups: %w", err)
+		return nil, fmt.Errorf("list the backups: %w", withAdvice(client.config, err))
 	}
 	defer response.Body.Close()
-	if err := withRights(client.config, refusal(response)); err != nil {
+	if err := withAdvice(client.config, refusal(response)); err != nil {
 		return nil, fmt.Errorf("list the backups: %w", err)
 	}
 	var lists []node.SnapshotList

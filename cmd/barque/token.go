@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
@@ -30,8 +33,11 @@ that joins with it knows that it talks to the right cluster.`,
 	cmd.Flags().DurationVar(&spec.TTL, "ttl", 24*time.Hour, "how long the token is good; 0 is for ever")
 	cmd.Flags().IntVar(&spec.Uses, "uses", 0, "how many machines may join with it; 0 is any number")
 	cmd.Flags().StringVar(&spec.Description, "description", "", "what it is for")
-	kubeconfig := kubeconfigFlag(cmd)
+	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if err := errors.Join(checkFormat(c, *format), checkToken(c, spec)); err != nil {
+			return err
+		}
 		client, config, err := newClient(*kubeconfig)
 		if err != nil {
 			return err
@@ -40,14 +46,57 @@ that joins with it knows that it talks to the right cluster.`,
 		if err != nil {
 			return fmt.Errorf("the kubeconfig's CA: %w", err)
 		}
-		t, err := token.Create(c.Context(), client, ca.Digest(), spec, time.Now())
+		var t pki.Token
+		now := time.Now()
+		err = askAPI(c.Context(), config, "store the join token", func(ctx context.Context) (err error) {
+			t, err = token.Create(ctx, client, ca.Digest(), spec, now)
+			return err
+		})
 		if err != nil {
-			return withRights(config, err)
+			return perhaps(err, "whether there is one more now")
 		}
-		_, err = fmt.Fprintln(c.OutOrStdout(), t)
-		return err
+		made := madeToken{ID: t.ID, Token: t.String(), Role: spec.Role, Uses: spec.Uses, Description: spec.Description}
+		if spec.TTL > 0 {
+			made.Expires = new(now.Add(spec.TTL).UTC().Truncate(time.Second))
+		}
+		return print(c, *format, made, func(w io.Writer) error {
+			_, err := fmt.Fprintln(w, t)
+			return err
+		})
 	}
 	return cmd
+}
+
+// madeToken is a new token, for programs.
+type madeToken struct {
+	ID          string     `json:"id"`
+	Token       string     `json:"token"`
+	Role        string     `json:"role"`
+	Expires     *time.Time `json:"expires,omitempty"` // absent: never
+	Uses        int        `json:"uses,omitempty"`    // how many machines may join with it; absent: any number
+	Description string     `json:"description,omitempty"`
+}
+
+// checkToken refuses what no token can be.
+func checkToken(c *cobra.Command, spec token.Spec) error {
+	switch {
+	case spec.Role != token.Server && spec.Role != token.Agent:
+		return &usageError{c.CommandPath(), fmt.Errorf("--role %q: want %s or %s", spec.Role, token.Server, token.Agent)}
+	case spec.TTL < 0:
+		return &usageError{c.CommandPath(), fmt.Errorf("--ttl %s is negative", spec.TTL)}
+	case spec.Uses < 0:
+		return &usageError{c.CommandPath(), fmt.Errorf("--uses %d is negative", spec.Uses)}
+	}
+	return nil
+}
+
+// perhaps gives the error of a write its exit code: one whose answer did not come may have been done.
+func perhaps(err error, what string) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &exitError{exitUnfinished, fmt.Errorf("%w; `barque token ls` shows %s", err, what)}
 }
 
 func tokenListCommand() *cobra.Command {
@@ -61,9 +110,13 @@ func tokenListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		tokens, err := token.List(c.Context(), client)
+		var tokens []token.Info
+		err = askAPI(c.Context(), config, "list the join tokens", func(ctx context.Context) (err error) {
+			tokens, err = token.List(ctx, client)
+			return err
+		})
 		if err != nil {
-			return withRights(config, err)
+			return err
 		}
 		return print(c, *format, tokens, func(w io.Writer) error {
 			fmt.Fprintln(w, "ID\tROLE\tEXPIRES\tUSES LEFT\tDESCRIPTION")
@@ -91,7 +144,12 @@ func tokenDeleteCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return withRights(config, token.Delete(c.Context(), client, args[0]))
+		err = askAPI(c.Context(), config, "delete the join token", func(ctx context.Context) error { return token.Delete(ctx, client, args[0]) })
+		if err != nil {
+			return perhaps(err, "whether it is still there")
+		}
+		_, err = fmt.Fprintf(c.OutOrStdout(), "token %s is deleted\n", args[0])
+		return err
 	}
 	return cmd
 }

@@ -44,7 +44,7 @@ while you restart servers.`,
 			fmt.Fprintf(c.ErrOrStderr(), "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 		}})
 		if err != nil {
-			return fmt.Errorf("the cluster was not verified: %w", err)
+			return fmt.Errorf("the cluster was not verified: %w", withAdvice(config, err))
 		}
 		if err := print(c, *format, r, func(w io.Writer) error { return writeVerified(w, r) }); err != nil {
 			return err

@@ -4,11 +4,30 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"regexp"
 	"strings"
+	"sync"
+	"time"
 )
 
-// lineLogger hands memberlist's lines ("[WARN] memberlist: …") to slog at their level.
-type lineLogger struct{ logger *slog.Logger }
+// lineLogger hands memberlist's lines ("[WARN] memberlist: …") to slog at their level. What it has said shortly before it
+// says at the level of debugging only: a node that is shut out, as by a recovery, knocks every few seconds for ever.
+type lineLogger struct {
+	logger *slog.Logger
+
+	mu   sync.Mutex
+	told map[string]time.Time // by the line without its ports
+}
+
+const (
+	// sameLineAgain is after how long a line is worth saying again.
+	sameLineAgain = 10 * time.Minute
+	// mostLines bounds how many lines are remembered.
+	mostLines = 256
+)
+
+// ports are the only part in which lines about the same thing differ.
+var ports = regexp.MustCompile(`:\d+\b`)
 
 func (l *lineLogger) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(bytes.TrimPrefix(line, []byte("memberlist: "))))
@@ -19,6 +38,24 @@ func (l *lineLogger) Write(line []byte) (int, error) {
 			break
 		}
 	}
+	if level > slog.LevelDebug && !l.isNew(text, time.Now()) {
+		level = slog.LevelDebug
+	}
 	l.logger.Log(context.Background(), level, text)
 	return len(line), nil
+}
+
+// isNew tells whether a line has not been said for a while.
+func (l *lineLogger) isNew(text string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := ports.ReplaceAllString(text, "")
+	if last, ok := l.told[key]; ok && now.Sub(last) < sameLineAgain {
+		return false
+	}
+	if l.told == nil || len(l.told) >= mostLines {
+		l.told = make(map[string]time.Time)
+	}
+	l.told[key] = now
+	return true
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -125,13 +126,24 @@ func (n *Node) noteUnfriendly(addr string, err error) {
 	n.cfg.Logger.Debug("nobody of this cluster was found", "address", addr, "err", err)
 }
 
+// noteEnd tells why a connection from another server has ended. One that a recovery shut out tries again every two seconds,
+// until a person acts.
+func (n *Node) noteEnd(from net.Addr, err error) {
+	var stranger *StrangerError
+	host, _, splitErr := net.SplitHostPort(from.String())
+	if errors.As(err, &stranger) && stranger.Cluster != "" && splitErr == nil && !n.knockers.note(host, stranger.Cluster, time.Now()) {
+		return
+	}
+	n.cfg.Logger.Info("a connection of another server has ended", "from", from, "err", err)
+}
+
 // foreignAgain is how often it is said that a server of another cluster was met. It stays true until a person acts.
 const foreignAgain = 10 * time.Minute
 
-// foreigners are the servers of other clusters that were met where one of this was expected.
+// foreigners are servers of other clusters that were met.
 type foreigners struct {
 	mu  sync.Mutex
-	met map[string]foreigner // by address
+	met map[string]foreigner // by where they are
 }
 
 type foreigner struct {

@@ -377,7 +377,7 @@ func (n *Node) acceptPeers(l net.Listener) {
 		serving.Go(func() { // ends with the connection, or with the node
 			err := rpc.Serve(n.ctx, &checked{Conn: conn, self: n.id}, n.handler())
 			if n.ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-				n.cfg.Logger.Info("a connection of another server has ended", "from", conn.RemoteAddr(), "err", err)
+				n.noteEnd(conn.RemoteAddr(), err)
 			}
 		})
 	}

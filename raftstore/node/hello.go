@@ -150,7 +150,7 @@ func (c *checked) check() error {
 	}
 	switch {
 	case cluster != c.self.ClusterID:
-		err = fmt.Errorf("server %s belongs to cluster %q, this one to %q", c.RemoteAddr(), cluster, c.self.ClusterID)
+		err = &StrangerError{Address: c.RemoteAddr().String(), Cluster: cluster}
 		return errors.Join(err, c.turnAway(otherCluster, c.self.ClusterID))
 	case id != "" && id != c.self.ServerID:
 		err = fmt.Errorf("server %s looks for server %q, this one is %q", c.RemoteAddr(), id, c.self.ServerID)

@@ -40,7 +40,8 @@ type Node struct {
 	peers      *clients
 	followed   followed
 	chronicle  chronicle
-	foreign    foreigners
+	foreign    foreigners // met where one of this cluster was expected
+	knockers   foreigners // that came here, by their host
 	ear        ear
 	vacancy    vacancy
 	strangers  *clients // of whom only the address is known

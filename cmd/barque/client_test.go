@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// TestNoAnswerOfTheAPI: a server that says nothing, as one does without a leader, costs a bounded time, and the user is told
+// where to look. A write whose answer did not come may have been done.
+func TestNoAnswerOfTheAPI(t *testing.T) {
+	silent := func(ctx context.Context) error {
+		<-ctx.Done()
+		return errors.New("the client's own words")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		err := askAPI(t.Context(), &rest.Config{Host: "s1"}, "list things", silent)
+		if took := time.Since(began); took != apiTimeout {
+			t.Errorf("it took %s", took)
+		}
+		if exitCode(err) != 1 || !strings.Contains(err.Error(), "list things: ask s1: no answer within 10s") || !strings.Contains(err.Error(), "barque cluster status") {
+			t.Errorf("exit code %d: %v", exitCode(err), err)
+		}
+		if err := perhaps(err, "it"); exitCode(err) != exitUnfinished || !strings.Contains(err.Error(), "barque token ls") {
+			t.Errorf("a write: exit code %d: %v", exitCode(err), err)
+		}
+	})
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := askAPI(over, &rest.Config{}, "list things", silent)
+	if code := exitCode(interrupted(over, err)); code != exitInterrupted {
+		t.Errorf("Ctrl-C: exit code %d: %v", code, err)
+	}
+	if code := exitCode(interrupted(over, perhaps(err, "it"))); code != exitUnfinished {
+		t.Errorf("Ctrl-C in a write: exit code %d", code)
+	}
+}
+
+// TestAdvice: each command tells what can be done where nobody answers, or where the user has no rights.
+func TestAdvice(t *testing.T) {
+	refusing := func(status int) string {
+		return kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "message": "you may not",
+				"reason": map[int]string{http.StatusForbidden: "Forbidden", http.StatusUnauthorized: "Unauthorized"}[status]})
+		})
+	}
+	gone := httptest.NewServer(nil)
+	away := filepath.Join(t.TempDir(), "kubeconfig")
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {server: '" + gone.URL +
+		"'}}]\nusers: [{name: u, user: {}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+	gone.Close()
+	if err := os.WriteFile(away, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := savedBackup(t)
+	for says, kubeconfig := range map[string]string{
+		"ask an administrator":     refusing(http.StatusForbidden),
+		"identity is not known":    refusing(http.StatusUnauthorized),
+		"asks another server who ": away,
+	} {
+		for _, line := range []string{
+			"cluster remove s1 --yes", "cluster promote s1", "cluster transfer-leader", "cluster keys list", "token ls", "token delete x", "cert show",
+			"snapshot ls", "snapshot save " + filepath.Join(t.TempDir(), "x"), "snapshot restore --yes " + file, "verify --duration 1s",
+		} {
+			_, err := run(t, append(strings.Fields(line), "--kubeconfig", kubeconfig)...)
+			if exitCode(err) != 1 || !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: exit code %d: %v; want 1, with %q", line, exitCode(err), err, says)
+			}
+		}
+	}
+	_, err := run(t, "token", "ls", "--kubeconfig", file+"-none")
+	if exitCode(err) != 1 || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), file+"-none") {
+		t.Errorf("a kubeconfig that is not there: exit code %d: %v", exitCode(err), err)
+	}
+}

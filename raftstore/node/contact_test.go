@@ -1,0 +1,56 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestStrangersAreToldOnce: a server that a recovery shut out tries every two seconds, for ever. That is told now and then;
+// other ends of connections always.
+func TestStrangersAreToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		n := &Node{cfg: Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}}
+		told := func() int {
+			defer out.Reset()
+			return strings.Count(out.String(), "\n")
+		}
+		from := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: port} }
+		greeted := func(cluster string) error {
+			ours, theirs := net.Pipe()
+			defer ours.Close()
+			go func() { // ends when the pipe is closed
+				theirs.Write(appendText(appendText(nil, cluster), ""))
+				io.Copy(io.Discard, theirs)
+			}()
+			_, err := (&checked{Conn: ours, self: identity{ClusterID: "new", ServerID: "s1"}}).Read(make([]byte, 1))
+			return err
+		}
+		for i := range 100 {
+			n.noteEnd(from(40000+i), greeted("old"))
+			time.Sleep(contactEvery)
+		}
+		if lines := told(); lines != 1 {
+			t.Errorf("100 connections of a stranger: %d lines", lines)
+		}
+		n.noteEnd(from(1), greeted("another"))
+		for range 3 {
+			n.noteEnd(from(1), errors.New("reset"))
+		}
+		if lines := told(); lines != 4 {
+			t.Errorf("%d lines; want 4", lines)
+		}
+		time.Sleep(foreignAgain)
+		n.noteEnd(from(2), greeted("another"))
+		if lines := told(); lines != 1 {
+			t.Errorf("after a while: %d lines", lines)
+		}
+	})
+}
