@@ -133,7 +133,7 @@ func TestInspectBackup(t *testing.T) {
 	if out := c.Barque(t, "snapshot", "inspect", file); !contains(out, "the checksums; the content is sealed") {
 		t.Errorf("inspect without the key prints\n%s", out)
 	}
-	if r := c.BarqueResult(t.Context(), "snapshot", "save", file, "--key-file", key); r.Code != 1 || !strings.Contains(r.Err, "exists already") {
+	if r := c.BarqueResult(t.Context(), "snapshot", "save", file, "--key-file", key); r.Code != 2 || !strings.Contains(r.Err, "exists already") {
 		t.Errorf("a file that exists: code %d, %s", r.Code, r.Err)
 	}
 	data, err := os.ReadFile(file)

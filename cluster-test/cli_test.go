@@ -90,10 +90,11 @@ func TestCommandsWithoutQuorum(t *testing.T) {
 	}{
 		{"cluster members", []int{0}, ""},
 		{"cluster remove s3 --yes", []int{1, 4, 5}, "remove s3"},
-		{"cluster transfer-leader s1", []int{1, 4, 5}, "lead s1"},
+		{"cluster transfer-leader s1", []int{1, 4, 5}, "transfer-leader s1"},
 		{"snapshot restore " + file + " --key-file " + key + " --yes", []int{1}, "nothing was changed"},
 		{"snapshot save " + filepath.Join(t.TempDir(), "x.backup"), []int{1}, "unavailable"},
-		{"token create", []int{1}, ""},
+		{"token create", []int{1, 5}, "the join token"}, // 5: its answer did not come
+		{"token ls", []int{1}, "the join tokens"},
 	} {
 		limit := 50 * time.Second // the store gives a change up after 45
 		if strings.HasPrefix(c.line, "snapshot restore") {
