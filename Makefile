@@ -111,6 +111,10 @@ $(STAGE)/hello.tar: $(STAGE)/hello $(MKBUNDLE)
 UNIT_PKGS = $$($(GO) list ./... | grep -v -e '/cluster-test$$' -e '/cluster-test/chaos$$')
 E2E_PKGS := ./cluster-test ./cluster-test/chaos
 
+# What follows in the same shell runs with a file in which tests note what this machine is not fit for (internal/needs);
+# it is shown at the end, and the exit code stays that of the tests.
+NOTING = NOT_TESTED=$$(mktemp); export NOT_TESTED; trap 'sort -u $$NOT_TESTED; rm -f $$NOT_TESTED' EXIT
+
 .PHONY: test
 test: lint test-unit test-e2e ## run all tests: lint, unit tests with the race detector, end to end
 
@@ -126,7 +130,7 @@ test-unit: bundle ## run the unit tests, with the race detector where a C compil
 	@set -e; if command -v $${CC:-cc} >/dev/null; then race=-race; cgo=1; \
 	else echo "warning: no C compiler: the unit tests run without the race detector"; race=; cgo=0; fi; \
 	echo "go test $$race, all packages but $(E2E_PKGS)"; \
-	NOT_TESTED=$$(mktemp); export NOT_TESTED; trap 'sort -u $$NOT_TESTED; rm -f $$NOT_TESTED' EXIT; \
+	$(NOTING); \
 	CGO_ENABLED=$$cgo $(GO) test $$race -timeout 10m $(UNIT_PKGS); \
 	if [ -n "$$race" ]; then \
 	  echo "go test, what is built without the race detector only (raftstore/addresses_test.go)"; \
@@ -135,6 +139,7 @@ test-unit: bundle ## run the unit tests, with the race detector where a C compil
 
 .PHONY: test-e2e
 test-e2e: build ## run the end-to-end tests on a three-server dev cluster, and a short chaos (as root)
+	@echo 'go test $(E2E_PKGS)'; $(NOTING); \
 	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -count=1 -p 1 -parallel 3 -timeout 60m $(E2E_PKGS)
 
 .PHONY: bench
@@ -157,16 +162,17 @@ fuzz: ## fuzz what reads foreign bytes, each for FUZZTIME (1m)
 	  $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(or $(FUZZTIME),1m) "$$pkg" || exit 1; \
 	done
 
-# DURATION, SEED, LOGSTORE (boltdb or wal) and FAULTS (an expression that names must match) are for repeating.
+# DURATION, SEED, LOGSTORE (boltdb or wal) and FAULTS (an expression that names must match) are for repeating; COUNT is a
+# number of faults instead of a time.
 .PHONY: chaos-store
-chaos-store: ## break three real servers of the store and check what they say (DURATION=5m SEED=…; as root)
+chaos-store: ## break three real servers of the store and check what they say (DURATION=5m or COUNT=…, SEED=… FAULTS=…; as root)
 	$(GO) build -o bin/chaos-store ./cluster-test/store/chaos
 	$(SUDO) bin/chaos-store -duration $(or $(DURATION),5m) -seed $(or $(SEED),0) -count $(or $(COUNT),0) -log-store '$(LOGSTORE)' \
 	  -faults '$(FAULTS)' -page bin/chaos-store.html
 
 # COUNT is a number of faults instead of a time, FAULTS an expression that names must match: COUNT=500 FAULTS='kill the leader'.
 .PHONY: chaos
-chaos: build ## break a whole cluster in all ways while it is used, and check that it kept its promises (DURATION=10m SEED=… FAULTS=…; as root)
+chaos: build ## break a whole cluster in all ways while it is used, and check that it kept its promises (DURATION=10m or COUNT=…, SEED=… FAULTS=…; as root)
 	$(GO) build -o bin/chaos ./cluster-test/chaos
 	$(SUDO) env BARQUE_BIN=$(CURDIR)/bin/barque bin/chaos -duration $(or $(DURATION),10m) -seed $(or $(SEED),0) -count $(or $(COUNT),0) \
 	  -faults '$(FAULTS)' -page $(or $(PAGE),bin/chaos.html)

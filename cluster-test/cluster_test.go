@@ -252,7 +252,7 @@ func TestAgentAndDataDirectories(t *testing.T) {
 	}
 	newer := strings.Replace(string(data), `"format": 3,`, `"format": 99,`, 1)
 	if newer == string(data) {
-		t.Fatalf("%s has no format 2", record)
+		t.Fatalf("%s has no format 3", record)
 	}
 	if err := os.WriteFile(record, []byte(newer), 0o600); err != nil {
 		t.Fatal(err)

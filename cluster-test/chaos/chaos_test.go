@@ -14,6 +14,7 @@ import (
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/schedule"
+	"github.com/barque/barque/internal/needs"
 )
 
 var seed = flag.Uint64("seed", 0, "seed of the short run; 0 draws one")
@@ -39,7 +40,8 @@ func TestShortRun(t *testing.T) {
 		t.Fatal("the short run breaks a real cluster, with network namespaces and containers: run it as root")
 	}
 	plan, left := schedule.New(*seed, short, allFaults())
-	t.Logf("repeat with -seed %d; kinds of faults that are left out: %v", plan.Seed, left)
+	t.Logf("repeat with -seed %d", plan.Seed)
+	needs.LeftOut(t, left)
 	cfg := config{Schedule: plan, out: t.Output(), page: filepath.Join(t.TempDir(), "page.html"), repeat: fmt.Sprintf("go test ./cluster-test/chaos -seed %d", plan.Seed)}
 	r, err := execute(t.Context(), cfg)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package needs says what a test needs that not every machine has. Where it is missing the test is skipped, and it is told
 // what is missing and what is not tested for that: in the test's output, and in the file that NOT_TESTED in the environment
-// names, which `make test-unit` shows at its end. A skipped test says nothing by itself in the output of a run that passes.
+// names, which `make test-unit` and `make test-e2e` show at their end. A skipped test says nothing by itself in the output of a run that passes.
 //
 // It is not for tests that are never run by themselves (the bodies of child processes), nor for cases that do not apply.
 package needs
@@ -18,14 +18,26 @@ const fileVariable = "NOT_TESTED"
 // Missing skips the test: the machine lacks something, and so something is not tested.
 func Missing(t testing.TB, what, untested string) {
 	t.Helper()
-	text := fmt.Sprintf("NOT TESTED: %s (%s): it takes %s", untested, t.Name(), what)
+	t.Skip(tell(t, fmt.Sprintf("NOT TESTED: %s (%s): it takes %s", untested, t.Name(), what)))
+}
+
+// LeftOut tells of each part that a test goes on without, and why: as Missing does, but nothing is skipped.
+func LeftOut(t testing.TB, parts []error) {
+	t.Helper()
+	for _, part := range parts {
+		t.Log(tell(t, fmt.Sprintf("NOT TESTED: a part of %s: %v", t.Name(), part)))
+	}
+}
+
+func tell(t testing.TB, text string) string {
+	t.Helper()
 	// Read here only: the results of tests that miss nothing are cached without regard to it.
 	if path := os.Getenv(fileVariable); path != "" {
 		if err := note(path, text); err != nil {
 			t.Fatalf("%s, and that could not be noted: %v", text, err)
 		}
 	}
-	t.Skip(text)
+	return text
 }
 
 func note(path, text string) error {

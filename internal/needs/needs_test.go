@@ -18,6 +18,8 @@ func TestMissing(t *testing.T) {
 		"an error":  func(t *testing.T) { NoError(t, errors.New("no disks"), "work on disks") },
 		"nothing":   func(t *testing.T) { NoError(t, nil, "work without anything") },
 		"go":        func(t *testing.T) { Program(t, "go", "work with go") },
+		"a part":    func(t *testing.T) { LeftOut(t, []error{errors.New("a fault: no disks")}) },
+		"no part":   func(t *testing.T) { LeftOut(t, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -39,12 +41,13 @@ func TestMissing(t *testing.T) {
 	for _, want := range []string{
 		"NOT TESTED: work with it (TestMissing/a_program): it takes the program no-such-program\n",
 		"NOT TESTED: work on disks (TestMissing/an_error): it takes what this machine does not give: no disks\n",
+		"NOT TESTED: a part of TestMissing/a_part: a fault: no disks\n",
 	} {
 		if !strings.Contains(told, want) {
 			t.Errorf("told:\n%swant\n%s", told, want)
 		}
 	}
-	if strings.Count(told, "\n") != 2 {
+	if strings.Count(told, "\n") != 3 {
 		t.Errorf("told:\n%s", told)
 	}
 }
