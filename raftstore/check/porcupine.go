@@ -58,11 +58,16 @@ func (j *judge) porcupine() {
 	}
 	ops := j.operations()
 	model := modelOf(values)
-	result, _ := porcupine.CheckOperationsVerbose(model, ops, 30*time.Second)
-	if result == porcupine.Illegal {
+	switch result, _ := porcupine.CheckOperationsVerbose(model, ops, searchTime); result {
+	case porcupine.Illegal:
 		j.violated(Linearizes, "porcupine finds no order of %d operations", len(ops))
+	case porcupine.Unknown:
+		j.violated(Linearizes, "not judged: porcupine has not found an order of %d operations in %v, and they may have one", len(ops), searchTime)
 	}
 }
+
+// searchTime is how long an order is looked for. It takes a second.
+const searchTime = 2 * time.Minute
 
 // Visualize writes an HTML page with the operations, as far as porcupine can order them.
 func (r *Record) Visualize(w io.Writer) error {
