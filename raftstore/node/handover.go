@@ -94,6 +94,9 @@ func (n *Node) watchOwnDisk(ctx context.Context) {
 	n.storage.reserve.stuck.Store(false)
 	wait := time.NewTimer(diskLook)
 	defer wait.Stop()
+	if n.ownDisk().full { // it was when this server was elected
+		wait.Reset(0)
+	}
 	for {
 		select {
 		case <-wait.C:
@@ -123,13 +126,15 @@ func (n *Node) watchOwnDisk(ctx context.Context) {
 			continue
 		}
 		looks = 0
-		n.passOn(v)
+		n.passOn(ctx, v)
 	}
 }
 
-func (n *Node) passOn(v handover) {
+func (n *Node) passOn(ctx context.Context, v handover) {
 	n.cfg.Logger.Warn("this server hands leadership over", "to", v.to.member.ID, "reason", v.reason)
-	if err := n.transfer(n.ctx, v.to.member, v.reason); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, n.transferTime())
+	defer cancel()
+	if err := n.transfer(ctx, v.to.member, v.reason); err != nil {
 		n.cfg.Logger.Warn("cannot hand leadership over", "to", v.to.member.ID, "err", err)
 		return
 	}

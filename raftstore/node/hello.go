@@ -149,6 +149,9 @@ func (c *checked) check() error {
 		return err
 	}
 	switch {
+	case cluster == "":
+		err = fmt.Errorf("server %s names no cluster, this one belongs to %q", c.RemoteAddr(), c.self.ClusterID)
+		return errors.Join(err, c.turnAway(otherCluster, c.self.ClusterID))
 	case cluster != c.self.ClusterID:
 		err = &StrangerError{Address: c.RemoteAddr().String(), Cluster: cluster}
 		return errors.Join(err, c.turnAway(otherCluster, c.self.ClusterID))

@@ -44,8 +44,8 @@ func TestGreetings(t *testing.T) {
 		answer  byte
 		because string
 	}{
-		"another cluster":      {greeting("other", ""), otherCluster, "belongs to cluster"},
-		"no cluster":           {greeting("", ""), otherCluster, "belongs to cluster"},
+		"another cluster":      {greeting("other", ""), otherCluster, "belongs to another cluster"},
+		"no cluster":           {greeting("", ""), otherCluster, "names no cluster"},
 		"another server":       {greeting("cluster", "s2-y"), otherServer, "looks for server"},
 		"a name without end":   {[]byte{0xff, 0xff, 'x'}, 0xff, "the limit is"},
 		"a name that is short": {greeting("cluster", "s1-x")[:5], 0xff, "timeout"},

@@ -68,6 +68,8 @@ type Node struct {
 	running sync.WaitGroup // goroutines that end with ctx
 	links   sync.WaitGroup // goroutines of the links to other servers
 	offices sync.WaitGroup // goroutines that end with a tenure
+	// questions to Raft that may outlast who asks.
+	questions questions
 
 	stopped   chan struct{} // closed when Raft has stopped
 	following sync.WaitGroup
@@ -175,13 +177,16 @@ func (n *Node) startRaft() error {
 	if n.machine.known, err = n.storage.log.LastIndex(); err != nil {
 		return errors.Join(fmt.Errorf("read the log in %s: %w", n.cfg.Dir, err), n.transport.Close())
 	}
-	log := &keptLog{logstore.NewCache(logstore.NewTail(n.storage.log, n.halt), logCacheBytes), n.storage.snapshots}
+	log := &keptLog{
+		Cache:     logstore.NewCache(logstore.NewTail(n.storage.log, n.halt), logCacheBytes),
+		snapshots: n.storage.snapshots, sever: n.storage.sever, fatal: n.halt,
+	}
 	screen := newScreen(log)
 	n.raft, err = raft.NewRaft(cfg, n.machine, log, n.storage.log, n.storage.snapshots, &screened{&muzzle{heard, n.storage.log.Disk()}, screen})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
 	}
-	screen.raft = n.raft
+	log.raft.Store(n.raft)
 	n.following.Go(func() { screen.run(n.transport.Consumer(), n.stopped) })
 	return nil
 }
@@ -321,6 +326,7 @@ func (n *Node) close() error {
 	n.running.Wait()
 	n.links.Wait()
 	n.offices.Wait()
+	n.questions.close()
 	n.stream.cut()
 	err := n.raft.Shutdown().Error() // closes the transport, too
 	close(n.stopped)

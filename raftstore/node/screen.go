@@ -14,15 +14,14 @@ import (
 //   - It installs any snapshot of the current term, also one of what it has already: state and log go back, and it
 //     panics when what it has dropped is to be applied ("log not found"). Here a snapshot is answered as installed, and
 //     is not, when its last entry was applied or is in the log (Raft paper, figure 13, step 6).
-//   - It believes that the leader has entries from before this server's snapshot only when it can look at the one
-//     that precedes them. They are committed, so the leader does have them: such a message is cut where the snapshot
-//     ends.
+//   - It believes that the leader has entries only when it has the one that precedes them, with its term. After a snapshot
+//     the log may lack it, or have another one there. What a snapshot has is committed, so the leader does have it: of
+//     such a message nothing is compared but what comes behind the snapshot.
 //   - It takes all entries up to the leader's commit index for the leader's, also those behind the ones in the
 //     message, which nobody has compared. The index is bounded as in the paper (figure 2, AppendEntries, step 5).
 type screen struct {
-	log  *keptLog
-	raft *raft.Raft // set before run
-	out  chan raft.RPC
+	log *keptLog
+	out chan raft.RPC
 
 	answers sync.WaitGroup // to what Raft does not see
 }
@@ -38,7 +37,7 @@ type screened struct {
 // Consumer implements raft.Transport.
 func (s *screened) Consumer() <-chan raft.RPC { return s.screen.out }
 
-// run passes messages on until stopped is closed, in their order.
+// run passes messages on, in their order, from when Raft runs until stopped is closed.
 func (s *screen) run(in <-chan raft.RPC, stopped <-chan struct{}) {
 	defer s.answers.Wait()
 	for {
@@ -70,13 +69,14 @@ func (s *screen) pass(rpc raft.RPC, stopped <-chan struct{}) bool {
 		if isHeartbeat(m) {
 			return true
 		}
-		if m.PrevLogEntry < s.raft.AppliedIndex() {
+		m.LeaderCommitIndex = min(m.LeaderCommitIndex, m.PrevLogEntry+uint64(len(m.Entries)))
+		if m.PrevLogEntry <= s.log.raft.Load().AppliedIndex() && !s.log.agrees(m.PrevLogEntry, m.PrevLogTerm) {
 			s.cut(m)
 		}
-		m.LeaderCommitIndex = min(m.LeaderCommitIndex, m.PrevLogEntry+uint64(len(m.Entries)))
 	case *raft.InstallSnapshotRequest:
 		s.awaitRaft(stopped)
-		if m.Term < s.raft.CurrentTerm() || m.LastLogIndex > s.raft.AppliedIndex() && !s.log.agrees(m.LastLogIndex, m.LastLogTerm) {
+		own := s.log.raft.Load()
+		if m.Term < own.CurrentTerm() || m.LastLogIndex > own.AppliedIndex() && !s.log.agrees(m.LastLogIndex, m.LastLogTerm) {
 			return true
 		}
 		s.answers.Go(func() {
@@ -89,14 +89,11 @@ func (s *screen) pass(rpc raft.RPC, stopped <-chan struct{}) bool {
 }
 
 // awaitRaft waits until Raft is done with the messages that it was given: it takes one after the other, so it is when
-// it has refused one more, of a term that was long ago.
+// it has refused one more, which is in no version of the protocol.
 func (s *screen) awaitRaft(stopped <-chan struct{}) {
-	if s.raft.CurrentTerm() == 0 { // nothing was long ago, and there is nothing to be done with
-		return
-	}
 	answer := make(chan raft.RPCResponse, 1)
-	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}
-	if s.hand(raft.RPC{Command: &raft.AppendEntriesRequest{RPCHeader: header}, RespChan: answer}, stopped) {
+	unknown := &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax + 1}}
+	if s.hand(raft.RPC{Command: unknown, RespChan: answer}, stopped) {
 		select {
 		case <-answer:
 		case <-stopped:
@@ -104,18 +101,14 @@ func (s *screen) awaitRaft(stopped <-chan struct{}) {
 	}
 }
 
-// cut takes out of a message what lies before this server's newest snapshot, if the log does not go back so far.
+// cut takes out of a message what is in this server's newest snapshot.
 func (s *screen) cut(m *raft.AppendEntriesRequest) {
-	first, err := s.log.FirstIndex()
-	if err != nil || first > 0 && first <= m.PrevLogEntry {
-		return
-	}
-	end, ok := s.log.newestSnapshot()
-	if !ok || m.PrevLogEntry >= end.Index {
+	end, ok := s.log.installed()
+	if !ok || m.PrevLogEntry > end.Index {
 		return
 	}
 	for len(m.Entries) > 0 && m.Entries[0].Index <= end.Index {
 		m.Entries = m.Entries[1:]
 	}
-	m.PrevLogEntry, m.PrevLogTerm = end.Index, end.Term
+	m.PrevLogEntry, m.PrevLogTerm = 0, 0 // nothing to compare
 }

@@ -33,6 +33,12 @@ type gapless struct{ *raft.InmemStore }
 
 func (gapless) IsMonotonic() bool { return true }
 
+func newKeptLog(t *testing.T, log raft.LogStore, snapshots raft.SnapshotStore) *keptLog {
+	return &keptLog{
+		Cache: logstore.NewCache(log, 1<<20), snapshots: snapshots, sever: func(uint64) {}, fatal: func(err error) { t.Error(err) },
+	}
+}
+
 // screenedInmem is an InmemTransport behind a screen.
 type screenedInmem struct {
 	*raft.InmemTransport
@@ -55,27 +61,34 @@ type follower struct {
 
 func newFollower(t *testing.T) *follower {
 	t.Helper()
+	store := raft.NewInmemStore()
+	return newFollowerWith(t, gapless{store}, store, func(uint64) {})
+}
+
+func newFollowerWith(t *testing.T, log raft.LogStore, stable raft.StableStore, sever func(uint64)) *follower {
+	t.Helper()
 	cfg := raft.DefaultConfig()
 	cfg.LocalID, cfg.Logger, cfg.TrailingLogs = "s1", newRaftLogger(slog.New(slog.DiscardHandler)), 0
 	cfg.HeartbeatTimeout, cfg.ElectionTimeout = time.Hour, time.Hour
 	servers := raft.Configuration{Servers: []raft.Server{{ID: "s0", Address: "s0"}, {ID: "s1", Address: "s1"}}}
-	store, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
+	snapshots := raft.NewInmemSnapshotStore()
 	_, own := raft.NewInmemTransport("s1")
 	f := &follower{
-		t: t, log: &keptLog{logstore.NewCache(gapless{store}, 1<<20), snapshots}, fsm: &countingFSM{applied: make(chan uint64, 100)},
+		t: t, log: newKeptLog(t, log, snapshots), fsm: &countingFSM{applied: make(chan uint64, 100)},
 		header: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("s0"), Addr: []byte("s0")}, peers: raft.EncodeConfiguration(servers),
 	}
+	f.log.sever = sever
 	_, f.leader = raft.NewInmemTransport("s0")
 	f.leader.Connect("s1", own)
-	if err := raft.BootstrapCluster(cfg, store, store, snapshots, own, servers); err != nil {
+	if err := raft.BootstrapCluster(cfg, log, stable, snapshots, own, servers); err != nil {
 		t.Fatal(err)
 	}
 	screen := newScreen(f.log)
 	var err error
-	if f.raft, err = raft.NewRaft(cfg, f.fsm, f.log, store, snapshots, &screenedInmem{own, screen}); err != nil {
+	if f.raft, err = raft.NewRaft(cfg, f.fsm, f.log, stable, snapshots, &screenedInmem{own, screen}); err != nil {
 		t.Fatal(err)
 	}
-	screen.raft = f.raft
+	f.log.raft.Store(f.raft)
 	var running sync.WaitGroup
 	stopped := make(chan struct{})
 	running.Go(func() { screen.run(own.Consumer(), stopped) })
@@ -176,9 +189,28 @@ func TestTheLogGoesOnAfterAnOlderSnapshot(t *testing.T) {
 	}
 }
 
-// The log has entries of a leader that was never followed by anybody else, and then nothing of the snapshot.
+// The log has entries of a leader that was never followed by anybody else, and then nothing of the snapshot. On disk, a log
+// reaches back to the older snapshot otherwise.
 func TestEntriesThatContradictASnapshotAreReplaced(t *testing.T) {
-	f := newFollower(t)
+	t.Run("in memory", func(t *testing.T) { testContradiction(t, newFollower(t)) })
+	for _, kind := range []logstore.Kind{logstore.Boltdb, logstore.WAL} {
+		t.Run(string(kind), func(t *testing.T) {
+			s := &storage{snapshots: raft.NewInmemSnapshotStore(), reserve: new(reserve)}
+			log, err := logstore.Open(logstore.Options{Dir: t.TempDir(), Kind: kind, Floor: s.floor, Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := log.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			testContradiction(t, newFollowerWith(t, log, log, s.sever))
+		})
+	}
+}
+
+func testContradiction(t *testing.T, f *follower) {
 	f.must(f.append(2, 1, 1, 0, agreed(2, 10, 2)...))
 	f.install(4, 5, 3)
 	if first, err := f.log.FirstIndex(); err != nil || first != 6 {
@@ -192,6 +224,15 @@ func TestEntriesThatContradictASnapshotAreReplaced(t *testing.T) {
 	}
 }
 
+// The log ends where the snapshot does, with another entry, which Raft takes for its newest one for ever.
+func TestAnEntryThatContradictsASnapshotIsReplaced(t *testing.T) {
+	f := newFollower(t)
+	f.must(f.append(2, 1, 1, 0, agreed(2, 5, 2)...))
+	f.install(4, 5, 3)
+	f.must(f.append(4, 5, 3, 7, agreed(6, 7, 4)...))
+	f.expectApplied(6, 7)
+}
+
 // What is behind the entries of a message may not be the leader's, although its commit index is beyond it.
 func TestCommittedIsOnlyWhatTheLeaderHasSent(t *testing.T) {
 	f := newFollower(t)
@@ -203,7 +244,7 @@ func TestCommittedIsOnlyWhatTheLeaderHasSent(t *testing.T) {
 }
 
 // After a snapshot, Raft asks whether the log is to be dropped.
-func TestALogIsDroppedOnlyIfItEndsBeforeTheSnapshot(t *testing.T) {
+func TestALogIsDroppedOnlyIfItEndsWithTheSnapshotOrBefore(t *testing.T) {
 	for _, test := range []struct {
 		name        string
 		index, term uint64
@@ -212,6 +253,7 @@ func TestALogIsDroppedOnlyIfItEndsBeforeTheSnapshot(t *testing.T) {
 	}{
 		{"it goes on", 5, 2, false, 2},
 		{"it ends there", 10, 2, true, 2},
+		{"it ends there with another one", 10, 3, true, 2},
 		{"it ends before", 12, 2, true, 2},
 		{"it is another one", 5, 3, false, 6},
 	} {
@@ -228,7 +270,7 @@ func TestALogIsDroppedOnlyIfItEndsBeforeTheSnapshot(t *testing.T) {
 			if err := sink.Close(); err != nil {
 				t.Fatal(err)
 			}
-			log := &keptLog{logstore.NewCache(gapless{store}, 1<<20), snapshots}
+			log := newKeptLog(t, gapless{store}, snapshots)
 			if log.IsMonotonic() != test.dropped {
 				t.Errorf("the log is dropped: %t", !test.dropped)
 			}

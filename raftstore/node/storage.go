@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -29,6 +30,7 @@ type storage struct {
 	snapshots raft.SnapshotStore // without those that could not be read at the start
 	reserve   *reserve
 	start     Start
+	severed   atomic.Uint64 // up to where the log was not of this history: see sever
 }
 
 // Start is what a server read when it was opened.
@@ -97,10 +99,13 @@ func (s *storage) floor() uint64 {
 	}
 	all, err := s.snapshots.List()
 	if err != nil || len(all) < keptSnapshots {
-		return 0
+		return s.severed.Load()
 	}
-	return all[keptSnapshots-1].Index
+	return max(all[keptSnapshots-1].Index, s.severed.Load())
 }
+
+// sever raises the floor: the log up to the entry contradicts a snapshot, so it does not lead from an older one to it.
+func (s *storage) sever(index uint64) { s.severed.Store(max(index, s.severed.Load())) }
 
 func (s *storage) openSnapshots(cfg *Config) error {
 	if cfg.InMemory {

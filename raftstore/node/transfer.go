@@ -65,13 +65,13 @@ func (t *transfers) any(term uint64) bool {
 func (n *Node) transfer(ctx context.Context, m Member, why string) error {
 	id, term := raft.ServerID(m.ID), n.raft.CurrentTerm()
 	if newest, is := n.transfers.pending(term, id); is {
-		if err := n.awaitReplication(m, newest); err != nil {
+		if err := n.awaitReplication(ctx, m, newest); err != nil {
 			return fmt.Errorf("%w: transfer leadership to server %q: an earlier attempt is not over: %w", kv.ErrUnavailable, m.ID, err)
 		}
 		n.transfers.done(id)
 	}
 	n.heir.Store(new(m.Name + ", because " + why))
-	err := n.answered(ctx, func() raft.Future { return n.raft.LeadershipTransferToServer(id, raft.ServerAddress(m.Address)) })
+	err := n.questions.ask(ctx, func() raft.Future { return n.raft.LeadershipTransferToServer(id, raft.ServerAddress(m.Address)) })
 	if err != nil {
 		n.heir.Store(nil)
 		n.transfers.gaveUp(term, id, n.raft.LastIndex())
@@ -80,26 +80,13 @@ func (n *Node) transfer(ctx context.Context, m Member, why string) error {
 	return nil
 }
 
-// answered waits for Raft's answer to a question, no longer than ctx. Raft answers each for as long as it runs, but while
-// it writes to the log it hears none: with a disk that hangs the answer may take as long as that does.
-func (n *Node) answered(ctx context.Context, ask func() raft.Future) error {
-	answer := make(chan error, 1)
-	n.offices.Go(func() { answer <- ask().Error() })
-	select {
-	case err := <-answer:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("no answer yet, as when the disk hangs; it may still be done: %w", context.Cause(ctx))
-	}
-}
-
 // awaitReplication waits, for a short time, until a member has an entry that is newer than the one given: then
 // the replication to it does its work again.
-func (n *Node) awaitReplication(m Member, newest uint64) error {
-	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.Timeouts.Call)
+func (n *Node) awaitReplication(ctx context.Context, m Member, newest uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
 	defer cancel()
 	if n.raft.LastIndex() <= newest {
-		n.raft.Barrier(n.cfg.Timeouts.Call)
+		_ = n.questions.ask(ctx, func() raft.Future { return n.raft.Barrier(n.cfg.Timeouts.Call) }) // whether there is a newer entry is looked at below
 	}
 	for {
 		status, err := n.ask(ctx, m)
@@ -118,7 +105,7 @@ func (n *Node) awaitReplication(m Member, newest uint64) error {
 }
 
 // HandOver makes another voter the leader if this server leads and there is one. It returns when this server does not lead
-// any more, or with an error after Timeouts.Election when it still does.
+// any more, or with an error when it still does after three times Timeouts.Election, as when its disk hangs.
 func (n *Node) HandOver() error {
 	if n.leadership.term() == 0 || n.voters() < 2 {
 		return nil
@@ -133,9 +120,9 @@ func (n *Node) bequeath(why string, stays bool) error {
 	if n.deserted() {
 		return errNoHeir
 	}
-	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.Timeouts.Heartbeat/2) // who is slower is no heir at once
+	ctx, cancel := context.WithTimeout(n.ctx, n.transferTime())
 	defer cancel()
-	servers := n.survey(ctx)
+	servers := n.surveyFor(ctx, n.cfg.Timeouts.Heartbeat/2) // who is slower is no heir at once
 	voters, votes := 0, 0
 	for _, s := range servers {
 		if self := s.ID == n.id.ServerID; s.Voter {
@@ -150,13 +137,13 @@ func (n *Node) bequeath(why string, stays bool) error {
 	}
 	if heir, ok := steward.Heir(servers, n.id.ServerID); ok {
 		m, _ := n.member(heir.ID)
-		return n.transfer(n.ctx, m, why)
+		return n.transfer(ctx, m, why)
 	}
 	if n.transfers.any(n.raft.CurrentTerm()) {
 		return errNoHeir
 	}
 	n.heir.Store(new("a server of Raft's choice, because " + why))
-	err := n.raft.LeadershipTransfer().Error() // to the one that has the most of the log
+	err := n.questions.ask(ctx, n.raft.LeadershipTransfer) // to the one that has the most of the log
 	if err != nil {
 		n.heir.Store(nil)
 	}
@@ -164,6 +151,16 @@ func (n *Node) bequeath(why string, stays bool) error {
 }
 
 var errNoHeir = fmt.Errorf("%w: too few voters answer for another one to lead", kv.ErrUnavailable)
+
+// transferTime bounds a transfer that nobody waits for with a bound of their own: Raft gives one up after
+// Timeouts.Election.
+func (n *Node) transferTime() time.Duration { return 3 * n.cfg.Timeouts.Election }
+
+func (n *Node) surveyFor(ctx context.Context, limit time.Duration) []steward.Server {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return n.survey(ctx)
+}
 
 // deserted tells that this server, which leads, knows of all other voters that they do not answer.
 func (n *Node) deserted() bool {
