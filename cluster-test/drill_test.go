@@ -413,25 +413,7 @@ func (d *drill) pod(m *machines.Machine, name, node string) *corev1.Pod {
 // complete fails when the page has commands that were not performed.
 func (d *drill) complete() {
 	d.Helper()
-	for _, s := range d.book.Sections {
-		if by := performedElsewhere[s.Title]; by != "" {
-			continue
-		}
-		for _, c := range s.Commands {
-			if !d.performed[s.Title+": "+c] {
-				d.Errorf("%s, %q, has a command that no test performs: %s\n(perform it here, or name the test that does in performedElsewhere)", operationsPage, s.Title, c)
-			}
-		}
+	for _, c := range unperformed(d.book, d.performed) {
+		d.Errorf("%s has a command that no test performs: %s\n(perform it here, or name the test that does in performedElsewhere)", operationsPage, c)
 	}
-}
-
-// performedElsewhere names the tests that perform sections of the page that are not among the stages of TestOperations.
-var performedElsewhere = map[string]string{
-	roomSection:                 "TestFullStore, TestFullDisk",
-	"Rotate the keys of gossip": "TestGossip",
-	"Who sees whom":             "TestGossip",
-	"What is wrong?":            "TestStatus, TestDoctor",
-	"Let a machine join":        "TestClusterJoin",
-	"Certificates":              "TestCertificates",
-	"Exchange the CA":           "TestCertificates",
 }

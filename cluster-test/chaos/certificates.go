@@ -173,7 +173,7 @@ func endedOfServer(ctx context.Context, t *trial) error {
 
 // awaitShown waits until a server's API shows a certificate of a kind.
 func (t *trial) awaitShown(ctx context.Context, node, want string, is func(now time.Time, c *x509.Certificate) bool) error {
-	address, err := t.addressOf(ctx, node)
+	address, err := t.addressOf(node)
 	if err != nil {
 		return err
 	}

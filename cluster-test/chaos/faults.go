@@ -39,12 +39,13 @@ func (f fault) Possible() error {
 // trial is one fault while it runs.
 type trial struct {
 	*run
-	rnd    *rand.Rand
-	leader string
-	others []string // the other servers, in a drawn order
-	agents []string // in a drawn order
-	hit    []string // nodes that it has met
-	note   string
+	rnd       *rand.Rand
+	leader    string
+	others    []string          // the other servers, in a drawn order
+	agents    []string          // in a drawn order
+	addresses map[string]string // of all nodes, before the fault
+	hit       []string          // nodes that it has met
+	note      string
 }
 
 // allFaults in the order in which the docs tell of them.
@@ -85,13 +86,17 @@ func (r *run) inject(number int) {
 		gaps[0].Round(time.Millisecond), (span.Settled - span.End).Round(10*time.Millisecond))
 }
 
-// aim finds out who leads.
+// aim finds out who leads, and where all are.
 func (t *trial) aim(ctx context.Context) error {
 	status, err := t.awaitLeader(ctx)
 	if err != nil {
 		return err
 	}
 	t.leader = status.Leader
+	t.addresses = make(map[string]string)
+	for _, m := range status.Members {
+		t.addresses[m.Name] = m.Address
+	}
 	for _, n := range t.cluster.Nodes() {
 		switch {
 		case strings.HasPrefix(n, "a"):

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -88,7 +89,7 @@ func verifyServer(ca Verifier, now func() time.Time) func([][]byte, [][]*x509.Ce
 }
 
 // FetchCA asks the address for the cluster's CA and returns it if the token pins it. Nothing
-// secret is sent.
+// secret is sent. It fails with a *RefusedError when a server says no.
 func FetchCA(ctx context.Context, address string, t pki.Token) (*pki.Authority, error) {
 	base, err := baseURL(address)
 	if err != nil {
@@ -111,6 +112,9 @@ func FetchCA(ctx context.Context, address string, t pki.Token) (*pki.Authority, 
 		return nil, fmt.Errorf("ask %s for the cluster's CA: %w", base, err)
 	}
 	if response.StatusCode != http.StatusOK {
+		if refused := refusal(base, response, body); refused.Reason != "" {
+			return nil, refused
+		}
 		return nil, fmt.Errorf("%s is no Barque server: asked for the cluster's CA it answers %s", base, response.Status)
 	}
 	return t.Pinned(body)
@@ -121,9 +125,24 @@ type RefusedError struct {
 	Server string
 	Status int
 	Reason string
+	// RetryAfter is when to ask again, from the answer on, if the server told; with http.StatusTooManyRequests it does.
+	RetryAfter time.Duration
 }
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("%s refused: %s", e.Server, e.Reason) }
+
+// refusal reads an answer that is not 200; Reason is empty when it is not a Barque server's.
+func refusal(server string, response *http.Response, body []byte) *RefusedError {
+	e := &RefusedError{Server: server, Status: response.StatusCode}
+	var f failure
+	if json.Unmarshal(body, &f) == nil {
+		e.Reason = f.Error
+	}
+	if seconds, err := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 16); err == nil {
+		e.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	return e
+}
 
 // Server joins as a server.
 func (c *Client) Server(ctx context.Context, r Request) (ServerGrant, error) {
@@ -173,11 +192,11 @@ func (c *Client) post(ctx context.Context, path string, in, out any) error {
 		return fmt.Errorf("join by %s: %w", c.base, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		var f failure
-		if json.Unmarshal(answer, &f) != nil || f.Error == "" {
-			f.Error = response.Status
+		refused := refusal(c.base, response, answer)
+		if refused.Reason == "" {
+			refused.Reason = response.Status
 		}
-		return &RefusedError{Server: c.base, Status: response.StatusCode, Reason: f.Error}
+		return refused
 	}
 	if err := json.Unmarshal(answer, out); err != nil {
 		return fmt.Errorf("answer of %s: %w", c.base, err)

@@ -429,8 +429,12 @@ func TestTooManyRequests(t *testing.T) {
 			break
 		}
 	}
-	if refused.Status != http.StatusTooManyRequests || !strings.Contains(refused.Reason, "try again in 1s") {
+	if refused.Status != http.StatusTooManyRequests || !strings.Contains(refused.Reason, "try again in 1s") || refused.RetryAfter != time.Second {
 		t.Fatalf("got %+v", refused)
+	}
+	refused = nil
+	if _, err := join.FetchCA(t.Context(), c.address, c.token); !errors.As(err, &refused) || refused.RetryAfter != time.Second {
+		t.Errorf("asked for the CA: %v", err)
 	}
 	if _, err := c.client(t, certificate(t, c.ca, join.NodeClient("a1"))).GossipKeys(t.Context()); err != nil {
 		t.Errorf("a node, from the same address: %v", err)
