@@ -47,6 +47,7 @@ type Member struct {
 		Applied     uint64   `json:"appliedIndex"`
 		Revision    uint64   `json:"revision"`
 		Hash        string   `json:"stateHash"`
+		Quarantined string   `json:"quarantined"` // why, empty when it is not
 		LastContact *float64 `json:"lastContactSeconds"`
 		DiskP50     float64  `json:"diskP50Seconds"`
 		DiskP99     float64  `json:"diskP99Seconds"`

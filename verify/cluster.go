@@ -139,14 +139,20 @@ func (c *checking) note(k Check) {
 type status struct {
 	ID      string
 	Leader  string
-	Members []struct {
-		Name, Role, Address, Problem string
-		Store                        *struct {
-			Revision    uint64
-			StateHash   string
-			Quarantined string
-		}
-	}
+	Members []member
+}
+
+// member is one node in it.
+type member struct {
+	Name, Role, Address, Problem string
+	Store                        *storeState
+}
+
+// storeState is what a server's store says of itself.
+type storeState struct {
+	Revision    uint64
+	StateHash   string
+	Quarantined string
 }
 
 func (c *checking) status(ctx context.Context) (*status, error) {
@@ -243,60 +249,6 @@ func (c *checking) work(ctx context.Context) error {
 	c.add("a client that moves to the next server after 500 ms goes on", fmt.Sprintf("%d writes, the longest time without one %s",
 		probed.Acknowledged, c.report.LongestGap), probed.Violations...)
 	return context.Cause(ctx)
-}
-
-// A stateError is returned when servers have states that they must not have.
-type stateError struct{ text string }
-
-func (e *stateError) Error() string { return e.text }
-
-// same checks that all servers that could be reached in the beginning have the same state.
-func (c *checking) same(ctx context.Context) {
-	k := Check{Name: "all these servers have the same state"}
-	err := until(ctx, settleTime, func(ctx context.Context) error {
-		s, err := c.status(ctx)
-		if err != nil {
-			return err
-		}
-		k.Detail, err = s.same(c.report.Servers)
-		return err
-	})
-	var differ *stateError
-	switch {
-	case ctx.Err() != nil: // the caller tells
-		return
-	case errors.As(err, &differ):
-		k.Problems = []string{err.Error()}
-	case err != nil:
-		k.Unjudged = []string{err.Error()}
-	}
-	c.note(k)
-}
-
-// same returns the state that all of the servers have. A *stateError is a broken promise; any other error is not: who is
-// asked while others write finds servers at different revisions.
-func (s *status) same(servers []string) (state string, err error) {
-	var first string
-	var revision uint64
-	var hash string
-	for _, m := range s.Members {
-		if !slices.Contains(servers, m.Name) {
-			continue
-		}
-		switch {
-		case m.Store == nil:
-			return "", fmt.Errorf("the store of %s does not answer: %s", m.Name, m.Problem)
-		case m.Store.Quarantined != "":
-			return "", &stateError{fmt.Sprintf("%s is in quarantine: %s", m.Name, m.Store.Quarantined)}
-		case first == "":
-			first, revision, hash = m.Name, m.Store.Revision, m.Store.StateHash
-		case m.Store.Revision != revision:
-			return "", fmt.Errorf("%s was at revision %d and %s at %d, whenever they were asked: others write too much to compare them", first, revision, m.Name, m.Store.Revision)
-		case m.Store.StateHash != hash:
-			return "", &stateError{fmt.Sprintf("at revision %d %s has the hash %s, and %s has %s", revision, first, hash, m.Name, m.Store.StateHash)}
-		}
-	}
-	return fmt.Sprintf("revision %d, hash %s", revision, hash), nil
 }
 
 // A silenceError is returned when there was no answer in time. It is a context.DeadlineExceeded.

@@ -27,6 +27,7 @@ type Probe struct {
 	revision uint64 // of the object, as far as is known
 	count    int    // that was acknowledged last
 	acked    int
+	last     time.Time // of an acknowledgement, or the beginning
 	longest  time.Duration
 	wrong    []string
 }
@@ -45,8 +46,8 @@ func NewProbe(servers []Server, namespace, name string) *Probe {
 // Start begins to write.
 func (p *Probe) Start(ctx context.Context) {
 	ctx, p.stop = context.WithCancel(ctx)
+	p.last = time.Now()
 	p.running.Go(func() {
-		last := time.Now()
 		for ctx.Err() == nil {
 			begin := time.Now()
 			ok := p.write(context.WithoutCancel(ctx)) // one that the end would cut off might take effect later
@@ -57,7 +58,7 @@ func (p *Probe) Start(ctx context.Context) {
 			p.mu.Lock()
 			if ok {
 				p.acked++
-				p.longest, last = max(p.longest, end.Sub(last)), end
+				p.longest, p.last = max(p.longest, end.Sub(p.last)), end
 			} else {
 				p.turn++
 			}
@@ -147,17 +148,19 @@ type ProbeResult struct {
 	Violations   []string
 }
 
-// Stop ends the probe, looks through every server at what is there, and removes it.
+// Stop ends the probe, looks through every server at what is there, and removes it. What was found comes with an error,
+// too, which is about what could not be looked at or removed.
 func (p *Probe) Stop(ctx context.Context, patience time.Duration) (ProbeResult, error) {
 	p.stop()
 	p.running.Wait()
+	p.longest = max(p.longest, time.Since(p.last)) // an outage that lasts has no acknowledgement after it
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
 	defer cancel()
 	for p.turn = range p.servers {
 		o := objectClient{p.server(), p.namespace, p.name}
 		for !p.look(ctx, o) {
 			if ctx.Err() != nil {
-				return ProbeResult{}, fmt.Errorf("read what the probe has written through %s: %w", o.server.Name, context.Cause(ctx))
+				return p.result(), fmt.Errorf("read what the probe has written through %s: %w", o.server.Name, context.Cause(ctx))
 			}
 			if len(p.wrong) > 0 {
 				break
@@ -165,21 +168,22 @@ func (p *Probe) Stop(ctx context.Context, patience time.Duration) (ProbeResult, 
 			pause(ctx, 50*time.Millisecond)
 		}
 	}
-	result := ProbeResult{p.acked, p.longest, p.wrong}
 	for p.revision != 0 {
 		o := objectClient{p.server(), p.namespace, p.name}
 		c := Call{Verb: Delete, Name: p.name, Require: p.revision}
 		o.do(ctx, &c)
 		switch {
 		case c.Outcome == Done || c.Outcome == Absent:
-			return result, nil
+			return p.result(), nil
 		case ctx.Err() != nil:
-			return result, fmt.Errorf("remove the probe's object: %w: %s", context.Cause(ctx), c.Error)
+			return p.result(), fmt.Errorf("remove the probe's object: %w: %s", context.Cause(ctx), c.Error)
 		case c.Outcome == Conflict:
 			p.look(ctx, o) // its last write had no answer
 		default:
 			p.turn++
 		}
 	}
-	return result, nil
+	return p.result(), nil
 }
+
+func (p *Probe) result() ProbeResult { return ProbeResult{p.acked, p.longest, p.wrong} }

@@ -7,8 +7,10 @@ import (
 	"time"
 )
 
-// roundTime is for how long calls are gathered before they are judged. Judging takes memory with the square of that; so
-// work of any length takes as much as two rounds.
+// roundTime is for how long calls are gathered at least before they are judged. Judging takes memory with the square of
+// that; so work of any length takes as much as two rounds. A round that runs while the one before it ends gathers for as
+// long as that takes, too: a moment as a rule, and at most twice settleTime (until all have answered, and for the search)
+// and the time in which its objects are removed.
 const roundTime = time.Minute
 
 // stopper is work that goes on until it is stopped, and is judged then. A *Workload is one.

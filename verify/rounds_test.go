@@ -106,36 +106,3 @@ func TestNotJudged(t *testing.T) {
 		t.Errorf("%q, not judged: %q", j.Violations, j.Unjudged)
 	}
 }
-
-// TestSameState: servers that differ at one revision are a broken promise; servers that are seen at different revisions
-// are not.
-func TestSameState(t *testing.T) {
-	type store = struct {
-		Revision    uint64
-		StateHash   string
-		Quarantined string
-	}
-	servers := []string{"s1", "s2"}
-	for name, c := range map[string]struct {
-		other  *store
-		broken bool
-		says   string
-	}{
-		"the same":           {&store{7, "a", ""}, false, ""},
-		"another state":      {&store{7, "b", ""}, true, "at revision 7 s1 has the hash a, and s2 has b"},
-		"another revision":   {&store{8, "b", ""}, false, "s1 was at revision 7 and s2 at 8"},
-		"in quarantine":      {&store{7, "a", "it differs"}, true, "s2 is in quarantine"},
-		"it does not answer": {nil, false, "the store of s2 does not answer: it is away"},
-	} {
-		s := new(status)
-		s.Members = slices.Grow(s.Members, 3)[:3]
-		s.Members[0].Name, s.Members[0].Store = "s1", &store{7, "a", ""}
-		s.Members[1].Name, s.Members[1].Store, s.Members[1].Problem = "s2", c.other, "it is away"
-		s.Members[2].Name, s.Members[2].Store = "s3", &store{1, "not asked for", ""}
-		state, err := s.same(servers)
-		var differ *stateError
-		if errors.As(err, &differ) != c.broken || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) || err == nil && state != "revision 7, hash a" {
-			t.Errorf("%s: %q, %v", name, state, err)
-		}
-	}
-}

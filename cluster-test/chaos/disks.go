@@ -23,8 +23,8 @@ func diskFaults() []fault {
 		{name: "power off: leader", needs: disk.Possible, run: powerOff(theLeader)},
 		{name: "power off: follower", needs: disk.Possible, run: powerOff(aFollower)},
 		{name: "power off: all servers", needs: disk.Possible, run: powerOff((*trial).all)},
-		{name: "flipped bytes: log", run: flipped(damage.Log)},
-		{name: "flipped bytes: snapshot", run: flipped(damage.Snapshots)},
+		{name: "flipped bytes: log", damages: true, run: flipped(damage.Log)},
+		{name: "flipped bytes: snapshot", damages: true, run: flipped(damage.Snapshots)},
 		{name: "torn log", run: torn},
 	}
 }

@@ -22,7 +22,9 @@ type fault struct {
 	name  string
 	needs func() error // what it needs is there; nil: it needs nothing
 	alone bool         // acknowledged writes are undone by it, so that nobody may write meanwhile
-	run   func(ctx context.Context, t *trial) error
+	// damages: it makes the state of a server wrong, which that server may find out, and be quarantined for.
+	damages bool
+	run     func(ctx context.Context, t *trial) error
 }
 
 // Name is what reports call it.

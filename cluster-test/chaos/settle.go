@@ -28,6 +28,11 @@ func (r *run) settle(f fault) {
 		if err == nil {
 			return
 		}
+		var broken *stateError
+		if errors.As(err, &broken) && !(f.damages && broken.quarantine) {
+			r.fail("after %s: %v", after, err) // also when it would heal
+			return
+		}
 		for _, n := range r.cluster.Nodes() {
 			if !r.cluster.Alive(n) {
 				r.fail("after %s: node %s has ended by itself; its log ends with:\n%s", after, n, clustertest.Tail(r.cluster.LogFile(n), 15))
@@ -53,6 +58,9 @@ func (r *run) whole(ctx context.Context) error {
 		status, err := r.statusOf(ctx, get().AbsPath("/barque/v1/status").DoRaw)
 		if err != nil {
 			return fmt.Errorf("status from %s: %w", s.Name, err)
+		}
+		if err := mustNot(status); err != nil {
+			return fmt.Errorf("server %s: %w", s.Name, err)
 		}
 		if err := sees(status); err != nil {
 			return fmt.Errorf("server %s: %w", s.Name, err)
@@ -96,7 +104,7 @@ func sees(s *clustertest.Status) error {
 
 // finish checks, when the clients have ended, that all have the same, and that nothing is left of what goes.
 func (r *run) finish(ctx context.Context) {
-	r.wait("all servers at one revision with one state", r.sameState)
+	r.oneState()
 	r.wait("every informer has what the store has", r.watchers.converged)
 	r.wait("the Deployment has its replicas, and its Service answers on every node", r.whole)
 	r.mu.Lock()
@@ -117,33 +125,4 @@ func (r *run) finish(ctx context.Context) {
 	if gone {
 		r.wait("nothing is left of pods that are gone", func(context.Context) error { return r.orphans() })
 	}
-}
-
-// sameState is nil when every server has the same state at the same revision.
-func (r *run) sameState(ctx context.Context) error {
-	status, err := r.status(ctx)
-	if err != nil {
-		return err
-	}
-	first := ""
-	for _, m := range status.Members {
-		if m.Role != "server" {
-			continue
-		}
-		if m.Store == nil {
-			return fmt.Errorf("the store of %s does not answer: %s", m.Name, m.Problem)
-		}
-		state := fmt.Sprintf("revision %d, hash %s", m.Store.Revision, m.Store.Hash)
-		if first == "" {
-			first = state
-		}
-		if state != first {
-			return fmt.Errorf("%s has %s, the first one %s", m.Name, state, first)
-		}
-		if m.Store.Hash == "" {
-			return fmt.Errorf("%s tells no hash of its state", m.Name)
-		}
-	}
-	r.say("all servers have the same state: %s", first)
-	return nil
 }
