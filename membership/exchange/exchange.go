@@ -161,7 +161,7 @@ func (e *Exchange) keepUp(ctx context.Context) {
 		e.mu.Unlock()
 		var again <-chan time.Time
 		if b.Generation > e.Trust.Bundle().Generation {
-			err := e.takeOver(ctx, b)
+			err := e.takeOver(ctx, b, changed)
 			e.mu.Lock()
 			e.problem = ""
 			if err != nil && ctx.Err() == nil {
@@ -180,8 +180,25 @@ func (e *Exchange) keepUp(ctx context.Context) {
 	}
 }
 
-func (e *Exchange) takeOver(ctx context.Context, b pki.Bundle) error {
-	keys, err := e.lacking(ctx, b)
+// errChanged ends the fetching of keys when they may not be needed any more.
+var errChanged = errors.New("the exchange of the CA has gone on, or was undone")
+
+func (e *Exchange) takeOver(ctx context.Context, b pki.Bundle, changed <-chan struct{}) error {
+	fetching, stop := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case <-changed:
+			stop(errChanged)
+		case <-fetching.Done():
+		}
+	})
+	keys, err := e.lacking(fetching, b)
+	stop(nil)
+	wg.Wait()
+	if err != nil && errors.Is(context.Cause(fetching), errChanged) {
+		return nil // what it is now is taken over next
+	}
 	if err != nil {
 		return err
 	}

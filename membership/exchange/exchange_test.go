@@ -121,7 +121,7 @@ type cluster struct {
 	nodes   []*node
 	changed chan struct{}
 
-	hangs bool // whoever is asked for a key says nothing; set before anybody asks
+	hangs bool // whoever is asked for a key says nothing
 }
 
 func newCluster(t *testing.T, servers, agents int) *cluster {
@@ -251,7 +251,10 @@ func (c *cluster) members() ([]Member, error) {
 }
 
 func (c *cluster) fetch(ctx context.Context, digest string) ([]byte, error) {
-	if c.hangs {
+	c.mu.Lock()
+	hangs := c.hangs
+	c.mu.Unlock()
+	if hangs {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}
@@ -393,7 +396,7 @@ func TestTheServerThatBeganIsLost(t *testing.T) {
 			}
 			c.apply(c.nodes[0], Begin)
 			c.kill(c.nodes[0])
-			c.hangs = hangs
+			c.tell(nil, func() { c.hangs = hangs })
 			c.start(c.nodes[1])
 			c.start(c.nodes[2])
 			c.lead(c.nodes[1], time.Minute)
@@ -408,17 +411,16 @@ func TestTheServerThatBeganIsLost(t *testing.T) {
 			if took := time.Since(began); took != 0 {
 				t.Errorf("undoing waited %v for who has the key", took)
 			}
-			if !hangs {
-				c.lead(c.nodes[1], time.Minute)
-				c.settled(3)
-				c.start(c.nodes[0])
-				c.lead(c.nodes[1], time.Minute)
-				c.settled(3)
-				c.apply(c.nodes[2], Begin)
-				c.lead(c.nodes[1], time.Minute)
-				c.settled(6)
-			}
-			if c.nodes[1].signer == old && !hangs {
+			c.lead(c.nodes[1], time.Minute)
+			c.settled(3)
+			c.tell(nil, func() { c.hangs = false })
+			c.start(c.nodes[0])
+			c.lead(c.nodes[1], time.Minute)
+			c.settled(3)
+			c.apply(c.nodes[2], Begin)
+			c.lead(c.nodes[1], time.Minute)
+			c.settled(6)
+			if c.nodes[1].signer == old {
 				t.Error("the exchange that followed has changed nothing")
 			}
 		})
