@@ -24,7 +24,7 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 	if err := finishRecovery(o.DataDir, logger); err != nil {
 		return nil, err
 	}
-	if err := finishRejoin(o, roleServer, logger); err != nil {
+	if _, err := finishRejoin(o, roleServer, logger); err != nil {
 		return nil, err
 	}
 	r, err := loadRecord(o.DataDir)
@@ -34,7 +34,7 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 	switch {
 	case r != nil && r.Phase == phaseWiping:
 		return r, r.wipe(logger)
-	case r != nil && r.Phase != phaseAsking && o.Wipe:
+	case r != nil && r.Phase != phaseAsking && o.Wipe && !r.joiningBy(o.Token):
 		return rejoin(ctx, o, r, logger)
 	case r != nil && r.Phase != phaseAsking:
 		return r, errors.Join(r.sameNode(o, roleServer), r.sameRestore(o), endAttempt(o.DataDir))
@@ -75,9 +75,20 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 	if err := saveGrant(o, grant); err != nil {
 		return nil, err
 	}
+	token, err := pki.ParseToken(o.Token)
+	if err != nil {
+		return nil, err
+	}
 	logger.Info("admitted to the cluster", "cluster", grant.Cluster.ID, "by", o.Join)
-	r = &record{dir: o.DataDir, Phase: phaseJoining, Name: o.Name, Role: roleServer, Cluster: grant.Cluster}
+	r = &record{dir: o.DataDir, Phase: phaseJoining, Name: o.Name, Role: roleServer, Cluster: grant.Cluster, Token: token.ID}
 	return r, errors.Join(r.save(), endAttempt(o.DataDir))
+}
+
+// joiningBy tells whether the server was let in by that token and is no member yet: started again with the same
+// arguments it goes on with that. The token may be used up.
+func (r *record) joiningBy(token string) bool {
+	t, err := pki.ParseToken(token)
+	return err == nil && r.Phase == phaseJoining && r.Token == t.ID
 }
 
 // saveGrant puts the secrets of the cluster in place.
@@ -178,10 +189,7 @@ func attemptOf(dataDir string) (string, error) {
 
 // endAttempt is called when the machine has joined: the next time is another attempt.
 func endAttempt(dataDir string) error {
-	if err := os.Remove(attemptPath(dataDir)); !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
+	return atomicfile.Remove(attemptPath(dataDir))
 }
 
 func attemptPath(dataDir string) string { return filepath.Join(pkiDir(dataDir), "join.attempt") }
@@ -207,8 +215,8 @@ func becomeMember(ctx context.Context, r *record, store storeJoiner) error {
 
 // enlistAgent is enlistServer for an agent: it also gets its certificates.
 func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record, error) {
-	if err := finishRejoin(o, roleAgent, logger); err != nil {
-		return nil, err
+	if r, err := finishRejoin(o, roleAgent, logger); err != nil || r != nil {
+		return r, err
 	}
 	r, err := loadRecord(o.DataDir)
 	if err != nil {

@@ -2,7 +2,9 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -197,8 +199,13 @@ func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 		if err := os.RemoveAll(stopAt); err != nil {
 			t.Fatal(err)
 		}
-		for killed := range len(files) {
-			o := begin()
+		h.fail = errors.New("the token is used up")
+		for killed := range 2*len(files) - 1 {
+			o, withFlags := begin(), killed >= len(files)
+			if withFlags { // that costs no use of the token
+				killed -= len(files) - 1
+				o.Join, o.Token, o.Wipe, o.Rejoin = whole.Join, whole.Token, true, true
+			}
 			for _, name := range files[:killed] {
 				data, err := os.ReadFile(filepath.Join(whole.DataDir, name))
 				if errors.Is(err, os.ErrNotExist) { // ca.crt, which is made from the plan again
@@ -215,7 +222,7 @@ func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 			}
 			r, err := enlist(t.Context(), o, quiet())
 			if err != nil || r.Cluster.ID != want {
-				t.Errorf("%s killed after %v: %+v, %v", role, files[:killed], r, err)
+				t.Errorf("%s killed after %v, with flags %v: %+v, %v", role, files[:killed], withFlags, r, err)
 				continue
 			}
 			for _, name := range files[1 : len(files)-1] {
@@ -227,6 +234,50 @@ func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 			if _, err := os.Stat(rejoinPath(o.DataDir)); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("%s killed after %v: the plan: %v", role, files[:killed], err)
 			}
+			if killed > 0 {
+				checkSpent(t, enlist, o, filepath.Join(whole.DataDir, "pki", "rejoin.json"))
+			}
 		}
+	}
+}
+
+// checkSpent checks that a plan that was carried out changes nothing when it comes back, as after a loss of power.
+func checkSpent(t *testing.T, enlist func(context.Context, *Options, *slog.Logger) (*record, error), o *Options, plan string) {
+	t.Helper()
+	data, err := os.ReadFile(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := loadRecord(o.DataDir); err != nil {
+		t.Fatal(err)
+	} else if o.Wipe && r.Role == roleServer {
+		if r, err := enlist(t.Context(), o, quiet()); err != nil || r.Phase != phaseJoining {
+			t.Errorf("started again with the flags: %+v, %v", r, err)
+		}
+	}
+	r, err := loadRecord(o.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Wipe, o.Rejoin, o.Token, o.Join = false, false, "", ""
+	r.Phase = phaseMember
+	if err := r.save(); err != nil {
+		t.Fatal(err)
+	}
+	kept := []string{filepath.Join(storeDir(o.DataDir), "log"), caFile(o.DataDir)}
+	for _, path := range kept {
+		put(t, path, []byte("since"))
+	}
+	put(t, rejoinPath(o.DataDir), data)
+	if r, err := enlist(t.Context(), o, quiet()); err != nil || r.Phase != phaseMember {
+		t.Errorf("a plan that came back: %+v, %v", r, err)
+	}
+	for _, path := range kept {
+		if now, err := os.ReadFile(path); err != nil || string(now) != "since" {
+			t.Errorf("a plan that came back has changed %s: %q, %v", path, now, err)
+		}
+	}
+	if _, err := os.Stat(rejoinPath(o.DataDir)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the plan that came back: %v", err)
 	}
 }

@@ -38,6 +38,9 @@ type record struct {
 	Asked   string       `json:"asked,omitempty"` // address of that server, while asking
 	Cluster join.Cluster `json:"cluster"`         // Cluster.Servers: see servers
 
+	Rejoined string `json:"rejoined,omitempty"` // ID of the rejoinPlan that made the record
+	Token    string `json:"token,omitempty"`    // ID of the token by which a server was let in, or a node let in again
+
 	Restore  *RestoreOptions `json:"restore,omitempty"`  // the backup whose state the store does not have yet
 	Restored string          `json:"restored,omitempty"` // the one that the cluster began with
 

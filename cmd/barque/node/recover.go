@@ -168,7 +168,7 @@ func (p *recoverPlan) carryOut(dataDir string, logger *slog.Logger) error {
 	if err := r.save(); err != nil {
 		return err
 	}
-	if err := os.Remove(recoverPath(dataDir)); err != nil {
+	if err := atomicfile.Remove(recoverPath(dataDir)); err != nil {
 		return fmt.Errorf("end the recovery: %w", err)
 	}
 	logger.Warn("this server was recovered as the first of a new cluster", "cluster", p.ClusterID, "was", p.Was)

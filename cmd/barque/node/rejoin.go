@@ -1,6 +1,7 @@
 package node
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
 )
 
 // rejoinPlan is what a node with data was granted when it joined again. Keys, certificates and record are files of their
@@ -17,17 +19,23 @@ import (
 // started in the middle goes on with it. Each step may be repeated.
 type rejoinPlan struct {
 	Format int               `json:"format"`
+	ID     string            `json:"id"`              // random; the record has it once the plan was carried out
+	Token  string            `json:"token,omitempty"` // ID of the token that it was granted for
 	Server *join.ServerGrant `json:"server,omitempty"`
 	Agent  *join.AgentGrant  `json:"agent,omitempty"`
 }
 
-const rejoinFormat = 1
+const rejoinFormat = 2
 
 func rejoinPath(dataDir string) string { return filepath.Join(pkiDir(dataDir), "rejoin.json") }
 
 // rejoinBy replaces what the node has by what it was granted.
 func rejoinBy(o *Options, plan rejoinPlan) (*record, error) {
-	plan.Format = rejoinFormat
+	t, err := pki.ParseToken(o.Token)
+	if err != nil {
+		return nil, err
+	}
+	plan.Format, plan.ID, plan.Token = rejoinFormat, rand.Text(), t.ID
 	data, err := json.Marshal(plan)
 	if err != nil {
 		return nil, err
@@ -38,7 +46,21 @@ func rejoinBy(o *Options, plan rejoinPlan) (*record, error) {
 	return plan.carryOut(o)
 }
 
-func (p *rejoinPlan) carryOut(o *Options) (r *record, err error) {
+// carryOut does the plan and ends it.
+func (p *rejoinPlan) carryOut(o *Options) (*record, error) {
+	r, err := p.replace(o)
+	if err != nil {
+		return nil, err
+	}
+	return r, p.end(o.DataDir)
+}
+
+// end drops what was needed until the record was written.
+func (p *rejoinPlan) end(dataDir string) error {
+	return errors.Join(endAttempt(dataDir), atomicfile.Remove(rejoinPath(dataDir)))
+}
+
+func (p *rejoinPlan) replace(o *Options) (r *record, err error) {
 	switch {
 	case p.Server != nil:
 		r = &record{dir: o.DataDir, Phase: phaseWiping, Name: o.Name, Role: roleServer, Cluster: p.Server.Cluster}
@@ -52,41 +74,40 @@ func (p *rejoinPlan) carryOut(o *Options) (r *record, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.save(); err != nil {
-		return nil, err
-	}
-	if err := endAttempt(o.DataDir); err != nil {
-		return nil, err
-	}
-	return r, os.Remove(rejoinPath(o.DataDir))
+	r.Rejoined, r.Token = p.ID, p.Token
+	return r, r.save()
 }
 
-// finishRejoin goes on with a joining again that was granted, before a node starts.
-func finishRejoin(o *Options, role string, logger *slog.Logger) error {
+// finishRejoin goes on with a joining again that was granted, before a node starts. It returns the record if there was one
+// to go on with, or nil.
+func finishRejoin(o *Options, role string, logger *slog.Logger) (*record, error) {
 	data, err := os.ReadFile(rejoinPath(o.DataDir))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var p rejoinPlan
 	if err := json.Unmarshal(data, &p); err != nil {
-		return fmt.Errorf("%s is damaged: %w; remove it and join again", rejoinPath(o.DataDir), err)
+		return nil, fmt.Errorf("%s is damaged: %w; remove it and join again", rejoinPath(o.DataDir), err)
 	}
 	if p.Format != rejoinFormat {
-		return fmt.Errorf("%s was written by another version of Barque (format %d, this one reads %d)", rejoinPath(o.DataDir), p.Format, rejoinFormat)
+		return nil, fmt.Errorf("%s was written by another version of Barque (format %d, this one reads %d)", rejoinPath(o.DataDir), p.Format, rejoinFormat)
 	}
 	old, err := loadRecord(o.DataDir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if old != nil { // else nothing says whose the directory is
 		if err := old.sameName(o, role); err != nil {
-			return err
+			return nil, err
+		}
+		if p.ID != "" && old.Rejoined == p.ID {
+			// The record came last, so all is done. What the node has stored since must not be dropped.
+			return old, p.end(o.DataDir)
 		}
 	}
 	logger.Info("going on with joining again", "dataDir", o.DataDir)
-	_, err = p.carryOut(o)
-	return err
+	return p.carryOut(o)
 }
