@@ -23,6 +23,8 @@ const (
 	knownAddresses = 4096
 	// bodyTimeout is how long a request may take to arrive.
 	bodyTimeout = 10 * time.Second
+	// sayAgain is after how long it is worth saying again that an address is refused.
+	sayAgain = 10 * time.Second
 )
 
 // allowance is a bucket of requests, which fills with time, and the number of those that are being answered.
@@ -30,7 +32,7 @@ type allowance struct {
 	left float64
 	at   time.Time // when left was right
 	open int
-	said bool // that it is used up; until it is not
+	said time.Time // when it was last told to be used up
 }
 
 func (a *allowance) fill(now time.Time, burst, rate float64) {
@@ -40,7 +42,6 @@ func (a *allowance) fill(now time.Time, burst, rate float64) {
 		a.left = min(burst, a.left+since*rate)
 	}
 	a.at = now
-	a.said = a.said && a.left < burst/2
 }
 
 // limiter bounds what strangers cost.
@@ -58,7 +59,7 @@ func newLimiter(now func() time.Time) *limiter {
 }
 
 // enter tells whether a request from the address may be answered; if so, leave is called when it was. If not, after is
-// when to try again, and first whether the address has not been told yet.
+// when to try again, and first whether the address has not been told so shortly before.
 func (l *limiter) enter(addr netip.Addr) (leave func(), after time.Duration, first bool) {
 	now := l.now()
 	l.mu.Lock()
@@ -80,8 +81,9 @@ func (l *limiter) enter(addr netip.Addr) (leave func(), after time.Duration, fir
 		}
 		return func() { l.leave(own) }, 0, false
 	}
-	first = !own.said
-	own.said = true
+	if first = now.Sub(own.said) >= sayAgain; first {
+		own.said = now
+	}
 	return nil, after, first
 }
 

@@ -102,3 +102,21 @@ func TestTheMemoryOfStrangersIsBounded(t *testing.T) {
 		t.Errorf("a new one is refused for %v", after)
 	}
 }
+
+// Whoever goes on asking while it has too many requests open fills no log.
+func TestARefusalIsSaidOnceInAWhile(t *testing.T) {
+	now := time.Now()
+	l := newLimiter(func() time.Time { return now })
+	addr := netip.MustParseAddr("10.0.0.1")
+	for range addressOpen {
+		l.enter(addr)
+	}
+	for i, want := range []bool{true, false, false, true, false} {
+		if i == 3 {
+			now = now.Add(sayAgain)
+		}
+		if leave, _, first := l.enter(addr); leave != nil || first != want {
+			t.Errorf("refusal %d: said %v, want %v", i, first, want)
+		}
+	}
+}
