@@ -55,7 +55,7 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 		logger.Info("beginning a new cluster", "cluster", id, "dataDir", o.DataDir)
 		return bootstrapRecord(o, id, ca)
 	}
-	client, err := greet(ctx, o)
+	client, err := greet(ctx, o, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 	if err != nil {
 		return nil, err
 	}
-	grant, err := client.Server(ctx, request)
+	grant, err := askToServe(ctx, client, request, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func rejoin(ctx context.Context, o *Options, old *record, logger *slog.Logger) (
 	if err := old.sameName(o, roleServer); err != nil {
 		return nil, err
 	}
-	client, err := greet(ctx, o)
+	client, err := greet(ctx, o, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func rejoin(ctx context.Context, o *Options, old *record, logger *slog.Logger) (
 	if err != nil {
 		return nil, err
 	}
-	grant, err := client.Server(ctx, request)
+	grant, err := askToServe(ctx, client, request, logger)
 	if err == nil {
 		err = old.sameCluster(grant.Cluster) // another one cannot tell whether this data is needed
 	}
@@ -152,7 +152,7 @@ func (r *record) wipe(logger *slog.Logger) error {
 func storeDir(dataDir string) string { return filepath.Join(dataDir, "store") }
 
 // greet proves, by the token, that the address belongs to the right cluster.
-func greet(ctx context.Context, o *Options) (*join.Client, error) {
+func greet(ctx context.Context, o *Options, logger *slog.Logger) (*join.Client, error) {
 	if o.Token == "" {
 		return nil, wrongOption("joining needs a token: make one on a server with `barque token create` and give it with --token or --token-file")
 	}
@@ -160,7 +160,7 @@ func greet(ctx context.Context, o *Options) (*join.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	ca, err := join.FetchCA(ctx, o.Join, t)
+	ca, err := comingAgain(ctx, logger, func() (*pki.Authority, error) { return join.FetchCA(ctx, o.Join, t) })
 	if err != nil {
 		return nil, err
 	}
@@ -170,6 +170,13 @@ func greet(ctx context.Context, o *Options) (*join.Client, error) {
 func (o *Options) joinRequest() (join.Request, error) {
 	attempt, err := attemptOf(o.DataDir)
 	return join.Request{Token: o.Token, Name: o.Name, Address: o.NodeIP, Version: version.String(), Clock: time.Now(), Replace: o.Replace, Attempt: attempt}, err
+}
+
+func askToServe(ctx context.Context, client *join.Client, request join.Request, logger *slog.Logger) (join.ServerGrant, error) {
+	return comingAgain(ctx, logger, func() (join.ServerGrant, error) {
+		request.Clock = time.Now()
+		return client.Server(ctx, request)
+	})
 }
 
 // attemptOf is the random text by which the cluster knows all of this machine's tries to join for one attempt, which
@@ -233,7 +240,7 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 	if o.Join == "" {
 		return nil, errors.New("an agent needs the address of a server: give --server https://ADDR:6443")
 	}
-	client, err := greet(ctx, o)
+	client, err := greet(ctx, o, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +261,10 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 		return nil, err
 	}
 	request.GossipKey = gossip.Public().(ed25519.PublicKey)
-	grant, err := client.Agent(ctx, request)
+	grant, err := comingAgain(ctx, logger, func() (join.AgentGrant, error) {
+		request.Clock = time.Now()
+		return client.Agent(ctx, request)
+	})
 	if err != nil {
 		return nil, err
 	}

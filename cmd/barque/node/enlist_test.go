@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/tls"
@@ -8,11 +9,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,6 +37,9 @@ type host struct {
 	fail     error           // why a join breaks off, after its use was counted
 	attempts []token.Attempt // that were counted
 	gone     error           // why a node gets no new certificates after the end of its own
+
+	busy  atomic.Int64 // requests that were told to come again
+	clock atomic.Int64 // the server's, as a time.Duration after now; limits go by it
 }
 
 func newHost(t *testing.T) *host {
@@ -42,11 +48,11 @@ func newHost(t *testing.T) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{ca: ca}
+	h, begin := &host{ca: ca}, time.Now()
 	if h.token, err = pki.NewToken(ca.Digest()); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewUnstartedServer(join.NewHandler(join.Config{
+	handler := join.NewHandler(join.Config{
 		Authority:  pki.TrustOf(ca),
 		Lifetime:   func() time.Duration { return pki.LeafLifetime },
 		Grace:      DefaultCertificateGrace,
@@ -66,7 +72,10 @@ func newHost(t *testing.T) *host {
 			return join.Cluster{ID: "c1", CA: b, Servers: []join.Server{{Name: "s1", API: h.addr}}}
 		},
 		Keys:   func() (map[string][]byte, error) { return h.keys() },
-		Logger: quiet(), Now: time.Now,
+		Logger: quiet(), Now: func() time.Time { return begin.Add(time.Duration(h.clock.Load())) },
+	})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(&countBusy{w, h}, r)
 	}))
 	key, err := pki.GenerateKey()
 	if err != nil {
@@ -84,6 +93,84 @@ func newHost(t *testing.T) *host {
 	t.Cleanup(server.Close)
 	h.addr = server.Listener.Addr().(*net.TCPAddr).AddrPort()
 	return h
+}
+
+// countBusy counts answers that tell to come again. With each, time goes on for as long as one more request takes.
+type countBusy struct {
+	http.ResponseWriter
+	h *host
+}
+
+func (w *countBusy) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *countBusy) WriteHeader(status int) {
+	if status == http.StatusTooManyRequests {
+		w.h.busy.Add(1)
+		w.h.clock.Add(int64(250 * time.Millisecond)) // four a second are served
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// An agent whose server has too many requests to join comes again when it was told to, with each of its requests.
+func TestAnAgentJoinsABusyServer(t *testing.T) {
+	h := newHost(t)
+	o := options(t, "a1")
+	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
+	for n := 0; h.busy.Load() == 0; n++ {
+		if _, err := join.FetchCA(t.Context(), o.Join, h.token); err != nil && h.busy.Load() == 0 || n > 1000 {
+			t.Fatalf("request %d: %v", n, err)
+		}
+	}
+	if _, err := join.FetchCA(t.Context(), o.Join, h.token); err != nil { // what the clock has just made room for
+		t.Fatal(err)
+	}
+	h.busy.Store(0)
+	r, err := enlistAgent(t.Context(), o, quiet())
+	if err != nil || r.Phase != phaseMember {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	if busy := h.busy.Load(); busy != 2 {
+		t.Errorf("the agent was told %d times to come again, want one for each of its requests", busy)
+	}
+	if len(h.attempts) != 1 {
+		t.Errorf("the token was used %d times", len(h.attempts))
+	}
+	// Who does not wait is told why.
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("it was stopped"))
+	var refused *join.RefusedError
+	_, err = comingAgain(ctx, quiet(), func() (*pki.Authority, error) { return join.FetchCA(t.Context(), o.Join, h.token) })
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "it was stopped") || !strings.Contains(err.Error(), "too many requests to join") {
+		t.Errorf("stopped meanwhile: %v", err)
+	}
+}
+
+// An agent whose keys were removed joins again with others.
+func TestAnAgentJoinsAgainWithOtherKeys(t *testing.T) {
+	h := newHost(t)
+	a := joinedAgent(t, h, 0)
+	o := a.options
+	o.Join, o.Token, o.Rejoin = "https://"+h.addr.String(), h.token.String(), true
+	was := map[string][]byte{}
+	for _, name := range []string{"node.key", "gossip.key"} {
+		path := filepath.Join(pkiDir(o.DataDir), name)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		was[path] = data
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.enlist(t.Context()); err != nil { // with certificates for the new keys, or it fails
+		t.Fatal(err)
+	}
+	for path, old := range was {
+		if data, err := os.ReadFile(path); err != nil || bytes.Equal(data, old) {
+			t.Errorf("%s is as it was: %v", path, err)
+		}
+	}
 }
 
 // A server that was killed while it asked to be let in must never begin a cluster of its own.

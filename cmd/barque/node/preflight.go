@@ -108,6 +108,10 @@ func (o *Options) checkServer(ctx context.Context, now func() time.Time) []check
 	}
 	ca, err := join.FetchCA(ctx, o.Join, t)
 	if err != nil {
+		var refused *join.RefusedError
+		if errors.As(err, &refused) {
+			return []check.Finding{check.Failed(name, err.Error(), "check again when the server says")}
+		}
 		return []check.Finding{check.Failed(name, err.Error(), "look at the address, at the server there, and at what lies between: its API port must be open")}
 	}
 	findings := []check.Finding{check.Passed(name, o.Join+" answers, and belongs to the cluster of the token")}
