@@ -196,6 +196,28 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// TestNobodyIsTakenOutWithoutALeader: what needs a quorum is no way out where there is none.
+func TestNobodyIsTakenOutWithoutALeader(t *testing.T) {
+	w := newWorld()
+	w.silence("s2", "refused")
+	w.silence("s3", "refused")
+	w.server("s1").Role = "follower"
+	w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: roleAgent, State: gossip.Dead, Since: noon})
+	told := map[string]bool{}
+	for _, got := range Assemble(noon, w.observe(t)).Warnings {
+		if got.Node == "" {
+			continue
+		}
+		told[got.Node] = true
+		if !strings.Contains(got.Mend, "journalctl") || strings.Contains(got.Mend, "lost for good") {
+			t.Errorf("%s", got)
+		}
+	}
+	if !told["s2"] || !told["s3"] || !told["a1"] {
+		t.Errorf("told are %v", told)
+	}
+}
+
 // TestMerge: what one server cannot reach another one has seen, and a server's own word counts most.
 func TestMerge(t *testing.T) {
 	cut := newWorld() // s1 alone, which has not noticed yet that it leads no more

@@ -105,7 +105,7 @@ func (w *warner) lastLoss() *raftstore.LeaderChange {
 func (w *warner) absent(m *MemberStatus) {
 	switch {
 	case m.Role != roleServer && m.seenDead():
-		w.add(Attention, m.Name, m.Name, lookAtAgent+"; when it is lost for good, from anywhere: barque kubectl delete node "+m.Name, "agent %s shows no life since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
+		w.add(Attention, m.Name, m.Name, lookAtAgent+w.lostForGood("barque kubectl delete node "+m.Name), "agent %s shows no life since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
 	case m.Problem != "":
 		severity := Attention
 		if m.Voter && w.status.Quorum.MayFail == 0 {
@@ -115,11 +115,19 @@ func (w *warner) absent(m *MemberStatus) {
 		if m.seenDead() {
 			seen = ", and shows no life since " + m.Since.UTC().Format(time.RFC3339)
 		}
-		w.add(severity, m.Name, m.Name, lookAtServer+"; when it is lost for good, from anywhere: barque cluster remove "+m.Name,
+		w.add(severity, m.Name, m.Name, lookAtServer+w.lostForGood("barque cluster remove "+m.Name),
 			"server %s does not answer%s: %s", m.Name, seen, m.Problem)
 	case m.Role == roleServer && m.seenDead():
 		w.add(Attention, m.Name, m.Name, "open port 7946, TCP and UDP, between the nodes", "server %s answers, but gossip takes it for dead since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
 	}
+}
+
+// lostForGood is the command for a node that does not come back. Without a leader no command can take one out.
+func (w *warner) lostForGood(command string) string {
+	if w.status.Leader == "" {
+		return ""
+	}
+	return "; when it is lost for good, from anywhere: " + command
 }
 
 // store warns of what is wrong with a server's part of the store.
