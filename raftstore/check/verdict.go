@@ -192,6 +192,10 @@ func (j *judge) explain() {
 	}
 	for r := uint64(1); r <= j.last; r++ {
 		w := byRevision[r]
+		if w != nil && j.foundNothing(w, r) {
+			w = nil
+			delete(byRevision, r)
+		}
 		if w == nil {
 			w = j.unacknowledged(r, byValue, deletes)
 		}
@@ -217,6 +221,13 @@ func (j *judge) explain() {
 func (j *judge) deletedBy(w *Write) bool {
 	h := j.history[w.Revision]
 	return h != nil && len(w.Txn.Ops) > 0 && matches(w, h.events) && allows(w, h.events) && !j.expires(h)
+}
+
+// foundNothing tells that a write that only deletes was acknowledged at a revision from before its term: another one, whose
+// outcome is unknown, has deleted what it was to delete.
+func (j *judge) foundNothing(w *Write, r uint64) bool {
+	puts := slices.ContainsFunc(w.Txn.Ops, func(op raftstore.Op) bool { return op.Kind == raftstore.Put })
+	return !puts && slices.ContainsFunc(j.offices, func(o Office) bool { return o.Term == w.Txn.Term && r <= o.Revision })
 }
 
 // expires tells whether a revision may be an expiry: all that was deleted was due, by some clock.
