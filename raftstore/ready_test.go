@@ -38,6 +38,8 @@ func checkReady(t *testing.T, s *raftstore.Server) {
 	}
 }
 
+func second[A any](_ A, err error) error { return err }
+
 func TestReadyWithoutQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, nil)
@@ -48,6 +50,16 @@ func TestReadyWithoutQuorum(t *testing.T) {
 		<-time.After(42 * time.Second)
 		checkNotReady(t, c.Servers[2], raftstore.ErrUnavailable, "no leader has been known for 42s, since 2000-01-01T", "2 of the 3 servers with a vote")
 		checkReady(t, c.Servers[0])
+		for what, err := range map[string]error{
+			"a write":     second(c.Servers[2].Commit(limited(t), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/k", Value: []byte("v")}}})),
+			"a read":      second(c.Servers[2].View(limited(t), raftstore.ViewOptions{})),
+			"a transfer":  c.Servers[2].TransferLeadership(limited(t), ""),
+			"a departure": c.Servers[2].Remove(limited(t), c.Servers[0].ID(), "the test wants it"),
+		} {
+			if !errors.Is(err, raftstore.ErrUnavailable) || !strings.Contains(err.Error(), "no leader has been known for") || !strings.Contains(err.Error(), "2 of the 3 servers with a vote") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
 		c.Net.Heal()
 		c.Await("ready again", func() bool { return c.Servers[2].Ready(limited(t)) == nil })
 	})

@@ -179,7 +179,7 @@ func askKeys(ctx context.Context, config *rest.Config, method string, query url.
 		if answer.Refused {
 			return nil, &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: %s", answer.Error)}
 		}
-		return nil, errors.New(answer.Error)
+		return nil, fmt.Errorf("%s; `barque cluster status` tells why, and what to do", answer.Error)
 	}
 	var status apierrors.APIStatus
 	if err != nil && method != http.MethodGet && !errors.As(err, &status) {

@@ -269,7 +269,7 @@ func memberChange(ctx context.Context, config *rest.Config, method, name string,
 		case answer.Unfinished:
 			return nil, &exitError{exitUnfinished, fmt.Errorf("%s: %s; `barque cluster members` shows how far it is", what, answer.Error)}
 		case answer.Error != "":
-			return nil, fmt.Errorf("%s: %s", what, answer.Error)
+			return nil, fmt.Errorf("%s: %s; `barque cluster status` tells why, and what to do", what, answer.Error)
 		}
 	}
 	var status apierrors.APIStatus

@@ -114,7 +114,7 @@ func (n *Node) leader() (addr string, local bool, err error) {
 	}
 	address, id := n.raft.LeaderWithID()
 	if id == "" {
-		return "", false, errNoLeader
+		return "", false, n.noLeader()
 	}
 	local = string(id) == n.id.ServerID
 	if local && n.storage.log.Disk().Check() != nil {

@@ -37,6 +37,14 @@ func (n *Node) tellOfNoLeader() {
 	}
 }
 
+// noLeader is the error for who asks while there is no leader.
+func (n *Node) noLeader() error {
+	if since := n.leaderless(); since >= leaderlessAfter {
+		return n.withoutLeader(since)
+	}
+	return errNoLeader
+}
+
 func (n *Node) explainNoLeader(since time.Duration) {
 	log := n.cfg.Logger.With("for", since.Round(time.Second))
 	if _, ok := n.member(n.id.ServerID); !ok {
