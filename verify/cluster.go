@@ -242,13 +242,21 @@ func (c *checking) work(ctx context.Context) error {
 	}}.run(ctx)
 	probed, probeErr := p.Stop(context.WithoutCancel(ctx), settleTime) // what runs is ended in order
 	if err := errors.Join(err, probeErr); err != nil {
-		return err
+		return withFound(err, slices.Concat(verdict.Violations, probed.Violations))
 	}
 	c.report.Acknowledged, c.report.LongestGap = probed.Acknowledged, probed.Longest.Round(time.Millisecond).String()
 	c.note(Check{"reads and writes are linearizable, no acknowledged write is lost, watches tell everything in order", verdict.String(), verdict.Violations, verdict.Unjudged})
 	c.add("a client that moves to the next server after 500 ms goes on", fmt.Sprintf("%d writes, the longest time without one %s",
 		probed.Acknowledged, c.report.LongestGap), probed.Violations...)
 	return context.Cause(ctx)
+}
+
+// withFound adds to an error that ended the work which promises had been found to be broken.
+func withFound(err error, violations []string) error {
+	if len(violations) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; and until then, promises were not kept:\n  %s", err, strings.Join(violations, "\n  "))
 }
 
 // A silenceError is returned when there was no answer in time. It is a context.DeadlineExceeded.

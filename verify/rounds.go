@@ -26,8 +26,8 @@ type rounds struct {
 	progress    func(format string, args ...any)
 }
 
-// run works until all of the time is over, or ctx ends, and returns what was found in all rounds. Everything that was
-// started is stopped when it returns.
+// run works until all of the time is over, or ctx ends, and returns what was found in all rounds; with an error, what was
+// found until then. Everything that was started is stopped when it returns.
 func (r rounds) run(ctx context.Context) (*Verdict, error) {
 	ending := context.WithoutCancel(ctx) // what runs is ended in order
 	sum := new(Verdict)
@@ -38,7 +38,7 @@ func (r rounds) run(ctx context.Context) (*Verdict, error) {
 		}
 		v, err := running.Stop(ending, settleTime)
 		running = nil
-		if err == nil {
+		if v != nil {
 			sum.add(v)
 		}
 		return err
@@ -47,12 +47,12 @@ func (r rounds) run(ctx context.Context) (*Verdict, error) {
 	for n := 0; n == 0 || time.Now().Before(end) && ctx.Err() == nil; n++ {
 		next, err := r.start(n)
 		if err != nil {
-			return nil, errors.Join(err, stop())
+			return sum, errors.Join(err, stop())
 		}
 		err = stop()
 		running = next
 		if err != nil {
-			return nil, errors.Join(err, stop())
+			return sum, errors.Join(err, stop())
 		}
 		if n > 0 {
 			r.progress("%v to go; so far %s", time.Until(end).Round(time.Second), sum)
@@ -60,7 +60,7 @@ func (r rounds) run(ctx context.Context) (*Verdict, error) {
 		pause(ctx, min(r.each, time.Until(end)))
 	}
 	if err := stop(); err != nil {
-		return nil, fmt.Errorf("end the work: %w", err)
+		return sum, fmt.Errorf("end the work: %w", err)
 	}
 	return sum, nil
 }
