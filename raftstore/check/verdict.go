@@ -227,7 +227,9 @@ func (j *judge) deletedBy(w *Write) bool {
 // outcome is unknown, has deleted what it was to delete.
 func (j *judge) foundNothing(w *Write, r uint64) bool {
 	puts := slices.ContainsFunc(w.Txn.Ops, func(op raftstore.Op) bool { return op.Kind == raftstore.Put })
-	return !puts && slices.ContainsFunc(j.offices, func(o Office) bool { return o.Term == w.Txn.Term && r <= o.Revision })
+	of := func(o Office) bool { return o.Term == w.Txn.Term }
+	before := func(o Office) bool { return of(o) && o.Revision < r } // a term may be told of more than once
+	return !puts && slices.ContainsFunc(j.offices, of) && !slices.ContainsFunc(j.offices, before)
 }
 
 // expires tells whether a revision may be an expiry: all that was deleted was due, by some clock.
