@@ -23,7 +23,9 @@ import (
 )
 
 // keyFiles are the files of the keys that all servers have, in a server's pki directory.
-var keyFiles = map[pki.KeyUse]string{pki.CAKey: caKey, pki.AccountKey: serviceAccountKey}
+func keyFiles() map[pki.KeyUse]string {
+	return map[pki.KeyUse]string{pki.CAKey: caKey, pki.AccountKey: serviceAccountKey}
+}
 
 // caHome is where a server keeps its CAs: the bundle in the record, the keys in files beside the other keys. The bundle
 // tells which key is for what by its public key, so the files need not change at one moment: a key is written before
@@ -40,7 +42,7 @@ type caHome struct {
 // loadCA reads a server's CAs and keys.
 func loadCA(dataDir string, r *record) (*caHome, error) {
 	h := &caHome{dataDir: dataDir, record: r, keys: map[pki.KeyUse][]crypto.Signer{}}
-	for use, name := range keyFiles {
+	for use, name := range keyFiles() {
 		path := filepath.Join(pkiDir(dataDir), name)
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -60,7 +62,7 @@ func loadCA(dataDir string, r *record) (*caHome, error) {
 	}
 	for _, need := range needs {
 		if _, err := h.key(need.Digest); err != nil {
-			return nil, fmt.Errorf("%s does not hold %s: copy the file from another server", filepath.Join(pkiDir(dataDir), keyFiles[need.Use]), need)
+			return nil, fmt.Errorf("%s does not hold %s: copy the file from another server", filepath.Join(pkiDir(dataDir), keyFiles()[need.Use]), need)
 		}
 	}
 	return h, h.forget(r.ca().Former)
@@ -105,7 +107,7 @@ func (h *caHome) keep(use pki.KeyUse, keys []crypto.Signer) error {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(filepath.Join(pkiDir(h.dataDir), keyFiles[use]), data, 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(pkiDir(h.dataDir), keyFiles()[use]), data, 0o600); err != nil {
 		return err
 	}
 	h.keys[use] = keys
@@ -126,7 +128,7 @@ func (h *caHome) Adopt(b pki.Bundle) error {
 	if err := h.trust.Set(b, h.all()...); err != nil {
 		return err
 	}
-	for use := range keyFiles {
+	for use := range keyFiles() {
 		var keys []crypto.Signer
 		for _, key := range h.keys[use] {
 			if digest, err := pki.KeyDigest(key); err == nil && slices.Contains(needs, pki.KeyNeed{Use: use, Digest: digest}) {

@@ -81,7 +81,7 @@ func TestCAsOnDiskSurviveACrashAtEachStep(t *testing.T) {
 		if got := h.trust.Bundle(); len(h.keys[pki.CAKey]) != keys || len(h.keys[pki.AccountKey]) != keys || !h.trust.CanIssue() || sign == nil || got.Generation != r.ca().Generation {
 			t.Errorf("%s: %d keys, generation %d", step, len(h.Keys()), got.Generation)
 		}
-		for _, name := range keyFiles {
+		for _, name := range keyFiles() {
 			if info, err := os.Stat(filepath.Join(pkiDir(o.DataDir), name)); err != nil || info.Mode().Perm() != 0o600 {
 				t.Errorf("%s: %s has mode %v, %v", step, name, info.Mode(), err)
 			}

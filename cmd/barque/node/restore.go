@@ -93,7 +93,7 @@ func restoredCA(secrets map[string][]byte) (b pki.Bundle, keysPEM []byte, err er
 	if err != nil {
 		return b, nil, err
 	}
-	for use, name := range keyFiles {
+	for use, name := range keyFiles() {
 		keys, err := pki.ParseKeys(secrets[name])
 		if err != nil {
 			return b, nil, fmt.Errorf("%s: %w", name, err)
