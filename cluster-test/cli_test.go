@@ -1,9 +1,7 @@
 package clustertest
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -12,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	mathrand "math/rand/v2"
 	"os"
 	"os/exec"
@@ -27,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/barque/barque/internal/unpack"
 	"github.com/barque/barque/pki"
 )
 
@@ -211,7 +209,7 @@ func TestDoctor(t *testing.T) {
 	if r.Code != 0 && r.Code != codeDegraded || !contains(r.Out, path) {
 		t.Fatalf("code %d\n%s%s", r.Code, r.Out, r.Err)
 	}
-	files := unpack(t, path)
+	files := unpack.TarGz(t, path)
 	for _, name := range []string{"findings.txt", "examination.json", "nodes.json", "events.txt", "pods.txt", "this-machine/machine.txt"} {
 		if len(files["x/"+name]) == 0 {
 			t.Errorf("%s is not in it", name)
@@ -288,33 +286,6 @@ func (c *Cluster) addKeys(t testing.TB, server string, secrets map[string]string
 	}
 	for _, k := range record.Cluster.GossipKeys {
 		secrets[server+" gossip key"] = string(k)
-	}
-}
-
-// unpack returns the files of an archive.
-func unpack(t testing.TB, path string) map[string][]byte {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	zipped, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := map[string][]byte{}
-	for r := tar.NewReader(zipped); ; {
-		head, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return files
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if files[head.Name], err = io.ReadAll(r); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

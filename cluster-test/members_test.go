@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,9 +54,26 @@ func TestLeave(t *testing.T) {
 	if r := s.BarqueResult(t.Context(), "cluster", "remove", "nobody", "--yes"); r.Code != 2 || !contains(r.Err, "no member", "the members are s1, s2") {
 		t.Errorf("removing nobody: code %d, %s", r.Code, r.Err)
 	}
+	Eventually(t, deadline, "the status tells of a server that was taken out, and has its Node", func(ctx context.Context) error {
+		r := s.BarqueResult(ctx, "cluster", "status")
+		if r.Code != codeDegraded || !contains(r.Out, "server s3 is no member of the store any more", "an operator removed it", "barque kubectl delete node s3", "two servers vote", "no member") {
+			return fmt.Errorf("code %d\n%s%s", r.Code, r.Out, r.Err)
+		}
+		return nil
+	})
 	s.asNew("s3")
 	s.Dev(t, "start", "s3")
 	Eventually(t, deadline, "a whole cluster", s.Healthy)
+	Eventually(t, deadline, "a healthy one", s.well)
+}
+
+// well is nil when the status says that nothing is wrong.
+func (c *Cluster) well(ctx context.Context) error {
+	status, err := c.Status(ctx)
+	if err == nil && status.Health != "healthy" {
+		err = fmt.Errorf("%s: %v", status.Health, status.Warnings)
+	}
+	return err
 }
 
 // Two of three servers are lost for good: the third becomes a new cluster, and the others join it.
@@ -100,13 +118,22 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 		t.Errorf("nobody confirmed: code %d, %s", r.Code, r.Err)
 	}
 	s.Barque(t, append([]string{"cluster", "recover", "--yes"}, dirs("s1", "s2")...)...)
-	s.Dev(t, "start", "s1")
+	if out := s.Dev(t, "start", "s1"); strings.Contains(out, "more than half") {
+		t.Errorf("s1, which is all of the cluster, waits for others: %s", out)
+	}
 	for _, name := range []string{"known-to-all", "known-to-two"} {
 		if _, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Get(t.Context(), name, metav1.GetOptions{}); err != nil {
 			t.Error(err)
 		}
 	}
 	write("after")
+	Eventually(t, deadline, "the status tells that one server is left", func(ctx context.Context) error {
+		r := s.BarqueResult(ctx, "cluster", "status")
+		if r.Code != codeDegraded || !contains(r.Out, "1 of 1 voter answers", "only server s1 votes, so it may not fail; without a vote: s2, s3", "server s2 is no member of the store any more", "recovered") {
+			return fmt.Errorf("code %d\n%s%s", r.Code, r.Out, r.Err)
+		}
+		return nil
+	})
 	for _, n := range []string{"s2", "s3"} {
 		s.asNew(n)
 		s.Dev(t, "start", n)

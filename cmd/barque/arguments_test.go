@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -44,7 +45,7 @@ func TestWrongArguments(t *testing.T) {
 		{"cluster doctor --format xml", `"xml"`},
 		{"cluster doctor --output " + there, "exists already"},
 		{"cluster doctor --output " + dir + "/no/x", "no directory"},
-		{"cluster remove", "want 1 arguments ([SERVER]), got 0"},
+		{"cluster remove", "want 1 argument (SERVER), got 0"},
 		{"cluster remove a b", "got 2"},
 		{"cluster remove a -o xml", `"xml"`},
 		{"cluster promote", "got 0"},
@@ -113,6 +114,29 @@ func TestWrongArguments(t *testing.T) {
 		{"dev nonsense", "unknown command"},
 		{"dev exec s1", "want a node and a command"},
 		{"dev partition", "got 0"},
+		{"dev up --servers 0", "want 1 to 9 servers"},
+		{"dev up --name Big", "lower-case letters"},
+		{"dev up --agents x", "invalid argument"},
+		{"dev up x", "unknown command"},
+		{"dev down x", "unknown command"},
+		{"dev status -o xml", `"xml"`},
+		{"dev heal x", "unknown command"},
+		{"dev start", "got 0"},
+		{"cluster recover --data-dir " + dir + "/none --inspect", "is no server's data directory: give its own with --data-dir"},
+		{"cluster leave --data-dir " + dir + "/none", "is no server's data directory"},
+		{"cert show x", "unknown command"},
+		{"cert show -o xml", `"xml"`},
+		{"cert rotate --undo", "give --ca"},
+		{"cert rotate --ca --server s1", "give one of them"},
+		{"cert rotate --ca --undo --force", "contradict"},
+		{"cluster keys nonsense", "unknown command"},
+		{"cluster keys list x", "unknown command"},
+		{"cluster keys list -o xml", `"xml"`},
+		{"cluster keys rotate --force --undo", "not both"},
+		{"cluster keys rotate --wait -1s", "--wait"},
+		{"verify x", "unknown command"},
+		{"verify --duration 0s", "--duration"},
+		{"verify -o xml", `"xml"`},
 	} {
 		_, err := run(t, strings.Fields(c.line)...)
 		if exitCode(err) != 2 || !strings.Contains(err.Error(), c.says) {
@@ -123,8 +147,8 @@ func TestWrongArguments(t *testing.T) {
 
 // TestGroupsShowHelp: a command that only has others below it shows them.
 func TestGroupsShowHelp(t *testing.T) {
-	for _, group := range []string{"cluster", "snapshot", "token", "dev"} {
-		if out, err := run(t, group); err != nil || !strings.Contains(out, "Available Commands") {
+	for _, group := range []string{"cluster", "cluster keys", "snapshot", "token", "cert", "dev"} {
+		if out, err := run(t, strings.Fields(group)...); err != nil || !strings.Contains(out, "Available Commands") {
 			t.Errorf("%s: %v\n%s", group, err, out)
 		}
 	}
@@ -210,6 +234,77 @@ func TestCtrlCAtTheQuestion(t *testing.T) {
 	cmd.SetErr(asked)
 	if err := interrupted(ctx, cmd.ExecuteContext(ctx)); exitCode(err) != exitRefused || !strings.Contains(err.Error(), "nothing was changed") {
 		t.Errorf("exit code %d: %v", exitCode(err), err)
+	}
+}
+
+// TestCtrlCInTheMiddle: a command that is interrupted while it waits for the answer says in what state things are, and
+// where to look.
+func TestCtrlCInTheMiddle(t *testing.T) {
+	dir := t.TempDir()
+	for line, c := range map[string]struct {
+		at   string // the method of the request that is not answered
+		code int
+		says string
+	}{
+		"cluster transfer-leader s2":            {http.MethodPost, exitUnfinished, "transfer-leader s2: interrupted; the servers finish what was begun, or undo it: `barque cluster status` shows who leads"},
+		"cluster demote s2 --yes":               {http.MethodPost, exitUnfinished, "demote s2: interrupted; the servers finish what was begun, or undo it: `barque cluster members` shows whether it was done"},
+		"cluster remove s2 --yes":               {http.MethodPost, exitUnfinished, "remove s2: interrupted; "},
+		"cluster promote s2":                    {http.MethodPost, exitUnfinished, "promote s2: interrupted; "},
+		"cluster demote s3 --yes":               {http.MethodGet, exitInterrupted, "demote s3: interrupted; nothing was changed"},
+		"cluster transfer-leader --dry-run":     {http.MethodGet, exitInterrupted, "transfer-leader: interrupted; nothing was changed"},
+		"cluster status":                        {http.MethodGet, exitInterrupted, "interrupted; nothing was changed"},
+		"cluster doctor --output " + dir + "/d": {http.MethodGet, exitInterrupted, "interrupted; nothing was changed"},
+		"cluster keys rotate":                   {http.MethodPost, exitUnfinished, "`barque cluster keys list` shows whether it was begun"},
+		"snapshot save " + dir + "/x":           {http.MethodPost, exitInterrupted, "save a backup: interrupted; no file was written"},
+		"snapshot ls":                           {http.MethodGet, exitInterrupted, "interrupted; nothing was changed"},
+		"token ls":                              {http.MethodGet, exitInterrupted, "interrupted; nothing was changed"},
+		"token delete abcdef":                   {http.MethodDelete, exitUnfinished, "`barque token ls` shows whether it is still there"},
+		"cert show":                             {http.MethodGet, exitInterrupted, "interrupted; nothing was changed"},
+		"cert rotate --ca --yes":                {http.MethodPost, exitUnfinished, "`barque cert show` tells"},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			if r.Method == c.at {
+				cancel()
+				<-r.Context().Done()
+				return
+			}
+			io.WriteString(w, `{"server": "s2", "change": "x", "steps": ["s2 changes"]}`)
+		})
+		cmd := root()
+		cmd.SetArgs(append(strings.Fields(line), "--kubeconfig", kubeconfig))
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(io.Discard)
+		if err := interrupted(ctx, cmd.ExecuteContext(ctx)); exitCode(err) != c.code || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: exit code %d, %v; want %d, with %q", line, exitCode(err), err, c.code, c.says)
+		}
+		cancel()
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestThePlanIsAlwaysTold: what is done to the quorum is told also to who need not be asked, and not on standard output.
+func TestThePlanIsAlwaysTold(t *testing.T) {
+	kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, `{"server": "s2", "change": "remove", "done": true, "steps": ["s2 loses its vote"], "voters": {"before": 2, "after": 1}, "mayFail": {}}`)
+	})
+	for _, args := range [][]string{{"remove", "s2"}, {"demote", "s2"}} {
+		cmd, out, said := root(), new(strings.Builder), new(strings.Builder)
+		cmd.SetArgs(append(append([]string{"cluster"}, args...), "--yes", "-o", "json", "--kubeconfig", kubeconfig))
+		cmd.SetOut(out)
+		cmd.SetErr(said)
+		if err := cmd.ExecuteContext(t.Context()); err != nil {
+			t.Errorf("%v: %v", args, err)
+		}
+		if want := "1. s2 loses its vote\nThen 1 server votes instead of 2, and as before, none may fail at once without harm.\n"; said.String() != want {
+			t.Errorf("%v says %q, want %q", args, said, want)
+		}
+		if !json.Valid([]byte(out.String())) {
+			t.Errorf("%v: %s", args, out)
+		}
 	}
 }
 

@@ -80,6 +80,7 @@ type heard struct {
 	observations []*node.Observation
 	at           map[string]string // the address at which each server, by name, has answered
 	unreached    []node.Unreached
+	begun        *node.Warning // what the server on this machine was in the middle of
 }
 
 // to is the client's configuration for an address.
@@ -95,7 +96,7 @@ func (a *asker) ask(ctx context.Context) (*heard, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &heard{config: config, at: map[string]string{}}
+	h := &heard{config: config, at: map[string]string{}, begun: node.Begun(a.dataDir)}
 	first := a.servers
 	if len(first) == 0 {
 		first = []string{config.Host}
@@ -108,7 +109,7 @@ func (a *asker) ask(ctx context.Context) (*heard, error) {
 		return nil, err
 	}
 	if len(h.observations) == 0 {
-		return nil, nobodyAnswers(config, errs)
+		return nil, nobodyAnswers(config, errs, h.begun)
 	}
 	h.askAll(ctx, h.missing(), min(a.timeout, 2*time.Second))
 	return h, nil
@@ -118,6 +119,9 @@ func (a *asker) ask(ctx context.Context) (*heard, error) {
 func (h *heard) status() *node.ClusterStatus {
 	s := node.Assemble(time.Now().UTC(), h.observations...)
 	s.Unreached = h.unreached
+	if h.begun != nil {
+		s.Warn(*h.begun)
+	}
 	return s
 }
 
@@ -305,18 +309,22 @@ func withAdvice(config *rest.Config, err error) error {
 }
 
 // nobodyAnswers says who was asked, and what can be done.
-func nobodyAnswers(config *rest.Config, errs []error) error {
+func nobodyAnswers(config *rest.Config, errs []error, begun *node.Warning) error {
 	err := errors.Join(errs...)
 	var refused *refusalError
 	if errors.As(err, &refused) {
 		return withAdvice(config, err)
 	}
-	return &exitError{exitNoAnswer, fmt.Errorf("no server answers: %w; give the address of another one with --server, and look on the servers themselves: systemctl status barque-server", err)}
+	here := ""
+	if begun != nil {
+		here = fmt.Sprintf(". And %s: %s", begun.Text, begun.Mend)
+	}
+	return &exitError{exitNoAnswer, fmt.Errorf("no server answers: %w; give the address of another one with --server, and look on the servers themselves: systemctl status barque-server%s", err, here)}
 }
 
 // whyUnauthorized looks for the reason in the client's certificate.
 func whyUnauthorized(config *rest.Config) string {
-	const fresh = "a fresh one is in DATA-DIR/admin.kubeconfig on each server"
+	const fresh = "a fresh one is in DATA-DIR/admin.kubeconfig on each server; `barque dev up` renews that of a dev cluster"
 	data := config.CertData
 	if len(data) == 0 && config.CertFile != "" {
 		data, _ = os.ReadFile(config.CertFile) // without it the answer is the general one

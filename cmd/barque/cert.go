@@ -263,8 +263,9 @@ func (o *certRotate) change(c *cobra.Command, change exchange.Change, is *exchan
 
 // await tells how the exchange goes on until it is done.
 func (o *certRotate) await(c *cobra.Command, is exchange.Status) error {
+	kubeconfig := devKubeconfigOf(o.kubeconfig)
 	if !o.wait {
-		_, err := fmt.Fprintln(c.OutOrStdout(), "the exchange of the CA is under way; `barque cert show` tells how far it is")
+		_, err := fmt.Fprintln(c.OutOrStdout(), "the exchange of the CA is under way; `barque cert show` tells how far it is"+kubeconfig.afterwards())
 		return err
 	}
 	said, before := "", is
@@ -275,7 +276,7 @@ func (o *certRotate) await(c *cobra.Command, is exchange.Status) error {
 		}
 		select {
 		case <-c.Context().Done():
-			return unfinishedExchange()
+			return unfinishedExchange(kubeconfig)
 		case <-time.After(time.Second):
 		}
 		var now exchange.Status
@@ -284,13 +285,15 @@ func (o *certRotate) await(c *cobra.Command, is exchange.Status) error {
 		switch {
 		case err == nil:
 			before, is = is, now
+		case apierrors.IsUnauthorized(err) && kubeconfig.renew(c):
+			// The kubeconfig is a new one now.
 		case apierrors.IsUnauthorized(err) && is.Step == pki.Spreading:
 			return &exitError{exitUnfinished, fmt.Errorf("this kubeconfig is not accepted any more, so it is not known how far the exchange of the CA is: take admin.kubeconfig from the data directory of a server: %w", err)}
 		case apierrors.IsUnauthorized(err):
 			_, err := fmt.Fprintln(c.OutOrStdout(), "the CA is exchanged. This kubeconfig has a client certificate of the old one, which is void now: take admin.kubeconfig from the data directory of a server")
 			return err
 		case c.Context().Err() != nil:
-			return unfinishedExchange()
+			return unfinishedExchange(kubeconfig)
 		default:
 			fmt.Fprintf(c.ErrOrStderr(), "the servers cannot be asked just now: %v\n", err)
 		}
@@ -298,12 +301,16 @@ func (o *certRotate) await(c *cobra.Command, is exchange.Status) error {
 	if before.Step == pki.Spreading && is.Issuer == before.Issuer {
 		return errors.New("the exchange of the CA was given up meanwhile: the old CA stays")
 	}
+	if kubeconfig.renew(c); kubeconfig.renewed {
+		_, err := fmt.Fprintf(c.OutOrStdout(), "the CA is exchanged. Join tokens and client certificates that were made before are void; %s is renewed, copies of it are not\n", fromHere(kubeconfig.plan.Kubeconfig()))
+		return err
+	}
 	_, err := fmt.Fprintln(c.OutOrStdout(), "the CA is exchanged. Join tokens and client certificates that were made before are void; take new kubeconfigs from the data directories of servers (admin.kubeconfig)")
 	return err
 }
 
-func unfinishedExchange() error {
-	return &exitError{exitUnfinished, errors.New("the exchange of the CA goes on; `barque cert show` tells how far it is, and `barque cert rotate --ca` waits for it")}
+func unfinishedExchange(kubeconfig *devKubeconfig) error {
+	return &exitError{exitUnfinished, errors.New("the exchange of the CA goes on; `barque cert show` tells how far it is, and `barque cert rotate --ca` waits for it" + kubeconfig.afterwards())}
 }
 
 func stepText(is exchange.Status) string {

@@ -2,13 +2,20 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/barque/barque/cmd/barque/dev"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/pki"
@@ -115,5 +122,47 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 				t.Errorf("exit code %d, want %d with %q; it says\n%s", got, c.code, c.says, &out)
 			}
 		})
+	}
+}
+
+// TestExchangeRenewsTheKubeconfigOfADevCluster: it is a copy of a server's, which the exchange makes void.
+func TestExchangeRenewsTheKubeconfigOfADevCluster(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	t.Chdir(t.TempDir())
+	dir, err := filepath.Abs(defaultDevDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	looks := []exchange.Status{{Generation: 1, Issuer: "old"}, {Generation: 3, Step: pki.Issuing, Issuer: "new"}, {Generation: 401}, {Generation: 4, Issuer: "new"}}
+	server := httptest.NewTLSServer(&certServer{looks: looks})
+	defer server.Close()
+	port := netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
+	plan, err := json.Marshal(dev.Plan{Name: "x", Dir: dir, APIPort: port, Complete: true, Nodes: []dev.Node{{Name: "s1", Role: dev.Server}, {Name: "s2", Role: dev.Server}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity := func(address, token string) []byte {
+		return fmt.Appendf(nil, "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {server: '%s', insecure-skip-tls-verify: true}}]\n"+
+			"users: [{name: u, user: {token: %s}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n", address, token)
+	}
+	for path, content := range map[string][]byte{
+		"dev.json": plan, "kubeconfig": identity(server.URL, "old"), // s1 is dead, and has the old one
+		"s1/admin.kubeconfig": identity("https://10.0.0.1:6443", "old"), "s2/admin.kubeconfig": identity("https://10.0.0.2:6443", "fresh"),
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o755), os.WriteFile(filepath.Join(dir, path), content, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, "s1", "admin.kubeconfig"), long, long); err != nil {
+		t.Fatal(err)
+	}
+	out, err := run(t, "cert", "rotate", "--ca", "--yes")
+	if err != nil || !strings.Contains(out, ".barque/kubeconfig is renewed, copies of it are not") {
+		t.Errorf("%v: %s", err, out)
+	}
+	now, err := os.ReadFile(filepath.Join(dir, "kubeconfig"))
+	if err != nil || !strings.Contains(string(now), "token: fresh") || !strings.Contains(string(now), server.URL) {
+		t.Errorf("%v: %s", err, now)
 	}
 }

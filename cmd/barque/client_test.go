@@ -83,6 +83,14 @@ func TestAdvice(t *testing.T) {
 			}
 		}
 	}
+	nothing := kubeconfigOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}`)
+	})
+	if _, err := run(t, "token", "delete", "nosuchid", "--kubeconfig", nothing); exitCode(err) != 2 || err.Error() != "there is no token \"nosuchid\"; `barque token ls` lists them by their IDs" {
+		t.Errorf("a token that is not there: exit code %d: %v", exitCode(err), err)
+	}
 	_, err := run(t, "token", "ls", "--kubeconfig", file+"-none")
 	if exitCode(err) != 1 || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), file+"-none") {
 		t.Errorf("a kubeconfig that is not there: exit code %d: %v", exitCode(err), err)

@@ -93,7 +93,13 @@ func clusterMembersCommand() *cobra.Command {
 			return err
 		}
 		s := h.status()
-		return printOn(c, *format, s.Members, func(w io.Writer, on screen) error { return writeMembers(w, on, s) })
+		return printOn(c, *format, s.Members, func(w io.Writer, on screen) error {
+			if err := writeMembers(w, on, s); err != nil || len(s.Warnings) == 0 {
+				return err
+			}
+			_, err := fmt.Fprintf(w, "\n%s you; `barque cluster status` says what mends it\n", plural(len(s.Warnings), "thing needs", "things need"))
+			return err
+		})
 	}
 	return cmd
 }

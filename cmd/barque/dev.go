@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/cmd/barque/dev"
 )
@@ -22,23 +24,54 @@ func devCommand() *cobra.Command {
 		Long: `A real multi-node cluster on this machine: every node is a process in a network
 namespace of its own, with its own address, disk directory and containerd.`,
 	}
-	dir := cmd.PersistentFlags().String("dir", defaultDevDir, "where the cluster's files are")
-	abs := func() (string, error) { return filepath.Abs(*dir) }
-	cmd.AddCommand(devUpCommand(abs), devDownCommand(abs), devStatusCommand(abs), devExecCommand(abs), devKillCommand(abs),
-		devNodeCommand(abs, "start", "Start a node that was killed or stopped", "started", func(c *cobra.Command, dir, node string) error {
-			return dev.Start(c.Context(), dir, node, func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
+	w := new(which)
+	cmd.PersistentFlags().StringVar(&w.dir, "dir", defaultDevDir, "where the cluster's files are")
+	cmd.PersistentFlags().StringVar(&w.name, "name", "barque", "name of the cluster; several can run side by side, each in a directory of its own")
+	cmd.AddCommand(devUpCommand(w), devDownCommand(w), devStatusCommand(w), devExecCommand(w), devKillCommand(w),
+		devNodeCommand(w, "start", "Start a node that was killed or stopped", "started", func(c *cobra.Command, dir, node string) error {
+			return dev.Start(c.Context(), dir, node, votersOf, func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
 		}),
-		devNodeCommand(abs, "stop", "Stop a node in order; its pods go on", "stopped", func(_ *cobra.Command, dir, node string) error { return dev.Stop(dir, node) }),
-		devNodeCommand(abs, "pause", "Stop a node's processes in the middle of what they do (SIGSTOP)", "paused", func(_ *cobra.Command, dir, node string) error { return dev.Pause(dir, node) }),
-		devNodeCommand(abs, "resume", "Let a paused node go on", "resumed", func(_ *cobra.Command, dir, node string) error { return dev.Resume(dir, node) }),
-		devPartitionCommand(abs), devHealCommand(abs))
+		devNodeCommand(w, "stop", "Stop a node in order; its pods go on", "stopped", func(_ *cobra.Command, dir, node string) error { return dev.Stop(dir, node) }),
+		devNodeCommand(w, "pause", "Stop a node's processes in the middle of what they do (SIGSTOP)", "paused", func(_ *cobra.Command, dir, node string) error { return dev.Pause(dir, node) }),
+		devNodeCommand(w, "resume", "Let a paused node go on", "resumed", func(_ *cobra.Command, dir, node string) error { return dev.Resume(dir, node) }),
+		devPartitionCommand(w), devHealCommand(w))
 	return cmd
 }
 
-func devUpCommand(dir func() (string, error)) *cobra.Command {
+// which is the dev cluster that is meant: the one whose files are in the directory. Its name is asked for where there are
+// none, and must be its own where there are.
+type which struct{ dir, name string }
+
+// directory returns where the cluster's files are.
+func (w *which) directory(c *cobra.Command) (string, error) {
+	dir, err := filepath.Abs(w.dir)
+	if err != nil || !c.Flags().Changed("name") {
+		return dir, err
+	}
+	if p, err := dev.Load(dir); err == nil && p.Name != w.name {
+		return "", &usageError{c.CommandPath(), fmt.Errorf("the dev cluster in %s is named %q, not %q: leave --name out, or give the directory of the other one with --dir", fromHere(dir), p.Name, w.name)}
+	}
+	return dir, nil
+}
+
+// votersOf asks a server who has a vote, as far as it knows.
+func votersOf(ctx context.Context, config *rest.Config) ([]string, error) {
+	o, err := observation(ctx, config, config.Host)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, p := range o.Peers {
+		if p.Member.Voter {
+			names = append(names, p.Member.Name)
+		}
+	}
+	return names, nil
+}
+
+func devUpCommand(w *which) *cobra.Command {
 	var o dev.Options
 	cmd := &cobra.Command{Use: "up", Short: "Make the cluster, or finish making it", Args: noArgs}
-	cmd.Flags().StringVar(&o.Name, "name", "barque", "name of the cluster; several can run side by side")
 	cmd.Flags().IntVar(&o.Servers, "servers", 3, "how many servers")
 	cmd.Flags().IntVar(&o.Agents, "agents", 0, "how many agents")
 	cmd.Flags().Uint16Var(&o.APIPort, "api-port", 0, "port of 127.0.0.1 that leads to the API (default: the first free one from 6443 up)")
@@ -46,9 +79,10 @@ func devUpCommand(dir func() (string, error)) *cobra.Command {
 	cmd.Flags().StringArrayVar(&o.ServerArgs, "server-arg", nil, "an argument for every server, such as --server-arg=--certificate-lifetime=1h; may be repeated")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		var err error
-		if o.Dir, err = dir(); err != nil {
+		if o.Dir, err = w.directory(c); err != nil {
 			return err
 		}
+		o.Name = w.name
 		out, began := c.OutOrStdout(), time.Now()
 		o.Progress = func(format string, args ...any) {
 			fmt.Fprintf(out, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
@@ -58,7 +92,7 @@ func devUpCommand(dir func() (string, error)) *cobra.Command {
 		case errors.Is(err, dev.ErrRunning):
 			fmt.Fprintf(out, "The cluster %q runs already; nothing was changed.\n\n", p.Name)
 		case err != nil && c.Context().Err() != nil:
-			return fmt.Errorf("interrupted; what was made is still there: `%s` goes on, `%s` removes it", devCommandLine(o.Dir, "up"), devCommandLine(o.Dir, "down"))
+			return &exitError{exitUnfinished, fmt.Errorf("interrupted; what was made is still there: `%s` goes on, `%s` removes it", devCommandLine(o.Dir, "up"), devCommandLine(o.Dir, "down"))}
 		case err != nil:
 			return err
 		default:
@@ -131,25 +165,28 @@ func fromHere(path string) string {
 	return short
 }
 
-func devDownCommand(dir func() (string, error)) *cobra.Command {
-	var name string
-	cmd := &cobra.Command{Use: "down", Short: "Remove the cluster and all that it made", Args: noArgs}
-	cmd.Flags().StringVar(&name, "name", "barque", "name of the cluster, should its files be lost")
-	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		d, err := dir()
+func devDownCommand(w *which) *cobra.Command {
+	return &cobra.Command{Use: "down", Short: "Remove the cluster and all that it made; by its name, when its files are lost", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error {
+		d, err := w.directory(c)
 		if err != nil {
 			return err
 		}
-		return dev.Down(c.Context(), name, d, c.Flags().Changed("name"), func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
-	}
-	return cmd
+		err = dev.Down(c.Context(), w.name, d, c.Flags().Changed("name"), func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
+		if err != nil && c.Context().Err() != nil {
+			return &exitError{exitUnfinished, fmt.Errorf("interrupted; `%s` removes what is left", devCommandLine(d, "down"))}
+		}
+		return err
+	}}
 }
 
-func devStatusCommand(dir func() (string, error)) *cobra.Command {
+func devStatusCommand(w *which) *cobra.Command {
 	cmd := &cobra.Command{Use: "status", Short: "Show the state of the nodes' processes", Args: noArgs}
 	format := outputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		d, err := dir()
+		if err := checkFormat(c, *format); err != nil {
+			return err
+		}
+		d, err := w.directory(c)
 		if err != nil {
 			return err
 		}
@@ -176,13 +213,17 @@ func devStatusCommand(dir func() (string, error)) *cobra.Command {
 }
 
 // devNodeCommand is a command that does one thing to one node and says in one word that it did.
-func devNodeCommand(dir func() (string, error), use, short, done string, run func(c *cobra.Command, dir, node string) error) *cobra.Command {
+func devNodeCommand(w *which, use, short, done string, run func(c *cobra.Command, dir, node string) error) *cobra.Command {
 	return &cobra.Command{Use: use + " NODE", Short: short, Args: exactArgs("NODE"), RunE: func(c *cobra.Command, args []string) error {
-		d, err := dir()
+		d, err := w.directory(c)
 		if err != nil {
 			return err
 		}
-		if err := run(c, d, args[0]); err != nil {
+		err = run(c, d, args[0])
+		switch {
+		case err != nil && c.Context().Err() != nil:
+			return &exitError{exitUnfinished, fmt.Errorf("interrupted; %s may be %s, or not yet: `%s` shows what runs", args[0], done, devCommandLine(d, "status"))}
+		case err != nil:
 			return err
 		}
 		_, err = fmt.Fprintln(c.OutOrStdout(), args[0], done)
@@ -190,19 +231,19 @@ func devNodeCommand(dir func() (string, error), use, short, done string, run fun
 	}}
 }
 
-func devKillCommand(dir func() (string, error)) *cobra.Command {
+func devKillCommand(w *which) *cobra.Command {
 	var machine bool
-	cmd := devNodeCommand(dir, "kill", "kill -9 a node's Barque and containerd", "killed", func(c *cobra.Command, dir, node string) error {
+	cmd := devNodeCommand(w, "kill", "kill -9 a node's Barque and containerd", "killed", func(c *cobra.Command, dir, node string) error {
 		return dev.Kill(c.Context(), dir, node, machine)
 	})
 	cmd.Flags().BoolVar(&machine, "machine", false, "its pods too, as when the machine loses power")
 	return cmd
 }
 
-func devPartitionCommand(dir func() (string, error)) *cobra.Command {
+func devPartitionCommand(w *which) *cobra.Command {
 	return &cobra.Command{Use: "partition NODE[,NODE…]", Short: "Cut nodes off from all others; those named together still reach each other", Args: exactArgs("NODES"),
 		RunE: func(c *cobra.Command, args []string) error {
-			d, err := dir()
+			d, err := w.directory(c)
 			if err != nil {
 				return err
 			}
@@ -214,9 +255,9 @@ func devPartitionCommand(dir func() (string, error)) *cobra.Command {
 		}}
 }
 
-func devHealCommand(dir func() (string, error)) *cobra.Command {
+func devHealCommand(w *which) *cobra.Command {
 	return &cobra.Command{Use: "heal", Short: "End the partition", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error {
-		d, err := dir()
+		d, err := w.directory(c)
 		if err != nil {
 			return err
 		}
@@ -228,7 +269,7 @@ func devHealCommand(dir func() (string, error)) *cobra.Command {
 	}}
 }
 
-func devExecCommand(dir func() (string, error)) *cobra.Command {
+func devExecCommand(w *which) *cobra.Command {
 	return &cobra.Command{Use: "exec NODE -- COMMAND [ARG…]", Short: "Run a command in a node's network namespace",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) < 2 {
@@ -237,10 +278,59 @@ func devExecCommand(dir func() (string, error)) *cobra.Command {
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			d, err := dir()
+			d, err := w.directory(c)
 			if err != nil {
 				return err
 			}
 			return dev.Exec(c.Context(), d, args[0], args[1:])
 		}}
+}
+
+// devKubeconfig is the kubeconfig of a dev cluster, which is a copy of a server's with another address. The servers renew
+// theirs; the copy has to follow, or the exchange of the CA makes it void.
+type devKubeconfig struct {
+	plan    *dev.Plan // nil when it is none of a dev cluster
+	renewed bool
+	tried   bool
+}
+
+// devKubeconfigOf looks whether the kubeconfig that a command uses is one of a dev cluster.
+func devKubeconfigOf(given string) *devKubeconfig {
+	path, err := findKubeconfig(given)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return new(devKubeconfig)
+	}
+	plan, err := dev.Load(filepath.Dir(path))
+	if err != nil || plan.Kubeconfig() != path {
+		return new(devKubeconfig)
+	}
+	return &devKubeconfig{plan: plan}
+}
+
+// renew tells whether the kubeconfig is a new one since the last call. It is tried once.
+func (d *devKubeconfig) renew(c *cobra.Command) bool {
+	if d.plan == nil || d.tried {
+		return false
+	}
+	d.tried = true
+	err := d.plan.RenewKubeconfig()
+	if err == nil {
+		err = giveToSudoer(d.plan.Kubeconfig(), os.Getenv, os.Chown)
+	}
+	if err != nil {
+		fmt.Fprintf(c.ErrOrStderr(), "the kubeconfig of the dev cluster is not renewed: %v; `%s` renews it\n", err, devCommandLine(d.plan.Dir, "up"))
+	}
+	d.renewed = err == nil
+	return d.renewed
+}
+
+// afterwards is what a user must do who does not wait for the end of the exchange.
+func (d *devKubeconfig) afterwards() string {
+	if d.plan == nil {
+		return ""
+	}
+	return fmt.Sprintf("; when it is done, `%s` renews the kubeconfig of the dev cluster", devCommandLine(d.plan.Dir, "up"))
 }

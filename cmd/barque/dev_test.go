@@ -1,10 +1,14 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/barque/barque/cmd/barque/dev"
 )
 
 // TestDevCommandLine: what is proposed to be typed works as it stands, from where the user is.
@@ -20,6 +24,32 @@ func TestDevCommandLine(t *testing.T) {
 		if got := devCommandLine(dir, "kill", "s1"); got != want {
 			t.Errorf("%s: %q, want %q", dir, got, want)
 		}
+	}
+}
+
+// TestDevName: all dev commands take the same flags, and none is done to a cluster of another name than the one that was given.
+func TestDevName(t *testing.T) {
+	dir := t.TempDir()
+	plan, err := json.Marshal(dev.Plan{Name: "mine", Dir: dir, Complete: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "dev.json"), plan, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"up", "down", "status", "kill s1", "start s1", "stop s1", "pause s1", "resume s1", "partition s1", "heal", "exec s1 true"} {
+		_, err := run(t, append(strings.Fields("dev "+line), "--dir", dir, "--name", "other")...)
+		if exitCode(err) != 2 || !strings.Contains(err.Error(), `is named "mine", not "other"`) {
+			t.Errorf("dev %s: exit code %d, %v", line, exitCode(err), err)
+		}
+	}
+	for _, line := range []string{"kill s9", "start s9", "stop s9", "pause s9", "resume s9", "partition s9", "exec s9 true", "status -o xml"} {
+		if _, err := run(t, append(strings.Fields("dev "+line), "--dir", dir, "--name", "mine")...); exitCode(err) != 2 || strings.Contains(err.Error(), "is named") {
+			t.Errorf("dev %s: exit code %d, %v", line, exitCode(err), err)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 2 { // the plan and its lock
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/barque/barque/internal/unpack"
 )
 
 // TestDoctorAsksWhoAnswers: with --server nothing at all is asked of the kubeconfig's server, which may be dead, and cost
@@ -68,37 +68,9 @@ func TestDoctorAsksWhoAnswers(t *testing.T) {
 	if len(asked) != 1 || asked[0] != "s1" {
 		t.Errorf("diagnoses of %q were asked for", asked)
 	}
-	files := unpack(t, archive)
-	if !strings.Contains(files["nodes.json"], "n1") || files["log.txt"] != "all is well" {
-		t.Errorf("nodes.json is %q, log.txt %q", files["nodes.json"], files["log.txt"])
-	}
-}
-
-// unpack returns the files of an archive by the last part of their names.
-func unpack(t *testing.T, archive string) map[string]string {
-	t.Helper()
-	f, err := os.Open(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	zipped, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := map[string]string{}
-	for archive := tar.NewReader(zipped); ; {
-		head, err := archive.Next()
-		if err == io.EOF {
-			return files
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(archive)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[path.Base(head.Name)] = string(data)
+	files := unpack.TarGz(t, archive)
+	nodes, log := string(files["d/nodes.json"]), string(files["d/servers/s1/log.txt"])
+	if !strings.Contains(nodes, "n1") || log != "all is well" {
+		t.Errorf("nodes.json is %q, log.txt %q", nodes, log)
 	}
 }

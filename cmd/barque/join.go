@@ -84,6 +84,9 @@ func (j *joining) run(c *cobra.Command, address string) error {
 	}
 	o.Backups.Every = 0 // a server's own flags are not asked for here
 	findings, err := node.Preflight(c.Context(), &o, j.role, time.Now)
+	if err := c.Context().Err(); err != nil {
+		return err // what was not asked any more is no finding
+	}
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -35,13 +36,13 @@ func main() {
 }
 
 // interrupted gives an error that comes from Ctrl-C, or from being told to end, an exit code of its own, unless it has
-// one that says more.
+// one that says more: commands that may have changed something give theirs one, see exitUnfinished.
 func interrupted(ctx context.Context, err error) error {
 	var coded interface{ ExitCode() int }
 	if err == nil || ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, context.Cause(ctx)) || errors.As(err, &coded) {
 		return err
 	}
-	return &exitError{exitInterrupted, errors.New("interrupted")}
+	return &exitError{exitInterrupted, errors.New("interrupted; nothing was changed")}
 }
 
 // exitOn ends the process: 0 without an error, the exit code of a command that was run for the
@@ -154,7 +155,7 @@ func noArgs(c *cobra.Command, args []string) error {
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != len(names) {
-			return &usageError{c.CommandPath(), fmt.Errorf("want %d arguments (%v), got %d", len(names), names, len(args))}
+			return &usageError{c.CommandPath(), fmt.Errorf("want %s (%s), got %d", plural(len(names), "argument", "arguments"), strings.Join(names, ", "), len(args))}
 		}
 		return nil
 	}

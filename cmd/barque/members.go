@@ -158,10 +158,8 @@ func (m *memberFlags) run(c *cobra.Command, name string, change node.MemberChang
 		if m.dryRun {
 			return print(c, m.format, plan, func(w io.Writer) error { return writePlan(w, plan) })
 		}
-		if !m.yes {
-			if err := m.confirm(c, plan); err != nil {
-				return err
-			}
+		if err := m.confirm(c, plan); err != nil {
+			return err
 		}
 	}
 	answer, err := memberChange(c.Context(), config, http.MethodPost, name, change)
@@ -171,11 +169,14 @@ func (m *memberFlags) run(c *cobra.Command, name string, change node.MemberChang
 	return print(c, m.format, answer, func(w io.Writer) error { return writeDone(w, answer) })
 }
 
-// confirm tells what will be done and asks.
+// confirm tells what will be done, also to who need not be asked, and asks.
 func (m *memberFlags) confirm(c *cobra.Command, plan *node.MemberAnswer) error {
 	out := c.ErrOrStderr() // standard output is the answer's, which may be JSON
 	if err := writePlan(out, plan); err != nil {
 		return err
+	}
+	if m.yes {
+		return nil
 	}
 	fmt.Fprint(out, "Go on? [y/N] ")
 	return confirmed(c)
@@ -220,7 +221,11 @@ func writePlan(w io.Writer, p *node.MemberAnswer) error {
 		fmt.Fprintf(w, "%d. %s\n", i+1, step)
 	}
 	if p.Voters.After != p.Voters.Before {
-		fmt.Fprintf(w, "Then %d servers vote instead of %d, and %s may fail at once without harm instead of %s.\n", p.Voters.After, p.Voters.Before, count(p.MayFail.After), count(p.MayFail.Before))
+		mayFail := fmt.Sprintf("as before, %s may fail at once without harm", count(p.MayFail.After))
+		if p.MayFail.After != p.MayFail.Before {
+			mayFail = fmt.Sprintf("%s may fail at once without harm instead of %s", count(p.MayFail.After), count(p.MayFail.Before))
+		}
+		fmt.Fprintf(w, "Then %s instead of %d, and %s.\n", plural(p.Voters.After, "server votes", "servers vote"), p.Voters.Before, mayFail)
 	}
 	return nil
 }
@@ -273,14 +278,24 @@ func memberChange(ctx context.Context, config *rest.Config, method, name string,
 		}
 	}
 	var status apierrors.APIStatus
-	if err != nil && method != http.MethodGet && !errors.As(err, &status) && !errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, &exitError{exitUnfinished, fmt.Errorf("%s: the answer of %s did not come: %w; `barque cluster members` shows whether it was done", what, config.Host, err)}
+	sent := method != http.MethodGet && !errors.As(err, &status) && !errors.Is(err, syscall.ECONNREFUSED)
+	switch {
+	case err == nil:
+		return answer, nil
+	case sent && ctx.Err() != nil:
+		return nil, &exitError{exitUnfinished, fmt.Errorf("%s: interrupted; the servers finish what was begun, or undo it: %s", what, whereToLook(change))}
+	case sent:
+		return nil, &exitError{exitUnfinished, fmt.Errorf("%s: the answer of %s did not come: %w; %s", what, config.Host, err, whereToLook(change))}
+	case ctx.Err() != nil:
+		return nil, &exitError{exitInterrupted, fmt.Errorf("%s: interrupted; nothing was changed", what)}
 	}
-	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("%s: interrupted, nothing was changed: %w", what, context.Cause(ctx))
+	return nil, fmt.Errorf("%s: ask %s: %w", what, config.Host, withAdvice(config, said(data, err)))
+}
+
+// whereToLook tells what shows whether a change was made.
+func whereToLook(change node.MemberChange) string {
+	if change == node.LeadServer {
+		return "`barque cluster status` shows who leads"
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: ask %s: %w", what, config.Host, withAdvice(config, said(data, err)))
-	}
-	return answer, nil
+	return "`barque cluster members` shows whether it was done"
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/filelock"
 )
 
 func clusterRecoverCommand() *cobra.Command {
@@ -38,6 +40,9 @@ When a quorum of servers can be started again: start them, and do not recover.`,
 		}
 		logger := newLogger(slog.LevelWarn)
 		survivors, err := node.Survey(*dirs, logger)
+		if errors.Is(err, filelock.ErrHeld) {
+			return &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: a server runs there: %w", err)}
+		}
 		if err != nil {
 			return err
 		}

@@ -136,10 +136,10 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 			return err
 		}
 		if !report.Verified {
-			return fmt.Errorf("%s is sealed: give the key that opens it with --key-file or %s", args[0], keyVariable)
+			return &usageError{c.CommandPath(), fmt.Errorf("%s is sealed: give the key that opens it with --key-file or %s", args[0], keyVariable)}
 		}
 		if text != "" && !report.About.Sealed {
-			return fmt.Errorf("%s is not sealed, and a key was given: anybody may have written it. To restore it all the same, give no key (--key-file, %s)", args[0], keyVariable)
+			return &usageError{c.CommandPath(), fmt.Errorf("%s is not sealed, and a key was given: anybody may have written it. To restore it all the same, give no key (--key-file, %s)", args[0], keyVariable)}
 		}
 		client, err := newSnapshotClient(*kubeconfig)
 		if err != nil {

@@ -63,8 +63,12 @@ func (s *snapshotClient) save(c *cobra.Command, path, keyText string) (*backup.F
 	if err != nil {
 		return nil, err
 	}
+	stopped := &exitError{exitInterrupted, errors.New("save a backup: interrupted; no file was written, and nothing was changed")}
 	response, err := s.do(c.Context(), http.MethodPost, node.SnapshotSavePath, bytes.NewReader(wish))
-	if err != nil {
+	switch {
+	case err != nil && c.Context().Err() != nil:
+		return nil, stopped
+	case err != nil:
 		return nil, fmt.Errorf("save a backup: %w", withAdvice(s.config, err))
 	}
 	defer response.Body.Close()
@@ -81,7 +85,10 @@ func (s *snapshotClient) save(c *cobra.Command, path, keyText string) (*backup.F
 	} else {
 		file, err = backup.Save(path, key, write)
 	}
-	if err != nil {
+	switch {
+	case err != nil && c.Context().Err() != nil:
+		return nil, stopped
+	case err != nil:
 		return nil, fmt.Errorf("save a backup: %w", err)
 	}
 	return &file, nil

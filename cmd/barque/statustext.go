@@ -66,7 +66,14 @@ func leaderText(s *node.ClusterStatus) string {
 }
 
 func quorumText(q *node.QuorumStatus) string {
-	return fmt.Sprintf("%d of %d voters answer, %d are needed, %s may fail", q.Answering, q.Voters, q.Needed, count(q.MayFail))
+	answer, needed := "answer", "are"
+	if q.Voters == 1 {
+		answer = "answers"
+	}
+	if q.Needed == 1 {
+		needed = "is"
+	}
+	return fmt.Sprintf("%d of %s %s, %d %s needed, %s may fail", q.Answering, plural(q.Voters, "voter", "voters"), answer, q.Needed, needed, count(q.MayFail))
 }
 
 func storeText(s *node.ClusterStatus) string {
@@ -124,6 +131,7 @@ func writeWarnings(w io.Writer, on screen, warnings []node.Warning) error {
 func writeMembers(w io.Writer, on screen, s *node.ClusterStatus) error {
 	t := &table{columns: []column{{"NAME", 0}, {"ROLE", 3}, {"STORE", 0}, {"BEHIND", 0}, {"DISK p50/p99", 1}, {"GOSSIP", 0}, {"LAST CONTACT", 4}, {"REVISION", 2},
 		{"TERM", 8}, {"APPLIED", 9}, {"CERTIFICATES", 5}, {"BACKUP", 6}, {"ADDRESS", 2}, {"VERSION", 10}}}
+	noMember := cell{"no member", bad} // why is among the warnings
 	for i := range s.Members {
 		m := &s.Members[i]
 		row := []cell{{text: m.Name}, {text: m.Role}, storeCell(m), {}, {}, gossipCell(m.Gossip), {}, {}, {}, {}, certificatesCell(s.Time, m.Certificates), backupCell(s.Time, m), {text: m.Address}, {text: m.Version}}
@@ -135,7 +143,17 @@ func writeMembers(w io.Writer, on screen, s *node.ClusterStatus) error {
 			}
 			row[7], row[8], row[9] = cell{text: fmt.Sprint(st.Revision)}, cell{text: fmt.Sprint(st.Term)}, cell{text: fmt.Sprint(st.Applied)}
 		}
+		if slices.ContainsFunc(s.Former, func(f node.FormerServer) bool { return f.Name == m.Name }) {
+			row[2] = noMember
+		}
 		t.add(row...)
+	}
+	for _, f := range s.Former {
+		if !slices.ContainsFunc(s.Members, func(m node.MemberStatus) bool { return m.Name == f.Name }) {
+			row := make([]cell, len(t.columns))
+			row[0], row[1], row[2] = cell{text: f.Name}, cell{text: "server"}, noMember
+			t.add(row...)
+		}
 	}
 	_, err := t.write(w, on)
 	return err

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 )
@@ -145,7 +146,10 @@ func tokenDeleteCommand() *cobra.Command {
 			return err
 		}
 		err = askAPI(c.Context(), config, "delete the join token", func(ctx context.Context) error { return token.Delete(ctx, client, args[0]) })
-		if err != nil {
+		switch {
+		case errors.Is(err, token.ErrUnknown):
+			return &exitError{node.ExitUsage, fmt.Errorf("there is no token %q; `barque token ls` lists them by their IDs", args[0])}
+		case err != nil:
 			return perhaps(err, "whether it is still there")
 		}
 		_, err = fmt.Fprintf(c.OutOrStdout(), "token %s is deleted\n", args[0])

@@ -43,6 +43,9 @@ while you restart servers.`,
 		r, err := verify.Cluster(c.Context(), verify.Options{Config: config, Duration: *duration, Pods: *pods, Progress: func(format string, args ...any) {
 			fmt.Fprintf(c.ErrOrStderr(), "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 		}})
+		if err != nil && c.Context().Err() != nil {
+			return &exitError{exitInterrupted, fmt.Errorf("the cluster was not verified: %w", err)} // with what it could not remove
+		}
 		if err != nil {
 			return fmt.Errorf("the cluster was not verified: %w", withAdvice(config, err))
 		}

@@ -47,8 +47,12 @@ func TestPlanRefusesNonsense(t *testing.T) {
 		name            string
 		servers, agents int
 	}{{"", 3, 0}, {"Big", 3, 0}, {"a-very-long-name", 3, 0}, {"x", 0, 0}, {"x", 10, 0}, {"x", 1, -1}, {"x/y", 1, 0}} {
-		if _, err := newPlan(c.name, "/nowhere", c.servers, c.agents, nil); err == nil {
-			t.Errorf("a cluster %q with %d servers and %d agents was planned", c.name, c.servers, c.agents)
+		dir, wrong := filepath.Join(t.TempDir(), "x"), (*WrongError)(nil)
+		if _, err := Up(t.Context(), Options{Name: c.name, Dir: dir, Servers: c.servers, Agents: c.agents}); !errors.As(err, &wrong) {
+			t.Errorf("a cluster %q with %d servers and %d agents: %v", c.name, c.servers, c.agents, err)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("something was made for it: %v", err)
 		}
 	}
 }
@@ -103,6 +107,37 @@ func TestLockIsExclusive(t *testing.T) {
 		t.Fatal(err)
 	}
 	unlock()
+}
+
+// A quorum is one of those that vote, who need not be the servers of the plan.
+func TestHasQuorum(t *testing.T) {
+	p, err := newPlan("barque", t.TempDir(), 3, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	started, running := startTime(os.Getpid())
+	if !running {
+		t.Fatal("this process does not run")
+	}
+	p.Nodes[0].Process = &Process{PID: os.Getpid(), Started: started} // s1 runs, the others do not
+	if err := p.save(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		voters string
+		want   bool
+	}{
+		{"s1 s2 s3", false},
+		{"s1 s2", false},
+		{"s1", true}, // as after a recovery
+		{"s2", false},
+		{"s1 x y", true}, // of others nothing is known
+		{"", true},       // nor before it has joined
+	} {
+		if got := p.hasQuorum(strings.Fields(c.voters)); got != c.want {
+			t.Errorf("voters %q: %v", c.voters, got)
+		}
+	}
 }
 
 // A pid is used again; a Process must never mean another one.
@@ -198,6 +233,23 @@ func TestUpRefusesALongDirectory(t *testing.T) {
 	}
 	if _, err := os.Stat(planPath(dir)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a plan was written: %v", err)
+	}
+}
+
+// A cluster whose servers are all dead is not called one that runs.
+func TestUpTellsOfADeadCluster(t *testing.T) {
+	needs.Root(t, "that a dead cluster is told of")
+	p, err := newPlan("barque", t.TempDir(), 3, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Complete = true
+	if err := p.save(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Up(t.Context(), Options{Name: p.Name, Dir: p.Dir, Servers: 3, Progress: func(string, ...any) {}})
+	if err == nil || errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "none of its servers runs") {
+		t.Fatal(err)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/barque/barque/kubelet/containerd"
 )
 
@@ -71,9 +73,12 @@ func Kill(ctx context.Context, dir, name string, machine bool) error {
 	})
 }
 
-// Start starts a node that was killed or stopped. A server is waited for until it is ready, unless too few of them run
-// for that: then progress is told so.
-func Start(ctx context.Context, dir, name string, progress func(format string, args ...any)) error {
+// Voters asks a server who has a vote in the store, as far as it knows.
+type Voters func(ctx context.Context, config *rest.Config) ([]string, error)
+
+// Start starts a node that was killed or stopped. A server is waited for until it is ready, unless too few of those that
+// vote run for that: then progress is told so.
+func Start(ctx context.Context, dir, name string, voters Voters, progress func(format string, args ...any)) error {
 	var plan *Plan
 	var n *Node
 	err := edit(dir, func(p *Plan) (err error) {
@@ -91,8 +96,8 @@ func Start(ctx context.Context, dir, name string, progress func(format string, a
 	}
 	// Not under the lock: a server is ready when there is a quorum, for which another one may have
 	// to be started too.
-	if _, err = plan.waitServing(ctx, n, startPatience); errors.Is(err, errTooFew) {
-		progress("%s runs, and will be ready when more than half of the servers do: start another one", name)
+	if _, err = plan.waitServing(ctx, n, startPatience, voters); errors.Is(err, errTooFew) {
+		progress("%s runs, and will be ready when more than half of the servers with a vote do: start another one", name)
 		return nil
 	}
 	return err
@@ -105,21 +110,22 @@ const editPatience = 10 * time.Second
 const startPatience = time.Minute
 
 // errTooFew is why a server cannot become ready.
-var errTooFew = errors.New("not more than half of the servers run")
+var errTooFew = errors.New("not more than half of the servers with a vote run")
 
-// hasQuorum tells whether more than half of the servers run, as far as can be seen from here.
-func (p *Plan) hasQuorum() bool {
+// hasQuorum tells whether more than half of the voters run, as far as can be seen from here: the plan does not say who
+// has a vote. What cannot be seen counts as running.
+func (p *Plan) hasQuorum(voters []string) bool {
 	now, err := Load(p.Dir) // others may be starting some
-	if err != nil {
+	if err != nil || len(voters) == 0 {
 		return true
 	}
 	running := 0
-	for _, s := range now.servers() {
-		if s.Process.Alive() && !s.Process.Paused() {
+	for _, name := range voters {
+		if n, err := now.Node(name); err != nil || n.Process.Alive() && !n.Process.Paused() {
 			running++
 		}
 	}
-	return running > len(now.servers())/2
+	return running > len(voters)/2
 }
 
 // Stop ends a node in order: leadership is handed over, pods go on. One that does not run is stopped already.

@@ -50,6 +50,16 @@ type Node struct {
 	Process *Process   `json:"process,omitempty"`
 }
 
+// WrongError is returned for what cannot be meant: a name, a number or a node that cannot be. Nothing was done.
+type WrongError struct{ text string }
+
+func (e *WrongError) Error() string { return e.text }
+
+// ExitCode is the code with which the process should end.
+func (e *WrongError) ExitCode() int { return 2 }
+
+func wrong(format string, args ...any) error { return &WrongError{fmt.Sprintf(format, args...)} }
+
 var clusterName = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,10}[a-z0-9])?$`)
 
 // maxNodes follows from the addresses: servers take .11 to .19, agents .21 to .249.
@@ -58,12 +68,20 @@ const (
 	maxAgents  = 200
 )
 
-func newPlan(name, dir string, servers, agents int, args []string) (*Plan, error) {
+// checkSize refuses what no cluster can be.
+func checkSize(name string, servers, agents int) error {
 	if !clusterName.MatchString(name) {
-		return nil, fmt.Errorf("cluster name %q: want at most 12 lower-case letters, digits and dashes, beginning with a letter", name)
+		return wrong("cluster name %q: want at most 12 lower-case letters, digits and dashes, beginning with a letter", name)
 	}
 	if servers < 1 || servers > maxServers || agents < 0 || agents > maxAgents {
-		return nil, fmt.Errorf("want 1 to %d servers and 0 to %d agents, not %d and %d", maxServers, maxAgents, servers, agents)
+		return wrong("want 1 to %d servers and 0 to %d agents, not %d and %d", maxServers, maxAgents, servers, agents)
+	}
+	return nil
+}
+
+func newPlan(name, dir string, servers, agents int, args []string) (*Plan, error) {
+	if err := checkSize(name, servers, agents); err != nil {
+		return nil, err
 	}
 	subnet, err := freeSubnet()
 	if err != nil {
@@ -183,7 +201,7 @@ func (p *Plan) Node(name string) (*Node, error) {
 	for _, n := range p.Nodes {
 		names = append(names, n.Name)
 	}
-	return nil, fmt.Errorf("there is no node %q; the nodes are %s", name, strings.Join(names, ", "))
+	return nil, wrong("there is no node %q; the nodes are %s", name, strings.Join(names, ", "))
 }
 
 func (p *Plan) servers() []*Node {

@@ -49,6 +49,9 @@ var ErrRunning = errors.New("the dev cluster runs already")
 
 // Up makes the cluster, or finishes what an earlier Up has begun.
 func Up(ctx context.Context, o Options) (*Plan, error) {
+	if err := checkSize(o.Name, o.Servers, o.Agents); err != nil {
+		return nil, err
+	}
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a dev cluster needs root, for network namespaces and containers: run it with sudo")
 	}
@@ -65,9 +68,10 @@ func Up(ctx context.Context, o Options) (*Plan, error) {
 	case errors.Is(err, os.ErrNotExist):
 	case err != nil:
 		return nil, err
+	case p.Complete && !slices.ContainsFunc(p.servers(), func(n *Node) bool { return n.Process.Alive() }):
+		return p, fmt.Errorf("the dev cluster %q is there, and none of its servers runs: `barque dev start NODE` starts each again; after the machine was restarted, `barque dev down` and `barque dev up` make a new one", p.Name)
 	case p.Complete:
-		// The servers renew their kubeconfigs, and after an exchange of the CA the old one is void.
-		return p, errors.Join(p.writeKubeconfig(p.servers()[0]), ErrRunning)
+		return p, errors.Join(p.RenewKubeconfig(), ErrRunning)
 	default:
 		o.Progress("going on with a start that did not finish")
 	}
@@ -171,7 +175,7 @@ func (p *Plan) startAll(ctx context.Context, o Options) error {
 	if err := p.startNode(first, ""); err != nil {
 		return err
 	}
-	config, err := p.waitServing(ctx, first, o.Timeout)
+	config, err := p.waitServing(ctx, first, o.Timeout, nil)
 	if err != nil {
 		return err
 	}
@@ -215,7 +219,7 @@ func (p *Plan) startJoining(ctx context.Context, config *rest.Config, o Options)
 		}
 		if n.Role == Server {
 			group.Go(func() error {
-				_, err := p.waitServing(ctx, n, o.Timeout)
+				_, err := p.waitServing(ctx, n, o.Timeout, nil)
 				if err == nil {
 					o.Progress("%s has joined and serves the API at %s", n.Name, p.apiAddr(n))
 				}
@@ -320,8 +324,9 @@ func (p *Plan) waitEndpoint(ctx context.Context, timeout time.Duration) error {
 	})
 }
 
-// waitServing waits until the server answers that it is ready, and returns a way to it.
-func (p *Plan) waitServing(ctx context.Context, n *Node, timeout time.Duration) (*rest.Config, error) {
+// waitServing waits until the server answers that it is ready, and returns a way to it. With voters, which is for servers
+// that are members of the store, it gives up when too few of these run.
+func (p *Plan) waitServing(ctx context.Context, n *Node, timeout time.Duration, voters Voters) (*rest.Config, error) {
 	var config *rest.Config
 	err := p.wait(ctx, n, timeout, "does not become ready", func(ctx context.Context) error {
 		c, err := clientcmd.BuildConfigFromFlags("https://"+p.apiAddr(n), p.nodeKubeconfig(n))
@@ -339,8 +344,10 @@ func (p *Plan) waitServing(ctx context.Context, n *Node, timeout time.Duration) 
 			config = c
 			return nil
 		}
-		if answers := (*apierrors.StatusError)(nil); p.Complete && errors.As(err, &answers) && !p.hasQuorum() {
-			return errTooFew
+		if answers := (*apierrors.StatusError)(nil); voters != nil && errors.As(err, &answers) {
+			if who, err := voters(ctx, c); err == nil && !p.hasQuorum(who) {
+				return errTooFew
+			}
 		}
 		// /readyz says that it is not ready, and this mostly says why.
 		if reason, e := readyz().AbsPath("/readyz/store").Do(ctx).Raw(); e != nil && len(reason) > 0 {
@@ -434,18 +441,6 @@ func (p *Process) words(file string, lines int) string {
 	}
 	all := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
 	return "    " + strings.Join(all[max(0, len(all)-lines):], "\n    ")
-}
-
-// writeKubeconfig writes the admin's kubeconfig for the proxy's address.
-func (p *Plan) writeKubeconfig(n *Node) error {
-	config, err := clientcmd.LoadFromFile(p.nodeKubeconfig(n))
-	if err != nil {
-		return err
-	}
-	for _, c := range config.Clusters {
-		c.Server = fmt.Sprintf("https://127.0.0.1:%d", p.APIPort)
-	}
-	return clientcmd.WriteToFile(*config, p.Kubeconfig())
 }
 
 // ServerAddrs returns where the API servers are.

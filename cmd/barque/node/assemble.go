@@ -18,7 +18,7 @@ import (
 func Assemble(now time.Time, observations ...*Observation) *ClusterStatus {
 	observations = slices.Clone(observations)
 	slices.SortStableFunc(observations, func(a, b *Observation) int { return cmp.Compare(b.rank(), a.rank()) })
-	a := &assembly{now: now, base: observations[0], members: map[string]*MemberStatus{}}
+	a := &assembly{now: now, base: observations[0], members: map[string]*MemberStatus{}, former: map[string][]FormerServer{}}
 	a.status = &ClusterStatus{ID: a.base.Cluster, Time: now}
 	for _, o := range observations {
 		a.status.From = append(a.status.From, o.From)
@@ -67,7 +67,8 @@ type assembly struct {
 	peers   []raftstore.PeerStatus
 	status  *ClusterStatus
 	members map[string]*MemberStatus
-	lead    *raftstore.Status // of the leader
+	lead    *raftstore.Status         // of the leader
+	former  map[string][]FormerServer // by the name of the server that knows them
 }
 
 func (a *assembly) nodes() {
@@ -118,6 +119,7 @@ func (a *assembly) detail(m *MemberStatus, d *raftstore.Detail) {
 		return // an older or a newer server, which says it in another way
 	}
 	m.Views, m.Certificates, m.Backups, m.Disk, m.Started = r.Nodes, r.Certificates, r.Backups, r.Disk, r.Started
+	a.former[m.Name] = r.Former
 	slices.SortFunc(m.Views, func(a, b NodeView) int { return strings.Compare(a.Node, b.Node) })
 	if !r.Time.IsZero() {
 		m.ClockOffset = r.Time.Sub(a.base.Time).Round(time.Second).Seconds()
@@ -145,6 +147,7 @@ func (a *assembly) leader() {
 	if a.lead == nil {
 		return
 	}
+	a.formerServers()
 	names := a.names()
 	for _, h := range a.lead.Health {
 		m := a.members[names[h.ID]]
@@ -163,6 +166,15 @@ func (a *assembly) leader() {
 		s.LeaderChanges = append(s.LeaderChanges, LeaderChange{At: c.At, Term: c.Term, Leader: cmp.Or(names[c.Leader], c.Leader), Before: cmp.Or(names[c.Before], c.Before), Reason: c.Why})
 		if c.Leader == a.lead.ID && c.Term == a.lead.Term && s.LeaderSince.IsZero() {
 			s.LeaderSince, s.LeaderReason = c.At, cmp.Or(a.whyGone(c), c.Why)
+		}
+	}
+}
+
+// formerServers adds those that the leader knows of. Another server may not have heard yet that one has joined again.
+func (a *assembly) formerServers() {
+	for _, f := range a.former[a.status.Leader] {
+		if !slices.ContainsFunc(a.peers, func(p raftstore.PeerStatus) bool { return p.Member.Name == f.Name }) { // by what was heard later
+			a.status.Former = append(a.status.Former, f)
 		}
 	}
 }

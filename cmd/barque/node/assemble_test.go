@@ -164,6 +164,17 @@ func TestWarnings(t *testing.T) {
 		"far":           {func(w *world) { w.server("s2").Detail.Ways[1].RTT = 250 * time.Millisecond }, Degraded, Attention, "s2", "from server s2 to s3 and back takes 250ms", "ping 10.0.0.3"},
 		"versions":      {func(w *world) { w.server("s2").Version = "v2" }, Degraded, Attention, "", "s1 v1, s2 v2, s3 v1", "one version"},
 		"two voters":    {func(w *world) { w.Peers, w.Nodes = w.Peers[:2], w.Nodes[:2] }, Degraded, Attention, "", "two servers vote, so neither may fail", "barque token create --role server"},
+		"was taken out": {func(w *world) {
+			w.reports["s1"].Former = []FormerServer{{Name: "s4", At: noon, Why: "an operator removed it"}}
+		}, Degraded, Attention, "s4", "s4 is no member of the store any more, and has its Node yet: it was taken out at 2026-11-20T12:00:00Z (an operator removed it)", "barque server --wipe --join https://SERVER:6443 --token TOKEN; when it is lost for good, from anywhere: barque kubectl delete node s4"},
+		"taken out, and seen by gossip": {func(w *world) {
+			w.reports["s1"].Former = []FormerServer{{Name: "s4"}}
+			w.Nodes = append(w.Nodes, NodeView{Node: "s4", Role: roleServer, State: gossip.Dead, Since: noon})
+		}, Degraded, Attention, "s4", "recovered, or began with a backup, without it", "barque server --wipe"},
+		"on its way out": {func(w *world) {
+			w.silence("s3", "refused")
+			w.server("s1").Health[2] = steward.Health{ID: "s3.x", Standing: steward.Leaving, Reason: "too few would stay"}
+		}, Degraded, Critical, "s3", "does not answer, and is on its way out of the store (too few would stay): refused", "barque cluster status --watch"},
 		"agent is gone": {func(w *world) {
 			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: roleAgent, State: gossip.Dead, Since: noon})
 		}, Degraded, Attention, "a1", "agent a1 shows no life since 2026-11-20T12:00:00Z", "barque kubectl delete node a1"},
@@ -193,6 +204,67 @@ func TestWarnings(t *testing.T) {
 			}
 			t.Errorf("not told: %v", s.Warnings)
 		})
+	}
+}
+
+// TestOneVoter: a cluster that was made with one server is well; one that had more, or has more, is not.
+func TestOneVoter(t *testing.T) {
+	alone := func(w *world) { w.Peers, w.Nodes = w.Peers[:1], w.Nodes[:1] }
+	for name, c := range map[string]struct {
+		breaks func(w *world)
+		text   string // empty for none
+		mend   string
+	}{
+		"made so": {alone, "", ""},
+		"with an agent": {func(w *world) {
+			alone(w)
+			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: roleAgent, State: gossip.Alive})
+		}, "", ""},
+		"recovered without the others":    {func(w *world) { alone(w); w.reports["s1"].Former = []FormerServer{{Name: "s2"}, {Name: "s3"}} }, "only server s1 votes, so it may not fail; without a vote: s2, s3", "barque token create --role server"},
+		"the others were demoted":         {func(w *world) { w.unvote(steward.Standby, "s2", "s3") }, "without a vote: s2, s3", "barque cluster promote s3"},
+		"another one is on its way there": {func(w *world) { w.unvote(steward.Regular, "s2", "s3") }, "", ""},
+		"another one does not answer": {func(w *world) {
+			w.unvote(steward.Regular, "s2", "s3")
+			w.silence("s2", "refused")
+			w.silence("s3", "refused")
+		}, "without a vote: s2, s3", "barque token create"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			c.breaks(w)
+			var told []Warning
+			for _, got := range Assemble(noon, w.observe(t)).Warnings {
+				if got.Node == "" {
+					told = append(told, got)
+				}
+			}
+			switch {
+			case c.text == "" && len(told) > 0, c.text != "" && len(told) != 1:
+				t.Errorf("told: %v", told)
+			case c.text != "" && (told[0].Severity != Critical || !strings.Contains(told[0].Text, c.text) || !strings.Contains(told[0].Mend, c.mend)):
+				t.Errorf("told: %v, want %q and %q", told, c.text, c.mend)
+			}
+		})
+	}
+}
+
+// unvote takes the votes of servers away.
+func (w *world) unvote(standing steward.Standing, names ...string) {
+	for _, name := range names {
+		i := name[1] - '1'
+		w.Peers[i].Member.Voter, w.server(name).Role = false, "nonvoter"
+		w.server("s1").Health[i] = steward.Health{ID: w.Peers[i].Member.ID, Healthy: true, Standing: standing, Reason: "it has no vote"}
+	}
+}
+
+// TestFormerServersAreTheLeaders: who leads knows best who is a member, and a member that is known as a former one by an
+// older word is a member.
+func TestFormerServersAreTheLeaders(t *testing.T) {
+	w := newWorld()
+	w.reports["s2"].Former = []FormerServer{{Name: "s4"}}
+	w.reports["s1"].Former = []FormerServer{{Name: "s3"}}
+	if s := Assemble(noon, w.observe(t)); s.Health != Healthy || len(s.Members) != 3 || len(s.Former) > 0 {
+		t.Errorf("%s, %+v, former %+v", s.Health, s.Members, s.Former)
 	}
 }
 

@@ -109,7 +109,7 @@ func saveGrant(o *Options, grant join.ServerGrant) error {
 // the next start goes on with it.
 func rejoin(ctx context.Context, o *Options, old *record, logger *slog.Logger) (*record, error) {
 	if o.Join == "" {
-		return nil, errors.New("--wipe is for joining again: give --join and --token")
+		return nil, wrongOption("--wipe is for joining again: give --join and --token")
 	}
 	if err := old.sameName(o, roleServer); err != nil {
 		return nil, err
@@ -238,7 +238,7 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 		}
 	}
 	if o.Join == "" {
-		return nil, errors.New("an agent needs the address of a server: give --server https://ADDR:6443")
+		return nil, wrongOption("an agent needs the address of a server: give --server https://ADDR:6443")
 	}
 	client, err := greet(ctx, o, logger)
 	if err != nil {

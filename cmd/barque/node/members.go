@@ -66,11 +66,22 @@ type memberStore interface {
 
 var errNoMember = errors.New("is no member of the store")
 
+// notAMember says what is called for instead, of who is no member of the store.
+func notAMember(name string, agent bool, change MemberChange, members []raftstore.Member) error {
+	switch {
+	case agent && change == RemoveServer:
+		return fmt.Errorf("%q %w but an agent: stop it, and delete its Node: barque kubectl delete node %s", name, errNoMember, name)
+	case agent:
+		return fmt.Errorf("%q %w but an agent, which neither votes nor leads: the members are %s", name, errNoMember, namesOf(members))
+	}
+	return fmt.Errorf("%q %w: the members are %s", name, errNoMember, namesOf(members))
+}
+
 // changeTimeout bounds the wait for a change. The store gives one up that it cannot finish for half a minute.
 const changeTimeout = 45 * time.Second
 
 // planMember describes a change of a member, without making it.
-func planMember(store memberStore, name string, change MemberChange) (MemberAnswer, raftstore.Member, error) {
+func planMember(store memberStore, isAgent func(name string) bool, name string, change MemberChange) (MemberAnswer, raftstore.Member, error) {
 	a := MemberAnswer{Server: name, Change: change}
 	members := store.Members()
 	for _, m := range members {
@@ -88,7 +99,7 @@ func planMember(store memberStore, name string, change MemberChange) (MemberAnsw
 	}
 	i := slices.IndexFunc(members, func(m raftstore.Member) bool { return m.Name == name })
 	if i < 0 {
-		return a, raftstore.Member{}, fmt.Errorf("%q %w: the members are %s", name, errNoMember, namesOf(members))
+		return a, raftstore.Member{}, notAMember(name, isAgent(name), change, members)
 	}
 	m := members[i]
 	switch {
@@ -103,6 +114,8 @@ func planMember(store memberStore, name string, change MemberChange) (MemberAnsw
 		}
 		a.Steps = append(a.Steps, name+" loses its vote")
 		a.Voters.After--
+	case change == DemoteServer:
+		a.Steps = []string{name + " stays without a vote until it is promoted"}
 	}
 	if change == RemoveServer {
 		a.Steps = append(a.Steps, name+" is taken out of the store, for good", name+" stops, when it lives")
@@ -125,10 +138,10 @@ func (a MemberAnswer) tolerance() MemberAnswer {
 }
 
 // changeMember makes the change, or only checks it.
-func changeMember(ctx context.Context, store memberStore, name string, change MemberChange, dryRun bool) (MemberAnswer, error) {
+func changeMember(ctx context.Context, store memberStore, isAgent func(name string) bool, name string, change MemberChange, dryRun bool) (MemberAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
-	a, m, err := planMember(store, name, change)
+	a, m, err := planMember(store, isAgent, name, change)
 	switch {
 	case err != nil:
 	case dryRun && (change == RemoveServer || change == DemoteServer):
@@ -181,7 +194,7 @@ func awaitLeader(ctx context.Context, store memberStore, before, name string) (s
 	}
 }
 
-func membersHandler(store memberStore) http.Handler {
+func membersHandler(store memberStore, isAgent func(name string) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		change := MemberChange(r.URL.Query().Get("change"))
 		switch {
@@ -193,7 +206,7 @@ func membersHandler(store memberStore) http.Handler {
 			return
 		}
 		name := strings.TrimPrefix(r.URL.Path, MembersPath+"/")
-		answer, err := changeMember(r.Context(), store, name, change, r.Method == http.MethodGet)
+		answer, err := changeMember(r.Context(), store, isAgent, name, change, r.Method == http.MethodGet)
 		status := answer.judge(err)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
@@ -291,6 +304,12 @@ func (s *server) awaitDeath(ctx context.Context, name string) error {
 			return fmt.Errorf("the node %q that is to be replaced is alive at %s: stop it first, or give this machine another name", name, m.Addr.Addr())
 		}
 	}
+}
+
+// isAgent tells whether gossip knows an agent of that name.
+func (s *server) isAgent(name string) bool {
+	m, ok := s.pool.Member(name)
+	return ok && m.Role == roleAgent
 }
 
 // goneNames returns the names of servers that were taken out and have not come back as new ones.

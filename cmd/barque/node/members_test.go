@@ -55,13 +55,15 @@ func TestChangeMember(t *testing.T) {
 		"asked about":           {"GET", "s1?change=remove", nil, 200, `"s1 hands leadership over","s1 loses its vote"`, []string{"check s1.x"}},
 		"and what it costs":     {"GET", "s2?change=remove", nil, 200, `"voters":{"before":2,"after":1}`, []string{"check s2.y"}},
 		"asked and refused":     {"GET", "s2?change=demote", refused, 409, `"refused":true`, []string{"check s2.y"}},
-		"nothing to demote":     {"GET", "s3?change=demote", nil, 200, `"voters":{"before":2,"after":2}`, []string{"check s3.z"}},
+		"nothing to demote":     {"GET", "s3?change=demote", nil, 200, `"steps":["s3 stays without a vote until it is promoted"],"voters":{"before":2,"after":2}`, []string{"check s3.z"}},
 		"demoted":               {"POST", "s2?change=demote", nil, 200, `"done":true`, []string{"demote s2.y"}},
 		"promoted":              {"POST", "s3?change=promote", nil, 200, `"after":3`, []string{"promote s3.z"}},
 		"made the leader":       {"POST", "s2?change=lead", nil, 200, `"leader":"s2"`, []string{"lead s2.y"}},
 		"whoever leads best":    {"POST", "-?change=lead", nil, 200, `"leader":"s2"`, []string{"lead "}},
 		"nobody else is any":    {"POST", "-?change=remove", nil, 404, `"noSuchServer":true`, nil},
 		"unknown":               {"POST", "s9?change=remove", nil, 404, "the members are s1, s2, s3", nil},
+		"an agent":              {"POST", "a1?change=remove", nil, 404, "barque kubectl delete node a1", nil},
+		"an agent has no vote":  {"POST", "a1?change=promote", nil, 404, "an agent, which neither votes nor leads", nil},
 		"no name":               {"POST", "?change=remove", nil, 404, "no member", nil},
 		"not by its ID":         {"POST", "s2.y?change=remove", nil, 404, "no member", nil},
 		"refused":               {"POST", "s1?change=remove", refused, 409, "no quorum", []string{"remove s1.x"}},
@@ -73,7 +75,7 @@ func TestChangeMember(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, w := &members{err: c.err}, httptest.NewRecorder()
-			membersHandler(store).ServeHTTP(w, httptest.NewRequest(c.method, MembersPath+"/"+c.path, nil))
+			membersHandler(store, func(name string) bool { return name == "a1" }).ServeHTTP(w, httptest.NewRequest(c.method, MembersPath+"/"+c.path, nil))
 			if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) || !slices.Equal(store.calls, c.calls) {
 				t.Fatalf("status %d, %s, calls %q", w.Code, w.Body, store.calls)
 			}

@@ -134,14 +134,14 @@ func loadRecord(dir string) (*record, error) {
 	return r, nil
 }
 
-// ServerName returns the name of the server whose data directory it is.
+// ServerName returns the name of the server whose data directory it is; of any other one, an error with ExitUsage.
 func ServerName(dataDir string) (string, error) {
 	r, err := loadRecord(dataDir)
 	switch {
 	case err != nil:
 		return "", err
 	case r == nil || r.Role != roleServer:
-		return "", fmt.Errorf("%s is no server's data directory: give its own with --data-dir", dataDir)
+		return "", wrongOption("%s is no server's data directory: give its own with --data-dir", dataDir)
 	}
 	return r.Name, nil
 }

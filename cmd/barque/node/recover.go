@@ -90,6 +90,8 @@ func Choose(all []Survivor) error {
 		return unfit("%s was taken out of the cluster at %s, so it does not know what came after", first.DataDir, first.Removed.At)
 	case !slices.ContainsFunc(first.Members, func(m raftstore.Member) bool { return m.Self }):
 		return unfit("%s is not of a member: it never heard all of the data", first.DataDir)
+	case votesAlone(first.Members):
+		return unfit("%s is the only server of cluster %s that votes, so there is no quorum to recover: start it, and nothing is lost", first.Name, first.ClusterID)
 	}
 	for _, s := range all[1:] {
 		switch {
@@ -101,6 +103,12 @@ func Choose(all []Survivor) error {
 		}
 	}
 	return nil
+}
+
+// votesAlone tells whether nobody but the server itself has a vote. A recovery would only shut the others out.
+func votesAlone(members []raftstore.Member) bool {
+	others := slices.ContainsFunc(members, func(m raftstore.Member) bool { return m.Voter && !m.Self })
+	return !others && slices.ContainsFunc(members, func(m raftstore.Member) bool { return m.Voter && m.Self })
 }
 
 // Recover makes the server of the data directory the first of a new cluster, or finishes what was begun. It

@@ -125,14 +125,18 @@ func TestChooseTheNewest(t *testing.T) {
 		all  []Survivor
 		want string
 	}{
-		"one":                {[]Survivor{at("a", 1, 5, nil)}, ""},
-		"as good":            {[]Survivor{at("a", 1, 5, nil), at("b", 1, 5, nil)}, ""},
-		"more entries":       {[]Survivor{at("a", 1, 5, nil), at("b", 1, 6, nil)}, "b has more"},
-		"a later term":       {[]Survivor{at("a", 1, 5, nil), at("b", 2, 3, nil)}, "b has more"},
-		"more, but wrong":    {[]Survivor{at("a", 1, 5, nil), at("b", 1, 6, func(s *Survivor) { s.Quarantined = "it differs" })}, ""},
-		"wrong itself":       {[]Survivor{at("a", 1, 5, func(s *Survivor) { s.Quarantined = "it differs" })}, "known to be wrong"},
-		"taken out":          {[]Survivor{at("a", 1, 5, func(s *Survivor) { s.Removed = &raftstore.Removal{} })}, "taken out"},
-		"not a member yet":   {[]Survivor{at("a", 1, 5, func(s *Survivor) { s.Members = nil })}, "not of a member"},
+		"one":              {[]Survivor{at("a", 1, 5, nil)}, ""},
+		"as good":          {[]Survivor{at("a", 1, 5, nil), at("b", 1, 5, nil)}, ""},
+		"more entries":     {[]Survivor{at("a", 1, 5, nil), at("b", 1, 6, nil)}, "b has more"},
+		"a later term":     {[]Survivor{at("a", 1, 5, nil), at("b", 2, 3, nil)}, "b has more"},
+		"more, but wrong":  {[]Survivor{at("a", 1, 5, nil), at("b", 1, 6, func(s *Survivor) { s.Quarantined = "it differs" })}, ""},
+		"wrong itself":     {[]Survivor{at("a", 1, 5, func(s *Survivor) { s.Quarantined = "it differs" })}, "known to be wrong"},
+		"taken out":        {[]Survivor{at("a", 1, 5, func(s *Survivor) { s.Removed = &raftstore.Removal{} })}, "taken out"},
+		"not a member yet": {[]Survivor{at("a", 1, 5, func(s *Survivor) { s.Members = nil })}, "not of a member"},
+		"the only voter":   {[]Survivor{at("a", 1, 5, func(s *Survivor) { s.Members = []raftstore.Member{{Name: "s1", Self: true, Voter: true}, {Name: "s2"}} })}, "start it"},
+		"one of two voters": {[]Survivor{at("a", 1, 5, func(s *Survivor) {
+			s.Members = []raftstore.Member{{Name: "s1", Self: true, Voter: true}, {Name: "s2", Voter: true}}
+		})}, ""},
 		"of another cluster": {[]Survivor{at("a", 1, 5, nil), at("b", 1, 5, func(s *Survivor) { s.ClusterID = "d" })}, "of one cluster"},
 		"begun":              {[]Survivor{at("a", 1, 5, func(s *Survivor) { s.Recovering = "new" }), at("b", 9, 9, nil)}, ""},
 	} {

@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/barque/barque/apiserver"
@@ -47,7 +48,8 @@ type server struct {
 	failed   chan error             // a part that cannot go on says why; holds one
 	removed  chan raftstore.Removal // holds why this server is a member no more
 	started  time.Time
-	met      atomic.Pointer[gossip.Pool] // pool, for the store, which is older
+	met      atomic.Pointer[gossip.Pool]               // pool, for the store, which is older
+	nodes    atomic.Pointer[cache.SharedIndexInformer] // for the store, too
 	drain    drain
 }
 
@@ -70,7 +72,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	began := time.Now()
 	s.started = began
 	defer func() { err = errors.Join(err, s.stack.Stop()) }()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startStore, s.startGossip, s.startLiveness, s.startExchange, s.startAPI, s.startBackups, s.startLeaderWork, s.startForgetting, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startStore, s.startGossip, s.startLiveness, s.startExchange, s.startAPI, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -280,7 +282,7 @@ func (s *server) startAPI(ctx context.Context) error {
 	extra := s.backups.handlers(relay)
 	extra[DiagnosisPath] = mastersOnly(http.MethodGet, relay.pass(s.serveDiagnosis))
 	extra[StatusPath] = statusHandler(s.observe)
-	extra[MembersPath] = membersHandler(s.store)
+	extra[MembersPath] = membersHandler(s.store, s.isAgent)
 	extra[KeysPath] = keysHandler(s.keys)
 	extra[GossipPath] = gossipHandler(o.Name, s.pool)
 	s.addCertificateHandlers(extra)

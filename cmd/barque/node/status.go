@@ -43,6 +43,8 @@ type ClusterStatus struct {
 	// Unreached are the addresses that were asked from here and did not answer.
 	Unreached []Unreached    `json:"unreached,omitempty"`
 	Members   []MemberStatus `json:"members"`
+	// Former are the servers that the cluster had, and whose Nodes are there yet.
+	Former []FormerServer `json:"former,omitempty"`
 }
 
 // Unreached is an address that did not answer.
@@ -235,4 +237,14 @@ type ServerReport struct {
 	Certificates []CertificateStatus `json:"certificates,omitempty"`
 	Backups      *BackupStatus       `json:"backups,omitempty"`
 	Disk         *VolumeStatus       `json:"disk,omitempty"`
+	Former       []FormerServer      `json:"former,omitempty"`
+}
+
+// FormerServer is a server that has its Node, and is no member of the store.
+type FormerServer struct {
+	Name string `json:"name"`
+	// At is when it was taken out of the store, and Why the reason; absent when nobody did that: the cluster was
+	// recovered, or began with a backup, without it.
+	At  time.Time `json:"at,omitzero"`
+	Why string    `json:"why,omitempty"`
 }

@@ -29,6 +29,9 @@ const (
 	lookAtAgent  = "systemctl status barque-agent; journalctl -u barque-agent -n 100"
 )
 
+// joinAnew lets a machine join as a new server.
+const joinAnew = "barque server --wipe --join https://SERVER:6443 --token TOKEN"
+
 // warner collects warnings.
 type warner struct {
 	status   *ClusterStatus
@@ -61,9 +64,8 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status) []Warni
 	w.ways()
 	w.views()
 	w.versions()
-	if s.Quorum.Voters == 2 && s.Quorum.Answering == 2 && len(statuses) == 2 {
-		w.add(Attention, "", "", "barque token create --role server", "two servers vote, so neither may fail: let a third one join")
-	}
+	w.former()
+	w.votes()
 	slices.SortStableFunc(w.found, func(a, b Warning) int {
 		return cmp.Or(cmp.Compare(a.Severity, b.Severity), strings.Compare(a.Node, b.Node)) // "critical" comes before "warning"
 	})
@@ -115,9 +117,12 @@ func (w *warner) absent(m *MemberStatus) {
 		if m.seenDead() {
 			seen = ", and shows no life since " + m.Since.UTC().Format(time.RFC3339)
 		}
-		w.add(severity, m.Name, m.Name, lookAtServer+w.lostForGood("barque cluster remove "+m.Name),
-			"server %s does not answer%s: %s", m.Name, seen, m.Problem)
-	case m.Role == roleServer && m.seenDead():
+		mend := lookAtServer + w.lostForGood("barque cluster remove "+m.Name)
+		if m.standing() == "leaving" { // nobody need tell it to again
+			mend, seen = "barque cluster status --watch", seen+", and is on its way out of the store ("+m.Health.Reason+")"
+		}
+		w.add(severity, m.Name, m.Name, mend, "server %s does not answer%s: %s", m.Name, seen, m.Problem)
+	case m.Store != nil && m.seenDead():
 		w.add(Attention, m.Name, m.Name, "open port 7946, TCP and UDP, between the nodes", "server %s answers, but gossip takes it for dead since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
 	}
 }
@@ -130,15 +135,71 @@ func (w *warner) lostForGood(command string) string {
 	return "; when it is lost for good, from anywhere: " + command
 }
 
+// standing is what was decided about a server: "standby", "leaving", or nothing.
+func (m *MemberStatus) standing() string {
+	if m.Health == nil {
+		return ""
+	}
+	return m.Health.Standing
+}
+
+// former warns of servers that were members of the store, as long as they have their Nodes. Without a leader there is no
+// way to mend that.
+func (w *warner) former() {
+	if w.status.Leader == "" {
+		return
+	}
+	for _, f := range w.status.Former {
+		why := "this cluster was recovered, or began with a backup, without it"
+		if !f.At.IsZero() {
+			why = fmt.Sprintf("it was taken out at %s (%s)", f.At.UTC().Format(time.RFC3339), f.Why)
+		}
+		w.add(Attention, f.Name, f.Name, joinAnew+w.lostForGood("barque kubectl delete node "+f.Name), "server %s is no member of the store any more, and has its Node yet: %s", f.Name, why)
+	}
+}
+
+// votes warns of a cluster that has too few votes to bear the loss of one server. One that was made with one server is
+// meant to be so, and is left in peace; that more are meant is seen by servers without a vote, be they members of the
+// store or former ones. While one is on its way to a vote, nobody has to do anything.
+func (w *warner) votes() {
+	q := w.status.Quorum
+	if q.Voters == 2 && q.Answering == 2 && len(w.statuses) == 2 {
+		w.add(Attention, "", "", "barque token create --role server", "two servers vote, so neither may fail: let a third one join")
+	}
+	if q.Voters != 1 || w.status.Leader == "" {
+		return
+	}
+	var others []string
+	mend := "barque token create --role server, and let others join with it"
+	for i := range w.status.Members {
+		m := &w.status.Members[i]
+		switch {
+		case m.Voter || m.Store == nil && m.Problem == "":
+			continue // it votes, or is no member of the store
+		case m.Store != nil && m.standing() == "":
+			return
+		case m.Store != nil && m.standing() == "standby":
+			mend = "barque cluster promote " + m.Name
+		}
+		others = append(others, m.Name)
+	}
+	for _, f := range w.status.Former {
+		others = append(others, f.Name)
+	}
+	if len(others) > 0 {
+		w.add(Critical, "", "", mend, "only server %s votes, so it may not fail; without a vote: %s", w.status.Leader, strings.Join(others, ", "))
+	}
+}
+
 // store warns of what is wrong with a server's part of the store.
 func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 	switch {
 	case m.Store.Quarantined != "":
-		w.add(Critical, m.Name, m.Name, "wait, it heals by itself; should it not: barque cluster remove "+m.Name+", and then, there: barque server --wipe --join https://SERVER:6443 --token TOKEN",
+		w.add(Critical, m.Name, m.Name, "wait, it heals by itself; should it not: barque cluster remove "+m.Name+", and then, there: "+joinAnew,
 			"server %s is in quarantine and serves nothing: %s", m.Name, m.Store.Quarantined)
 	case m.Store.DiskError != "":
 		w.add(Critical, m.Name, m.Name, "df -h; dmesg | tail", "server %s cannot write its log and falls behind: %s", m.Name, m.Store.DiskError)
-	case m.Health != nil && m.Health.Standing == "standby":
+	case m.standing() == "standby":
 		w.add(Attention, m.Name, "", "barque cluster promote "+m.Name, "server %s: %s", m.Name, m.Health.Reason)
 	case m.Health != nil && (m.Health.Standing != "" || !m.Health.Healthy):
 		w.add(Attention, m.Name, "", "barque cluster status --watch", "server %s: %s", m.Name, m.Health.Reason)
@@ -159,7 +220,7 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 		w.add(Critical, m.Name, "", "barque cluster status", "server %s, which leads: %s", m.Name, s.Undecided)
 	}
 	for _, addr := range slices.Sorted(maps.Keys(s.Foreign)) {
-		w.add(Critical, m.Name, m.Name, "barque server --wipe --join https://SERVER:6443 --token TOKEN",
+		w.add(Critical, m.Name, m.Name, joinAnew,
 			"server %s found one of another cluster, %s, at %s, where it expected its own: this cluster was recovered without it", m.Name, s.Foreign[addr], addr)
 	}
 }

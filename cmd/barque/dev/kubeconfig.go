@@ -1,0 +1,44 @@
+package dev
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// RenewKubeconfig takes the administrator's identity from the servers anew: they renew it in time, and after an exchange
+// of the CA the old one is void. Servers that do not run have an old one.
+func (p *Plan) RenewKubeconfig() error {
+	var newest *Node
+	var written time.Time
+	var missing error
+	for _, n := range p.servers() {
+		info, err := os.Stat(p.nodeKubeconfig(n))
+		if err != nil {
+			missing = errors.Join(missing, err)
+			continue
+		}
+		if newest == nil || info.ModTime().After(written) {
+			newest, written = n, info.ModTime()
+		}
+	}
+	if newest == nil {
+		return fmt.Errorf("no server has a kubeconfig: %w", missing)
+	}
+	return p.writeKubeconfig(newest)
+}
+
+// writeKubeconfig writes the admin's kubeconfig of the server for the proxy's address.
+func (p *Plan) writeKubeconfig(n *Node) error {
+	config, err := clientcmd.LoadFromFile(p.nodeKubeconfig(n))
+	if err != nil {
+		return err
+	}
+	for _, c := range config.Clusters {
+		c.Server = fmt.Sprintf("https://127.0.0.1:%d", p.APIPort)
+	}
+	return clientcmd.WriteToFile(*config, p.Kubeconfig())
+}

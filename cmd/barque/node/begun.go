@@ -1,0 +1,47 @@
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+)
+
+// Begun tells what the node of a data directory was in the middle of, as the plans there say, and what goes on with it: a
+// recovery, or a joining. Other servers do not know of either. It is nil when there is nothing, or nothing can be read.
+func Begun(dataDir string) *Warning {
+	w := &Warning{Severity: Attention, Mend: "barque server --data-dir " + dataDir}
+	if plan, err := loadRecoverPlan(dataDir); err == nil && plan != nil {
+		w.Node, _ = ServerName(dataDir) // it may be gone, and the plan is what counts
+		w.Text = fmt.Sprintf("on this machine, in %s, the recovery of cluster %s as cluster %s was begun and is not finished", dataDir, plan.Was, plan.ClusterID)
+		return w
+	}
+	r, err := loadRecord(dataDir)
+	if err != nil {
+		return nil
+	}
+	_, err = os.Stat(rejoinPath(dataDir))
+	granted := err == nil
+	what := ""
+	if r != nil {
+		what = map[string]string{phaseBootstrap: "begin a cluster", phaseAsking: "join a cluster", phaseJoining: "join cluster " + r.Cluster.ID, phaseWiping: "join cluster " + r.Cluster.ID + " again"}[r.Phase]
+		w.Node = r.Name
+		if r.Role == roleAgent {
+			w.Mend = "barque agent --data-dir " + dataDir
+		}
+	}
+	if granted {
+		what = cmp.Or(what, "join again")
+	}
+	if what == "" {
+		return nil
+	}
+	w.Text = fmt.Sprintf("on this machine, in %s, %s was about to %s, and is not done with it", dataDir, cmp.Or(w.Node, "a node"), what)
+	w.Mend += ", with the arguments that it was started with"
+	return w
+}
+
+// Warn adds a warning to those that the servers' words give cause for.
+func (s *ClusterStatus) Warn(w Warning) {
+	s.Warnings = append(s.Warnings, w)
+	s.Health = healthOf(s)
+}

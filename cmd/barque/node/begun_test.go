@@ -1,0 +1,63 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/barque/barque/membership/join"
+)
+
+func TestBegun(t *testing.T) {
+	write := func(path, content string) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			if err := os.WriteFile(filepath.Join(dir, path), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	recovery := write("recover.json", `{"format":1,"clusterID":"new","was":"old"}`)
+	for name, c := range map[string]struct {
+		role, phase string
+		plan        func(t *testing.T, dir string)
+		text, mend  string // empty for nothing
+	}{
+		"a member":                {roleServer, phaseMember, nil, "", ""},
+		"a member, recovered":     {roleServer, phaseMember, recovery, "the recovery of cluster old as cluster new was begun and is not finished", "barque server --data-dir "},
+		"asking":                  {roleServer, phaseAsking, nil, "n1 was about to join a cluster", "with the arguments"},
+		"joining":                 {roleServer, phaseJoining, nil, "n1 was about to join cluster c,", "with the arguments"},
+		"wiping":                  {roleServer, phaseWiping, nil, "n1 was about to join cluster c again", "with the arguments"},
+		"granted to join again":   {roleServer, phaseMember, write("pki/rejoin.json", "{}"), "n1 was about to join again", "with the arguments"},
+		"an agent, granted again": {roleAgent, phaseMember, write("pki/rejoin.json", "{}"), "n1 was about to join again", "barque agent --data-dir "},
+		"the record is lost":      {"", "", write("pki/rejoin.json", "{}"), "a node was about to join again", "with the arguments"},
+		"nothing at all":          {"", "", nil, "", ""},
+		"a damaged record":        {"", "", write("node.json", "{"), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.Mkdir(pkiDir(dir), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if c.role != "" {
+				r := &record{dir: dir, Name: "n1", Role: c.role, Phase: c.phase, Cluster: join.Cluster{ID: "c"}}
+				if err := r.save(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.plan != nil {
+				c.plan(t, dir)
+			}
+			got := Begun(dir)
+			if (got == nil) != (c.text == "") {
+				t.Fatalf("%v, want %q", got, c.text)
+			}
+			if got != nil && (!strings.Contains(got.Text, c.text) || !strings.Contains(got.Mend, c.mend) || !strings.Contains(got.Mend, dir)) {
+				t.Errorf("%v, want %q and %q", got, c.text, c.mend)
+			}
+		})
+	}
+	if got := Begun(filepath.Join(t.TempDir(), "none")); got != nil {
+		t.Errorf("of no directory: %v", got)
+	}
+}

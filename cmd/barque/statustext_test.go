@@ -1,0 +1,37 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/barque/barque/cmd/barque/node"
+)
+
+func TestQuorumText(t *testing.T) {
+	for want, q := range map[string]node.QuorumStatus{
+		"3 of 3 voters answer, 2 are needed, 1 may fail":    {Voters: 3, Needed: 2, Answering: 3, MayFail: 1},
+		"1 of 3 voters answer, 2 are needed, none may fail": {Voters: 3, Needed: 2, Answering: 1},
+		"1 of 1 voter answers, 1 is needed, none may fail":  {Voters: 1, Needed: 1, Answering: 1},
+	} {
+		if got := quorumText(&q); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestFormerServersInTheTable: each stands there once, whether gossip knows it yet or not.
+func TestFormerServersInTheTable(t *testing.T) {
+	s := &node.ClusterStatus{Former: []node.FormerServer{{Name: "s2"}, {Name: "s3"}}, Members: []node.MemberStatus{
+		{Name: "s1", Role: "server", Store: &node.StoreStatus{State: "leader"}}, {Name: "s2", Role: "server", Gossip: "dead"}}}
+	var out strings.Builder
+	if err := writeMembers(&out, screen{}, s); err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for line := range strings.Lines(out.String()) {
+		rows = append(rows, strings.Join(strings.Fields(line)[:4], " "))
+	}
+	if got, want := strings.Join(rows[1:], "; "), "s1 server leader -; s2 server no member; s3 server no member"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
