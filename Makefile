@@ -154,12 +154,13 @@ sim: ## simulate the store under faults, any number of seeds (SEEDS=200 or HOURS
 	$(GO) test -count=$(or $(FOR),1) -v -timeout 0 -run '^TestSimulation$$' ./raftstore/sim \
 	  -seeds $(or $(SEEDS),200) -seed $(or $(SEED),0) -leaders $(or $(LEADERS),0) -hours $(or $(HOURS),0) -span $(or $(SPAN),10m) $(if $(EXCHANGE),-exchange) | grep -v '^ *=== '
 
+# To make an interesting input smaller may take a minute by default, in which nothing else is tried.
 .PHONY: fuzz
 fuzz: ## fuzz what reads foreign bytes, each for FUZZTIME (1m)
 	@$(GO) test -list '^Fuzz' ./raftstore/... | awk '/^Fuzz/ {names[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, names[i]; n = 0}' | \
 	while read -r pkg name; do \
 	  echo "fuzzing $$name of $$pkg for $(or $(FUZZTIME),1m)"; \
-	  $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(or $(FUZZTIME),1m) "$$pkg" || exit 1; \
+	  $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(or $(FUZZTIME),1m) -fuzzminimizetime 2s "$$pkg" || exit 1; \
 	done
 
 # DURATION, SEED, LOGSTORE (boltdb or wal) and FAULTS (an expression that names must match) are for repeating; COUNT is a
