@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 	"syscall"
@@ -141,7 +142,7 @@ func outcome(err error) Outcome {
 	case apierrors.IsConflict(err):
 		return Conflict
 	case apierrors.IsTooManyRequests(err), apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsInvalid(err),
-		apierrors.IsBadRequest(err), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		apierrors.IsBadRequest(err), unconnected(err):
 		return Refused
 	}
 	var status apierrors.APIStatus
@@ -154,6 +155,16 @@ func outcome(err error) Outcome {
 		return Refused
 	}
 	return Unknown
+}
+
+// unconnected says whether there never was a connection: a host may also become unreachable behind one that there is, by
+// which the request may have gone.
+func unconnected(err error) bool {
+	var dial *net.OpError
+	if !errors.As(err, &dial) || dial.Op != "dial" {
+		return false
+	}
+	return errors.Is(dial, syscall.ECONNREFUSED) || errors.Is(dial, syscall.EHOSTUNREACH) || errors.Is(dial, syscall.ENETUNREACH)
 }
 
 // insufficientStorage is the answer of a store that is full (RFC 4918).

@@ -61,7 +61,8 @@ func (r *Report) Unjudged() bool {
 type checking struct {
 	Options
 	client    kubernetes.Interface
-	servers   []Server
+	servers   []Server // that could be reached in the beginning
+	turn      int      // which of them is asked
 	namespace string
 	report    *Report
 }
@@ -157,8 +158,8 @@ type storeState struct {
 
 func (c *checking) status(ctx context.Context) (*status, error) {
 	var data []byte
-	err := within(ctx, askTime, func(ctx context.Context) (err error) {
-		data, err = c.client.Discovery().RESTClient().Get().AbsPath("/barque/v1/status").DoRaw(ctx)
+	err := c.ask(ctx, func(ctx context.Context, client kubernetes.Interface) (err error) {
+		data, err = client.Discovery().RESTClient().Get().AbsPath("/barque/v1/status").DoRaw(ctx)
 		return err
 	})
 	if err != nil {
@@ -166,7 +167,7 @@ func (c *checking) status(ctx context.Context) (*status, error) {
 		if json.Unmarshal(data, &refusal) == nil && refusal.Message != "" {
 			err = &apierrors.StatusError{ErrStatus: refusal}
 		}
-		return nil, fmt.Errorf("ask %s for the cluster's status: %w", c.Config.Host, err)
+		return nil, fmt.Errorf("ask for the cluster's status: %w", err)
 	}
 	s := new(status)
 	return s, json.Unmarshal(data, s)
@@ -240,14 +241,14 @@ func (c *checking) work(ctx context.Context) error {
 	verdict, err := rounds{total: c.Duration, each: roundTime, progress: c.Progress, start: func(n int) (stopper, error) {
 		return Start(ctx, Config{Servers: c.servers, Namespace: c.namespace, Run: fmt.Sprintf("verify-%d", n), Seed: seed + uint64(n)})
 	}}.run(ctx)
-	probed, probeErr := p.Stop(context.WithoutCancel(ctx), settleTime) // what runs is ended in order
+	probed, probeErr := p.Stop(context.WithoutCancel(ctx), endPatience(ctx)) // what runs is ended in order
 	if err := errors.Join(err, probeErr); err != nil {
 		return withFound(err, slices.Concat(verdict.Violations, probed.Violations))
 	}
 	c.report.Acknowledged, c.report.LongestGap = probed.Acknowledged, probed.Longest.Round(time.Millisecond).String()
 	c.note(Check{"reads and writes are linearizable, no acknowledged write is lost, watches tell everything in order", verdict.String(), verdict.Violations, verdict.Unjudged})
-	c.add("a client that moves to the next server after 500 ms goes on", fmt.Sprintf("%d writes, the longest time without one %s",
-		probed.Acknowledged, c.report.LongestGap), probed.Violations...)
+	c.note(Check{"a client that moves to the next server after 500 ms goes on", fmt.Sprintf("%d writes, the longest time without one %s",
+		probed.Acknowledged, c.report.LongestGap), probed.Violations, probed.Unjudged})
 	return context.Cause(ctx)
 }
 
@@ -276,6 +277,21 @@ func within(ctx context.Context, limit time.Duration, ask func(context.Context) 
 	return err
 }
 
+// ask asks the cluster for something: through the address of the kubeconfig, until servers are known; then through the one
+// that answered last time, and after one that failed through the next.
+func (c *checking) ask(ctx context.Context, question func(context.Context, kubernetes.Interface) error) error {
+	name, client := c.Config.Host, c.client
+	if n := len(c.servers); n > 0 {
+		name, client = c.servers[c.turn%n].Name, c.servers[c.turn%n].Client
+	}
+	err := within(ctx, askTime, func(ctx context.Context) error { return question(ctx, client) })
+	if err != nil {
+		c.turn++
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
 // until repeats try until it succeeds. The error says what was missing at the last time.
 func until(ctx context.Context, limit time.Duration, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %v", limit))
@@ -298,23 +314,26 @@ func until(ctx context.Context, limit time.Duration, try func(context.Context) e
 
 // remove deletes the namespace and waits until it is gone, and its pods with it.
 func (c *checking) remove(ctx context.Context) error {
-	made, told := false, false
+	made := false
 	err := until(ctx, removeTime, func(ctx context.Context) error {
-		if !told { // again and again: the leader may be changing
-			err := c.client.CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{})
+		return c.ask(ctx, func(ctx context.Context, client kubernetes.Interface) error {
+			namespaces := client.CoreV1().Namespaces()
+			if !made { // again and again: the leader may be changing
+				err := namespaces.Delete(ctx, c.namespace, metav1.DeleteOptions{})
+				if apierrors.IsNotFound(err) {
+					return nil
+				}
+				if err != nil && !apierrors.IsConflict(err) {
+					return err
+				}
+				made = true
+			}
+			_, err := namespaces.Get(ctx, c.namespace, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
-			if err != nil && !apierrors.IsConflict(err) {
-				return err
-			}
-			made, told = true, true
-		}
-		_, err := c.client.CoreV1().Namespaces().Get(ctx, c.namespace, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return errors.Join(err, errors.New("it is still there"))
+			return errors.Join(err, errors.New("it is still there"))
+		})
 	})
 	if err == nil && !made {
 		return nil // it never was

@@ -12,6 +12,9 @@
 //     never overtakes changes;
 //   - the revision only grows.
 //
-// The history is what all watchers together have seen. The package changes nothing outside its namespace, knows
+// The history is what all watchers together have seen. A server that stays away is not judged for what it would have told
+// then, and named; up to where its watcher came it is, and the others are.
+//
+// The package changes nothing outside its namespace, knows
 // nothing about how the cluster runs, and needs no privilege but that of its kubeconfig.
 package verify

@@ -47,6 +47,9 @@ type judge struct {
 	watches []*Watch
 	log     []Event // in order
 	told    map[uint64]string
+	heard   []moment // in the order of time: the newest revision that was told by then
+	later   []moment // likewise: the oldest revision of a write that began then, or later
+	skipped string   // the first answer about a part that nobody watched
 	covered []interval
 	objects map[string][]Event // log by name
 	writes  map[string]*Call   // by token
@@ -67,6 +70,7 @@ func (r *Record) Judge(patience time.Duration) *Verdict {
 			j.writes[c.Token] = c
 		}
 	}
+	j.moments()
 	j.history()
 	j.watchers()
 	j.changes()
@@ -75,14 +79,18 @@ func (r *Record) Judge(patience time.Duration) *Verdict {
 	}
 	j.floors()
 	j.order(patience)
+	if j.Skipped > 0 {
+		j.Unjudged = append(j.Unjudged, fmt.Sprintf("%d answers are about times of which no watcher tells, first this: %s", j.Skipped, j.skipped))
+	}
 	return &j.Verdict
 }
 
 // resolved returns the calls with what the history tells of those whose clients do not know: that a write took effect,
 // and at which revision, or that it never did. What is certain need not be searched for: a search among many unknown
-// writes would not end.
+// writes would not end. That it never did is certain of a history that is closed, of what began when it had.
 func (j *judge) resolved() []Call {
 	calls := slices.Clone(j.calls)
+	closed := j.closed()
 	at := make(map[string]uint64)
 	for _, e := range j.log {
 		if e.Kind != Deleted {
@@ -97,7 +105,7 @@ func (j *judge) resolved() []Call {
 			// Whose deletion it was cannot be told apart.
 		case at[c.Token] > 0:
 			c.Outcome, c.Revision, c.End = Done, at[c.Token], forever
-		case c.Token != "" && len(j.covered) == 1:
+		case c.Token != "" && closed && j.floor(c.Begin) >= j.covered[0].from:
 			c.Outcome = Refused
 		}
 	}
@@ -179,12 +187,12 @@ func (j *judge) around(revision uint64) *interval {
 func (j *judge) known(revision uint64) bool { return j.around(revision) != nil }
 
 // between returns the part of the history after one revision, up to another.
-func (j *judge) between(from, to uint64) []Event {
+func (j *judge) between(after, to uint64) []Event {
 	find := func(revision uint64) int {
 		n, _ := slices.BinarySearchFunc(j.log, revision+1, func(e Event, r uint64) int { return cmp.Compare(e.Item.Revision, r) })
 		return n
 	}
-	return j.log[find(from):max(find(from), find(to))]
+	return j.log[find(after):max(find(after), find(to))]
 }
 
 // watchers checks each by itself, and that none has missed what another one has seen.
@@ -284,7 +292,7 @@ func (j *judge) answer(c *Call) {
 		return
 	}
 	if c.Verb != Delete && !j.known(c.Revision) || c.Verb == Delete && !j.known(c.Require) {
-		j.Skipped++
+		j.skip(c)
 		return
 	}
 	j.Checked++
@@ -304,6 +312,13 @@ func (j *judge) answer(c *Call) {
 	}
 }
 
+// skip notes an answer about a time of which no watcher tells.
+func (j *judge) skip(c *Call) {
+	if j.Skipped++; j.skipped == "" {
+		j.skipped = c.String()
+	}
+}
+
 // deletion checks that what comes after the revision that was deleted is its deletion.
 func (j *judge) deletion(c *Call) {
 	in := j.around(c.Require)
@@ -316,9 +331,12 @@ func (j *judge) deletion(c *Call) {
 		}
 		return
 	}
-	if in == &j.covered[len(j.covered)-1] {
-		j.fault("%s, but the history has no deletion", c)
+	if then := j.ceiling(c.End); then == 0 || then > in.to { // nobody has seen what came next
+		j.Checked--
+		j.skip(c)
+		return
 	}
+	j.fault("%s, but the history has no deletion", c)
 }
 
 func (j *judge) list(c *Call) {
@@ -343,34 +361,19 @@ func (j *judge) list(c *Call) {
 
 // floors checks that no answer is older than what anybody was told before the call began.
 func (j *judge) floors() {
-	type heard struct {
-		at       time.Duration
-		revision uint64
-	}
-	var all []heard
-	for _, c := range j.calls {
-		if c.Outcome == Done && c.Revision > 0 {
-			all = append(all, heard{c.End, c.Revision})
-		}
-	}
-	slices.SortFunc(all, func(a, b heard) int { return cmp.Compare(a.at, b.at) })
-	for i := 1; i < len(all); i++ {
-		all[i].revision = max(all[i].revision, all[i-1].revision)
-	}
 	for i := range j.calls {
 		c := &j.calls[i]
-		n, _ := slices.BinarySearchFunc(all, c.Begin, func(h heard, at time.Duration) int { return cmp.Compare(h.at, at) })
-		if n == 0 || c.Outcome != Done && !(c.Verb == Get && c.Outcome == Absent) {
+		floor := j.floor(c.Begin)
+		if floor == 0 || c.Outcome != Done {
 			continue
 		}
-		floor := all[n-1].revision
 		switch {
 		case (c.Verb == Create || c.Verb == Update) && c.Revision <= floor:
 			j.fault("%s, after revision %d was told to somebody", c, floor)
 		case c.Verb == List && c.Revision < floor:
 			j.fault("%s, after revision %d was told to somebody", c, floor)
 		case c.Verb == Get && j.known(floor):
-			if item, exists := j.at(c.Name, floor); exists && c.Outcome == Done && c.Revision < item.Revision {
+			if item, exists := j.at(c.Name, floor); exists && c.Revision < item.Revision {
 				j.fault("%s, after revision %d was told to somebody, where it was at %d", c, floor, item.Revision)
 			}
 		}

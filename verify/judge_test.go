@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -180,7 +181,10 @@ func TestBrokenPromises(t *testing.T) {
 			w.Add(w.call(Delete, "x", "", w.items["x"].Revision))
 			w.get("x")
 		}},
-		{"an acknowledged deletion is lost", "no deletion", func(w *world) { w.Add(w.call(Delete, "x", "", w.items["x"].Revision)) }},
+		{"an acknowledged deletion is lost", "no deletion", func(w *world) {
+			w.Add(w.call(Delete, "x", "", w.items["x"].Revision))
+			w.write("end", "end")
+		}},
 		{"an old read", "was told to somebody", func(w *world) {
 			old := w.items["x"]
 			w.write("x", "t9")
@@ -302,8 +306,8 @@ func TestGap(t *testing.T) {
 	for _, wrong := range v.Violations {
 		t.Error(wrong)
 	}
-	if v.Skipped < 2 || v.Skipped > 3 {
-		t.Errorf("%d answers were skipped, want those of the gap", v.Skipped)
+	if v.Skipped < 2 || v.Skipped > 3 || len(v.Unjudged) != 1 || !strings.Contains(v.Unjudged[0], `update of "x"`) {
+		t.Errorf("%d answers were skipped, want those of the gap, which are told: %q", v.Skipped, v.Unjudged)
 	}
 	// Behind the gap everything is checked again.
 	w.show(w.happen(Deleted, "x", ""))
@@ -328,8 +332,89 @@ func TestManyUnknown(t *testing.T) {
 		w.Add(c)
 		w.get("x")
 	}
+	w.write("end", "end")
 	v := w.Judge(time.Minute)
-	for _, wrong := range v.Violations {
+	for _, wrong := range slices.Concat(v.Violations, v.Unjudged) {
 		t.Error(wrong)
+	}
+}
+
+// TestOpenEnd: of what watchers did not come to nothing is known, whatever clients were told of it. Up to there everything
+// is judged.
+func TestOpenEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		do      func(w *world)
+		skipped int
+	}{
+		"writes": {func(w *world) {
+			c := w.call(Update, "x", "t9", w.items["x"].Revision)
+			w.happen(Modified, "x", "t9")
+			c.Revision = w.revision
+			w.Add(c)
+			w.get("x")
+			w.Add(w.list())
+		}, 3},
+		"a deletion": {func(w *world) {
+			c := w.call(Delete, "x", "", w.items["x"].Revision)
+			w.happen(Deleted, "x", "")
+			w.Add(c)
+			w.get("x")
+		}, 1},
+		"a deletion, and then a write": {func(w *world) {
+			c := w.call(Delete, "x", "", w.items["x"].Revision)
+			w.happen(Deleted, "x", "")
+			w.Add(c)
+			d := w.call(Create, "z", "t9", 0)
+			w.happen(Added, "z", "t9")
+			d.Revision = w.revision
+			w.Add(d)
+		}, 2},
+		"a write without an answer, which others meet": {func(w *world) {
+			c := w.call(Create, "z", "t9", 0)
+			c.Outcome = Unknown
+			w.happen(Added, "z", "t9")
+			w.Add(c)
+			d := w.call(Create, "z", "t10", 0)
+			d.Outcome = Exists
+			w.Add(d)
+			w.get("z")
+		}, 1},
+	} {
+		w := newWorld()
+		some(w)
+		c.do(w)
+		if v := w.Judge(time.Minute); len(v.Violations) > 0 || len(v.Unjudged) != 1 || v.Skipped != c.skipped {
+			t.Errorf("%s: %q, not judged %q, %d answers were skipped", name, v.Violations, v.Unjudged, v.Skipped)
+		}
+		w.a.Event(w.events[3]) // again
+		if v := w.Judge(time.Minute); !strings.Contains(strings.Join(v.Violations, "\n"), "after revision") {
+			t.Errorf("%s: a watcher that was told twice was not found: %q", name, v.Violations)
+		}
+	}
+}
+
+// TestBeforeTheBeginning: a write without an answer may have taken effect, and been written over, before any watcher began.
+func TestBeforeTheBeginning(t *testing.T) {
+	w := newWorld()
+	c := w.call(Create, "x", "t1", 0)
+	c.Outcome = Unknown
+	c.End = w.now + time.Second
+	w.Add(c)
+	w.happen(Added, "x", "t1") // at 11
+	d := w.call(Create, "x", "t2", 0)
+	d.Outcome = Exists
+	w.Add(d)
+	var items []Item
+	for _, i := range w.items {
+		items = append(items, i)
+	}
+	w.a.parts, w.b.parts = nil, nil
+	w.a.Restart(w.revision, items)
+	w.b.Restart(w.revision, items)
+	w.now += 2 * time.Second
+	w.write("x", "t3")
+	w.write("end", "end")
+	if v := w.Judge(time.Minute); len(v.Violations) > 0 {
+		t.Errorf("%q", v.Violations)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -92,7 +93,7 @@ func (p *Probe) write(ctx context.Context) bool {
 			p.mu.Unlock()
 			return true
 		case Conflict, Exists, Absent:
-			if !p.look(ctx, o) {
+			if p.look(ctx, o).Outcome != Done {
 				return false
 			}
 			next = p.count + 1
@@ -103,15 +104,14 @@ func (p *Probe) write(ctx context.Context) bool {
 	return false
 }
 
-// look reads the object, whose revision is not known after a write without an answer.
-func (p *Probe) look(ctx context.Context, o objectClient) bool {
+// look reads the object, whose revision is not known after a write without an answer, and returns what it was told.
+func (p *Probe) look(ctx context.Context, o objectClient) Call {
 	c := Call{Verb: Get, Name: p.name}
-	o.do(ctx, &c)
-	if c.Outcome != Done {
+	if o.do(ctx, &c); c.Outcome != Done {
 		if c.Outcome == Absent && p.revision != 0 {
 			p.blame("write %d was acknowledged, and its object is not there", p.count)
 		}
-		return false
+		return c
 	}
 	n, err := strconv.Atoi(c.Items[0].Token)
 	if err != nil || n < p.count || n > p.count+1 || c.Revision < p.revision {
@@ -120,7 +120,7 @@ func (p *Probe) look(ctx context.Context, o objectClient) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.revision, p.count = c.Revision, n
-	return true
+	return c
 }
 
 func (p *Probe) blame(format string, args ...any) {
@@ -146,44 +146,84 @@ type ProbeResult struct {
 	Acknowledged int
 	Longest      time.Duration // without an acknowledgement
 	Violations   []string
+	Unjudged     []string // servers of which it was not found out what they have, with the reason
 }
 
-// Stop ends the probe, looks through every server at what is there, and removes it. What was found comes with an error,
-// too, which is about what could not be looked at or removed.
+// probeLook is how long one look at the end may take.
+const probeLook = 2 * time.Second
+
+// Stop ends the probe, looks through every server at what is there, and removes it. A server that does not answer within
+// patience is not judged. What was found comes with an error, too, which is that none answered, or did not remove it.
 func (p *Probe) Stop(ctx context.Context, patience time.Duration) (ProbeResult, error) {
 	p.stop()
 	p.running.Wait()
 	p.longest = max(p.longest, time.Since(p.last)) // an outage that lasts has no acknowledgement after it
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
-	defer cancel()
-	for p.turn = range p.servers {
-		o := objectClient{p.server(), p.namespace, p.name}
-		for !p.look(ctx, o) {
-			if ctx.Err() != nil {
-				return p.result(), fmt.Errorf("read what the probe has written through %s: %w", o.server.Name, context.Cause(ctx))
-			}
-			if len(p.wrong) > 0 {
-				break
-			}
-			pause(ctx, 50*time.Millisecond)
-		}
+	silent := p.lookAtAll(ctx, patience)
+	result := ProbeResult{Acknowledged: p.acked, Longest: p.longest, Violations: p.wrong}
+	if len(silent) == len(p.servers) {
+		return result, &SilentError{"showed what the probe has written", patience, strings.Join(silent, "; ")}
 	}
-	for p.revision != 0 {
-		o := objectClient{p.server(), p.namespace, p.name}
-		c := Call{Verb: Delete, Name: p.name, Require: p.revision}
-		o.do(ctx, &c)
-		switch {
-		case c.Outcome == Done || c.Outcome == Absent:
-			return p.result(), nil
-		case ctx.Err() != nil:
-			return p.result(), fmt.Errorf("remove the probe's object: %w: %s", context.Cause(ctx), c.Error)
-		case c.Outcome == Conflict:
-			p.look(ctx, o) // its last write had no answer
-		default:
-			p.turn++
-		}
+	for _, s := range silent {
+		result.Unjudged = append(result.Unjudged, fmt.Sprintf("it was not seen within %v what there is of the probe's writes through %s", patience, s))
 	}
-	return p.result(), nil
+	err := p.remove(ctx, patience)
+	result.Violations = p.wrong // it may have looked again
+	return result, err
 }
 
-func (p *Probe) result() ProbeResult { return ProbeResult{p.acked, p.longest, p.wrong} }
+// lookAtAll looks through every server, again and again through those that do not answer. It returns the ones that never
+// did, and what they said.
+func (p *Probe) lookAtAll(ctx context.Context, patience time.Duration) (silent []string) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	said := make([]string, len(p.servers))
+	looked := make([]bool, len(p.servers))
+	for {
+		silent = nil
+		for i, s := range p.servers {
+			if looked[i] {
+				continue
+			}
+			limited, cancel := context.WithTimeout(ctx, probeLook)
+			c := p.look(limited, objectClient{s, p.namespace, p.name})
+			cancel()
+			if looked[i] = c.Outcome == Done || c.Outcome == Absent; looked[i] {
+				continue
+			}
+			if said[i] == "" || ctx.Err() == nil { // what fails because the time is over says nothing
+				said[i] = c.Error
+			}
+			silent = append(silent, fmt.Sprintf("%s: %s", s.Name, said[i]))
+		}
+		if len(silent) == 0 || ctx.Err() != nil {
+			return silent
+		}
+		pause(ctx, retryPause)
+	}
+}
+
+// remove removes the object through whichever server does.
+func (p *Probe) remove(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, &silenceError{patience})
+	defer cancel()
+	for p.revision != 0 {
+		limited, cancel := context.WithTimeout(ctx, probeLook)
+		o := objectClient{p.server(), p.namespace, p.name}
+		c := Call{Verb: Delete, Name: p.name, Require: p.revision}
+		o.do(limited, &c)
+		if c.Outcome == Conflict {
+			p.look(limited, o) // its last write had no answer
+		}
+		cancel()
+		switch {
+		case c.Outcome == Done || c.Outcome == Absent:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("remove the probe's object: %w: %s", context.Cause(ctx), c.Error)
+		case c.Outcome != Conflict:
+			p.turn++
+			pause(ctx, retryPause)
+		}
+	}
+	return nil
+}

@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -40,7 +39,11 @@ type Workload struct {
 
 	stopClients, stopWatchers context.CancelFunc
 	clients, watchers         sync.WaitGroup
-	watches                   []*Watch
+	watches                   []*Watch // one on each server, in their order
+	moving                    *Watch   // and one that goes from server to server
+
+	begin sync.Once
+	begun chan struct{} // closed when a watcher has begun
 }
 
 // Start begins a workload. Stop must be called.
@@ -50,20 +53,20 @@ func Start(ctx context.Context, cfg Config) (*Workload, error) {
 	}
 	cfg.Clients, cfg.Objects = cmp.Or(cfg.Clients, 2), cmp.Or(cfg.Objects, 4)
 	cfg.Pause, cfg.CallTimeout = cmp.Or(cfg.Pause, 25*time.Millisecond), cmp.Or(cfg.CallTimeout, 2*time.Second)
-	w := &Workload{cfg: cfg, start: time.Now()}
+	w := &Workload{cfg: cfg, start: time.Now(), begun: make(chan struct{})}
 	w.record = NewRecord(w.start)
 	watching, stopWatchers := context.WithCancel(context.WithoutCancel(ctx))
 	working, stopClients := context.WithCancel(ctx)
 	w.stopWatchers, w.stopClients = stopWatchers, stopClients
 	for i, s := range cfg.Servers {
-		w.follow(watching, "on "+s.Name, func() Server { return s })
+		w.watches = append(w.watches, w.follow(watching, "on "+s.Name, i, func() Server { return s }))
 		for n := range cfg.Clients {
 			c := w.client(fmt.Sprintf("%s-%d", s.Name, n), uint64(i*cfg.Clients+n), s)
 			w.clients.Go(func() { c.run(working) })
 		}
 	}
 	turn := 0
-	w.follow(watching, "that moves", func() Server {
+	w.moving = w.follow(watching, "that moves", len(cfg.Servers), func() Server {
 		turn++
 		return cfg.Servers[turn%len(cfg.Servers)]
 	})
@@ -71,94 +74,6 @@ func Start(ctx context.Context, cfg Config) (*Workload, error) {
 }
 
 func (w *Workload) objects(s Server) objectClient { return objectClient{s, w.cfg.Namespace, w.cfg.Run} }
-
-// Stop ends the clients, waits until all watchers have come as far as everybody else, removes what was made, and
-// judges. Nothing may break the cluster any more. The error is about the end of the workload; what is wrong with the
-// cluster is in the verdict.
-func (w *Workload) Stop(ctx context.Context, patience time.Duration) (*Verdict, error) {
-	w.stopClients()
-	w.clients.Wait()
-	err := w.finish(ctx, patience)
-	w.stopWatchers()
-	w.watchers.Wait()
-	if err != nil {
-		return nil, err
-	}
-	v := w.record.Judge(patience)
-	for _, watch := range w.watches {
-		if last, _ := watch.Last(); last < w.last() {
-			v.Violations = append(v.Violations, fmt.Sprintf("watcher %s came to revision %d only, and %d was told to a client %v ago", watch.Name, last, w.last(), patience))
-		}
-	}
-	return v, w.clean(ctx)
-}
-
-// last returns the newest revision of this workload's objects that any client was told.
-func (w *Workload) last() (revision uint64) {
-	for _, c := range w.record.Calls() {
-		if c.Outcome == Done && c.Verb != List {
-			revision = max(revision, c.Revision)
-		}
-	}
-	return revision
-}
-
-// finish reads everything once more through every server, after a last write, and waits for the watchers.
-func (w *Workload) finish(ctx context.Context, patience time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
-	defer cancel()
-	name := w.cfg.Run + "-last"
-	if err := w.insist(ctx, w.cfg.Servers[0], func() Call { return Call{Verb: Create, Name: name, Token: "last"} }); err != nil {
-		return fmt.Errorf("the last write of the workload: %w", err)
-	}
-	for _, s := range w.cfg.Servers {
-		if err := w.insist(ctx, s, func() Call { return Call{Verb: List} }); err != nil {
-			return fmt.Errorf("the last list of the workload: %w", err)
-		}
-	}
-	last := w.last()
-	for _, watch := range w.watches {
-		for {
-			if at, ok := watch.Last(); ok && at >= last || ctx.Err() != nil {
-				break
-			}
-			pause(ctx, 20*time.Millisecond)
-		}
-	}
-	return nil
-}
-
-// insist makes a call again and again until it is done. A write that may have been executed is one call.
-func (w *Workload) insist(ctx context.Context, s Server, next func() Call) error {
-	for n := 0; ; n++ {
-		c := next()
-		if c.Token != "" {
-			c.Token = fmt.Sprintf("%s-%d", c.Token, n)
-		}
-		w.call(ctx, s, "the end", &c)
-		switch {
-		case c.Outcome == Done || c.Verb == Create && c.Outcome == Exists:
-			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("through %s: %w: %s", s.Name, context.Cause(ctx), c.Error)
-		}
-		pause(ctx, 100*time.Millisecond)
-	}
-}
-
-// clean removes the objects of the run.
-func (w *Workload) clean(ctx context.Context) error {
-	var err error
-	for _, s := range w.cfg.Servers {
-		limited, cancel := context.WithTimeout(ctx, 5*w.cfg.CallTimeout)
-		err = s.Client.CoreV1().ConfigMaps(w.cfg.Namespace).DeleteCollection(limited, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: RunLabel + "=" + w.cfg.Run})
-		cancel()
-		if err == nil {
-			return nil
-		}
-	}
-	return fmt.Errorf("remove the objects of the workload: %w", err)
-}
 
 // call makes one call and records it.
 func (w *Workload) call(ctx context.Context, s Server, client string, c *Call) {
@@ -190,6 +105,11 @@ func (w *Workload) client(name string, number uint64, s Server) *client {
 }
 
 func (c *client) run(ctx context.Context) {
+	// What is done before anybody watches cannot be judged.
+	select {
+	case <-c.begun:
+	case <-ctx.Done():
+	}
 	for ctx.Err() == nil {
 		// A call that the end of the workload would cut off has no known outcome, for no fault of the cluster.
 		c.next(context.WithoutCancel(ctx))
@@ -242,10 +162,9 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // follow starts a watcher, which asks pick for a server whenever it begins to watch.
-func (w *Workload) follow(ctx context.Context, name string, pick func() Server) {
+func (w *Workload) follow(ctx context.Context, name string, number int, pick func() Server) *Watch {
 	into := w.record.Watch(name)
-	w.watches = append(w.watches, into)
-	rnd := rand.New(rand.NewPCG(w.cfg.Seed, uint64(1000+len(w.watches))))
+	rnd := rand.New(rand.NewPCG(w.cfg.Seed, uint64(1000+number)))
 	w.watchers.Go(func() {
 		for ctx.Err() == nil {
 			s := pick()
@@ -256,9 +175,10 @@ func (w *Workload) follow(ctx context.Context, name string, pick func() Server) 
 			if !ok {
 				w.restart(ctx, s, into)
 			}
-			pause(ctx, 20*time.Millisecond)
+			pause(ctx, retryPause)
 		}
 	})
+	return into
 }
 
 // restart lists, as an informer does in the beginning and after it was told 410 Gone.
@@ -268,6 +188,7 @@ func (w *Workload) restart(ctx context.Context, s Server, into *Watch) {
 	c := Call{Verb: List}
 	if w.objects(s).do(limited, &c); c.Outcome == Done {
 		into.Restart(c.Revision, c.Items)
+		w.begin.Do(func() { close(w.begun) })
 	}
 }
 

@@ -21,7 +21,8 @@ servers at once for a while, and judge what they said. It checks that reads and 
 are linearizable, that no acknowledged write is lost, that watches tell everything in
 order, that all servers have the same state, and that every node runs a pod. It works
 in a namespace of its own, which it removes, and breaks nothing: run it at any time, or
-while you restart servers.`,
+while you restart servers. A server that stays away for a minute is not judged for that
+time, and named; the exit code is 1 then, too.`,
 		Example: "  barque verify\n  barque verify --duration 10m -o json",
 		Args:    noArgs,
 	}

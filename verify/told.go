@@ -1,0 +1,82 @@
+package verify
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// moment is a time in the record, and a revision that is known to have been before or after it.
+type moment struct {
+	at       time.Duration
+	revision uint64
+}
+
+// wrote says whether the call is a write that was acknowledged at a revision.
+func (c *Call) wrote() bool {
+	return c.Outcome == Done && (c.Verb == Create || c.Verb == Update)
+}
+
+// moments notes when which revisions were told, and at which revisions writes came out that began later.
+func (j *judge) moments() {
+	for i := range j.calls {
+		c := &j.calls[i]
+		if c.Outcome == Done && c.Revision > 0 {
+			j.heard = append(j.heard, moment{c.End, c.Revision})
+		}
+		if c.wrote() {
+			j.later = append(j.later, moment{c.Begin, c.Revision})
+		}
+	}
+	byTime := func(a, b moment) int { return cmp.Compare(a.at, b.at) }
+	slices.SortFunc(j.heard, byTime)
+	slices.SortFunc(j.later, byTime)
+	for i := 1; i < len(j.heard); i++ {
+		j.heard[i].revision = max(j.heard[i].revision, j.heard[i-1].revision)
+	}
+	for i := len(j.later) - 2; i >= 0; i-- {
+		j.later[i].revision = min(j.later[i].revision, j.later[i+1].revision)
+	}
+}
+
+// firstFrom returns the place of the first moment that is not before a time.
+func firstFrom(all []moment, at time.Duration) int {
+	n, _ := slices.BinarySearchFunc(all, at, func(m moment, at time.Duration) int { return cmp.Compare(m.at, at) })
+	return n
+}
+
+// floor returns the newest revision that anybody was told before a time; 0 when nobody was.
+func (j *judge) floor(at time.Duration) uint64 {
+	if n := firstFrom(j.heard, at); n > 0 {
+		return j.heard[n-1].revision
+	}
+	return 0
+}
+
+// ceiling returns a revision that is above all that was done by a time: that of a write which began later; 0 when none did.
+func (j *judge) ceiling(at time.Duration) uint64 {
+	if n := firstFrom(j.later, at+1); n < len(j.later) {
+		return j.later[n].revision
+	}
+	return 0
+}
+
+// closed says whether the history has all that calls did of which anybody was told: it has no gap, and it has the last
+// write, which began when all other calls had ended. Watchers that did not come to the end leave it open.
+func (j *judge) closed() bool {
+	last := -1
+	for i, c := range j.calls {
+		if c.Verb != List && (last < 0 || c.Begin > j.calls[last].Begin) {
+			last = i
+		}
+	}
+	if last < 0 || !j.calls[last].wrote() || len(j.covered) != 1 || j.calls[last].Revision > j.covered[0].to {
+		return false
+	}
+	for i, c := range j.calls {
+		if i != last && c.Verb != List && c.End > j.calls[last].Begin {
+			return false
+		}
+	}
+	return true
+}
