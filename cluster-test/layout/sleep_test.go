@@ -5,7 +5,9 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,6 +16,8 @@ import (
 // In virtual time, where a sleep is over when nothing else has anything to do, time.Sleep is how a test lets time pass.
 func TestNobodySleeps(t *testing.T) {
 	files, virtual := 0, 0
+	packages := make(map[string][]*ast.File) // test files, by directory
+	positions := token.NewFileSet()
 	err := filepath.WalkDir("../..", func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -25,57 +29,95 @@ func TestNobodySleeps(t *testing.T) {
 			return nil
 		}
 		files++
-		positions := token.NewFileSet()
 		file, err := parser.ParseFile(positions, path, nil, parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
-		if strings.HasSuffix(path, "_test.go") && imports(file, "testing/synctest") {
-			virtual++
+		if strings.HasSuffix(path, "_test.go") {
+			packages[filepath.Dir(path)] = append(packages[filepath.Dir(path)], file)
 			return nil
 		}
 		for _, at := range sleeps(file) {
-			t.Errorf("%s: time.Sleep; wait for what is wanted, or use testing/synctest", positions.Position(at))
+			t.Errorf("%s: time.Sleep; wait for what is wanted", positions.Position(at))
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if files < 500 || virtual < 20 {
-		t.Errorf("only %d files were looked at, %d of them with virtual time", files, virtual)
-	}
-}
-
-func imports(file *ast.File, path string) bool {
-	for _, i := range file.Imports {
-		if i.Path.Value == `"`+path+`"` {
-			return true
+	for _, dir := range slices.Sorted(maps.Keys(packages)) {
+		b := newBubbles(packages[dir])
+		for _, file := range packages[dir] {
+			for _, at := range sleeps(file) {
+				if b.virtual(at) {
+					virtual++
+				} else {
+					t.Errorf("%s: time.Sleep outside of a bubble of testing/synctest; wait for what is wanted", positions.Position(at))
+				}
+			}
 		}
 	}
-	return false
+	if files < 500 || virtual < 100 {
+		t.Errorf("only %d files were looked at, with %d sleeps in virtual time", files, virtual)
+	}
 }
 
 // sleeps returns where time.Sleep stands, called or handed on.
 func sleeps(file *ast.File) (all []token.Pos) {
 	ast.Inspect(file, func(n ast.Node) bool {
-		if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "Sleep" {
-			if from, ok := s.X.(*ast.Ident); ok && from.Name == "time" {
-				all = append(all, s.Pos())
-			}
+		if isOf(n, "time", "Sleep") {
+			all = append(all, n.Pos())
 		}
 		return true
 	})
 	return all
 }
 
-func TestSleepsAreFound(t *testing.T) {
-	const code = "package p\nimport \"time\"\nfunc f() { time.Sleep(1); defer time.Sleep(2); do(time.Sleep); time.After(3); x.Sleep(4) }\n"
-	file, err := parser.ParseFile(token.NewFileSet(), "", code, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
+// isOf says whether a node is a name of a package.
+func isOf(n ast.Node, pkg, name string) bool {
+	s, ok := n.(*ast.SelectorExpr)
+	if !ok || s.Sel.Name != name {
+		return false
 	}
-	if found := sleeps(file); len(found) != 3 {
-		t.Errorf("%d sleeps were found, want 3", len(found))
+	from, ok := s.X.(*ast.Ident)
+	return ok && from.Name == pkg
+}
+
+// TestSleepsAreFound: what the rule finds, and what it lets be.
+func TestSleepsAreFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		code    string
+		outside int // sleeps that are found; all others are in bubbles
+	}{
+		"in a test":                    {`func TestA(t *testing.T) { time.Sleep(1); defer time.Sleep(2); do(time.Sleep); time.After(3); x.Sleep(4) }`, 3},
+		"in a bubble":                  {`func TestA(t *testing.T) { synctest.Test(t, func(t *testing.T) { time.Sleep(1); go func() { time.Sleep(2) }() }) }`, 0},
+		"before and after a bubble":    {`func TestA(t *testing.T) { time.Sleep(1); synctest.Test(t, func(t *testing.T) {}); time.Sleep(2) }`, 2},
+		"another's Test":               {`func TestA(t *testing.T) { other.Test(t, func(t *testing.T) { time.Sleep(1) }) }`, 1},
+		"a function that is handed on": {`func TestA(t *testing.T) { synctest.Test(t, f) }; func f(t *testing.T) { time.Sleep(1) }`, 0},
+		"a helper of bubbles":          {`func TestA(t *testing.T) { synctest.Test(t, func(t *testing.T) { f() }) }; func f() { g() }; func g() { time.Sleep(1); f() }`, 0},
+		"a helper of others, too":      {`func TestA(t *testing.T) { synctest.Test(t, func(t *testing.T) { f() }) }; func TestB(t *testing.T) { f() }; func f() { g() }; func g() { time.Sleep(1) }`, 1},
+		"a helper that nobody uses":    {`func f() { time.Sleep(1) }`, 1},
+		"helpers of each other":        {`func TestA(t *testing.T) { f() }; func f() { time.Sleep(1); g() }; func g() { time.Sleep(2); f() }`, 2},
+		"a helper of the package":      {`func TestA(t *testing.T) { synctest.Test(t, func(t *testing.T) { f() }) }; var x = f(); func f() int { time.Sleep(1); return 1 }`, 1},
+		"a maker of bubbles":           {`func TestA(t *testing.T) { in(t, func() { time.Sleep(1) }) }; func in(t *testing.T, do func()) { synctest.Test(t, func(t *testing.T) { do() }) }`, 0},
+		"a maker by another maker":     {`func TestA(t *testing.T) { in2(t, func() { time.Sleep(1) }) }; func in2(t *testing.T, f func()) { in(t, func() { f() }) }; func in(t *testing.T, do func()) { synctest.Test(t, func(t *testing.T) { do() }) }`, 0},
+		"no maker of bubbles":          {`func TestA(t *testing.T) { in(t, func() { time.Sleep(1) }) }; func in(t *testing.T, do func()) { do(); synctest.Test(t, func(t *testing.T) { do() }) }`, 1},
+		"a type of bubbles":            {`type fake struct{}; func (f *fake) Stop() { time.Sleep(1) }; func TestA(t *testing.T) { synctest.Test(t, func(t *testing.T) { run(&fake{}) }) }`, 0},
+		"a type of others, too":        {`type fake struct{}; func (f fake) Stop() { time.Sleep(1) }; func TestA(t *testing.T) { synctest.Test(t, func(t *testing.T) { run(fake{}) }) }; func TestB(t *testing.T) { run(fake{}) }`, 1},
+		"a type in a type of bubbles":  {`type fake struct{}; type two struct{ a, b fake }; func (f fake) Stop() { time.Sleep(1) }; func TestA(t *testing.T) { synctest.Test(t, func(t *testing.T) { run(two{}) }) }`, 0},
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+c.code, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, outside := newBubbles([]*ast.File{file}), 0
+		for _, at := range sleeps(file) {
+			if !b.virtual(at) {
+				outside++
+			}
+		}
+		if outside != c.outside {
+			t.Errorf("%s: %d sleeps were found, want %d", name, outside, c.outside)
+		}
 	}
 }

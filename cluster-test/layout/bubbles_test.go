@@ -1,0 +1,183 @@
+package layout
+
+import (
+	"go/ast"
+	"go/token"
+	"slices"
+)
+
+// bubbles knows which code of a package's tests runs in virtual time only: the functions that are handed to synctest.Test, or
+// to a function that hands them there; and what is used nowhere but in such code, a method where its type is. It goes by
+// names, without types: what has the name of something else counts as used where that is, too.
+type bubbles struct {
+	code  []stretch // of functions that are handed to a bubble
+	decls []*decl
+}
+
+// stretch is a part of a file.
+type stretch struct{ from, to token.Pos }
+
+func (s stretch) has(at token.Pos) bool { return s.from <= at && at < s.to }
+
+// decl is a function, a method or a type.
+type decl struct {
+	stretch
+	body     stretch // of a function
+	name     string
+	receiver string      // of a method: its type
+	params   []string    // that are functions
+	uses     []token.Pos // of the name, outside of the declaration itself
+	virtual  bool        // every use is in virtual time
+}
+
+func newBubbles(files []*ast.File) *bubbles {
+	b := new(bubbles)
+	for _, f := range files {
+		for _, d := range f.Decls {
+			b.decls = append(b.decls, declsOf(d)...)
+		}
+	}
+	for _, f := range files {
+		b.noteUses(f)
+	}
+	// Functions that hand a parameter to a bubble make one, and so do those that hand theirs to them.
+	makers := map[string]bool{}
+	for grown := true; grown; {
+		b.code, grown = nil, false
+		for _, f := range files {
+			grown = b.noteCode(f, makers) || grown
+		}
+	}
+	// A declaration is virtual until a use shows that it is not.
+	for changed := true; changed; {
+		changed = false
+		for _, d := range b.decls {
+			if d.virtual && !b.onlyVirtual(d) {
+				d.virtual, changed = false, true
+			}
+		}
+	}
+	return b
+}
+
+// declsOf returns what a declaration declares.
+func declsOf(d ast.Decl) (all []*decl) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		one := &decl{stretch: stretch{d.Pos(), d.End()}, name: d.Name.Name, virtual: true}
+		if d.Body != nil {
+			one.body = stretch{d.Body.Pos(), d.Body.End()}
+		}
+		if d.Recv != nil {
+			ast.Inspect(d.Recv.List[0].Type, func(n ast.Node) bool {
+				if id, ok := n.(*ast.Ident); ok && one.receiver == "" {
+					one.receiver = id.Name
+				}
+				return true
+			})
+		}
+		for _, p := range d.Type.Params.List {
+			if _, ok := p.Type.(*ast.FuncType); ok {
+				for _, id := range p.Names {
+					one.params = append(one.params, id.Name)
+				}
+			}
+		}
+		all = append(all, one)
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			if s, ok := spec.(*ast.TypeSpec); ok {
+				all = append(all, &decl{stretch: stretch{s.Pos(), s.End()}, name: s.Name.Name, virtual: true})
+			}
+		}
+	}
+	return all
+}
+
+// noteUses notes where the names of declarations are used.
+func (b *bubbles) noteUses(f *ast.File) {
+	named := make(map[string][]*decl)
+	for _, d := range b.decls {
+		named[d.name] = append(named[d.name], d)
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		id, ok := n.(*ast.Ident)
+		if !ok {
+			return true
+		}
+		for _, d := range named[id.Name] {
+			if !d.has(id.Pos()) && !b.ofMethod(d, id.Pos()) {
+				d.uses = append(d.uses, id.Pos())
+			}
+		}
+		return true
+	})
+}
+
+// ofMethod says whether a place is in a method of a type: it uses the type, and is used only where that is.
+func (b *bubbles) ofMethod(of *decl, at token.Pos) bool {
+	return slices.ContainsFunc(b.decls, func(d *decl) bool { return d.receiver == of.name && of.receiver == "" && d.has(at) })
+}
+
+// noteCode notes the code that is handed to a bubble, and reports whether it has found a new maker of one.
+func (b *bubbles) noteCode(f *ast.File, makers map[string]bool) (grown bool) {
+	ast.Inspect(f, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		made := isOf(call.Fun, "synctest", "Test")
+		if id, ok := call.Fun.(*ast.Ident); ok {
+			made = makers[id.Name]
+		}
+		if !made {
+			return true
+		}
+		for _, arg := range call.Args {
+			switch arg := arg.(type) {
+			case *ast.FuncLit:
+				b.code = append(b.code, stretch{arg.Pos(), arg.End()})
+			case *ast.Ident:
+				b.code = append(b.code, stretch{arg.Pos(), arg.End()}) // a use of its name in virtual time
+			}
+		}
+		return true
+	})
+	for _, d := range b.decls {
+		if d.receiver == "" && !makers[d.name] && b.handsOn(f, d) {
+			makers[d.name], grown = true, true
+		}
+	}
+	return grown
+}
+
+// handsOn says whether a function of a file uses those of its parameters that are functions, and only in virtual time.
+func (b *bubbles) handsOn(f *ast.File, d *decl) bool {
+	used, outside := false, false
+	ast.Inspect(f, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && d.body.has(id.Pos()) && slices.Contains(d.params, id.Name) {
+			inside := b.inCode(id.Pos())
+			used, outside = used || inside, outside || !inside
+		}
+		return true
+	})
+	return used && !outside
+}
+
+func (b *bubbles) inCode(at token.Pos) bool {
+	return slices.ContainsFunc(b.code, func(s stretch) bool { return s.has(at) })
+}
+
+// virtual says whether a place is in code that runs in virtual time only.
+func (b *bubbles) virtual(at token.Pos) bool {
+	return b.inCode(at) || slices.ContainsFunc(b.decls, func(d *decl) bool { return d.has(at) && d.virtual })
+}
+
+// onlyVirtual says whether a declaration is used, and in virtual time only. A method is used where its type is: code that is
+// no test may call it by an interface.
+func (b *bubbles) onlyVirtual(d *decl) bool {
+	if d.receiver != "" {
+		return slices.ContainsFunc(b.decls, func(of *decl) bool { return of.name == d.receiver && of.receiver == "" && of.virtual })
+	}
+	return len(d.uses) > 0 && !slices.ContainsFunc(d.uses, func(at token.Pos) bool { return !b.virtual(at) })
+}
