@@ -285,13 +285,10 @@ func TestDirectory(t *testing.T) {
 	if _, err := backup.Save(filepath.Join(dir, "barque-x.backup"), nil, func(w io.Writer) error { _, err := w.Write([]byte("nonsense")); return err }); !errors.Is(err, backup.ErrCorrupt) {
 		t.Errorf("one that does not read back: %v", err)
 	}
-	for _, name := range []string{"barque-killed.backup.unfinished", "of-the-operator"} {
+	for _, name := range []string{"barque-next-123.unfinished", "of-the-operator"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := os.Chtimes(filepath.Join(dir, "barque-killed.backup.unfinished"), time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
-		t.Fatal(err)
 	}
 	files, err := backup.List(dir)
 	if err != nil || len(files) != 3 || !strings.Contains(files[0].Name, "20260102") || !strings.Contains(files[2].Name, "20260110") || files[0].Problem != "" {

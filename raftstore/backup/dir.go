@@ -18,7 +18,6 @@ import (
 const (
 	prefix    = "barque-"
 	extension = ".backup"
-	unready   = ".unfinished"
 )
 
 // FileName is how a backup is called in a directory of backups: names sort by time, to the millisecond.
@@ -30,50 +29,44 @@ func FileName(about About) string {
 // only then puts it in place. Without a key that opens it, verifying is Check. What was there before stays when
 // something fails.
 func Save(path string, key *Key, write func(io.Writer) error) (File, error) {
-	return save(filepath.Dir(path), filepath.Base(path), key, write, func(About) (string, error) { return path, nil })
+	return save(filepath.Dir(path), filepath.Base(path), key, write, func(from string, _ About) (string, error) {
+		return path, os.Rename(from, path)
+	})
 }
 
 // SaveIn is Save for a file in a directory that gets its name from what it says of itself. It replaces none: of two that
 // were made in the same millisecond one has the name of the next. Several may be saved at the same time.
 func SaveIn(dir string, key *Key, write func(io.Writer) error) (File, error) {
-	return save(dir, prefix+"next", key, write, func(a About) (string, error) { return reserve(dir, a) })
+	return save(dir, prefix+"next", key, write, func(from string, a About) (string, error) {
+		for {
+			path := filepath.Join(dir, FileName(a))
+			if err := renameNew(from, path); !errors.Is(err, fs.ErrExist) {
+				return path, err
+			}
+			a.Created = a.Created.Add(time.Millisecond)
+		}
+	})
 }
 
-// reserve makes an empty file by a name that no other backup has.
-func reserve(dir string, a About) (string, error) {
-	for {
-		path := filepath.Join(dir, FileName(a))
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
-		if err == nil {
-			return path, f.Close()
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return "", err
-		}
-		a.Created = a.Created.Add(time.Millisecond)
-	}
-}
-
-func save(dir, working string, key *Key, write func(io.Writer) error, name func(About) (string, error)) (File, error) {
+// save lets place give the file its name when it is whole. Until after that the file is open: see unfinished.go.
+func save(dir, working string, key *Key, write func(io.Writer) error, place func(from string, a About) (string, error)) (File, error) {
 	if err := atomicfile.MakeDir(dir); err != nil {
 		return File{}, fmt.Errorf("make the directory of the backups: %w", err)
 	}
-	f, err := os.CreateTemp(dir, working+"-*"+unready) // closed to others
+	_ = sweep(dir) // no backup is refused for what cannot be removed: Prune tells of it
+	f, err := begin(dir, working)
 	if err != nil {
 		return File{}, err
 	}
 	file, err := fill(f, key, write)
-	if err = errors.Join(err, f.Close()); err == nil {
-		file.Path, err = name(file.About)
-	}
 	if err == nil {
-		file.Name = filepath.Base(file.Path)
-		err = os.Rename(f.Name(), file.Path)
+		file.Path, err = place(f.Name(), file.About)
 	}
 	if err != nil {
-		return File{}, errors.Join(err, os.Remove(f.Name()))
+		return File{}, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
-	return file, atomicfile.SyncDir(dir)
+	file.Name = filepath.Base(file.Path)
+	return file, errors.Join(f.Close(), atomicfile.SyncDir(dir))
 }
 
 // fill writes, syncs and verifies the file.
@@ -164,30 +157,17 @@ func (file *File) check() error {
 	return err
 }
 
-// abandoned is after how long without a write to it a file that is not finished is nobody's any more.
-const abandoned = time.Hour
-
-// Prune removes all but the newest backups of a directory, and what a Save has left that was killed long ago. It is
+// Prune removes all but the newest backups of a directory, and what a Save has left that was killed. It is
 // called after a new one was saved: then the newest one is good. keep is at least 1. Backups that people gave a
 // name of their own stay.
 func Prune(dir string, keep int) error {
-	unfinished, err := filepath.Glob(filepath.Join(dir, prefix+"*"+unready))
-	if err != nil {
-		return err
-	}
-	left := slices.DeleteFunc(unfinished, func(path string) bool {
-		info, err := os.Stat(path)
-		return err != nil || time.Since(info.ModTime()) < abandoned // another one may be writing it
-	})
-	names, err := names(dir, prefix)
-	if err != nil {
-		return err
+	err := sweep(dir)
+	names, listed := names(dir, prefix)
+	if listed != nil {
+		return errors.Join(err, listed)
 	}
 	for _, name := range names[:max(0, len(names)-max(keep, 1))] {
-		left = append(left, filepath.Join(dir, name))
-	}
-	for _, path := range left {
-		err = errors.Join(err, os.Remove(path))
+		err = errors.Join(err, os.Remove(filepath.Join(dir, name)))
 	}
 	return err
 }

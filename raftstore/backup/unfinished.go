@@ -1,0 +1,148 @@
+package backup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A backup that is being written has a name of its own, and whoever writes it holds a lock on the file until it has its
+// place. The lock goes with the process, however that ends: what nobody holds was left behind, and goes with the next
+// backup, or when old ones are removed.
+const unready = ".unfinished"
+
+// unfinished are the names that begin gives. The number is what os.CreateTemp puts there.
+var unfinished = regexp.MustCompile(`^.+-[0-9]+\.unfinished$`)
+
+// abandoned is after how long without a write to it a file is nobody's any more where there are no locks.
+const abandoned = time.Hour
+
+// begin makes the file that is to become a backup, closed to others.
+func begin(dir, working string) (*os.File, error) {
+	for {
+		f, err := os.CreateTemp(dir, working+"-*"+unready)
+		if err != nil {
+			return nil, err
+		}
+		switch mine, err := claim(f); {
+		case err != nil:
+			return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+		case mine:
+			return f, nil
+		}
+		f.Close() // somebody who swept was quicker, and has removed it
+	}
+}
+
+// claim locks a file that was just made. It returns whether the file is still there.
+func claim(f *os.File) (bool, error) {
+	switch err := lock(f); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return false, nil
+	case err != nil && !lockless(err):
+		return false, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return sameFile(f)
+}
+
+// sameFile returns whether a file is still the one that has its name.
+func sameFile(f *os.File) (bool, error) {
+	open, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	named, err := os.Lstat(f.Name())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(open, named), err
+}
+
+func lock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
+
+// lockless tells that a file system has no locks.
+func lockless(err error) bool {
+	return errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL)
+}
+
+// sweep removes what is left of backups whose writers are gone.
+func sweep(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if unfinished.MatchString(e.Name()) && e.Type().IsRegular() {
+			err = errors.Join(err, sweepOne(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
+
+func sweepOne(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)                               // some file systems lock no other
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // it has its place by now, or is somebody else's
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	left, err := leftBehind(f)
+	if err != nil || !left {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// leftBehind returns whether a file is a backup that nobody writes any more. The directory may be any, with files of others
+// in it whose names look like ours.
+func leftBehind(f *os.File) (bool, error) {
+	begins := make([]byte, len(magic))
+	n, err := io.ReadFull(f, begins)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, err
+	}
+	if !bytes.Equal(begins[:n], []byte(magic)[:n]) {
+		return false, nil
+	}
+	switch err := lock(f); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return false, nil
+	case err == nil:
+		return sameFile(f)
+	case !lockless(err):
+		return false, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	info, err := f.Stat()
+	return err == nil && time.Since(info.ModTime()) > abandoned, err
+}
+
+// renameNew renames a file, and fails with fs.ErrExist when there is one of that name.
+func renameNew(from, to string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // as on NFS
+		if err = os.Link(from, to); err == nil {
+			err = os.Remove(from)
+		}
+		return err
+	}
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
+}
