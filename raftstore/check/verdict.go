@@ -90,7 +90,7 @@ func (r *Record) Verdict(opts Options) []Violation {
 			j.watch(w)
 		}
 	}
-	j.porcupine()
+	j.ordered()
 	return j.violations
 }
 

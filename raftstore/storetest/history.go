@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
-
 	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/check/order"
 )
 
 // Server is what a History's clients need of one; *raftstore.Server is one. A View needs to know the keys
@@ -29,110 +28,51 @@ type History struct {
 	mu     sync.Mutex
 	start  time.Time
 	nextID int
-	ops    []porcupine.Operation
+	ops    []order.Operation
 }
 
 // NewHistory returns an empty history that begins now.
 func NewHistory() *History { return &History{Prefix: "/key", start: time.Now()} }
 
-type input struct {
-	key     string
-	write   bool
-	require uint64 // of a write: the key's mod revision, 0 when it must be absent
-	always  bool   // a write that requires nothing
-}
-
-type output struct {
-	revision uint64 // of a write: its revision; of a read: the key's mod revision, 0 when absent
-	unknown  bool
-	conflict bool
-}
-
-// register is the model: a key is its mod revision, 0 when it is absent.
-var register = porcupine.NondeterministicModel{
-	Partition: func(ops []porcupine.Operation) [][]porcupine.Operation {
-		byKey := make(map[string][]porcupine.Operation)
-		for _, op := range ops {
-			key := op.Input.(input).key
-			byKey[key] = append(byKey[key], op)
-		}
-		var parts [][]porcupine.Operation
-		for _, part := range byKey {
-			parts = append(parts, part)
-		}
-		return parts
-	},
-	Init: func() []any { return []any{mark{}} },
-	Step: func(state, in, out any) []any {
-		s, i, o := state.(mark), in.(input), out.(output)
-		switch {
-		case !i.write:
-			if !s.lost && o.revision == s.revision || s.lost && o.revision > s.revision {
-				return []any{mark{revision: o.revision}}
-			}
-			return nil
-		case i.always && o.unknown:
-			return []any{s, mark{revision: s.revision, lost: true}}
-		case i.always:
-			if o.revision > s.revision {
-				return []any{mark{revision: o.revision}}
-			}
-			return nil
-		case o.conflict:
-			if s.revision != i.require || s.lost {
-				return []any{s}
-			}
-			return nil
-		case o.unknown:
-			if !s.lost && i.require == s.revision {
-				// It took effect, at a revision that nobody was told, or it did not.
-				return []any{s, mark{revision: s.revision, lost: true}}
-			}
-			return []any{s}
-		case !s.lost && i.require == s.revision || s.lost && i.require > s.revision:
-			if o.revision > i.require {
-				return []any{mark{revision: o.revision}}
-			}
-		}
-		return nil
-	},
-	Equal: func(a, b any) bool { return a == b },
-}
-
-// mark is a state of a key. lost: a write of unknown outcome took effect after revision, and nobody
-// has read its revision yet.
-type mark struct {
-	revision uint64
-	lost     bool
-}
-
 func (h *History) now() int64 { return int64(time.Since(h.start)) }
 
-func (h *History) record(client int, in input, call int64, out output) {
-	end := h.now()
-	if out.unknown {
-		end = 1 << 62 // it may take effect at any later time
+// record adds what a client did to a key, which has returned now. What is unknown may take effect at any later time.
+func (h *History) record(o order.Operation) {
+	if o.Return = h.now(); o.Read == nil && o.Outcome == order.Unknown {
+		o.Return = order.Never
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: end})
+	h.ops = append(h.ops, o)
+}
+
+// client returns the number of a new client.
+func (h *History) client() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.nextID++
+	return h.nextID
+}
+
+// client is one that reads and writes keys.
+type client struct {
+	history *History
+	id      int
+	known   map[string]order.Item // what it was told last
+	values  int
 }
 
 // Client reads and writes random keys through the server that pick returns, until ctx ends.
 func (h *History) Client(ctx context.Context, seed uint64, keys int, pick func() Server) {
-	h.mu.Lock()
-	id := h.nextID
-	h.nextID++
-	h.mu.Unlock()
-	rnd := rand.New(rand.NewPCG(seed, uint64(id)))
-	known := make(map[string]uint64)
+	c := &client{history: h, id: h.client(), known: make(map[string]order.Item)}
+	rnd := rand.New(rand.NewPCG(seed, uint64(c.id)))
 	for ctx.Err() == nil {
 		key := fmt.Sprintf("%s%d", h.Prefix, rnd.IntN(keys))
 		limited, cancel := context.WithTimeout(ctx, 2*time.Second)
 		if rnd.IntN(2) == 0 {
-			h.read(limited, id, key, known, pick())
+			c.read(limited, key, pick())
 		} else {
-			h.write(limited, id, key, known, pick())
+			c.write(limited, key, pick())
 		}
 		cancel()
 		select {
@@ -142,38 +82,56 @@ func (h *History) Client(ctx context.Context, seed uint64, keys int, pick func()
 	}
 }
 
-func (h *History) read(ctx context.Context, id int, key string, known map[string]uint64, s Server) {
-	call := h.now()
+// begins is an operation on a key that begins now.
+func (c *client) begins(key string) order.Operation {
+	return order.Operation{Client: c.id, Group: key, Call: c.history.now()}
+}
+
+// told is what somebody was told of a key; nil: that there is none.
+func told(item *raftstore.Item) order.Item {
+	if item == nil {
+		return order.Item{}
+	}
+	return order.Item{Exists: true, Value: string(item.Value), Revision: item.ModRevision}
+}
+
+func (c *client) read(ctx context.Context, key string, s Server) {
+	o := c.begins(key)
 	v, err := s.View(ctx, raftstore.ViewOptions{})
 	if err != nil {
 		return
 	}
-	item, _ := v.Get(key)
-	known[key] = item.ModRevision
-	h.record(id, input{key: key}, call, output{revision: item.ModRevision})
+	o.Read, c.known[key] = make(map[string]order.Item), order.Item{}
+	if item, ok := v.Get(key); ok {
+		c.known[key] = told(&item)
+		o.Read[key] = c.known[key]
+	}
+	c.history.record(o)
 }
 
-func (h *History) write(ctx context.Context, id int, key string, known map[string]uint64, s Server) {
-	in := input{key: key, write: true, require: known[key]}
-	call := h.now()
+func (c *client) write(ctx context.Context, key string, s Server) {
+	c.values++
+	value := fmt.Sprintf("%d-%d", c.id, c.values)
+	o := c.begins(key)
+	o.Require, o.Put = map[string]order.Item{key: c.known[key]}, map[string]string{key: value}
 	r, err := s.Commit(ctx, raftstore.Txn{
-		Require: []raftstore.Precondition{{Key: key, ModRevision: in.require}},
-		Ops:     []raftstore.Op{{Kind: raftstore.Put, Key: key}},
+		Require: []raftstore.Precondition{{Key: key, ModRevision: c.known[key].Revision}},
+		Ops:     []raftstore.Op{{Kind: raftstore.Put, Key: key, Value: []byte(value)}},
 	})
 	var conflict *raftstore.ConflictError
 	switch {
 	case err == nil:
-		known[key] = r.Revision
-		h.record(id, in, call, output{revision: r.Revision})
+		o.Revision = r.Revision
+		c.known[key] = order.Item{Exists: true, Value: value, Revision: r.Revision}
 	case errors.As(err, &conflict):
-		known[key] = 0
-		if conflict.Current != nil {
-			known[key] = conflict.Current.ModRevision
-		}
-		h.record(id, in, call, output{conflict: true})
+		c.known[key] = told(conflict.Current)
+		o.Outcome, o.Found = order.Conflict, map[string]order.Item{key: c.known[key]}
 	case errors.Is(err, raftstore.ErrUnknownOutcome):
-		h.record(id, in, call, output{unknown: true})
+		o.Outcome = order.Unknown
+	default:
+		return
 	}
+	c.history.record(o)
 }
 
 // Check fails the test when no order of the operations explains what the clients were told.
@@ -192,8 +150,8 @@ func (h *History) Verify(timeout time.Duration) error {
 	if len(h.ops) == 0 {
 		return errors.New("the history is empty")
 	}
-	if result := porcupine.CheckOperationsTimeout(register.ToModel(), h.ops, timeout); result != porcupine.Ok {
-		return fmt.Errorf("a history of %d operations is not linearizable: %s", len(h.ops), result)
+	if err := order.Check(h.ops, timeout); err != nil {
+		return fmt.Errorf("single keys: %w", err)
 	}
 	return nil
 }
@@ -208,17 +166,21 @@ func (h *History) Len() int {
 // Restore restores the items, which have all of the keys with a value that none had before, and records it as a
 // write of each of them. It reports whether it took effect.
 func (h *History) Restore(ctx context.Context, s *raftstore.Server, items func(yield func(*raftstore.Item) error) error, keys []string) bool {
-	h.mu.Lock()
-	id := h.nextID
-	h.nextID++
-	h.mu.Unlock()
-	call := h.now()
+	values := make(map[string]string)
+	if err := items(func(item *raftstore.Item) error { values[item.Key] = string(item.Value); return nil }); err != nil {
+		return false
+	}
+	id, call := h.client(), h.now()
 	r, err := s.Restore(ctx, items, raftstore.RestoreOptions{})
 	if err != nil && !errors.Is(err, raftstore.ErrUnknownOutcome) {
 		return false
 	}
 	for _, key := range keys {
-		h.record(id, input{key: key, write: true, always: true}, call, output{revision: r.Revision, unknown: err != nil})
+		o := order.Operation{Client: id, Group: key, Call: call, Put: map[string]string{key: values[key]}, Revision: r.Revision}
+		if err != nil {
+			o.Outcome, o.Revision = order.Unknown, 0
+		}
+		h.record(o)
 	}
 	return err == nil
 }

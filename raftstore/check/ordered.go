@@ -1,0 +1,122 @@
+package check
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/check/order"
+)
+
+// Beside the verdict by the history, package order looks for an order of the operations that explains what the clients
+// were told of keys and values. It is given no revisions. Keys whose transactions go together are one group: each key below
+// /m/<n>/ belongs to the group /m/<n>/, and any other is its own. Keys that expire are left out.
+
+// group returns the group of a key, "" when there is none.
+func group(key string) string {
+	switch parts := strings.Split(key, "/"); {
+	case len(parts) > 3 && parts[1] == "m":
+		return strings.Join(parts[:3], "/")
+	case len(parts) < 2 || parts[1] == "t" || parts[0] != "":
+		return "" // it expires, or is the store's own
+	}
+	return key
+}
+
+// searchTime is how long an order is looked for. It takes a second.
+const searchTime = 2 * time.Minute
+
+func (j *judge) ordered() {
+	if err := order.Check(j.operations(), searchTime); errors.Is(err, order.ErrUndecided) {
+		j.violated(Linearizes, "not judged: %v", err)
+	} else if err != nil {
+		j.violated(Linearizes, "%v", err)
+	}
+}
+
+// Visualize writes an HTML page with the operations, as far as they can be ordered.
+func (r *Record) Visualize(w io.Writer) error {
+	j := &judge{Record: r, history: make(map[uint64]*revision)}
+	j.gather()
+	j.explain()
+	return order.Visualize(w, j.operations(), 10*time.Second)
+}
+
+// operations returns what is to be ordered: one for each group that an operation touches. A write of
+// unknown outcome that took effect has ended when the first server showed it; one that did not is left out,
+// as nobody can tell it from one that took effect after everything else.
+func (j *judge) operations() []order.Operation {
+	var ops []order.Operation
+	groups := make(map[string]bool)
+	for _, w := range j.writes {
+		if o := j.written(w); o.Group != "" {
+			ops, groups[o.Group] = append(ops, o), true
+		}
+	}
+	for _, r := range j.reads {
+		if r.Kind != Linearizable {
+			continue
+		}
+		contents := make(map[string]map[string]order.Item)
+		for g := range groups {
+			contents[g] = make(map[string]order.Item)
+		}
+		for _, item := range r.Items {
+			if content := contents[group(item.Key)]; content != nil {
+				content[item.Key] = order.Item{Exists: true, Value: string(item.Value)}
+			}
+		}
+		for _, g := range slices.Sorted(maps.Keys(groups)) {
+			ops = append(ops, order.Operation{Client: r.Client, Group: g, Call: r.Call, Return: r.Return, Read: contents[g]})
+		}
+	}
+	return ops
+}
+
+// written is a write as it is to be ordered; of no group when it is not.
+func (j *judge) written(w *Write) order.Operation {
+	o := order.Operation{Client: w.Client, Call: w.Call, Return: w.Return, Require: make(map[string]order.Item), Put: make(map[string]string)}
+	switch {
+	case w.Outcome == Unknown && w.effect != 0:
+		o.Return = max(w.Call, j.history[w.effect].seen)
+	case w.Outcome == Conflicted:
+		o.Outcome, o.Found = order.Conflict, map[string]order.Item{w.Conflict.Key: {}}
+		if w.Conflict.Current != nil {
+			o.Found[w.Conflict.Key] = order.Item{Exists: true, Value: string(w.Conflict.Current.Value)}
+		}
+	case w.Outcome != Done:
+		return o
+	}
+	for _, p := range w.Txn.Require {
+		o.Require[p.Key], o.Group = j.demanded(p), group(p.Key)
+	}
+	for _, op := range w.Txn.Ops {
+		o.Group = group(op.Key)
+		if op.Kind == raftstore.Put {
+			o.Put[op.Key] = string(op.Value)
+		} else {
+			o.Delete = append(o.Delete, op.Key)
+		}
+	}
+	return o
+}
+
+// demanded is what a precondition wants: it names a revision, for which the value stands that the key got then.
+func (j *judge) demanded(p raftstore.Precondition) order.Item {
+	if p.ModRevision == 0 {
+		return order.Item{}
+	}
+	item := order.Item{Exists: true}
+	if h := j.history[p.ModRevision]; h != nil {
+		for _, e := range h.events {
+			if e.Item.Key == p.Key && e.Kind != raftstore.Deleted {
+				item.Value = string(e.Item.Value)
+			}
+		}
+	}
+	return item
+}
