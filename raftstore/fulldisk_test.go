@@ -14,6 +14,7 @@ import (
 
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/faultpoint"
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
@@ -157,6 +158,56 @@ func TestFullDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// TestALogThatNeedsRoomGetsThatOfASnapshot: when a snapshot that is being written has taken the last byte, what is to be
+// written to the log is written, and the snapshot is for another time.
+func TestALogThatNeedsRoomGetsThatOfASnapshot(t *testing.T) {
+	dir := smallVolume(t, "24m")
+	var s *raftstore.Server
+	var meanwhile func()
+	s, err := raftstore.Open(raftstore.Config{
+		Dir: filepath.Join(dir, "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), DiskReserve: -1, RetryFor: 100 * time.Millisecond,
+		FaultPoint: func(name string) {
+			if name == faultpoint.SnapshotBeforeSync && meanwhile != nil {
+				meanwhile()
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	random := rand.NewChaCha8([32]byte{})
+	write := func(key string, size int) error {
+		value := make([]byte, size) // nothing makes it smaller
+		random.Read(value)
+		_, err := s.Commit(limited(t), put(key, string(value)))
+		return err
+	}
+	for i := range 60 {
+		if err := write(fmt.Sprintf("/%d", i), 50<<10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var written error
+	meanwhile = func() {
+		ballast(t, dir, 0)
+		written = write("/large", 1400<<10)
+	}
+	if err := s.Snapshot(); err == nil || !strings.Contains(err.Error(), "abandoned") {
+		t.Errorf("the snapshot: %v", err)
+	}
+	if written != nil {
+		t.Errorf("a write while the snapshot has the last of the disk: %v", written)
+	}
+	meanwhile = nil
+	if err := os.Remove(filepath.Join(dir, "ballast")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Snapshot(); err != nil {
+		t.Errorf("with room again: %v", err)
 	}
 }
 

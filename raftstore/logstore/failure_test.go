@@ -180,8 +180,8 @@ func TestSwitchThatMayNotLast(t *testing.T) {
 	}
 }
 
-// TestShrink: the file of a Boltdb gives back what it does not need.
-func TestShrink(t *testing.T) {
+// TestTrim: the file of a Boltdb gives back what it does not need.
+func TestTrim(t *testing.T) {
 	opts := Options{Dir: t.TempDir(), Timeout: time.Hour}
 	l := open(t, opts)
 	for first := uint64(1); first < 9000; first += 1000 {
@@ -201,7 +201,7 @@ func TestShrink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Shrink(); err != nil {
+	if err := l.Trim(); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, l, 8901, 9000)

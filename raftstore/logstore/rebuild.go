@@ -24,32 +24,6 @@ func (l *Log) rebuild(keep uint64) error {
 	return l.copyTo(keep)
 }
 
-// Shrink makes the file of a Boltdb smaller, if more than half of it is free. It never becomes so by itself: what
-// is deleted makes room in it for what comes. Writes wait meanwhile.
-func (l *Log) Shrink() error {
-	l.writing.lock()
-	defer l.writing.unlock()
-	if l.home == nil || l.home.rec.Kind != Boltdb {
-		return nil
-	}
-	info, err := os.Stat(l.home.path(l.home.rec))
-	if err != nil || info.Size() < smallFile {
-		return err
-	}
-	free := int64(0)
-	if bolt, ok := l.raw.(boltStore); ok {
-		stats := bolt.Stats()
-		free = int64(stats.FreePageN+stats.PendingPageN) * int64(os.Getpagesize())
-	}
-	if free < info.Size()/2 {
-		return nil
-	}
-	return l.attempt(func() error { return l.rebuild(l.last) })
-}
-
-// smallFile is not worth to be made smaller.
-const smallFile = 1 << 20
-
 // copyTo is rebuild for a caller that holds access.
 func (l *Log) copyTo(keep uint64) error {
 	next := record{Kind: l.opts.Kind, Generation: l.home.rec.Generation + 1}
@@ -61,7 +35,11 @@ func (l *Log) copyTo(keep uint64) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(copyValues(fresh, l.store), copyEntries(fresh, l.store, keep)); err != nil {
+	err = errors.Join(copyValues(fresh, l.store), copyEntries(fresh, l.store, keep))
+	if err == nil {
+		err = l.furnish(fresh, next.Kind, keep)
+	}
+	if err != nil {
 		return errors.Join(err, fresh.Close(), os.RemoveAll(path))
 	}
 	l.opts.Fault.At(faultpoint.LogBeforeSwitch)

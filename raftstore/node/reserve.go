@@ -52,6 +52,9 @@ var (
 // leadership over, and stops in order. Writes that would only eat it up are refused by a leader meanwhile;
 // deletions are not, because they are the way out. A follower takes what the leader sends for as long as
 // there is room: what is committed is committed.
+//
+// The log comes first: it takes room of its own (logstore.Log.Trim) before a snapshot gets what is left, and when it
+// needs more all the same a snapshot that is being written is abandoned for it.
 type reserve struct {
 	path   string // empty: nothing is held, as in memory
 	size   int64
@@ -241,9 +244,13 @@ func (n *Node) makeRoom() {
 // any more goes back to the volume. It returns whether there was room for that.
 func (n *Node) shorten() bool {
 	n.setTrailingLogs(min(n.cfg.TrailingLogs, trailingLogsWhenFull))
+	// Before the snapshot, which may take all that there is. This also waits for the write that has found no room.
+	if err := n.storage.log.Trim(); err != nil {
+		n.cfg.Logger.Warn("the log has no room of its own on a full disk", "err", err)
+	}
 	err := n.Snapshot()
 	if err == nil {
-		err = n.storage.log.Shrink()
+		err = n.storage.log.Trim()
 	}
 	if err != nil {
 		n.cfg.Logger.Error("cannot shorten the log of a full disk", "err", err)

@@ -27,6 +27,7 @@ const (
 // storage is everything that a server keeps.
 type storage struct {
 	log       *logstore.Log
+	written   *snapdir.Store     // where snapshots are written to; nil in memory
 	snapshots raft.SnapshotStore // without those that could not be read at the start
 	reserve   *reserve
 	start     Start
@@ -70,7 +71,7 @@ func openStorage(cfg *Config, machine *fsm.FSM, stats *metrics, fatal func(error
 		return nil, err
 	}
 	opts := logstore.Options{
-		Kind: kind, Covered: s.start.Snapshot, Timeout: cfg.Timeouts.DiskWrite, Observe: stats.observeLog, Fatal: fatal, MakeRoom: s.reserve.release,
+		Kind: kind, Covered: s.start.Snapshot, Timeout: cfg.Timeouts.DiskWrite, Observe: stats.observeLog, Fatal: fatal, MakeRoom: s.makeRoom,
 		Logger: cfg.Logger, Wrap: cfg.WrapLog, Fault: cfg.FaultPoint,
 	}
 	if !cfg.InMemory {
@@ -104,6 +105,31 @@ func (s *storage) floor() uint64 {
 	return max(all[keptSnapshots-1].Index, s.severed.Load())
 }
 
+// termAt returns the term of the newest entry, or 0 when it cannot be read. When the log was dropped or cut as far as the
+// newest snapshot goes, only that knows it.
+func (s *storage) termAt(newest uint64) uint64 {
+	var entry raft.Log
+	if s.log.GetLog(newest, &entry) == nil {
+		return entry.Term
+	}
+	all, err := s.snapshots.List()
+	if err != nil {
+		return 0
+	}
+	for _, m := range all {
+		if m.Index == newest {
+			return m.Term
+		}
+	}
+	return 0
+}
+
+// makeRoom gives the log what is held in reserve, or else what a snapshot takes that is being written. It returns whether
+// there is more room now.
+func (s *storage) makeRoom() bool {
+	return s.reserve.release() || s.written != nil && s.written.Abandon()
+}
+
 // sever raises the floor: the log up to the entry contradicts a snapshot, so it does not lead from an older one to it.
 func (s *storage) sever(index uint64) { s.severed.Store(max(index, s.severed.Load())) }
 
@@ -119,7 +145,7 @@ func (s *storage) openSnapshots(cfg *Config) error {
 		if err != nil {
 			return err
 		}
-		s.snapshots = dir
+		s.snapshots, s.written = dir, dir
 	}
 	if cfg.WrapSnapshots != nil {
 		s.snapshots = cfg.WrapSnapshots(s.snapshots)

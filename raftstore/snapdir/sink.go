@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/hashicorp/raft"
@@ -19,7 +20,7 @@ import (
 // sink takes a snapshot that is being written. It implements raft.SnapshotSink.
 //
 //	writing ──Close──▶ synced ──▶ renamed: it counts
-//	   └──Cancel, or any error──▶ removed
+//	   └──Cancel, Abandon or any error──▶ removed
 type sink struct {
 	store *Store
 	dir   string // while it is written
@@ -27,6 +28,10 @@ type sink struct {
 	file  *os.File
 	buf   *bufio.Writer
 	ended bool
+
+	mu        sync.Mutex // held to write, and to decide between the two:
+	abandoned bool       // nothing more is written, and the file is empty
+	sealed    bool       // the file is on disk and stays as it is
 }
 
 const bufferBytes = 256 << 10
@@ -48,9 +53,46 @@ func (k *sink) ID() string { return k.meta.ID }
 
 // Write implements io.Writer.
 func (k *sink) Write(b []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.abandoned {
+		return 0, ErrAbandoned
+	}
 	n, err := k.buf.Write(b)
 	k.meta.Size += int64(n)
 	return n, err
+}
+
+// abandon empties the file of a snapshot that is not finished. It returns whether that has made room.
+func (k *sink) abandon() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.abandoned || k.sealed || k.meta.Size == int64(k.buf.Buffered()) {
+		return false
+	}
+	k.abandoned = true
+	return k.file.Truncate(0) == nil
+}
+
+// flush hands what is written to the kernel.
+func (k *sink) flush() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.abandoned {
+		return ErrAbandoned
+	}
+	return k.buf.Flush()
+}
+
+// seal ends the time in which the snapshot may be abandoned.
+func (k *sink) seal() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.abandoned {
+		return ErrAbandoned
+	}
+	k.sealed = true
+	return nil
 }
 
 // Close brings the snapshot to disk.
@@ -59,6 +101,7 @@ func (k *sink) Close() error {
 		return nil
 	}
 	k.ended = true
+	defer k.store.ended(k)
 	if err := k.finish(); err != nil {
 		return k.store.failed(k.dir, fmt.Errorf("write the snapshot %s: %w", k.dir, err))
 	}
@@ -68,10 +111,13 @@ func (k *sink) Close() error {
 }
 
 func (k *sink) finish() error {
-	err := k.buf.Flush()
+	err := k.flush()
 	if err == nil {
 		k.store.opts.Fault.At(faultpoint.SnapshotBeforeSync)
 		err = k.file.Sync()
+	}
+	if err == nil {
+		err = k.seal()
 	}
 	if err = errors.Join(err, k.file.Close()); err != nil {
 		return err
@@ -109,13 +155,14 @@ func (k *sink) Cancel() error {
 		return nil
 	}
 	k.ended = true
-	flush := k.buf.Flush() // only to learn whether the disk is full: a full buffer remembers its error
-	return errors.Join(k.file.Close(), ignoreFull(k.store.failed(k.dir, flush)))
+	k.store.ended(k)
+	flush := k.flush() // only to learn whether the disk is full: a full buffer remembers its error
+	return errors.Join(k.file.Close(), ignoreKnown(k.store.failed(k.dir, flush)))
 }
 
-// ignoreFull leaves the error to those who were told of it.
-func ignoreFull(err error) error {
-	if isFull(err) {
+// ignoreKnown leaves the error to those who were told of it.
+func ignoreKnown(err error) error {
+	if isFull(err) || errors.Is(err, ErrAbandoned) {
 		return nil
 	}
 	return err

@@ -64,6 +64,9 @@ type Options struct {
 type Store struct {
 	opts Options
 	mu   sync.Mutex // guards the names in the directory
+
+	writing sync.Mutex // guards:
+	open    map[*sink]struct{}
 }
 
 // meta is what is in metaFile.
@@ -84,7 +87,7 @@ func Open(opts Options) (*Store, error) {
 	if err := atomicfile.MakeDir(opts.Dir); err != nil {
 		return nil, fmt.Errorf("make the directory of the snapshots: %w", err)
 	}
-	s := &Store{opts: opts}
+	s := &Store{opts: opts, open: make(map[*sink]struct{})}
 	names, err := s.names()
 	if err != nil {
 		return nil, err
@@ -247,7 +250,32 @@ func (s *Store) Create(version raft.SnapshotVersion, index, term uint64, members
 	if err := k.begin(); err != nil {
 		return nil, s.failed(k.dir, fmt.Errorf("begin a snapshot: %w", err))
 	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.open[k] = struct{}{}
 	return k, nil
+}
+
+// ErrAbandoned is returned for a snapshot whose room was wanted for something else.
+var ErrAbandoned = errors.New("the snapshot was abandoned: the room that it took was needed")
+
+// Abandon gives back, at once, the room of the snapshots that are being written. These fail. It returns whether there
+// was one that had taken any.
+func (s *Store) Abandon() bool {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	freed := false
+	for k := range s.open {
+		freed = k.abandon() || freed
+	}
+	return freed
+}
+
+// ended takes a sink off the list of those that can be abandoned.
+func (s *Store) ended(k *sink) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	delete(s.open, k)
 }
 
 // failed removes what is there of a snapshot, and passes the reason on.

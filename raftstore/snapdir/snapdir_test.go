@@ -151,3 +151,82 @@ func TestSnapshotOfAnotherProgram(t *testing.T) {
 		}
 	}
 }
+
+// TestAbandon: a snapshot that is being written gives its room back when that is wanted, and leaves nothing; one that is on
+// disk does not.
+func TestAbandon(t *testing.T) {
+	dir := t.TempDir()
+	var s *Store
+	abandonAt := ""
+	var freed bool
+	s, err := Open(Options{Dir: dir, Keep: 2, Fault: func(name string) {
+		if name == abandonAt {
+			freed = s.Abandon()
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Abandon() {
+		t.Error("there is nothing to abandon")
+	}
+	write(t, s, 10, "the one before")
+	begin := func(index uint64) raft.SnapshotSink {
+		t.Helper()
+		sink, err := s.Create(1, index, 2, raft.Configuration{}, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sink
+	}
+	fill := func(sink raft.SnapshotSink) {
+		t.Helper()
+		if _, err := io.WriteString(sink, strings.Repeat("x", 4*bufferBytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nothingLeft := func(what string) {
+		t.Helper()
+		if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 1 {
+			t.Errorf("%s: %q is there, %v", what, left, err)
+		}
+	}
+
+	sink := begin(11)
+	if s.Abandon() {
+		t.Error("one that has taken no room was abandoned")
+	}
+	fill(sink)
+	if !s.Abandon() {
+		t.Error("there was room to give back")
+	}
+	if info, err := os.Stat(filepath.Join(dir, sink.ID()+temporary, stateFile)); err != nil || info.Size() != 0 {
+		t.Errorf("the room was not given back at once: %+v, %v", info, err)
+	}
+	if _, err := io.WriteString(sink, "more"); !errors.Is(err, ErrAbandoned) {
+		t.Errorf("it is written on: %v", err)
+	}
+	if err := sink.Cancel(); err != nil {
+		t.Error(err)
+	}
+	nothingLeft("cancelled")
+	if s.Abandon() {
+		t.Error("one that has ended was abandoned")
+	}
+
+	sink, abandonAt = begin(12), faultpoint.SnapshotBeforeSync
+	fill(sink)
+	if err := sink.Close(); !errors.Is(err, ErrAbandoned) || !freed {
+		t.Errorf("abandoned (%v) while it is synced: %v", freed, err)
+	}
+	nothingLeft("abandoned while it is synced")
+
+	sink, abandonAt = begin(13), faultpoint.SnapshotBeforeRename
+	fill(sink)
+	if err := sink.Close(); err != nil || freed {
+		t.Errorf("abandoned (%v) when it was on disk: %v", freed, err)
+	}
+	if got := indexes(t, s); len(got) != 2 || got[0] != 13 {
+		t.Errorf("there are %d", got)
+	}
+}

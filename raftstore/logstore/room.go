@@ -1,0 +1,92 @@
+package logstore
+
+import (
+	"os"
+
+	"github.com/hashicorp/raft"
+)
+
+// A Boltdb changes no page: it writes another one, and the one before is free for what comes then. On a volume without
+// a free byte it can write only as long as its own file has free pages, and a file that was just made has none: a
+// server that is started there could not even be elected, for which it writes its term, its vote, and an entry or two.
+// So a file that is made anew, or trimmed, has some. Nobody else can take them.
+//
+// A WAL has what is left of its newest segment, which is allocated as a whole.
+const (
+	// keyRoom has a value for a moment, which takes pages, and then none, which frees them.
+	keyRoom = "Room"
+	// roomBytes is the room for small entries and values, which is some thousand of them: each takes a few pages until
+	// the next one is written, and what it counts itself for good.
+	roomBytes = 1 << 20
+	// leafEntries is how many entries may share a leaf whatever their size (bbolt never splits fewer). Whatever is
+	// appended to the leaf writes all of them anew.
+	leafEntries = 4
+	// roomMost bounds the room.
+	roomMost = 8 << 20
+	// smallFile is not worth to be made smaller.
+	smallFile = 1 << 20
+)
+
+// Trim fits the file of a Boltdb to what is in it. If more than half of it is free it is made smaller: it never becomes
+// so by itself, what is deleted makes room in it for what comes. If it has no room for the next entries, it gets some,
+// while the volume still has it. A WAL that waits for its next segment makes it. Writes wait meanwhile.
+func (l *Log) Trim() error {
+	l.writing.lock()
+	defer l.writing.unlock()
+	return l.attempt(l.trim)
+}
+
+func (l *Log) trim() error {
+	if l.home == nil || l.home.rec.Kind != Boltdb {
+		return nil // what a WAL needs was done before this attempt, with the first write after a failure
+	}
+	info, err := os.Stat(l.home.path(l.home.rec))
+	if err != nil {
+		return err
+	}
+	free := int64(0)
+	if bolt, ok := l.raw.(boltStore); ok {
+		stats := bolt.Stats()
+		free = int64(stats.FreePageN+stats.PendingPageN) * int64(os.Getpagesize())
+	}
+	room := l.room(l.last)
+	if info.Size() >= smallFile && free-room >= info.Size()/2 {
+		return l.rebuild(l.last)
+	}
+	return takeRoom(l.store, room)
+}
+
+// furnish gives a new file its room. For want of it no file is refused: the next Trim tries again.
+func (l *Log) furnish(fresh Store, kind Kind, last uint64) error {
+	if kind != Boltdb {
+		return nil
+	}
+	err := takeRoom(fresh, l.room(last))
+	if isFull(err) {
+		l.opts.Logger.Warn("the disk has no room to spare for the log: where nothing at all is free, this server will not be elected after a start", "err", err)
+		return nil
+	}
+	return err
+}
+
+// room is how many bytes the next small entries take behind the last one.
+func (l *Log) room(last uint64) int64 {
+	bytes := int64(roomBytes)
+	for i := range min(leafEntries, last) {
+		var e raft.Log
+		if l.store.GetLog(last-i, &e) != nil { // there are no more
+			break
+		}
+		bytes += int64(len(e.Data))
+	}
+	return min(bytes, roomMost)
+}
+
+// takeRoom sees to it that a Boltdb has so many bytes of free pages in a row. A crash in between leaves a value that
+// nobody reads, until the next time.
+func takeRoom(store Store, bytes int64) error {
+	if err := store.Set([]byte(keyRoom), make([]byte, bytes)); err != nil {
+		return err
+	}
+	return store.Set([]byte(keyRoom), nil)
+}

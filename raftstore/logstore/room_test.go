@@ -1,0 +1,122 @@
+package logstore
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// onDisk is how many bytes of its volume the file of a log has.
+func onDisk(t *testing.T, l *Log) int64 {
+	t.Helper()
+	info, err := os.Stat(l.home.path(l.home.rec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t).Blocks * 512
+}
+
+// TestRoomOfItsOwn: what a server writes to be elected, and some deletions after that, fit into the file that it has,
+// whether that was made anew or not, and however large its last entries are. Where not a byte is free there is nothing
+// else.
+func TestRoomOfItsOwn(t *testing.T) {
+	random := rand.NewChaCha8([32]byte{})
+	for name, c := range map[string]struct {
+		entries, cut uint64
+		bytes        int
+		anew         bool
+	}{
+		"small entries":                  {3000, 0, 500, false},
+		"small entries, made anew":       {9000, 8984, 500, true},
+		"large entries":                  {20, 2, 700 << 10, false},
+		"large entries, most of them go": {40, 36, 700 << 10, true},
+		"nothing in it":                  {0, 0, 0, false},
+		"the largest entries":            {4, 0, 1536 << 10, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := Options{Dir: t.TempDir(), Timeout: time.Hour}
+			l := open(t, opts)
+			add := func(index uint64, size int) {
+				t.Helper()
+				e := &raft.Log{Index: index, Term: 1, Data: make([]byte, size)}
+				random.Read(e.Data)
+				if err := l.StoreLog(e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.entries > 100 { // at once: one by one they would leave free pages
+				var batch []*raft.Log
+				for i := range c.entries {
+					batch = append(batch, &raft.Log{Index: i + 1, Term: 1, Data: bytes.Repeat([]byte{byte(i)}, c.bytes)})
+				}
+				if err := l.StoreLogs(batch); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				for i := range c.entries {
+					add(i+1, c.bytes)
+				}
+			}
+			if c.cut > 0 {
+				if err := errors.Join(l.Snapshotted(c.cut), l.DeleteRange(1, c.cut)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := l.home.rec.Generation
+			if err := l.Trim(); err != nil {
+				t.Fatal(err)
+			}
+			if anew := l.home.rec.Generation != before; anew != c.anew {
+				t.Errorf("it was made anew: %v", anew)
+			}
+			shut(t, l)
+			opts.Covered = c.cut
+			l = open(t, opts)
+			has := onDisk(t, l)
+			if err := errors.Join(l.SetUint64([]byte(keyCurrentTerm), 7), l.SetUint64([]byte(keyVoteTerm), 7), l.Set([]byte(keyVote), []byte("somebody"))); err != nil {
+				t.Fatal(err)
+			}
+			for i := range uint64(500) {
+				add(c.entries+1+i, 300)
+			}
+			if now := onDisk(t, l); now > has {
+				t.Errorf("the file had %d bytes of the volume and took %d more", has, now-has)
+			}
+			if last, err := l.LastIndex(); err != nil || last != c.entries+500 {
+				t.Errorf("the log ends with entry %d, %v", last, err)
+			}
+			shut(t, l)
+		})
+	}
+}
+
+// TestNoRoomForTheRoom: a log that is made anew on a disk that has nothing to spare is the log all the same.
+func TestNoRoomForTheRoom(t *testing.T) {
+	opts := Options{Dir: t.TempDir(), Timeout: time.Hour}
+	l := open(t, opts)
+	defer shut(t, l)
+	store(t, l, 1, 50)
+	full := &os.PathError{Op: "write", Path: "log", Err: syscall.ENOSPC}
+	if err := l.furnish(roomless{l.store, full}, Boltdb, 50); err != nil {
+		t.Errorf("a disk without room: %v", err)
+	}
+	full.Err = syscall.EIO
+	if err := l.furnish(roomless{l.store, full}, Boltdb, 50); !errors.Is(err, syscall.EIO) {
+		t.Errorf("a disk that fails: %v", err)
+	}
+	expect(t, l, 1, 50)
+}
+
+// roomless is a Store on a disk that takes no more values.
+type roomless struct {
+	Store
+	err error
+}
+
+func (r roomless) Set([]byte, []byte) error { return r.err }
