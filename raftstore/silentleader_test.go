@@ -65,9 +65,46 @@ func TestTheNextSilentLeaderIsReplacedAsSoon(t *testing.T) {
 			if took := time.Since(began); took > 1500*time.Millisecond {
 				t.Errorf("the first write after the leader fell silent took %v", took)
 			}
+			<-time.After(1500 * time.Millisecond) // one that is heard at once was only slow
 			c.Net.Heal()
 		}
 	})
+}
+
+// TestALeaderThatWasDeposedTooSoonTeaches: when the old leader is heard as soon as there is another one, the machines are
+// slow: who deposed it, and who agreed, allow the next one more, and the one after that.
+func TestALeaderThatWasDeposedTooSoonTeaches(t *testing.T) {
+	for _, size := range []int{3, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newListeningCluster(t, size)
+			<-time.After(time.Second)
+			old, term := c.Leader()
+			c.Net.Mute(storetest.Addr(old))
+			if _, err := c.Servers[(old+1)%size].Commit(limited(t), put("/after", "v")); err != nil {
+				t.Fatal(err)
+			}
+			c.Net.Heal()
+			<-time.After(time.Second)
+			next, now := c.Leader()
+			if next == old || now == term {
+				t.Fatalf("server %d led in term %d, and server %d does in term %d", old, term, next, now)
+			}
+			c.Net.Mute(storetest.Addr(next))
+			<-time.After(1500 * time.Millisecond)
+			c.Net.Heal()
+			keepsItsLeader(t, c, next, now)
+			// Whoever is gone for good is still replaced, before Raft would do it.
+			began := time.Now()
+			c.Net.Mute(storetest.Addr(next))
+			if _, err := c.Servers[(next+1)%size].Commit(limited(t), put("/last", "v")); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > patient {
+				t.Errorf("of %d servers: it took %v", size, took)
+			}
+			c.Net.Heal()
+		})
+	}
 }
 
 // TestALeaderThatOneServerFindsSlowIsNotDeposed: a server with a bad connection allows the leader more, and does not agree sooner

@@ -13,6 +13,7 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/mvcc"
+	"github.com/barque/barque/raftstore/raftlog"
 	"github.com/barque/barque/raftstore/transport"
 )
 
@@ -213,6 +214,6 @@ func (c *Config) raft(id string, notify chan<- bool) *raft.Config {
 	r.NoLegacyTelemetry = true
 	r.NoSnapshotRestoreOnStart = true // storage has read the snapshot
 	r.NotifyCh = notify
-	r.Logger = newRaftLogger(c.Logger)
+	r.Logger = raftlog.New(c.Logger)
 	return r
 }

@@ -54,3 +54,30 @@ func TestStrangersAreToldOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestForeignersAreToldRarely: what stays as it is for days is said once, and then now and then.
+func TestForeignersAreToldRarely(t *testing.T) {
+	var f foreigners
+	now := time.Unix(0, 0)
+	for _, c := range []struct {
+		after   time.Duration
+		addr    string
+		cluster string
+		want    bool
+	}{
+		{0, "a", "x", true}, {2 * time.Second, "a", "x", false}, {0, "b", "x", true}, {time.Minute, "a", "x", false},
+		{0, "a", "y", true}, {foreignAgain, "a", "y", true}, {time.Second, "a", "y", false},
+	} {
+		now = now.Add(c.after)
+		if got := f.note(c.addr, c.cluster, now); got != c.want {
+			t.Errorf("at %v: %s of %s is told: %v", now.UTC(), c.addr, c.cluster, got)
+		}
+	}
+	if all := f.clusters(); len(all) != 2 || all["a"] != "y" || all["b"] != "x" {
+		t.Errorf("met %v", all)
+	}
+	f.forget()
+	if !f.note("a", "y", now) {
+		t.Error("what was forgotten is not told")
+	}
+}

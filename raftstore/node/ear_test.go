@@ -60,6 +60,11 @@ func TestEar(t *testing.T) {
 	e.tick(sound{}, window)
 	e.tick(heard, window)
 	expect("when it leads again", 5*allowance, false)
+	// One that was deposed, and heard of after that, was slow as well.
+	e.wronged(9)
+	expect("after a wrong election", 10*allowance, false)
+	e.wronged(6)
+	expect("after a shorter one", 10*allowance, false)
 }
 
 // TestAVoteIsNoSignOfTheLeader: Raft notes a contact when it gives somebody its vote, too.

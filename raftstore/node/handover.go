@@ -14,10 +14,10 @@ const (
 	// diskLook is how often a leader looks at its disk, and diskWindow how far back.
 	diskLook   = 5 * time.Second
 	diskWindow = 30 * time.Second
-	// fullLook is how often it looks while its disk is full, and stuckLooks how many looks in vain it takes until that
-	// is said to be of no use: a server that does not answer may do so in a moment, and the log is shortened meanwhile.
+	// fullLook is how often it looks while its disk is full, and stuckAfter for how long it looks in vain until that is
+	// said to be of no use: a server that does not answer may do so in a moment, and the log is shortened meanwhile.
 	fullLook   = 500 * time.Millisecond
-	stuckLooks = 10
+	stuckAfter = 5 * time.Second
 	// diskLooks is how many looks in a row must come to the same end.
 	diskLooks = 3
 	// diskSamples is how many writes of each server the comparison needs.
@@ -90,7 +90,8 @@ func (d *diskView) suspicious() bool {
 // watchOwnDisk hands leadership over when this server's disk is the slow one, or is full, and another voter's
 // is not. A disk that has become full is looked at at once. It ends with the tenure.
 func (n *Node) watchOwnDisk(ctx context.Context) {
-	began, looks, inVain := time.Now(), 0, 0
+	began, looks := time.Now(), 0
+	var search search
 	n.storage.reserve.stuck.Store(false)
 	wait := time.NewTimer(diskLook)
 	defer wait.Stop()
@@ -104,15 +105,11 @@ func (n *Node) watchOwnDisk(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		own := n.ownDisk()
-		v := handover{}
-		if own.suspicious() {
-			v = judgeDisk(own, n.otherDisks(ctx))
+		own, v := n.ownDisk(), handover{}
+		if search.begin(own.full, time.Now()); own.suspicious() {
+			v = judgeDisk(own, n.lookAround(ctx, &search))
 		}
-		if inVain++; !own.full || v.reason != "" {
-			inVain = 0
-		}
-		stuck := inVain >= stuckLooks
+		stuck := search.end(v.reason != "", time.Now())
 		n.storage.reserve.stuck.Store(stuck)
 		if wait.Reset(diskLook); own.full && !stuck {
 			wait.Reset(fullLook)
@@ -128,6 +125,44 @@ func (n *Node) watchOwnDisk(ctx context.Context) {
 		looks = 0
 		n.passOn(ctx, v)
 	}
+}
+
+// search is the search for a server that can lead in place of this one, whose disk is full.
+type search struct {
+	since time.Time // when it began; zero while the disk is not full, and once somebody was found
+}
+
+// begin begins a search, or goes on with one, while the disk is full.
+func (s *search) begin(full bool, now time.Time) {
+	switch {
+	case !full:
+		s.since = time.Time{}
+	case s.since.IsZero():
+		s.since = now
+	}
+}
+
+// end tells, after a look, whether nobody was found for so long that it is said.
+func (s *search) end(found bool, now time.Time) (stuck bool) {
+	if found {
+		s.since = time.Time{}
+	}
+	return !s.since.IsZero() && now.Sub(s.since) >= stuckAfter
+}
+
+// patience is how long a look may take: until the search is said to be in vain, but long enough for an answer.
+func (s *search) patience(now time.Time) time.Duration {
+	return max(stuckAfter-now.Sub(s.since), fullLook)
+}
+
+// lookAround asks the others for their disks. Those that do not answer do not delay that it is said when nobody has room.
+func (n *Node) lookAround(ctx context.Context, s *search) []diskView {
+	if s.since.IsZero() {
+		return n.otherDisks(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.patience(time.Now()))
+	defer cancel()
+	return n.otherDisks(ctx)
 }
 
 func (n *Node) passOn(ctx context.Context, v handover) {

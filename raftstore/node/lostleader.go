@@ -128,7 +128,7 @@ func (n *Node) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) 
 	switch log := n.cfg.Logger.With("term", n.raft.CurrentTerm()); {
 	case before == now || now == self || now == "" && before == self:
 	case now != "":
-		n.chronicle.began(time.Now(), n.raft.CurrentTerm(), string(now), nil)
+		n.chronicle.Began(time.Now(), n.raft.CurrentTerm(), string(now), nil)
 		_, at := splitDestination(string(addr))
 		log.Info("this server follows another one", "leader", now, "address", at)
 	default:
@@ -137,7 +137,7 @@ func (n *Node) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) 
 			silent := time.Since(last)
 			heard, why = silent.Round(time.Millisecond).String()+" ago", n.whyLost(nameOf(string(before)), silent)
 		}
-		n.chronicle.ended(time.Now(), n.raft.CurrentTerm(), string(before), why)
+		n.chronicle.Ended(time.Now(), n.raft.CurrentTerm(), string(before), why)
 		log.Info("this server has no leader any more", "leader", before, "heard", heard)
 	}
 }
@@ -242,7 +242,8 @@ func (n *Node) succeed(ctx context.Context, leader raft.ServerID, d doubt) {
 	if d.why == silent && !n.ear.misses(leader) {
 		return // it was heard while the others were asked
 	}
-	n.chronicle.blame(term+1, fmt.Sprintf("%s, as %d of %d servers found", d.why.explain(nameOf(string(leader))), p.agree, n.voters()))
+	why := fmt.Sprintf("%s, as %d of %d servers found", d.why.explain(nameOf(string(leader))), p.agree, n.voters())
+	n.chronicle.Blame(term+1, why, d.why == vacant)
 	if err := n.stand(); err != nil {
 		n.cfg.Logger.Debug("the election begins later", "err", err)
 	}
@@ -257,7 +258,7 @@ func (s suspicion) explain(leader string) string {
 	case silent:
 		return leader + " is gone: nothing was heard of it, nor did it answer"
 	default:
-		return "nobody leads after the last election"
+		return "an election brought no leader"
 	}
 }
 
@@ -295,10 +296,7 @@ func (n *Node) hasVoted() bool {
 // candidacy is what this server says of itself. It is Lost to begin with.
 func (n *Node) candidacy() lostAnswer {
 	a := lostAnswer{Lost: true, ID: raft.ServerID(n.id.ServerID), Index: n.raft.LastIndex(), Candidate: n.raft.State() == raft.Candidate}
-	var last raft.Log
-	if n.storage.log.GetLog(a.Index, &last) == nil { // else there is only a snapshot
-		a.Term = last.Term
-	}
+	a.Term = n.storage.termAt(a.Index)
 	self, ok := n.member(n.id.ServerID)
 	a.Stands = ok && self.Voter && n.quarantine.err() == nil && n.storage.log.Disk().Check() == nil
 	return a

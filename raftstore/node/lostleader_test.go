@@ -67,3 +67,28 @@ func TestVotesThatTakeLongAreWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// TestWhoHasOnlyASnapshotRanksByIt: a log that was cut as far as the snapshot goes does not make its server the last one to
+// stand for election.
+func TestWhoHasOnlyASnapshotRanksByIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSickbay(t, 1)
+		n := s.nodes[0]
+		for range 3 {
+			if err := s.write(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := n.candidacy()
+		n.setTrailingLogs(0)
+		if err := n.Snapshot(); err != nil {
+			t.Fatal(err)
+		}
+		if first, err := n.storage.log.FirstIndex(); err != nil || first != 0 {
+			t.Fatalf("the log still begins at %d, %v", first, err)
+		}
+		if got := n.candidacy(); got != want || got.Term == 0 {
+			t.Errorf("it says of itself %+v, and said before %+v", got, want)
+		}
+	})
+}

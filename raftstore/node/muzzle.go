@@ -11,6 +11,7 @@ import (
 
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
+	"github.com/barque/barque/raftstore/screen"
 )
 
 // errHungLeader is for requests that were not proposed.
@@ -67,6 +68,15 @@ func (m *muzzle) RequestPreVote(id raft.ServerID, target raft.ServerAddress, arg
 	}
 	return anew(func() error { return m.attentive.RequestPreVote(id, target, args, resp) })
 }
+
+// screened is Raft's transport behind the screen.
+type screened struct {
+	*muzzle
+	screen *screen.Screen
+}
+
+// Consumer implements raft.Transport.
+func (s *screened) Consumer() <-chan raft.RPC { return s.screen.Consumer() }
 
 // anew repeats a request over another connection while the one that it went over turns out to be broken. Raft
 // keeps connections that nobody has used since the other server was restarted. For a vote that matters: Raft

@@ -11,10 +11,13 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/chronicle"
 	"github.com/barque/barque/raftstore/fsm"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/mvcc"
+	"github.com/barque/barque/raftstore/raftlog"
+	"github.com/barque/barque/raftstore/screen"
 	"github.com/barque/barque/raftstore/steward"
 )
 
@@ -39,7 +42,7 @@ type Node struct {
 	census     *census
 	peers      *clients
 	followed   followed
-	chronicle  chronicle
+	chronicle  chronicle.Chronicle
 	foreign    foreigners // met where one of this cluster was expected
 	knockers   foreigners // that came here, by their host
 	ear        ear
@@ -123,7 +126,7 @@ func open(cfg Config) (*Node, error) {
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
 	n.leadership.told = func(term uint64, why string) {
-		n.chronicle.ended(time.Now(), term, id.ServerID, cfg.Name+" gave it up: "+why)
+		n.chronicle.Ended(time.Now(), term, id.ServerID, cfg.Name+" gave it up: "+why)
 	}
 	if err := adoptSeed(&cfg); err != nil {
 		return nil, err
@@ -159,7 +162,7 @@ func (n *Node) startRaft() error {
 	n.stream = newRaftStream(n.cfg.Stream, n.id)
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: n.stream, MaxPool: raftPool, Timeout: n.cfg.Timeouts.Call,
-		Logger: newRaftLogger(n.cfg.Logger), MsgpackUseNewTimeFormat: true,
+		Logger: raftlog.New(n.cfg.Logger), MsgpackUseNewTimeFormat: true,
 	})
 	n.transport = &named{transport, n.book}
 	if err := n.bootstrap(cfg); err != nil {
@@ -177,17 +180,16 @@ func (n *Node) startRaft() error {
 	if n.machine.known, err = n.storage.log.LastIndex(); err != nil {
 		return errors.Join(fmt.Errorf("read the log in %s: %w", n.cfg.Dir, err), n.transport.Close())
 	}
-	log := &keptLog{
-		Cache:     logstore.NewCache(logstore.NewTail(n.storage.log, n.halt), logCacheBytes),
-		snapshots: n.storage.snapshots, sever: n.storage.sever, fatal: n.halt,
-	}
-	screen := newScreen(log)
-	n.raft, err = raft.NewRaft(cfg, n.machine, log, n.storage.log, n.storage.snapshots, &screened{&muzzle{heard, n.storage.log.Disk()}, screen})
+	log := screen.NewLog(logstore.NewCache(logstore.NewTail(n.storage.log, n.halt), logCacheBytes), screen.LogOptions{
+		Snapshots: n.storage.snapshots, Sever: n.storage.sever, Fatal: n.halt,
+	})
+	before := screen.New(log)
+	n.raft, err = raft.NewRaft(cfg, n.machine, log, n.storage.log, n.storage.snapshots, &screened{&muzzle{heard, n.storage.log.Disk()}, before})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
 	}
-	log.raft.Store(n.raft)
-	n.following.Go(func() { screen.run(n.transport.Consumer(), n.stopped) })
+	log.Attach(n.raft)
+	n.following.Go(func() { before.Run(n.transport.Consumer(), n.stopped) })
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/raftlog"
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
@@ -19,7 +20,7 @@ func TestPipelineSendsWhileNobodyTakesAnswers(t *testing.T) {
 		transport := func(addr string) *raft.NetworkTransport {
 			trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 				Stream: newRaftStream(network.Host(addr), identity{ClusterID: "test", ServerID: addr}), MaxPool: 1, Timeout: time.Second,
-				Logger: newRaftLogger(slog.New(slog.DiscardHandler)), MsgpackUseNewTimeFormat: true,
+				Logger: raftlog.New(slog.New(slog.DiscardHandler)), MsgpackUseNewTimeFormat: true,
 			})
 			t.Cleanup(func() { trans.Close() })
 			return trans

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/raftlog"
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
@@ -26,7 +27,7 @@ func TestRaftConnectionsAreBounded(t *testing.T) {
 		open := func(name string) (*raft.NetworkTransport, *raftStream) {
 			stream := newRaftStream(network.Host(name+":1"), identity{ClusterID: "test", ServerID: name})
 			trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-				Stream: stream, MaxPool: 1, Timeout: time.Second, Logger: newRaftLogger(slog.New(slog.DiscardHandler)), MsgpackUseNewTimeFormat: true,
+				Stream: stream, MaxPool: 1, Timeout: time.Second, Logger: raftlog.New(slog.New(slog.DiscardHandler)), MsgpackUseNewTimeFormat: true,
 			})
 			t.Cleanup(func() { trans.Close() })
 			return trans, stream

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/screen"
 )
 
 // SilentMember is a member that does not answer this server, which leads.
@@ -171,15 +173,10 @@ type attentive struct {
 // heartbeats count: another message may be too large for its time while heartbeats pass beside it.
 func (a *attentive) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	err := a.named.AppendEntries(id, target, args, resp)
-	if err == nil || isHeartbeat(args) {
+	if err == nil || screen.IsHeartbeat(args) {
 		a.silence.note(id, err)
 	}
 	return err
-}
-
-// isHeartbeat tells Raft's heartbeats from its other messages as Raft's transport does.
-func isHeartbeat(m *raft.AppendEntriesRequest) bool {
-	return len(m.Entries) == 0 && m.PrevLogEntry == 0 && m.PrevLogTerm == 0 && m.LeaderCommitIndex == 0
 }
 
 // Silent returns the members that do not answer this server's heartbeats, and a channel that is

@@ -24,7 +24,8 @@ import (
 //     answers a ping by itself. What others say is none.
 //   - Time counts only while this server runs: by the ticks of its own clock, of which one that comes late is one.
 //     Servers that wait for the same CPU lose count together.
-//   - A leader that was silent for a good while and came back is allowed three times that, for some minutes.
+//   - A leader that was silent for a good while and came back is allowed three times that, for some minutes. So is the next
+//     one when the one before was deposed for its silence, and is heard again soon after: it was slow, and not gone.
 //   - A quorum, the leader not counted, must hear nothing, each for nearly as long as it allows the leader itself.
 //
 // When it is lost, things go as when its process has died: see lostleader.go.
@@ -37,6 +38,8 @@ const (
 	shareTicks = 3
 	// allowance is how many times as long as it has been silent before a leader may be silent.
 	allowance = 3
+	// afterTicks is for how many ticks a leader that fell silent is listened to after another one leads.
+	afterTicks = 2 * silenceTicks
 	// allowanceLasts is for how long that is remembered, at least; at most it is twice this.
 	allowanceLasts = 5 * time.Minute
 )
@@ -85,6 +88,20 @@ func (e *ear) tick(heard sound, windowTicks int) (silent int) {
 	return 0
 }
 
+// silence returns for how many ticks the leader has been silent.
+func (e *ear) silence() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.silent
+}
+
+// wronged takes note that a leader was alive that had been given up after so many ticks of silence.
+func (e *ear) wronged(silent int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.longest[0] = max(e.longest[0], silent)
+}
+
 // limit returns after how many ticks of silence the leader is in doubt.
 func (e *ear) limit() int {
 	e.mu.Lock()
@@ -121,12 +138,38 @@ func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
+			if missed := n.ear.silence(); missed >= shareTicks && signs.link != nil {
+				n.running.Go(func() { n.listenAfter(signs.link, signs.read, every, missed, leader) }) // ends soon, or with the node
+			}
 			return
 		}
 		missed, limit := n.ear.tick(signs.heard(), int(allowanceLasts/every)), n.ear.limit()
 		// After that it is Raft's to elect somebody, as when this server is the one that is cut off.
 		if missed >= limit && missed <= limit+4*silenceTicks {
 			n.succeed(ctx, leader, doubt{why: silent, turns: turns(missed-limit, silenceTicks)})
+		}
+	}
+}
+
+// listenAfter finds out whether a leader was alive after all that was silent for some ticks and is none any more: whether
+// anything comes over the connection that this server had with it then, which a process that dies does not leave behind.
+func (n *Node) listenAfter(link *rpc.Link, read int64, every time.Duration, missed int, leader raft.ServerID) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for range afterTicks {
+		link.Ping()
+		select {
+		case <-ticker.C:
+		case <-link.Done():
+			return
+		case <-n.ctx.Done():
+			return
+		}
+		if missed++; link.Heard() != read {
+			n.ear.wronged(missed)
+			n.cfg.Logger.Warn("the leader before this one was alive: it was only silent, and leaders are allowed more from now on", "before", leader,
+				"silent", time.Duration(missed)*every, "allowed", time.Duration(n.ear.limit())*every, "for", allowanceLasts)
+			return
 		}
 	}
 }

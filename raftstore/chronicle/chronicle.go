@@ -1,4 +1,6 @@
-package node
+// Package chronicle keeps the last changes of leaders, for an operator who asks later why they were. It is in memory only:
+// the log has the rest. It decides nothing.
+package chronicle
 
 import (
 	"slices"
@@ -6,8 +8,8 @@ import (
 	"time"
 )
 
-// LeaderChange is one change of leaders, as one server saw it.
-type LeaderChange struct {
+// Change is one change of leaders, as one server saw it.
+type Change struct {
 	// At is when, by this server's clock, and Term the newest one that it knew then.
 	At   time.Time `json:"at"`
 	Term uint64    `json:"term"`
@@ -20,29 +22,32 @@ type LeaderChange struct {
 	Why string `json:"why,omitempty"`
 }
 
-// chronicleLength is how many changes are kept. Each election is two: the old leader goes, the new one comes.
-const chronicleLength = 16
+// length is how many changes are kept. Each election is two: the old leader goes, the new one comes.
+const length = 16
 
-// chronicle keeps the last changes of leaders, for an operator who asks later why they were. It is in memory only:
-// the log has the rest.
-type chronicle struct {
+// Chronicle is that of one server. The zero value is empty. Its methods are safe for concurrent use.
+type Chronicle struct {
 	mu      sync.Mutex
-	changes []LeaderChange // oldest first
+	changes []Change // oldest first
 	// blamed is why this server stands for election just now, where it knows better than by its clock, and blamedIn
 	// the term of that election. Nothing may come of it, and later changes have other reasons.
 	blamed   string
 	blamedIn uint64
 }
 
-// blame notes why this server is about to stand for election in a term.
-func (c *chronicle) blame(term uint64, why string) {
+// Blame notes why this server is about to stand for election in a term. When it does so again, because nothing came of the
+// election before, why the last leader went is still what people want to know first.
+func (c *Chronicle) Blame(term uint64, why string, again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if n := len(c.changes); again && n > 0 && c.changes[n-1].Leader == "" && c.changes[n-1].Why != "" {
+		why = c.changes[n-1].Why + "; then " + why
+	}
 	c.blamed, c.blamedIn = why, term
 }
 
 // blameFor takes what is blamed for a change in a term. Once somebody leads it is blamed no more.
-func (c *chronicle) blameFor(term uint64, leads bool) (why string) {
+func (c *Chronicle) blameFor(term uint64, leads bool) (why string) {
 	if term <= c.blamedIn {
 		why = c.blamed
 	}
@@ -52,22 +57,22 @@ func (c *chronicle) blameFor(term uint64, leads bool) (why string) {
 	return why
 }
 
-// ended notes that the leader is none any more.
-func (c *chronicle) ended(at time.Time, term uint64, before, why string) {
+// Ended notes that the leader is none any more.
+func (c *Chronicle) Ended(at time.Time, term uint64, before, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if blamed := c.blameFor(term, false); blamed != "" {
 		why = blamed
 	}
-	c.add(LeaderChange{At: at, Term: term, Before: before, Why: why})
+	c.add(Change{At: at, Term: term, Before: before, Why: why})
 }
 
-// began notes that a server leads. Why is that for which the one before it went; guess tells it when that was not
+// Began notes that a server leads. Why is that for which the one before it went; guess tells it when that was not
 // noticed, and may be nil.
-func (c *chronicle) began(at time.Time, term uint64, leader string, guess func(before string) string) {
+func (c *Chronicle) Began(at time.Time, term uint64, leader string, guess func(before string) string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	change := LeaderChange{At: at, Term: term, Leader: leader}
+	change := Change{At: at, Term: term, Leader: leader}
 	if n := len(c.changes); n > 0 {
 		last := c.changes[n-1]
 		change.Why, change.Before = last.Why, last.Before
@@ -84,15 +89,15 @@ func (c *chronicle) began(at time.Time, term uint64, leader string, guess func(b
 	c.add(change)
 }
 
-func (c *chronicle) add(change LeaderChange) {
+func (c *Chronicle) add(change Change) {
 	c.changes = append(c.changes, change)
-	if over := len(c.changes) - chronicleLength; over > 0 {
+	if over := len(c.changes) - length; over > 0 {
 		c.changes = slices.Delete(c.changes, 0, over)
 	}
 }
 
-// newest returns the changes, newest first.
-func (c *chronicle) newest() []LeaderChange {
+// Newest returns the changes, newest first.
+func (c *Chronicle) Newest() []Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	changes := slices.Clone(c.changes)

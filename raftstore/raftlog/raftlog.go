@@ -1,4 +1,6 @@
-package node
+// Package raftlog is how Raft's own words get into our log: each said rarely, and none that the store says better by
+// itself.
+package raftlog
 
 import (
 	"context"
@@ -10,12 +12,12 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// newRaftLogger returns a logger for Raft that writes to ours. Raft reports every election as a
-// warning or an error; those who read our log are told about leadership by this package, so
+// New returns a logger for Raft that writes to ours. Raft reports every election as a
+// warning or an error; those who read our log are told about leadership by package node, so
 // Raft's own words are one level less important than it thinks.
-func newRaftLogger(logger *slog.Logger) hclog.Logger {
+func New(logger *slog.Logger) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Debug, Output: io.Discard})
-	l.RegisterSink(&raftSink{logger: logger.With("component", "raft"), said: make(map[string]saying)})
+	l.RegisterSink(&sink{logger: logger.With("component", "raft"), said: make(map[string]saying)})
 	return l
 }
 
@@ -27,7 +29,7 @@ const (
 	sayAgainMax = time.Hour
 )
 
-type raftSink struct {
+type sink struct {
 	logger *slog.Logger
 
 	mu   sync.Mutex
@@ -41,7 +43,7 @@ type saying struct {
 }
 
 // repeated tells whether the message was passed on a short while ago.
-func (s *raftSink) repeated(msg string) bool {
+func (s *sink) repeated(msg string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -59,7 +61,7 @@ func (s *raftSink) repeated(msg string) bool {
 	return false
 }
 
-// usual tells whether a message is about what happens all the time, or what this package says itself and
+// usual tells whether a message is about what happens all the time, or what package node says itself and
 // better: that a member does not answer, and that a follower's log is not as long as the leader took it to be,
 // which is how the leader finds out where to go on.
 func usual(msg string) bool {
@@ -74,7 +76,7 @@ func usual(msg string) bool {
 }
 
 // Accept implements hclog.SinkAdapter.
-func (s *raftSink) Accept(_ string, level hclog.Level, msg string, args ...any) {
+func (s *sink) Accept(_ string, level hclog.Level, msg string, args ...any) {
 	to := slog.LevelDebug
 	switch level {
 	case hclog.Warn:

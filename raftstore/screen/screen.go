@@ -1,13 +1,6 @@
-package node
-
-import (
-	"io"
-	"sync"
-
-	"github.com/hashicorp/raft"
-)
-
-// screen stands where messages of other servers reach Raft, which takes each of them at its word. A network may hold
+// Package screen keeps from Raft what it would do wrong.
+//
+// A Screen stands where messages of other servers reach Raft, which takes each of them at its word. A network may hold
 // a message back, though, and deliver it after others that were sent later; and a leader may know less of this server
 // than this server does. What Raft (1.8.0) would do wrong then:
 //
@@ -19,26 +12,36 @@ import (
 //     such a message nothing is compared but what comes behind the snapshot.
 //   - It takes all entries up to the leader's commit index for the leader's, also those behind the ones in the
 //     message, which nobody has compared. The index is bounded as in the paper (figure 2, AppendEntries, step 5).
-type screen struct {
-	log *keptLog
+//
+// A Log stands between Raft and its log, for what Raft would do to that when it has installed a snapshot.
+//
+// It is not for what Raft promises to others: nothing is answered here that Raft would answer otherwise, but that a snapshot
+// is there which is.
+package screen
+
+import (
+	"io"
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// Screen passes messages on to Raft.
+type Screen struct {
+	log *Log
 	out chan raft.RPC
 
 	answers sync.WaitGroup // to what Raft does not see
 }
 
-func newScreen(log *keptLog) *screen { return &screen{log: log, out: make(chan raft.RPC)} }
+// New returns a screen for the Raft that has the log.
+func New(log *Log) *Screen { return &Screen{log: log, out: make(chan raft.RPC)} }
 
-// screened is Raft's transport behind the screen.
-type screened struct {
-	*muzzle
-	screen *screen
-}
+// Consumer returns where Raft finds its messages, as raft.Transport has it.
+func (s *Screen) Consumer() <-chan raft.RPC { return s.out }
 
-// Consumer implements raft.Transport.
-func (s *screened) Consumer() <-chan raft.RPC { return s.screen.out }
-
-// run passes messages on, in their order, from when Raft runs until stopped is closed.
-func (s *screen) run(in <-chan raft.RPC, stopped <-chan struct{}) {
+// Run passes messages on, in their order, from when Raft runs until stopped is closed.
+func (s *Screen) Run(in <-chan raft.RPC, stopped <-chan struct{}) {
 	defer s.answers.Wait()
 	for {
 		select {
@@ -53,7 +56,7 @@ func (s *screen) run(in <-chan raft.RPC, stopped <-chan struct{}) {
 }
 
 // hand gives Raft a message. It returns whether Raft has taken it.
-func (s *screen) hand(rpc raft.RPC, stopped <-chan struct{}) bool {
+func (s *Screen) hand(rpc raft.RPC, stopped <-chan struct{}) bool {
 	select {
 	case s.out <- rpc:
 		return true
@@ -63,10 +66,10 @@ func (s *screen) hand(rpc raft.RPC, stopped <-chan struct{}) bool {
 }
 
 // pass changes a message as it must be, and returns whether it is for Raft.
-func (s *screen) pass(rpc raft.RPC, stopped <-chan struct{}) bool {
+func (s *Screen) pass(rpc raft.RPC, stopped <-chan struct{}) bool {
 	switch m := rpc.Command.(type) {
 	case *raft.AppendEntriesRequest:
-		if isHeartbeat(m) {
+		if IsHeartbeat(m) {
 			return true
 		}
 		m.LeaderCommitIndex = min(m.LeaderCommitIndex, m.PrevLogEntry+uint64(len(m.Entries)))
@@ -90,7 +93,7 @@ func (s *screen) pass(rpc raft.RPC, stopped <-chan struct{}) bool {
 
 // awaitRaft waits until Raft is done with the messages that it was given: it takes one after the other, so it is when
 // it has refused one more, which is in no version of the protocol.
-func (s *screen) awaitRaft(stopped <-chan struct{}) {
+func (s *Screen) awaitRaft(stopped <-chan struct{}) {
 	answer := make(chan raft.RPCResponse, 1)
 	unknown := &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax + 1}}
 	if s.hand(raft.RPC{Command: unknown, RespChan: answer}, stopped) {
@@ -102,7 +105,7 @@ func (s *screen) awaitRaft(stopped <-chan struct{}) {
 }
 
 // cut takes out of a message what is in this server's newest snapshot.
-func (s *screen) cut(m *raft.AppendEntriesRequest) {
+func (s *Screen) cut(m *raft.AppendEntriesRequest) {
 	end, ok := s.log.installed()
 	if !ok || m.PrevLogEntry > end.Index {
 		return
@@ -111,4 +114,9 @@ func (s *screen) cut(m *raft.AppendEntriesRequest) {
 		m.Entries = m.Entries[1:]
 	}
 	m.PrevLogEntry, m.PrevLogTerm = 0, 0 // nothing to compare
+}
+
+// IsHeartbeat tells Raft's heartbeats from its other messages as Raft's transport does.
+func IsHeartbeat(m *raft.AppendEntriesRequest) bool {
+	return len(m.Entries) == 0 && m.PrevLogEntry == 0 && m.PrevLogTerm == 0 && m.LeaderCommitIndex == 0
 }

@@ -1,4 +1,4 @@
-package node
+package raftlog
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 func TestRaftRepeatsItselfLessAndLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
-		l := newRaftLogger(slog.New(slog.NewTextHandler(&text, nil)))
+		l := New(slog.New(slog.NewTextHandler(&text, nil)))
 		const msg = "Election timeout reached, restarting election"
 		lines := func() int { defer text.Reset(); return strings.Count(text.String(), msg) }
 		for range 24 * 3600 * 5 {

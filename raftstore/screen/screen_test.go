@@ -1,14 +1,15 @@
-package node
+package screen
 
 import (
 	"bytes"
 	"fmt"
 	"io"
-	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/logstore"
@@ -33,26 +34,24 @@ type gapless struct{ *raft.InmemStore }
 
 func (gapless) IsMonotonic() bool { return true }
 
-func newKeptLog(t *testing.T, log raft.LogStore, snapshots raft.SnapshotStore) *keptLog {
-	return &keptLog{
-		Cache: logstore.NewCache(log, 1<<20), snapshots: snapshots, sever: func(uint64) {}, fatal: func(err error) { t.Error(err) },
-	}
+func newLog(t *testing.T, log raft.LogStore, snapshots raft.SnapshotStore, sever func(uint64)) *Log {
+	return NewLog(logstore.NewCache(log, 1<<20), LogOptions{Snapshots: snapshots, Sever: sever, Fatal: func(err error) { t.Error(err) }})
 }
 
 // screenedInmem is an InmemTransport behind a screen.
 type screenedInmem struct {
 	*raft.InmemTransport
-	screen *screen
+	screen *Screen
 }
 
-func (s *screenedInmem) Consumer() <-chan raft.RPC { return s.screen.out }
+func (s *screenedInmem) Consumer() <-chan raft.RPC { return s.screen.Consumer() }
 
 // follower is a Raft behind a screen that never stands for election, and the way of its leader, s0, to it. Its members
 // are in entry 1 of term 1.
 type follower struct {
 	t      *testing.T
 	raft   *raft.Raft
-	log    *keptLog
+	log    *Log
 	fsm    *countingFSM
 	leader *raft.InmemTransport
 	header raft.RPCHeader
@@ -68,30 +67,29 @@ func newFollower(t *testing.T) *follower {
 func newFollowerWith(t *testing.T, log raft.LogStore, stable raft.StableStore, sever func(uint64)) *follower {
 	t.Helper()
 	cfg := raft.DefaultConfig()
-	cfg.LocalID, cfg.Logger, cfg.TrailingLogs = "s1", newRaftLogger(slog.New(slog.DiscardHandler)), 0
+	cfg.LocalID, cfg.Logger, cfg.TrailingLogs = "s1", hclog.NewNullLogger(), 0
 	cfg.HeartbeatTimeout, cfg.ElectionTimeout = time.Hour, time.Hour
 	servers := raft.Configuration{Servers: []raft.Server{{ID: "s0", Address: "s0"}, {ID: "s1", Address: "s1"}}}
 	snapshots := raft.NewInmemSnapshotStore()
 	_, own := raft.NewInmemTransport("s1")
 	f := &follower{
-		t: t, log: newKeptLog(t, log, snapshots), fsm: &countingFSM{applied: make(chan uint64, 100)},
+		t: t, log: newLog(t, log, snapshots, sever), fsm: &countingFSM{applied: make(chan uint64, 100)},
 		header: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("s0"), Addr: []byte("s0")}, peers: raft.EncodeConfiguration(servers),
 	}
-	f.log.sever = sever
 	_, f.leader = raft.NewInmemTransport("s0")
 	f.leader.Connect("s1", own)
 	if err := raft.BootstrapCluster(cfg, log, stable, snapshots, own, servers); err != nil {
 		t.Fatal(err)
 	}
-	screen := newScreen(f.log)
+	screen := New(f.log)
 	var err error
 	if f.raft, err = raft.NewRaft(cfg, f.fsm, f.log, stable, snapshots, &screenedInmem{own, screen}); err != nil {
 		t.Fatal(err)
 	}
-	f.log.raft.Store(f.raft)
+	f.log.Attach(f.raft)
 	var running sync.WaitGroup
 	stopped := make(chan struct{})
-	running.Go(func() { screen.run(own.Consumer(), stopped) })
+	running.Go(func() { screen.Run(own.Consumer(), stopped) })
 	t.Cleanup(func() {
 		if err := f.raft.Shutdown().Error(); err != nil {
 			t.Error(err)
@@ -195,8 +193,8 @@ func TestEntriesThatContradictASnapshotAreReplaced(t *testing.T) {
 	t.Run("in memory", func(t *testing.T) { testContradiction(t, newFollower(t)) })
 	for _, kind := range []logstore.Kind{logstore.Boltdb, logstore.WAL} {
 		t.Run(string(kind), func(t *testing.T) {
-			s := &storage{snapshots: raft.NewInmemSnapshotStore(), reserve: new(reserve)}
-			log, err := logstore.Open(logstore.Options{Dir: t.TempDir(), Kind: kind, Floor: s.floor, Logger: slog.New(slog.DiscardHandler)})
+			var floor atomic.Uint64 // there is an older snapshot, from which the log must lead on unless it is severed
+			log, err := logstore.Open(logstore.Options{Dir: t.TempDir(), Kind: kind, Floor: floor.Load})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -205,7 +203,7 @@ func TestEntriesThatContradictASnapshotAreReplaced(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			testContradiction(t, newFollowerWith(t, log, log, s.sever))
+			testContradiction(t, newFollowerWith(t, log, log, floor.Store))
 		})
 	}
 }
@@ -270,7 +268,7 @@ func TestALogIsDroppedOnlyIfItEndsWithTheSnapshotOrBefore(t *testing.T) {
 			if err := sink.Close(); err != nil {
 				t.Fatal(err)
 			}
-			log := newKeptLog(t, gapless{store}, snapshots)
+			log := newLog(t, gapless{store}, snapshots, func(uint64) {})
 			if log.IsMonotonic() != test.dropped {
 				t.Errorf("the log is dropped: %t", !test.dropped)
 			}

@@ -1,0 +1,72 @@
+package chronicle
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestChronicle: who leads is told together with why the one before does not any more.
+func TestChronicle(t *testing.T) {
+	var c Chronicle
+	at := time.Unix(1000, 0)
+	expect := func(leader, before, why string, term uint64) {
+		t.Helper()
+		want := Change{At: at, Term: term, Leader: leader, Before: before, Why: why}
+		if got := c.Newest()[0]; got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		at = at.Add(time.Second)
+	}
+	c.Began(at, 1, "s1", nil)
+	expect("s1", "", "", 1)
+	c.Ended(at, 1, "s1", "nothing was heard of s1 for 2s")
+	expect("", "s1", "nothing was heard of s1 for 2s", 1)
+	c.Began(at, 2, "s2", nil)
+	expect("s2", "s1", "nothing was heard of s1 for 2s", 2)
+	// A server that knows why it stands for election knows better than its clock.
+	c.Blame(3, "s2 is gone", false)
+	c.Ended(at, 2, "s2", "s2 handed over")
+	expect("", "s2", "s2 is gone", 2)
+	c.Began(at, 3, "s3", nil)
+	expect("s3", "s2", "s2 is gone", 3)
+	// One leader after the other, without a time between: nobody knows why.
+	c.Began(at, 4, "s1", nil)
+	expect("s1", "s3", "", 4)
+	c.Began(at, 5, "s2", func(before string) string { return before + " was slow" })
+	expect("s2", "s1", "s1 was slow", 5)
+	// Nothing came of an election, and what is long ago is not why the next one was.
+	c.Blame(6, "s2 is gone", false)
+	c.Ended(at, 7, "s2", "s2 handed over")
+	expect("", "s2", "s2 handed over", 7)
+	c.Began(at, 8, "s1", nil)
+	expect("s1", "s2", "s2 handed over", 8)
+	// An election, and another one, bring nobody: why the leader went is told all the same.
+	c.Blame(9, "s1 is gone", false)
+	c.Ended(at, 9, "s1", "s1 handed over")
+	expect("", "s1", "s1 is gone", 9)
+	for term := uint64(10); term < 12; term++ {
+		c.Blame(term, "an election brought no leader", true)
+	}
+	c.Began(at, 11, "s3", nil)
+	expect("s3", "s1", "s1 is gone; then an election brought no leader", 11)
+	// Where nothing is known of the leader before, that is all there is to say.
+	var fresh Chronicle
+	fresh.Blame(2, "an election brought no leader", true)
+	fresh.Began(at, 2, "s1", nil)
+	if got := fresh.Newest()[0].Why; got != "an election brought no leader" {
+		t.Errorf("after a start: %q", got)
+	}
+}
+
+// TestChronicleForgets: what is long ago goes.
+func TestChronicleForgets(t *testing.T) {
+	var c Chronicle
+	for i := range 3 * length {
+		c.Began(time.Unix(int64(i), 0), uint64(i), fmt.Sprint("s", i), nil)
+	}
+	all := c.Newest()
+	if len(all) != length || all[0].Term != 3*length-1 || all[len(all)-1].Term != 2*length {
+		t.Errorf("%d changes, from term %d to %d", len(all), all[len(all)-1].Term, all[0].Term)
+	}
+}
