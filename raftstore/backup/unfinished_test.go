@@ -117,7 +117,7 @@ func TestABackupIsNeverEmpty(t *testing.T) {
 	saved := make(chan error)
 	go func() {
 		defer close(saved)
-		for range 300 {
+		for range 100 {
 			if _, err := backup.SaveIn(dir, nil, func(w io.Writer) error { _, err := backup.Write(w, source(v), nil); return err }); err != nil {
 				saved <- err
 				return
@@ -147,7 +147,7 @@ func TestABackupIsNeverEmpty(t *testing.T) {
 	if empty != "" {
 		t.Errorf("%s was empty", empty)
 	}
-	if files, err := backup.List(dir); err != nil || len(files) != 300 {
+	if files, err := backup.List(dir); err != nil || len(files) != 100 {
 		t.Errorf("%d files, %v", len(files), err)
 	}
 }
