@@ -296,3 +296,23 @@ func TestDeadServerIsTakenOutWhenReplaced(t *testing.T) {
 		})
 	})
 }
+
+// TestWhyAServerCannotJoin: the reason is told, and not that the last attempt had no time left.
+func TestWhyAServerCannotJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := storetest.NewCluster(t, 1, nil)
+		other, err := raftstore.Open(raftstore.Config{Name: "x", InMemory: true, ClusterID: "another", Stream: c.Net.Host("x:1")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		time.AfterFunc(2900*time.Millisecond, func() { c.Net.Mute(storetest.Addr(0)) })
+		var stranger *raftstore.StrangerError
+		if err := other.Join(ctx, []string{storetest.Addr(0)}); !errors.As(err, &stranger) {
+			t.Errorf("Join: %v", err)
+		}
+		c.Net.Heal()
+	})
+}

@@ -246,11 +246,16 @@ func (s *Server) Silent() ([]SilentMember, <-chan struct{}) { return s.node.Sile
 // repeats until one of them can be reached, until ctx ends. Nothing happens when it is a member.
 // The server gets its vote, by itself, when it has caught up.
 func (s *Server) Join(ctx context.Context, addrs []string) error {
+	var last error
 	for {
 		err := s.node.Join(ctx, addrs)
-		if err == nil || !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrUnknownOutcome) {
+		switch {
+		case err == nil || !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrUnknownOutcome):
 			return err
+		case ctx.Err() != nil && last != nil && errors.Is(err, kv.ErrUnavailable):
+			return last // this attempt was cut short, which says nothing of the servers
 		}
+		last = err
 		select {
 		case <-time.After(10 * retryPause):
 		case <-ctx.Done():
