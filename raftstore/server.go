@@ -252,7 +252,7 @@ func (s *Server) Join(ctx context.Context, addrs []string) error {
 		switch {
 		case err == nil || !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrUnknownOutcome):
 			return err
-		case ctx.Err() != nil && last != nil && errors.Is(err, kv.ErrUnavailable):
+		case last != nil && over(ctx) && errors.Is(err, kv.ErrUnavailable):
 			return last // this attempt was cut short, which says nothing of the servers
 		}
 		last = err
@@ -262,6 +262,12 @@ func (s *Server) Join(ctx context.Context, addrs []string) error {
 			return err
 		}
 	}
+}
+
+// over tells whether a context has ended, or does so at this moment, as when a connection that has its deadline told first.
+func over(ctx context.Context) bool {
+	end, bounded := ctx.Deadline()
+	return ctx.Err() != nil || bounded && !time.Now().Before(end)
 }
 
 // AddNonvoter makes the server with the ID, which runs at the address, a member without a vote.
