@@ -1,20 +1,27 @@
 // Package balancer gives a machine one address that always leads to a living API server.
 //
-// It forwards TCP connections, so TLS stays end to end and client certificates arrive. It probes the servers all
-// the time; connections through one that has fallen ill are cut, because a client whose connection hangs finds
-// another server only when its own time-out is over. A connection is cut only when there is a better server to go to:
-// where the store has lost its quorum no server is ready, and those that live still answer what they can.
+// It forwards TCP connections, so TLS stays end to end and client certificates arrive. It asks the servers all
+// the time whether they are ready; connections through one that has fallen ill are cut, because a client whose connection
+// hangs finds another server only when its own time-out is over. A connection is cut only when there is a better server
+// to go to: where the store has lost its quorum no server is ready, and those that live still answer what they can.
+//
+// A server in use is asked each Interval. One that goes on without a word is known after Interval and Timeout, 0.8 s:
+//
+//	answered ──Interval──▶ a probe ──Hedge──▶ a second one, over another connection; ──────▶ silent: cut, if another
+//	                                          the other servers are asked, too     Timeout   server answered meanwhile
 package balancer
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -23,12 +30,16 @@ type Config struct {
 	Listener net.Listener
 	// Servers returns the API servers that are believed to exist, best first; see Spread.
 	Servers func() []netip.AddrPort
-	// Probe returns nil when the server can serve now, and an error that is ErrNotReady when it answers that it cannot. It is
-	// called with a deadline.
-	Probe func(ctx context.Context, server netip.AddrPort) error
-	// Interval between probes of a server that connections run through, and the time that a probe may take. Others
-	// are probed more rarely, and at once when one that is in use fails. Defaults: 300 ms and 700 ms.
-	Interval, Timeout time.Duration
+	// Probe returns nil when the server can serve now, and an error that is ErrNotReady when it answers that it cannot. It
+	// returns when the context ends. A server is asked over two lanes, 0 and 1, at the same time at most: connections that
+	// have nothing to do with each other, so that one that hangs or waits for a lost packet does not hold the other up.
+	Probe func(ctx context.Context, server netip.AddrPort, lane int) error
+	// Interval between questions to a server that connections run through. Others are asked more rarely, and at once when
+	// one that is in use is in doubt. Default: 300 ms.
+	Interval time.Duration
+	// Hedge is how long a probe stays unanswered before the second one, and Timeout how long it takes in all until a server
+	// that answers neither is silent. Defaults: 200 ms and 500 ms.
+	Hedge, Timeout time.Duration
 	// Patience is how long connections stay with a server that answers that it is not ready. Most of the time that is an
 	// election, which ends by itself. Default: 5 s.
 	Patience time.Duration
@@ -46,20 +57,20 @@ type Balancer struct {
 
 	mu       sync.Mutex
 	backends map[netip.AddrPort]*backend
-	alarm    chan struct{} // closed and replaced when all servers are to be probed now
 	conns    sync.WaitGroup
 }
 
 // New returns a Balancer that listens already.
 func New(c Config) *Balancer {
 	c.Interval = cmp.Or(c.Interval, 300*time.Millisecond)
-	c.Timeout = cmp.Or(c.Timeout, 700*time.Millisecond)
+	c.Hedge = cmp.Or(c.Hedge, 200*time.Millisecond)
+	c.Timeout = cmp.Or(c.Timeout, 500*time.Millisecond)
 	c.Patience = cmp.Or(c.Patience, 5*time.Second)
 	if c.Dial == nil {
 		c.Dial = (&net.Dialer{KeepAlive: 5 * time.Second}).DialContext
 	}
 	c.Servers = others(c.Servers, c.Listener.Addr())
-	return &Balancer{config: c, backends: map[netip.AddrPort]*backend{}, alarm: make(chan struct{})}
+	return &Balancer{config: c, backends: map[netip.AddrPort]*backend{}}
 }
 
 // others leaves the balancer itself out of the servers: who gives an agent its own port for a server's would have it
@@ -91,7 +102,16 @@ func (b *Balancer) Run(ctx context.Context) error {
 	var err error
 	for {
 		var conn net.Conn
-		if conn, err = b.config.Listener.Accept(); err != nil {
+		conn, err = b.config.Listener.Accept()
+		if err != nil && isPassing(err) && ctx.Err() == nil {
+			b.config.Logger.Warn("a connection cannot be accepted", "on", b.config.Listener.Addr(), "retryIn", acceptAgain, "err", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(acceptAgain):
+			}
+			continue
+		}
+		if err != nil {
 			break
 		}
 		b.conns.Go(func() { b.forward(ctx, conn) })
@@ -108,8 +128,22 @@ func (b *Balancer) Run(ctx context.Context) error {
 	return err
 }
 
-// discover keeps one prober per known server.
-func (b *Balancer) discover(ctx context.Context, probers *sync.WaitGroup) {
+// acceptAgain is how soon a connection is accepted again after one could not be.
+const acceptAgain = 100 * time.Millisecond
+
+// isPassing tells whether accepting failed for a reason that goes by: the process or the machine has too many files open, or
+// too little memory, or the client was gone already.
+func isPassing(err error) bool {
+	for _, passing := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return false
+}
+
+// discover has each known server watched.
+func (b *Balancer) discover(ctx context.Context, watchers *sync.WaitGroup) {
 	ticker := time.NewTicker(b.config.Interval)
 	defer ticker.Stop()
 	for {
@@ -117,10 +151,10 @@ func (b *Balancer) discover(ctx context.Context, probers *sync.WaitGroup) {
 		b.mu.Lock()
 		for _, addr := range want {
 			if b.backends[addr] == nil {
-				probeCtx, stop := context.WithCancel(ctx)
-				be := &backend{addr: addr, links: map[*link]struct{}{}, stop: stop}
+				watchCtx, stop := context.WithCancel(ctx)
+				be := &backend{addr: addr, links: map[*link]struct{}{}, woken: make(chan struct{}, 1), stop: stop}
 				b.backends[addr] = be
-				probers.Go(func() { b.probe(probeCtx, be) })
+				watchers.Go(func() { b.watch(watchCtx, be) })
 			}
 		}
 		for addr, be := range b.backends {
@@ -147,8 +181,8 @@ func (b *Balancer) cutAll() {
 	}
 }
 
-// candidates returns the servers to try: the ready ones, those that say that they are not, and then the others, whose
-// last probe may be older than their recovery; each in the order of Servers.
+// candidates returns the servers to try: the ready ones, those that say that they are not, and then the others, which may
+// have recovered since they were asked; each in the order of Servers.
 func (b *Balancer) candidates() []*backend {
 	order := b.config.Servers()
 	b.mu.Lock()
@@ -163,23 +197,25 @@ func (b *Balancer) candidates() []*backend {
 	return out
 }
 
+// dialTimeout is how long a server may take to accept a connection, where there are others to try.
+const dialTimeout = 700 * time.Millisecond
+
 func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	// A server that is chosen while Run comes to its end would be missed by the last cut.
 	defer context.AfterFunc(ctx, func() { client.Close() })()
 	for _, be := range b.candidates() {
-		dialCtx, cancel := context.WithTimeout(ctx, b.config.Timeout)
+		dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 		server, err := b.config.Dial(dialCtx, "tcp", be.addr.String())
 		cancel()
 		if err != nil {
 			continue
 		}
 		l := newLink(client)
-		b.mu.Lock()
-		if be.links[l] = struct{}{}; len(be.links) == 1 {
-			b.probeAll() // it was probed rarely
+		if !b.use(be, l) {
+			server.Close()
+			continue
 		}
-		b.mu.Unlock()
 		l.pipe(server, b.config.Return > 0)
 		b.mu.Lock()
 		delete(be.links, l)

@@ -62,14 +62,13 @@ func start(t *testing.T, servers ...*server) string {
 	b := balancer.New(balancer.Config{
 		Listener: l,
 		Servers:  func() []netip.AddrPort { return addrs },
-		Probe: func(_ context.Context, addr netip.AddrPort) error {
+		Probe: func(_ context.Context, addr netip.AddrPort, _ int) error {
 			if byAddr[addr].ill.Load() {
 				return errors.New("ill")
 			}
 			return nil
 		},
 		Interval: 5 * time.Millisecond,
-		Timeout:  time.Second,
 		Logger:   slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -177,7 +176,7 @@ func TestItIsNoServerOfItsOwn(t *testing.T) {
 	b := balancer.New(balancer.Config{
 		Listener: l, Logger: slog.New(slog.DiscardHandler), Interval: 10 * time.Millisecond,
 		Servers: func() []netip.AddrPort { return []netip.AddrPort{self, s.addr} },
-		Probe: func(_ context.Context, addr netip.AddrPort) error {
+		Probe: func(_ context.Context, addr netip.AddrPort, _ int) error {
 			if addr == self {
 				probed.Add(1)
 			}

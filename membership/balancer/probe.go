@@ -3,30 +3,90 @@ package balancer
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
 )
 
-// ReadyProbe asks a server's /readyz over TLS. Any answer but 200 is ErrNotReady. It keeps one connection per server, so that a
-// probe costs one exchange.
-func ReadyProbe(config *tls.Config) func(context.Context, netip.AddrPort) error {
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
-	return func(ctx context.Context, server netip.AddrPort) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+server.String()+"/readyz", nil)
-		if err != nil {
-			return err
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			// The connection may hang with its peer: the next probe must not wait on it.
-			client.CloseIdleConnections()
-			return err
-		}
-		response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s says %s: %w", server, response.Status, ErrNotReady)
-		}
-		return nil
+const (
+	// connectTimeout bounds the set-up of a connection, and again that of its TLS. It may take longer than a probe, which does
+	// not end it: a SYN that was lost is repeated after a second, and servers may be far.
+	connectTimeout = 2 * time.Second
+	// laneIdle is how long a connection stays that is not asked over.
+	laneIdle = 10 * time.Second
+)
+
+// ReadyProbe asks a server's /readyz over TLS. Any answer but 200 is ErrNotReady. It keeps a connection for each lane, so that a
+// probe costs one exchange, and drops one that a probe was unanswered over.
+func ReadyProbe(config *tls.Config) func(ctx context.Context, server netip.AddrPort, lane int) error {
+	p := &readyProbe{config: config, clients: map[lane]*http.Client{}}
+	return p.ask
+}
+
+type lane struct {
+	server netip.AddrPort
+	number int
+}
+
+type readyProbe struct {
+	config *tls.Config
+
+	mu      sync.Mutex
+	clients map[lane]*http.Client // each has one connection
+}
+
+func (p *readyProbe) client(l lane) *http.Client {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.clients[l]
+	if c == nil {
+		c = &http.Client{Transport: &http.Transport{
+			TLSClientConfig: p.config, ForceAttemptHTTP2: true, MaxConnsPerHost: 1,
+			DialContext:         (&net.Dialer{Timeout: connectTimeout}).DialContext,
+			TLSHandshakeTimeout: connectTimeout, IdleConnTimeout: laneIdle,
+		}}
+		p.clients[l] = c
 	}
+	return c
+}
+
+// drop has the next probe of the lane use another connection.
+func (p *readyProbe) drop(l lane, c *http.Client) {
+	c.CloseIdleConnections()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.clients[l] == c {
+		delete(p.clients, l)
+	}
+}
+
+func (p *readyProbe) ask(ctx context.Context, server netip.AddrPort, number int) error {
+	l := lane{server, number}
+	client := p.client(l)
+	var connected atomic.Bool
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+	request, err := http.NewRequestWithContext(traced, http.MethodGet, "https://"+server.String()+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		// A connection over which no answer comes may hang. One that is being set up goes on, for the next probe; and
+		// that a probe was given up because the other one was answered first says nothing.
+		if connected.Load() && !errors.Is(context.Cause(ctx), context.Canceled) {
+			p.drop(l, client)
+		}
+		return err
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s says %s: %w", server, response.Status, ErrNotReady)
+	}
+	return nil
 }

@@ -232,12 +232,12 @@ func (ids *agentIdentities) use(c join.Certificates) error {
 }
 
 // readyProbe asks a server whether it is ready.
-func (ids *agentIdentities) readyProbe() func(context.Context, netip.AddrPort) error {
+func (ids *agentIdentities) readyProbe() func(context.Context, netip.AddrPort, int) error {
 	var mu sync.Mutex
 	var of *x509.CertPool
 	var own *tls.Certificate
-	var probe func(context.Context, netip.AddrPort) error
-	return func(ctx context.Context, server netip.AddrPort) error {
+	var probe func(context.Context, netip.AddrPort, int) error
+	return func(ctx context.Context, server netip.AddrPort, lane int) error {
 		mu.Lock()
 		// The probe keeps its connections until CAs or certificate change. It shows the certificate because servers close
 		// the connections of strangers after each request: every probe would be a handshake.
@@ -247,6 +247,6 @@ func (ids *agentIdentities) readyProbe() func(context.Context, netip.AddrPort) e
 		}
 		ask := probe
 		mu.Unlock()
-		return ask(ctx, server)
+		return ask(ctx, server, lane)
 	}
 }

@@ -1,0 +1,114 @@
+package balancer
+
+import (
+	"context"
+	"time"
+)
+
+// watch asks one server again and again, until ctx ends.
+func (b *Balancer) watch(ctx context.Context, be *backend) {
+	lane := 0
+	for {
+		began := time.Now()
+		b.mu.Lock()
+		be.urgent = false
+		b.mu.Unlock()
+		err := b.ask(ctx, be.addr, lane, func() { b.doubt(be) })
+		if ctx.Err() != nil {
+			return
+		}
+		b.mu.Lock()
+		changed, grade := b.learn(be, err), be.grade
+		if lane = 1 - lane; len(be.links) == 0 {
+			lane = 0 // the other connection is opened when it is needed, and closes when it is not
+		}
+		b.mu.Unlock()
+		if changed {
+			b.config.Logger.Info("API server changed", "server", be.addr, "is", grade, "reason", err)
+		}
+		if !b.await(ctx, be, began) {
+			return
+		}
+	}
+}
+
+// doubt notes that a question to the server is unanswered so far.
+func (b *Balancer) doubt(be *backend) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	be.second = time.Now()
+	if be.doubted.IsZero() {
+		be.doubted = be.second
+	}
+	b.hurry(be)
+}
+
+// hurry has the others asked when a server in use is in doubt: what runs through it needs one of them soon, perhaps. Those
+// that are known to be silent are left alone: where all are slow, asking more makes them slower. The mutex is held.
+func (b *Balancer) hurry(be *backend) {
+	if len(be.links) == 0 || be.doubted.IsZero() || !be.outdone.IsZero() {
+		return
+	}
+	for _, other := range b.backends {
+		if other != be && other.grade > silent {
+			other.urgent = true
+			other.wake()
+		}
+	}
+}
+
+// use notes that a connection runs through the server. It returns false when the server is none any more.
+func (b *Balancer) use(be *backend, l *link) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.backends[be.addr] != be {
+		return false
+	}
+	if be.links[l] = struct{}{}; len(be.links) == 1 {
+		be.wake() // it was asked rarely
+		b.hurry(be)
+	}
+	return true
+}
+
+// learn takes what a question to the server brought, and cuts what is better off elsewhere. The mutex is held.
+func (b *Balancer) learn(be *backend, err error) bool {
+	now := time.Now()
+	changed := be.learn(err, now)
+	if isAnswer(err) {
+		for _, other := range b.backends {
+			if other != be && !other.doubted.IsZero() && other.outdone.IsZero() {
+				other.outdone = now
+			}
+		}
+	}
+	for _, one := range b.backends {
+		for _, other := range b.backends {
+			if len(one.links) > 0 && one.worseThan(other, now, b.config.Patience) {
+				b.config.Logger.Info("connections are cut: another API server is better", "server", one.addr, "is", one.grade, "connections", len(one.links), "other", other.addr)
+				one.cut()
+				break
+			}
+		}
+	}
+	return changed
+}
+
+// await waits until the next question is due, and returns false when ctx ended.
+func (b *Balancer) await(ctx context.Context, be *backend, began time.Time) bool {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		b.mu.Lock()
+		pause := be.pause(b.config.Interval)
+		b.mu.Unlock()
+		timer.Reset(max(0, pause-time.Since(began)))
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		case <-be.woken:
+		}
+	}
+}
