@@ -14,11 +14,30 @@ import (
 
 // NotifyAlive implements memberlist.AliveDelegate: it decides who is believed.
 func (p *Pool) NotifyAlive(node *memberlist.Node) error {
-	_, _, err := p.prove(node)
+	holder, facts, err := p.prove(node)
 	if err != nil {
 		p.config.Logger.Warn("gossip member not believed", "member", node.Name, "address", addrOf(node), "reason", err)
+	} else if facts.Leaving {
+		p.hearLate(node, holder, facts)
 	}
 	return err
+}
+
+// lateGoodbye is how long after a member's death its good-bye still counts. Gossip takes some seconds to reach everybody;
+// what is told much later may be of another time that the member left.
+const lateGoodbye = 30 * time.Second
+
+// hearLate takes a good-bye that comes after the death: they travel by themselves, and memberlist has no use for what a
+// member said before it died. It went when it was seen dead.
+func (p *Pool) hearLate(node *memberlist.Node, holder pki.Credential, facts Facts) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if was, ok := p.members[node.Name]; ok && was.State == Dead && p.config.Now().Sub(was.Since) < lateGoodbye {
+		p.record(node, Left, holder, facts)
+		m := p.members[node.Name]
+		m.Since = was.Since
+		p.members[node.Name] = m
+	}
 }
 
 // NotifyMerge implements memberlist.MergeDelegate. An ended credential does not stop a merge: the

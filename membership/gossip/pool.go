@@ -343,6 +343,11 @@ func (p *Pool) set(node *memberlist.Node, state State) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.record(node, state, holder, facts)
+}
+
+// record is set for what is proven. The caller holds mu.
+func (p *Pool) record(node *memberlist.Node, state State, holder pki.Credential, facts Facts) {
 	m := Member{Name: node.Name, Role: holder.Role, ProvenUntil: holder.NotAfter, ProvenBy: holder.Signer, Addr: addrOf(node), State: state, Since: p.config.Now(), Facts: facts}
 	if old, ok := p.members[node.Name]; ok && old.State == state {
 		m.Since = old.Since
