@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"crypto/x509"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -128,17 +129,9 @@ func (b Bundle) NeedsKeys() ([]KeyNeed, error) {
 	if err != nil {
 		return nil, err
 	}
-	var accounts []string
-	for _, text := range b.AccountKeys {
-		public, err := parsePublic(text)
-		if err != nil {
-			return nil, fmt.Errorf("key of service accounts: %w", err)
-		}
-		digest, err := publicDigest(public)
-		if err != nil {
-			return nil, err
-		}
-		accounts = append(accounts, digest)
+	accounts, err := accountDigests(b.AccountKeys)
+	if err != nil {
+		return nil, err
 	}
 	var needs []KeyNeed
 	for _, of := range []struct {
@@ -153,4 +146,50 @@ func (b Bundle) NeedsKeys() ([]KeyNeed, error) {
 		}
 	}
 	return needs, nil
+}
+
+// RetiredKeys returns the keys that servers had and that sign nothing any more, as far as the bundle knows them: a key
+// that was made for a bundle to come, or for an exchange that was given up, is not among them.
+func (b Bundle) RetiredKeys() ([]KeyNeed, error) {
+	needs, err := b.NeedsKeys()
+	if err != nil {
+		return nil, err
+	}
+	cas, err := b.Digests()
+	if err != nil {
+		return nil, err
+	}
+	texts := slices.Clone(b.AccountKeys)
+	for _, f := range b.FormerAccountKeys {
+		texts = append(texts, f.Key)
+	}
+	accounts, err := accountDigests(texts)
+	if err != nil {
+		return nil, err
+	}
+	var retired []KeyNeed
+	for _, digest := range slices.Concat(cas, b.Former) {
+		retired = append(retired, KeyNeed{CAKey, digest})
+	}
+	for _, digest := range accounts {
+		retired = append(retired, KeyNeed{AccountKey, digest})
+	}
+	return slices.DeleteFunc(retired, func(k KeyNeed) bool { return slices.Contains(needs, k) }), nil
+}
+
+// accountDigests are those of public keys of service accounts, PEM.
+func accountDigests(texts []string) ([]string, error) {
+	var out []string
+	for _, text := range texts {
+		public, err := parsePublic(text)
+		if err != nil {
+			return nil, fmt.Errorf("key of service accounts: %w", err)
+		}
+		digest, err := publicDigest(public)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, digest)
+	}
+	return out, nil
 }

@@ -33,9 +33,11 @@ type Home interface {
 	Keys() []crypto.Signer
 	// Hold writes down a key that is not used yet.
 	Hold(use pki.KeyUse, key crypto.Signer) error
-	// Adopt writes the bundle down, makes it what this server believes, and drops keys that it has no use for. Its
-	// keys are held.
+	// Adopt writes the bundle down and makes it what this server believes. Its keys are held.
 	Adopt(b pki.Bundle) error
+	// Tidy drops the keys that the bundles which were adopted have no use for; never one that is held for a bundle to
+	// come. It fails when it could not drop all, and may be repeated.
+	Tidy() error
 }
 
 // Config of an Exchange.
@@ -65,7 +67,7 @@ type Exchange struct {
 	followed bool   // seen is known
 	seen     State  // on the shelf, as this server knows it
 	revision uint64 // of seen
-	problem  string // why it cannot be taken over
+	problem  string // why it cannot be taken over, or why keys that are retired are still there
 	changed  chan struct{}
 }
 
@@ -143,7 +145,9 @@ func (e *Exchange) Run(ctx context.Context) error {
 		s, err := decode(data)
 		if err != nil {
 			e.Logger.Error("the cluster's CAs cannot be followed", "err", err)
-			return
+			if !errors.Is(err, errDamaged) {
+				return
+			}
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -160,17 +164,23 @@ func (e *Exchange) keepUp(ctx context.Context) {
 		b, changed := e.newest(), e.changed
 		e.mu.Unlock()
 		var again <-chan time.Time
+		problem := ""
 		if b.Generation > e.Trust.Bundle().Generation {
-			err := e.takeOver(ctx, b, changed)
-			e.mu.Lock()
-			e.problem = ""
-			if err != nil && ctx.Err() == nil {
-				e.problem = err.Error()
+			if err := e.takeOver(ctx, b, changed); err != nil && ctx.Err() == nil {
+				problem = err.Error()
 				e.Logger.Warn("the cluster's CAs have changed, and this server cannot take that over yet", "generation", b.Generation, "step", b.Step, "retryIn", retry, "err", err)
-				again = time.After(retry)
 			}
-			e.mu.Unlock()
 		}
+		if err := e.Home.Tidy(); err != nil && problem == "" {
+			problem = fmt.Sprintf("a key that is retired is still on disk: %v", err)
+			e.Logger.Warn("a key that is retired could not be removed from disk", "retryIn", retry, "err", err)
+		}
+		if problem != "" {
+			again = time.After(retry)
+		}
+		e.mu.Lock()
+		e.problem = problem
+		e.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return
@@ -348,7 +358,7 @@ func (e *Exchange) Apply(ctx context.Context, c Change) (Status, error) {
 		return e.Status(), err
 	}
 	s, err := decode(data)
-	if err != nil {
+	if err != nil && !errors.Is(err, errDamaged) {
 		return e.Status(), err
 	}
 	b := e.Trust.Bundle()

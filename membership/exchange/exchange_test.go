@@ -3,6 +3,7 @@ package exchange
 import (
 	"context"
 	"crypto"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,64 +15,22 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/membership/shelftest"
 	"github.com/barque/barque/pki"
 )
 
-// shelf is one in memory, with compare-and-set.
-type shelf struct {
-	mu       sync.Mutex
-	state    []byte
-	revision uint64
-	term     uint64 // the only one in which a leader may write; 0: any
-	writes   int
-	changed  chan struct{}
-}
-
 var errConflict = errors.New("it has changed")
-
-func (s *shelf) Get(context.Context) ([]byte, uint64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state, s.revision, nil
-}
-
-func (s *shelf) Put(_ context.Context, state []byte, revision, term uint64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if revision != s.revision || term != 0 && s.term != 0 && term != s.term {
-		return errConflict
-	}
-	s.set(state, s.revision+1)
-	s.writes++
-	return nil
-}
-
-func (s *shelf) set(state []byte, revision uint64) {
-	s.state, s.revision = state, revision
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
-func (s *shelf) Follow(ctx context.Context, f func([]byte, uint64)) error {
-	for {
-		s.mu.Lock()
-		state, revision, changed := s.state, s.revision, s.changed
-		s.mu.Unlock()
-		f(state, revision)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		}
-	}
-}
 
 // home is a server's, in memory.
 type home struct {
-	mu    sync.Mutex
-	trust *pki.Trust
-	keys  []crypto.Signer
+	mu      sync.Mutex
+	trust   *pki.Trust
+	keys    []crypto.Signer
+	retired []crypto.Signer
+	full    bool // nothing more can be written
 }
+
+var errFull = errors.New("no space left on device")
 
 func (h *home) Keys() []crypto.Signer {
 	h.mu.Lock()
@@ -93,10 +52,23 @@ func (h *home) Adopt(b pki.Bundle) error {
 		return err
 	}
 	needs, err := b.NeedsKeys()
-	h.keys = slices.DeleteFunc(h.keys, func(k crypto.Signer) bool {
-		return !slices.ContainsFunc(needs, func(n pki.KeyNeed) bool { return isOf(k, n.Digest) })
-	})
+	for _, k := range h.keys {
+		if !slices.ContainsFunc(needs, func(n pki.KeyNeed) bool { return isOf(k, n.Digest) }) {
+			h.retired = append(h.retired, k)
+		}
+	}
 	return err
+}
+
+func (h *home) Tidy() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.retired) > 0 && h.full {
+		return errFull
+	}
+	h.keys = slices.DeleteFunc(h.keys, func(k crypto.Signer) bool { return slices.Contains(h.retired, k) })
+	h.retired = nil
+	return nil
 }
 
 // node is a server, or an agent, which has no exchange.
@@ -115,7 +87,7 @@ type node struct {
 // cluster is some nodes that exchange their CA.
 type cluster struct {
 	t     *testing.T
-	shelf *shelf
+	shelf *shelftest.Shelf
 
 	mu      sync.Mutex
 	nodes   []*node
@@ -141,7 +113,7 @@ func newCluster(t *testing.T, servers, agents int) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t, shelf: &shelf{changed: make(chan struct{})}, changed: make(chan struct{})}
+	c := &cluster{t: t, shelf: shelftest.New(errConflict), changed: make(chan struct{})}
 	for i := range servers + agents {
 		n := &node{name: fmt.Sprintf("s%d", i+1), signer: ca.Digest(), generation: 1}
 		keys := []crypto.Signer{key, account}
@@ -272,10 +244,7 @@ func (c *cluster) fetch(ctx context.Context, digest string) ([]byte, error) {
 
 // lead makes a server the leader for a time, with the only term in which leaders may write.
 func (c *cluster) lead(n *node, for_ time.Duration) {
-	c.shelf.mu.Lock()
-	c.shelf.term++
-	term := c.shelf.term
-	c.shelf.mu.Unlock()
+	term := c.shelf.Elect()
 	ctx, cancel := context.WithTimeout(c.t.Context(), for_)
 	defer cancel()
 	if err := n.exchange.Lead(ctx, term); err != nil {
@@ -312,17 +281,17 @@ func TestTheCAIsExchanged(t *testing.T) {
 		synctest.Wait()
 		old := c.nodes[0].signer
 		c.lead(c.nodes[1], time.Minute)
-		if c.shelf.writes != 0 {
-			t.Errorf("%d writes although nobody asked", c.shelf.writes)
+		if c.shelf.Writes() != 0 {
+			t.Errorf("%d writes although nobody asked", c.shelf.Writes())
 		}
 		c.apply(c.nodes[0], Begin)
 		c.lead(c.nodes[1], time.Minute)
 		c.settled(4)
-		if c.nodes[0].signer == old || c.shelf.writes != 3 {
-			t.Errorf("the CA is another one: %v; %d writes, want 3", c.nodes[0].signer != old, c.shelf.writes)
+		if c.nodes[0].signer == old || c.shelf.Writes() != 3 {
+			t.Errorf("the CA is another one: %v; %d writes, want 3", c.nodes[0].signer != old, c.shelf.Writes())
 		}
 		c.lead(c.nodes[2], time.Minute)
-		if c.shelf.writes != 3 {
+		if c.shelf.Writes() != 3 {
 			t.Error("an exchange that is done makes writes")
 		}
 		c.apply(c.nodes[2], Begin)
@@ -427,6 +396,34 @@ func TestTheServerThatBeganIsLost(t *testing.T) {
 	}
 }
 
+// A key that cannot be removed when its CA is retired, as on a full disk, is removed as soon as that works; until then the
+// server says so, and the exchange goes on.
+func TestARetiredKeyIsRemovedInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, 1)
+		synctest.Wait()
+		ill := c.nodes[2]
+		full := func(is bool) {
+			ill.home.mu.Lock()
+			defer ill.home.mu.Unlock()
+			ill.home.full = is
+		}
+		full(true)
+		c.apply(c.nodes[0], Begin)
+		c.lead(c.nodes[1], time.Minute)
+		if is := ill.exchange.Status(); is.Step != pki.Settled || !strings.Contains(is.Problem, errFull.Error()) || len(ill.home.Keys()) != 4 {
+			t.Errorf("with %d keys: %+v", len(ill.home.Keys()), is)
+		}
+		full(false)
+		<-time.After(retry)
+		synctest.Wait()
+		if is := ill.exchange.Status(); is.Problem != "" {
+			t.Errorf("when there is space: %+v", is)
+		}
+		c.settled(4)
+	})
+}
+
 // A node that is removed while the exchange waits for it is waited for no more, though gossip has nothing to tell.
 func TestWhoIsRemovedIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -448,23 +445,36 @@ func TestWhoIsRemovedIsNotWaitedFor(t *testing.T) {
 // A backup that is restored brings an old state back, or none, or that of another cluster. Nobody goes back.
 func TestARestoredBackup(t *testing.T) {
 	for name, state := range map[string]string{
-		"older":           `{"format":2,"cluster":"c1","bundle":{"generation":2,"step":"spreading","cas":["x"]}}`,
-		"another cluster": `{"format":2,"cluster":"other","bundle":{"generation":99,"cas":["x"]}}`,
+		"older":           `{"format":2,"cluster":"c1","bundle":BUNDLE}`,
+		"another cluster": `{"format":2,"cluster":"other","bundle":BUNDLE}`,
+		"not a CA":        `{"format":2,"cluster":"c1","bundle":{"generation":99,"cas":["x"]}}`,
 		"newer format":    `{"format":9,"cluster":"c1","bundle":{"generation":99,"cas":["x"]}}`,
 		"damaged":         `{`,
-		"none":            ``,
+		"without a CA":    `{"format":2,"cluster":"c1","bundle":{"generation":99,"step":"spreading"}}`,
+		"empty":           ``,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, 3, 1)
 				synctest.Wait()
+				before, err := json.Marshal(c.nodes[0].home.trust.Bundle())
+				if err != nil {
+					t.Fatal(err)
+				}
 				c.apply(c.nodes[0], Begin)
 				c.lead(c.nodes[1], time.Minute)
-				c.shelf.mu.Lock()
-				c.shelf.set([]byte(state), c.shelf.revision+1)
-				c.shelf.mu.Unlock()
+				c.shelf.Restore([]byte(strings.ReplaceAll(state, "BUNDLE", string(before))))
 				c.lead(c.nodes[2], time.Minute)
 				c.settled(4)
+				if is := c.nodes[1].exchange.Status(); is.Generation != 4 || is.Step != pki.Settled {
+					t.Errorf("the status is %+v", is)
+				}
+				if name == "newer format" {
+					return // it is a newer Barque's, and left alone
+				}
+				c.apply(c.nodes[0], Begin)
+				c.lead(c.nodes[1], time.Minute)
+				c.settled(7)
 			})
 		})
 	}

@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,16 +20,22 @@ type State struct {
 // format is raised when an older Barque could no longer read a State.
 const format = 2
 
+// errDamaged is returned for a State that no version of Barque has written. What servers believe is put in its place.
+var errDamaged = errors.New("what the store says of the CAs is damaged")
+
 // decode reads a State; nothing lies on the shelf when there is none.
 func decode(data []byte) (s State, err error) {
 	if len(data) == 0 {
 		return s, nil
 	}
 	if err := json.Unmarshal(data, &s); err != nil {
-		return State{}, fmt.Errorf("what the store says of the CAs is damaged: %w", err)
+		return State{}, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	if s.Format != format {
 		return State{}, fmt.Errorf("what the store says of the CAs has format %d, this version of Barque reads %d", s.Format, format)
+	}
+	if _, err := s.Bundle.NeedsKeys(); err != nil { // which reads all that is in it
+		return State{}, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	return s, nil
 }

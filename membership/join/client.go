@@ -162,10 +162,10 @@ func (c *Client) Renew(ctx context.Context, r Renewal) (Certificates, error) {
 	return out, c.post(ctx, "renew", r, &out)
 }
 
-// CAKey gets the key of the CA with this digest. The client's identity is a server's.
-func (c *Client) CAKey(ctx context.Context, digest string) ([]byte, error) {
-	var out CAKey
-	err := c.post(ctx, "ca-key", caKeyRequest{digest}, &out)
+// SharedKey gets the key with this digest that all servers have. The client's identity is a server's.
+func (c *Client) SharedKey(ctx context.Context, digest string) ([]byte, error) {
+	var out SharedKey
+	err := c.post(ctx, "shared-key", sharedKeyRequest{digest}, &out)
 	return out.Key, err
 }
 

@@ -11,8 +11,8 @@
 //	  POST /barque/join/v1/renew         ──▶   by an agent's certificate that is about to end, or has
 //	                                           ended while the agent was off; answers with new ones
 //	                                           and with the CAs to believe
-//	  POST /barque/join/v1/ca-key        ──▶   by a server's peer certificate: the key of a CA that
-//	                                           the cluster is about to issue by
+//	  POST /barque/join/v1/shared-key    ──▶   by a server's peer certificate: a key that all servers
+//	                                           have, of the CA or of service accounts
 //
 // The secret of the token is sent only after the CA was proven, and only over TLS. Each step can be
 // repeated; a machine that fails between them leaves nothing behind but a use of its token, which is counted once

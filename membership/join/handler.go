@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -50,12 +51,12 @@ type Config struct {
 	// StillNode returns ErrRemoved for a node whose certificate ended at that time and that was removed.
 	Grace     time.Duration
 	StillNode func(ctx context.Context, name string, ended time.Time) error
-	// IsServer tells whether a server of that name is a member of the store, and CAKey returns the key of the CA with
-	// the digest, PEM: only members get it.
-	IsServer func(name string) bool
-	CAKey    func(digest string) ([]byte, error)
-	Logger   *slog.Logger
-	Now      func() time.Time
+	// IsServer tells whether a server of that name is a member of the store, and SharedKey returns the key with the digest
+	// that all servers have, PEM, of a CA or of service accounts: only members get it.
+	IsServer  func(name string) bool
+	SharedKey func(digest string) ([]byte, error)
+	Logger    *slog.Logger
+	Now       func() time.Time
 }
 
 // Handler serves Prefix. It authenticates by itself: by token, or by the client's certificate.
@@ -73,7 +74,7 @@ func NewHandler(c Config) *Handler {
 	h.mux.HandleFunc("POST "+Prefix+"agent", answer(h, h.agent))
 	h.mux.HandleFunc("POST "+Prefix+"renew", answer(h, h.renew))
 	h.mux.HandleFunc("POST "+Prefix+"gossip-keys", answer(h, h.gossipKeys))
-	h.mux.HandleFunc("POST "+Prefix+"ca-key", answer(h, h.caKey))
+	h.mux.HandleFunc("POST "+Prefix+"shared-key", answer(h, h.sharedKey))
 	return h
 }
 
@@ -96,9 +97,8 @@ func refuse(status int, format string, args ...any) error {
 func answer[In, Out any](h *Handler, f func(r *http.Request, in In) (Out, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in In
-		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-		if err := decoder.Decode(&in); err != nil {
-			h.fail(w, r, refuse(http.StatusBadRequest, "the request is not the JSON that this server expects: %w", err))
+		if err := readBody(w, r, &in); err != nil {
+			h.fail(w, r, err)
 			return
 		}
 		out, err := f(r, in)
@@ -111,6 +111,27 @@ func answer[In, Out any](h *Handler, f func(r *http.Request, in In) (Out, error)
 			h.config.Logger.Warn("join answer could not be sent", "client", r.RemoteAddr, "err", err)
 		}
 	}
+}
+
+// readBody decodes the body of a request, which has to arrive within bodyTimeout.
+func readBody(w http.ResponseWriter, r *http.Request, in any) error {
+	control := http.NewResponseController(w)
+	// Deadlines of connections are moments of the machine's clock, whatever clock certificates are judged by.
+	if err := control.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
+		return fmt.Errorf("bound how long the request may take: %w", err)
+	}
+	body := http.MaxBytesReader(w, r.Body, maxBody)
+	if err := json.NewDecoder(body).Decode(in); err != nil {
+		return refuse(http.StatusBadRequest, "the request is not the JSON that this server expects: %w", err)
+	}
+	if _, err := io.Copy(io.Discard, body); err != nil {
+		return refuse(http.StatusBadRequest, "the request does not end: %w", err)
+	}
+	// To answer may take longer, and what a deadline does that passes meanwhile net/http does not say.
+	if err := control.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("lift the bound on how long the request may take: %w", err)
+	}
+	return nil
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {

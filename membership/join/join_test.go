@@ -69,7 +69,7 @@ func newCluster(t *testing.T) *cluster {
 		Grace:     24 * time.Hour,
 		StillNode: func(context.Context, string, time.Time) error { return c.stillNode },
 		IsServer:  func(name string) bool { return name == "s1" },
-		CAKey:     func(digest string) ([]byte, error) { return []byte("key of " + digest), nil },
+		SharedKey: func(digest string) ([]byte, error) { return []byte("key of " + digest), nil },
 		CheckToken: func(_ context.Context, got pki.Token, _ token.Attempt) error {
 			if got.Secret != tok.Secret {
 				return token.ErrUnknown
@@ -384,13 +384,13 @@ func (c *cluster) exchangeCA() {
 	}
 }
 
-// The key of a CA is for servers that are members of the store, and for nobody else.
+// The keys that all servers have are for members of the store, and for nobody else.
 func TestCAKeys(t *testing.T) {
 	c := newCluster(t)
 	server := func(ca *pki.Authority, name string) *tls.Certificate {
 		return certificate(t, ca, pki.Request{CommonName: name, Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server})
 	}
-	key, err := c.client(t, server(c.ca, "s1")).CAKey(t.Context(), "abc")
+	key, err := c.client(t, server(c.ca, "s1")).SharedKey(t.Context(), "abc")
 	if err != nil || string(key) != "key of abc" {
 		t.Fatalf("%q, %v", key, err)
 	}
@@ -405,7 +405,7 @@ func TestCAKeys(t *testing.T) {
 		"a server of another CA":    server(other, "s1"),
 		"an administrator":          certificate(t, c.ca, pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}),
 	} {
-		if key, err := c.client(t, identity).CAKey(t.Context(), "abc"); err == nil {
+		if key, err := c.client(t, identity).SharedKey(t.Context(), "abc"); err == nil {
 			t.Errorf("%s got %q", name, key)
 		}
 	}

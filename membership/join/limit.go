@@ -21,7 +21,7 @@ const (
 	wholeOpen    = 64 // of all
 	// knownAddresses bounds the memory that strangers can take. When there are more, those beyond share one allowance.
 	knownAddresses = 4096
-	// bodyTimeout is how long a request may take to arrive.
+	// bodyTimeout is how long the body of a request may take to arrive, whoever sends it.
 	bodyTimeout = 10 * time.Second
 	// sayAgain is after how long it is worth saying again that an address is refused.
 	sayAgain = 10 * time.Second
@@ -140,8 +140,6 @@ func (h *Handler) limited(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	// Not all that serve can set it; then the server's own bounds hold.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 	h.mux.ServeHTTP(w, r)
 }
 

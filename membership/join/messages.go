@@ -72,13 +72,13 @@ type Certificates struct {
 	CA pki.Bundle `json:"ca"`
 }
 
-// caKeyRequest asks for the key of the CA with the digest.
-type caKeyRequest struct {
+// sharedKeyRequest asks for the key with the digest.
+type sharedKeyRequest struct {
 	Digest string `json:"digest"`
 }
 
-// CAKey is the answer to a server that asks for the key of a CA.
-type CAKey struct {
+// SharedKey is the answer to a server that asks for a key that all servers have.
+type SharedKey struct {
 	Key []byte `json:"key"` // PEM
 }
 

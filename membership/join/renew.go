@@ -57,20 +57,20 @@ func (h *Handler) mayComeBack(ctx context.Context, cert *x509.Certificate, name 
 	return err
 }
 
-// caKey hands the key of a CA to a server that is a member of the store.
-func (h *Handler) caKey(r *http.Request, in caKeyRequest) (CAKey, error) {
+// sharedKey hands a key that all servers have, the CA's or that of service accounts, to a server that is a member of the store.
+func (h *Handler) sharedKey(r *http.Request, in sharedKeyRequest) (SharedKey, error) {
 	cert, err := h.caller(r, ServersOrganization, 0)
 	if err != nil {
-		return CAKey{}, err
+		return SharedKey{}, err
 	}
 	if name := cert.Subject.CommonName; !h.config.IsServer(name) {
-		return CAKey{}, refuse(http.StatusForbidden, "%q is no member of the store", name)
+		return SharedKey{}, refuse(http.StatusForbidden, "%q is no member of the store", name)
 	}
-	key, err := h.config.CAKey(in.Digest)
+	key, err := h.config.SharedKey(in.Digest)
 	if err != nil {
-		return CAKey{}, refuse(http.StatusNotFound, "%w", err)
+		return SharedKey{}, refuse(http.StatusNotFound, "%w", err)
 	}
-	return CAKey{Key: key}, nil
+	return SharedKey{Key: key}, nil
 }
 
 // caller returns the client's certificate, after checking that a CA of this cluster issued it for the organization. It

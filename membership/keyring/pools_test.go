@@ -19,70 +19,15 @@ import (
 
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/membership/shelftest"
 	"github.com/barque/barque/pki"
 )
-
-// memStore is a store of one value, as all servers see it at once.
-type memStore struct {
-	mu       sync.Mutex
-	value    []byte
-	revision uint64
-	newest   uint64
-	term     uint64
-	changed  chan struct{}
-}
-
-func (s *memStore) Get(context.Context) ([]byte, uint64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.value, s.revision, nil
-}
-
-var errFenced = errors.New("the term is over")
-
-func (s *memStore) Put(_ context.Context, value []byte, revision, term uint64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case revision != s.revision:
-		return keyring.ErrConflict
-	case term != 0 && term != s.term:
-		return errFenced
-	}
-	s.set(value)
-	return nil
-}
-
-// set changes the value as a restored backup does; nil removes it.
-func (s *memStore) set(value []byte) {
-	s.newest++
-	s.value, s.revision = value, s.newest
-	if value == nil {
-		s.revision = 0
-	}
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
-func (s *memStore) Follow(ctx context.Context, f func([]byte, uint64)) error {
-	for {
-		s.mu.Lock()
-		value, revision, changed := s.value, s.revision, s.changed
-		s.mu.Unlock()
-		f(value, revision)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		}
-	}
-}
 
 // cluster is servers and agents with real pools on loopback addresses.
 type cluster struct {
 	*testing.T
 	ca      *pki.Authority
-	store   *memStore
+	store   *shelftest.Shelf
 	seeds   []netip.AddrPort // of the servers
 	nodes   map[string]*node
 	barred  sync.Map // names that get no keys
@@ -114,7 +59,7 @@ func newCluster(t *testing.T, net int, servers, agents int, probe time.Duration)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{T: t, ca: ca, store: &memStore{changed: make(chan struct{}), term: 1}, nodes: map[string]*node{}, probe: probe,
+	c := &cluster{T: t, ca: ca, store: shelftest.New(keyring.ErrConflict), nodes: map[string]*node{}, probe: probe,
 		first: bytes.Repeat([]byte{7}, keyring.KeySize)}
 	for i := range servers + agents {
 		n := &node{name: fmt.Sprint("s", i+1), role: "server", addr: freeAddr(t, net+i), ring: keyring.Ring{Keys: [][]byte{c.first}}}
@@ -250,10 +195,7 @@ func (c *cluster) members(pool *gossip.Pool) (out []keyring.Member) {
 
 // lead makes a server the leader, in a new term; resign ends it.
 func (c *cluster) lead(name string) {
-	c.store.mu.Lock()
-	c.store.term++
-	term := c.store.term
-	c.store.mu.Unlock()
+	term := c.store.Elect()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	n := c.nodes[name]
@@ -396,7 +338,11 @@ func TestRotation(t *testing.T) {
 		t.Fatal(what)
 	default:
 	}
-	if bytes.Contains(c.store.value, c.nodes["s1"].disk().Keys[0]) {
+	value, _, err := c.store.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(value, c.nodes["s1"].disk().Keys[0]) {
 		t.Error("the key is in the store in clear")
 	}
 }
@@ -406,9 +352,9 @@ func TestRotationWithoutAMemberThatComesBack(t *testing.T) {
 	c.nodes["a1"].stop()
 	c.nodes["s3"].stop()
 	for _, name := range []string{"a1", "s3"} {
-		c.eventually(name+" is away", func() error {
-			if m, _ := c.nodes["s2"].pool.Member(name); m.State == gossip.Alive {
-				return errors.New("alive")
+		c.eventually(name+" has left", func() error {
+			if m, _ := c.nodes["s2"].pool.Member(name); m.State != gossip.Left {
+				return fmt.Errorf("it is %s", m.State)
 			}
 			return nil
 		})
@@ -536,10 +482,7 @@ func TestRestoredBackup(t *testing.T) {
 		"what means nothing":  []byte(`{"format":1,"cluster":"c1","generation":90,"step":"add","keys":[{"id":"x"}]}`),
 		"what is not even it": []byte(`?`),
 	} {
-		c.store.mu.Lock()
-		c.store.set(value)
-		restored := c.store.newest
-		c.store.mu.Unlock()
+		restored := c.store.Restore(value)
 		c.eventually(what+" is put right", func() error {
 			_, revision, _ := c.store.Get(t.Context())
 			if revision <= restored {

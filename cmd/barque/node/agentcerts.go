@@ -105,6 +105,9 @@ func (ids *agentIdentities) wanted() string {
 		return "they are of the CA before"
 	case ids.newestCA() > ids.trust.Bundle().Generation:
 		return "the cluster's CAs have changed"
+	case ids.proof.proof().Trust < ids.trust.Bundle().Generation:
+		// The exchange of the CA waits until gossip shows it.
+		return "those that came with the cluster's CAs could not be written down"
 	}
 	return ""
 }

@@ -35,13 +35,14 @@ type caHome struct {
 	record  *record
 	trust   *pki.Trust
 
-	mu   sync.Mutex
-	keys map[pki.KeyUse][]crypto.Signer
+	mu      sync.Mutex
+	keys    map[pki.KeyUse][]crypto.Signer
+	retired map[pki.KeyNeed]bool // of keys, those that have no use any more; not one that is held for a bundle to come
 }
 
 // loadCA reads a server's CAs and keys.
 func loadCA(dataDir string, r *record) (*caHome, error) {
-	h := &caHome{dataDir: dataDir, record: r, keys: map[pki.KeyUse][]crypto.Signer{}}
+	h := &caHome{dataDir: dataDir, record: r, keys: map[pki.KeyUse][]crypto.Signer{}, retired: map[pki.KeyNeed]bool{}}
 	for use, name := range keyFiles() {
 		path := filepath.Join(pkiDir(dataDir), name)
 		data, err := os.ReadFile(path)
@@ -65,21 +66,15 @@ func loadCA(dataDir string, r *record) (*caHome, error) {
 			return nil, fmt.Errorf("%s does not hold %s: copy the file from another server", filepath.Join(pkiDir(dataDir), keyFiles()[need.Use]), need)
 		}
 	}
-	return h, h.forget(r.ca().Former)
-}
-
-// forget drops the keys of CAs that were, which a crash has left.
-func (h *caHome) forget(former []string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	kept := slices.DeleteFunc(slices.Clone(h.keys[pki.CAKey]), func(key crypto.Signer) bool {
-		digest, err := pki.KeyDigest(key)
-		return err == nil && slices.Contains(former, digest)
-	})
-	if len(kept) == len(h.keys[pki.CAKey]) {
-		return nil
+	// What a crash has left is dropped by the first Tidy: a disk that is full keeps no server from starting.
+	retired, err := r.ca().RetiredKeys()
+	if err != nil {
+		return nil, fmt.Errorf("%s: the cluster's CA: %w", r.path(), err)
 	}
-	return h.keep(pki.CAKey, kept)
+	for _, of := range retired {
+		h.retired[of] = true
+	}
+	return h, nil
 }
 
 // Keys implements exchange.Home.
@@ -128,21 +123,41 @@ func (h *caHome) Adopt(b pki.Bundle) error {
 	if err := h.trust.Set(b, h.all()...); err != nil {
 		return err
 	}
-	for use := range keyFiles() {
-		var keys []crypto.Signer
-		for _, key := range h.keys[use] {
-			if digest, err := pki.KeyDigest(key); err == nil && slices.Contains(needs, pki.KeyNeed{Use: use, Digest: digest}) {
-				keys = append(keys, key)
+	for use, keys := range h.keys {
+		for _, key := range keys {
+			if of, err := keyOf(use, key); err == nil && !slices.Contains(needs, of) {
+				h.retired[of] = true
 			}
-		}
-		if len(keys) == len(h.keys[use]) {
-			continue
-		}
-		if err := h.keep(use, keys); err != nil {
-			return err
 		}
 	}
 	return nil
+}
+
+func keyOf(use pki.KeyUse, key crypto.Signer) (pki.KeyNeed, error) {
+	digest, err := pki.KeyDigest(key)
+	return pki.KeyNeed{Use: use, Digest: digest}, err
+}
+
+// Tidy implements exchange.Home.
+func (h *caHome) Tidy() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var failed error
+	for use := range keyFiles() {
+		var kept []crypto.Signer
+		for _, key := range h.keys[use] {
+			if of, err := keyOf(use, key); err != nil || !h.retired[of] {
+				kept = append(kept, key)
+			}
+		}
+		if len(kept) < len(h.keys[use]) {
+			failed = errors.Join(failed, h.keep(use, kept))
+		}
+	}
+	if failed == nil {
+		clear(h.retired)
+	}
+	return failed
 }
 
 // key returns the key with the digest for another server, PEM.
@@ -239,24 +254,24 @@ func (s caShelf) watch(ctx context.Context, after uint64, f func(state []byte, r
 func (s *server) startExchange(ctx context.Context) error {
 	s.exchange = exchange.New(exchange.Config{
 		Cluster: s.record.Cluster.ID, Trust: s.ids.trust, Shelf: caShelf{s.store}, Home: s.ids.home,
-		Fetch: s.fetchCAKey, Members: s.exchangeMembers, Changed: s.pool.Changed,
+		Fetch: s.fetchKey, Members: s.exchangeMembers, Changed: s.pool.Changed,
 		Now: time.Now, Logger: s.logger.With("part", "ca"),
 	})
 	return s.stack.Start(ctx, lifecycle.Component{Name: "CAs", Run: s.exchange.Run})
 }
 
-// keyTimeout bounds how long one server is asked for the key of a CA.
+// keyTimeout bounds how long one server is asked for a key.
 const keyTimeout = 5 * time.Second
 
-// fetchCAKey asks the other servers for the key of a CA. Whoever has it is a server of this cluster, as is this one:
-// both prove it by their certificates.
-func (s *server) fetchCAKey(ctx context.Context, digest string) ([]byte, error) {
+// fetchKey asks the other servers for a key that all servers have: the CA's, or that of service accounts. Whoever has it
+// is a server of this cluster, as is this one: both prove it by their certificates.
+func (s *server) fetchKey(ctx context.Context, digest string) ([]byte, error) {
 	err := errors.New("no other server is known")
 	for _, other := range s.record.servers() {
 		if other.Name == s.options.Name {
 			continue
 		}
-		key, e := s.caKeyOf(ctx, other, digest)
+		key, e := s.keyFrom(ctx, other, digest)
 		if e == nil {
 			return key, nil
 		}
@@ -265,7 +280,7 @@ func (s *server) fetchCAKey(ctx context.Context, digest string) ([]byte, error) 
 	return nil, err
 }
 
-func (s *server) caKeyOf(ctx context.Context, other join.Server, digest string) ([]byte, error) {
+func (s *server) keyFrom(ctx context.Context, other join.Server, digest string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
 	client, err := join.NewClient(other.API.String(), s.ids.trust, s.ids.peer.Certificate(), time.Now)
@@ -273,7 +288,7 @@ func (s *server) caKeyOf(ctx context.Context, other join.Server, digest string) 
 		return nil, err
 	}
 	defer client.Close()
-	return client.CAKey(ctx, digest)
+	return client.SharedKey(ctx, digest)
 }
 
 // exchangeMembers are all nodes that the exchange of the CA has to do with.
@@ -286,25 +301,27 @@ func (s *server) exchangeMembers() ([]exchange.Member, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the nodes: %w", err)
 	}
-	var servers, names []string
+	var servers []string
 	for _, m := range s.store.Members() {
 		servers = append(servers, m.Name)
 	}
+	made := map[string]time.Time{}
 	for _, n := range list {
-		names = append(names, n.Name)
+		made[n.Name] = n.CreationTimestamp.Time
 	}
-	return exchangeMembers(time.Now(), servers, names, s.pool.Members()), nil
+	return exchangeMembers(time.Now(), servers, made, s.pool.Members()), nil
 }
 
 // registering is how long an agent may be alive before it has its Node.
 const registering = 2 * time.Minute
 
-// exchangeMembers are the members of the store, the nodes in the API, and agents that have joined just now and are not
-// among these yet. Whoever else gossips was removed: a server that is no member, though its Node may be there yet, and an
-// agent without a Node. They get no certificates any more, so waiting for them would be for ever.
-func exchangeMembers(now time.Time, servers, nodes []string, pool []gossip.Member) []exchange.Member {
+// exchangeMembers are the members of the store, the nodes in the API, with the time when each was made, and agents that
+// have joined just now and are not among these yet. Whoever else gossips was removed: a server that is no member, though
+// its Node may be there yet, and an agent without a Node. They get no certificates any more, so waiting for them would be
+// for ever. What gossip remembers of one that went before the Node of its name was made is another machine's.
+func exchangeMembers(now time.Time, servers []string, nodes map[string]time.Time, pool []gossip.Member) []exchange.Member {
 	all := map[string]*exchange.Member{}
-	for _, name := range nodes {
+	for name := range nodes {
 		all[name] = &exchange.Member{Name: name}
 	}
 	for _, name := range servers {
@@ -312,7 +329,10 @@ func exchangeMembers(now time.Time, servers, nodes []string, pool []gossip.Membe
 	}
 	for _, m := range pool {
 		is, alive := all[m.Name], m.State == gossip.Alive
+		made, registered := nodes[m.Name]
 		switch {
+		case !alive && registered && made.After(m.Since):
+			continue
 		case m.Role == roleServer && (is == nil || !is.Server):
 			delete(all, m.Name)
 			continue

@@ -3,6 +3,8 @@ package node
 import (
 	"bytes"
 	"context"
+	"crypto"
+	"crypto/ecdsa"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -111,10 +113,90 @@ func TestCAsOnDiskSurviveACrashAtEachStep(t *testing.T) {
 	if err := h.Adopt(issuing); err != nil {
 		t.Fatal(err)
 	}
-	again("issuing", 1)
-	if _, err := h.key("0123"); err == nil {
-		t.Error("it has a key of a CA that there is not")
+	if err := again("a crash before the keys are dropped", 2).Tidy(); err != nil {
+		t.Fatal(err)
 	}
+	again("a crash after the keys were dropped", 1)
+	if err := h.Tidy(); err != nil {
+		t.Fatal(err)
+	}
+	if again("issuing", 1); len(h.Keys()) != 2 {
+		t.Errorf("it has %d keys", len(h.Keys()))
+	}
+	if _, err := h.key("0123"); err == nil {
+		t.Error("it has a key that there is not")
+	}
+}
+
+// A key whose CA is retired, and that cannot be dropped, as on a full disk, holds no exchange up, and no start; it is dropped
+// when that works. The key of the next exchange, which no bundle knows yet, stays.
+func TestARetiredKeyThatCannotBeDropped(t *testing.T) {
+	ids, o, _ := newServer(t)
+	h := ids.home
+	next, b := nextCA(t, h)
+	if err := errors.Join(h.Adopt(b), h.Tidy()); err != nil {
+		t.Fatal(err)
+	}
+	issuing, err := h.trust.Advance(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(pkiDir(o.DataDir), caKey)
+	keys, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A directory in its place is what root cannot write over, either.
+	if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "x"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Adopt(issuing); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Tidy(); err == nil || h.trust.Digest() != next.Digest() || len(h.keys[pki.CAKey]) != 2 || len(h.keys[pki.AccountKey]) != 1 {
+		t.Errorf("on a full disk: %v; %d keys of CAs, %d of accounts", err, len(h.keys[pki.CAKey]), len(h.keys[pki.AccountKey]))
+	}
+	if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, keys, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	third, account := key(t), key(t)
+	if err := errors.Join(h.Hold(pki.CAKey, third), h.Hold(pki.AccountKey, account)); err != nil {
+		t.Fatal(err)
+	}
+	onDisk, err := loadRecord(o.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restarted, err := loadCA(o.DataDir, onDisk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for who, home := range map[string]*caHome{"it": h, "one that was started again": restarted} {
+		if err := home.Tidy(); err != nil {
+			t.Error(err)
+		}
+		own, err := next.Key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []crypto.Signer{own, third} {
+			if !slices.ContainsFunc(home.keys[pki.CAKey], func(k crypto.Signer) bool { return k.Public().(*ecdsa.PublicKey).Equal(want.Public()) }) {
+				t.Errorf("%s has dropped a key that is of use", who)
+			}
+		}
+		if len(home.keys[pki.CAKey]) != 2 || len(home.keys[pki.AccountKey]) != 2 {
+			t.Errorf("%s has %d keys of CAs and %d of accounts, want 2 and 2", who, len(home.keys[pki.CAKey]), len(home.keys[pki.AccountKey]))
+		}
+	}
+}
+
+func key(t *testing.T) crypto.Signer {
+	t.Helper()
+	k, err := pki.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
 }
 
 // After each step of an exchange a server's certificates are of the CA that issues, gossip is told, and the
@@ -351,7 +433,11 @@ func TestWhomAnExchangeWaitsFor(t *testing.T) {
 	member := func(name, role string, state gossip.State, since time.Duration) gossip.Member {
 		return gossip.Member{Name: name, Role: role, State: state, Since: now.Add(-since), Facts: gossip.Facts{Trust: 1}}
 	}
-	got := exchangeMembers(now, []string{"s1", "s2", "s4"}, []string{"s1", "s3", "s5", "a1", "a2", "a6"}, []gossip.Member{
+	nodes := map[string]time.Time{"a7": now.Add(-time.Minute)} // made anew after another machine of the name went
+	for _, name := range []string{"s1", "s3", "s5", "a1", "a2", "a6"} {
+		nodes[name] = now.Add(-2 * time.Hour)
+	}
+	got := exchangeMembers(now, []string{"s1", "s2", "s4"}, nodes, []gossip.Member{
 		member("s1", roleServer, gossip.Alive, time.Hour),
 		member("s2", roleServer, gossip.Dead, time.Hour),
 		member("s3", roleServer, gossip.Alive, time.Hour),   // removed; its Node is there yet
@@ -362,10 +448,11 @@ func TestWhomAnExchangeWaitsFor(t *testing.T) {
 		member("a3", roleAgent, gossip.Alive, time.Hour),   // removed
 		member("a4", roleAgent, gossip.Dead, time.Second),  // removed and stopped
 		member("a5", roleAgent, gossip.Alive, time.Second), // has no Node yet
+		member("a7", roleServer, gossip.Dead, time.Hour),   // was a server of the name, which is an agent's now
 	})
 	slices.SortFunc(got, func(a, b exchange.Member) int { return strings.Compare(a.Name, b.Name) })
 	want := []exchange.Member{
-		{Name: "a1", Alive: true, Generation: 1}, {Name: "a2", Generation: 1}, {Name: "a5", Alive: true, Generation: 1}, {Name: "a6"},
+		{Name: "a1", Alive: true, Generation: 1}, {Name: "a2", Generation: 1}, {Name: "a5", Alive: true, Generation: 1}, {Name: "a6"}, {Name: "a7"},
 		{Name: "s1", Server: true, Alive: true, Generation: 1}, {Name: "s2", Server: true, Generation: 1}, {Name: "s4", Server: true},
 	}
 	if !slices.Equal(got, want) {

@@ -290,6 +290,53 @@ func TestAnAgentWaitsForAServerThatGivesItNewCertificates(t *testing.T) {
 	}
 }
 
+// An agent that has believed new CAs and then cannot write its certificates down, as on a full disk, asks for them again: the
+// exchange of the CA waits for it.
+func TestAnAgentThatCannotWriteItsCertificatesAsksAgain(t *testing.T) {
+	h := newHost(t)
+	a := joinedAgent(t, h, time.Hour)
+	if err := a.enlist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next, err := pki.NextAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	account, err := pki.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := a.ids.trust.Bundle().Begin(next, account.Public(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	proof := a.ids.proof.proof()
+	renewed := join.Certificates{CA: bundle, Credential: proof.Credential,
+		Client: pki.ChainPEM(a.ids.client.Certificate()), Serving: pki.ChainPEM(a.ids.serving.Certificate())}
+	if why := a.ids.wanted(); why != "" {
+		t.Errorf("before: %s", why)
+	}
+	blocked := filepath.Join(pkiDir(a.options.DataDir), servingFile)
+	if err := errors.Join(os.Remove(blocked), os.MkdirAll(filepath.Join(blocked, "x"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.ids.use(renewed); err == nil {
+		t.Fatal("a certificate is written where a directory is")
+	}
+	if why, told := a.ids.wanted(), a.ids.proof.proof().Trust; why == "" || told != proof.Trust {
+		t.Errorf("new certificates are wanted because %q, and gossip is told generation %d", why, told)
+	}
+	if err := os.RemoveAll(blocked); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.ids.use(renewed); err != nil {
+		t.Fatal(err)
+	}
+	if why, told := a.ids.wanted(), a.ids.proof.proof().Trust; why != "" || told != bundle.Generation {
+		t.Errorf("afterwards they are wanted because %q, and gossip is told generation %d", why, told)
+	}
+}
+
 // With a certificate for a name or an address of the API a node could pass for the API server.
 func TestNodesGetNoNameOfTheAPI(t *testing.T) {
 	s := &server{options: options(t, "s1"), settings: DefaultSettings()}

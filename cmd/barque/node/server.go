@@ -265,7 +265,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Grace:        o.CertificateGrace,
 		StillNode:    s.stillNode,
 		IsServer:     s.isServer,
-		CAKey:        s.ids.home.key,
+		SharedKey:    s.ids.home.key,
 		CheckToken:   s.onTokens(token.Check),
 		UseToken:     s.onTokens(token.Use),
 		NameTaken:    s.nameTaken,
