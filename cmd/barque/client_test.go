@@ -48,6 +48,39 @@ func TestNoAnswerOfTheAPI(t *testing.T) {
 	}
 }
 
+// TestALostAnswer: a write that the server knows nothing certain of, or whose connection is cut, may have been done; one that it
+// refuses was not.
+func TestALostAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		does http.HandlerFunc
+		code int
+	}{
+		"unknown": {statusOnly(http.StatusGatewayTimeout, "Timeout"), exitUnfinished},
+		"cut":     {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, exitUnfinished},
+		"refused": {statusOnly(http.StatusServiceUnavailable, "ServiceUnavailable"), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := tokenCommand()
+			cmd.SetOut(io.Discard)
+			cmd.SilenceErrors, cmd.SilenceUsage = true, true
+			cmd.SetArgs([]string{"delete", "abcdef", "--kubeconfig", kubeconfigOf(t, c.does)})
+			if err := cmd.ExecuteContext(t.Context()); exitCode(err) != c.code {
+				t.Errorf("exit code %d, want %d: %v", exitCode(err), c.code, err)
+			}
+		})
+	}
+}
+
+// statusOnly answers everything with a Status of the API.
+func statusOnly(code int, reason string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "because", "reason": reason})
+	}
+}
+
 // TestAdvice: each command tells what can be done where nobody answers, or where the user has no rights.
 func TestAdvice(t *testing.T) {
 	refusing := func(status int) string {

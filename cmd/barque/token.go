@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/membership/token"
@@ -93,11 +94,16 @@ func checkToken(c *cobra.Command, spec token.Spec) error {
 
 // perhaps gives the error of a write its exit code: one whose answer did not come may have been done.
 func perhaps(err error, what string) error {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
-		return err
+	unanswered := statusOf(err) == http.StatusGatewayTimeout
+	if statusOf(err) == 0 {
+		for _, lost := range []error{context.DeadlineExceeded, context.Canceled, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET} {
+			unanswered = unanswered || errors.Is(err, lost)
+		}
 	}
-	return &exitError{exitUnfinished, fmt.Errorf("%w; `barque token ls` shows %s", err, what)}
+	if unanswered {
+		return &exitError{exitUnfinished, fmt.Errorf("%w; `barque token ls` shows %s", err, what)}
+	}
+	return err
 }
 
 func tokenListCommand() *cobra.Command {

@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/barque/barque/membership/join"
@@ -19,6 +21,9 @@ import (
 
 // callTimeout bounds a call to another server's API on behalf of a client.
 const callTimeout = 5 * time.Second
+
+// errOutcomeUnknown is returned for a call whose answer did not come, or says so itself: what it asked for may have been done.
+var errOutcomeUnknown = errors.New("whether that was done is not known")
 
 // callServer calls the API of another server, which answers with JSON. That one is known by its certificate, and knows
 // this one by the API servers' own, of system:masters.
@@ -30,25 +35,38 @@ func (s *server) callServer(ctx context.Context, method, name, path string, out 
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	at := netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort)
-	request, err := http.NewRequestWithContext(ctx, method, "https://"+at.String()+path, nil)
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: s.callTLS()}
+	return callJSON(ctx, &http.Client{Transport: transport}, method, name, "https://"+at.String()+path, out)
+}
+
+// callJSON calls the server of that name. The error is errOutcomeUnknown when the request reached it, as far as can be told,
+// and its answer is lost.
+func callJSON(ctx context.Context, client *http.Client, method, name, url string, out any) error {
+	var connected atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+	request, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return err
 	}
-	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: s.callTLS()}
-	response, err := (&http.Client{Transport: transport}).Do(request)
-	if err != nil {
+	response, err := client.Do(request)
+	switch {
+	case err != nil && connected.Load():
+		return fmt.Errorf("ask server %s: %w: %w", name, errOutcomeUnknown, err)
+	case err != nil:
 		return fmt.Errorf("ask server %s: %w", name, err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 4<<20))
-	if err != nil {
-		return fmt.Errorf("answer of server %s: %w", name, err)
-	}
-	if response.StatusCode != http.StatusOK {
+	switch {
+	case err != nil:
+		return fmt.Errorf("answer of server %s: %w: %w", name, errOutcomeUnknown, err)
+	case response.StatusCode == http.StatusGatewayTimeout:
+		return fmt.Errorf("server %s answers %s: %w: %s", name, response.Status, errOutcomeUnknown, strings.TrimSpace(string(body)))
+	case response.StatusCode != http.StatusOK:
 		return fmt.Errorf("server %s answers %s: %s", name, response.Status, strings.TrimSpace(string(body)))
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return fmt.Errorf("answer of server %s: %w", name, err)
+		return fmt.Errorf("answer of server %s: %w: %w", name, errOutcomeUnknown, err)
 	}
 	return nil
 }

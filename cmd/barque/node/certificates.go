@@ -26,7 +26,7 @@ import (
 const (
 	// CertificatesPath: GET answers with the ClusterCertificates, with the parameter "of", the name of a server, with
 	// that one's NodeCertificates only. POST with "of" makes that server renew all of its certificates now, and answers
-	// with them.
+	// with them; with 504 where it is not known whether it did.
 	CertificatesPath = "/barque/v1/certificates"
 	// CAPath: GET answers with the exchange.Status. POST with the parameter "change", an exchange.Change, makes that,
 	// for members of system:masters only.
@@ -252,11 +252,14 @@ func (s *server) serveRenewal(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("%q %v", of, errNoMember), http.StatusNotFound)
 		return
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errOutcomeUnknown):
+		http.Error(w, err.Error(), http.StatusGatewayTimeout)
+	case err != nil:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
+	default:
+		answer(w, http.StatusOK, n)
 	}
-	answer(w, http.StatusOK, n)
 }
 
 func (s *server) serveCAChange(w http.ResponseWriter, r *http.Request) {
