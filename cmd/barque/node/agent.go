@@ -88,10 +88,22 @@ func (a *agent) startGossip(ctx context.Context) (err error) {
 	refresher := newRefresher(o.Name, a.pool, ownRing(a.record, a.pool), a.fetchKeys, keyring.RefresherConfig{Logger: a.logger.With("part", "gossip")})
 	return a.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
 		return lifecycle.All(ctx, a.pool.Run, refresher.Run, func(ctx context.Context) error {
-			away := func() []string { return goneAgents(a.pool.Members(), time.Now(), awayAfter) }
-			return rememberServers(ctx, a.record, a.pool, away, a.logger)
+			return rememberServers(ctx, a.record, a.pool, a.goneNames, a.logger)
 		})
 	}})
+}
+
+// goneNames are the nodes that this agent forgets.
+func (a *agent) goneNames() []string {
+	members, now := a.pool.Members(), time.Now()
+	servers, err := a.record.goneServers(members, now)
+	if err != nil {
+		a.logger.Warn("servers that are gone are not forgotten", "err", err)
+	}
+	for _, name := range servers {
+		a.logger.Info("a server has shown no life for long: it is forgotten", "server", name, "after", serverAwayAfter)
+	}
+	return append(goneAgents(members, now, awayAfter), servers...)
 }
 
 // startBalancer gives this node one address of the API that leads to a living server, whichever.

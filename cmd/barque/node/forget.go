@@ -2,9 +2,11 @@ package node
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/gossip"
@@ -19,32 +21,48 @@ const (
 	// awayAfter is after how long an agent forgets another one that is gone. It does not know the Nodes, and needs the
 	// servers only.
 	awayAfter = time.Hour
+	// serverAwayAfter is after how long an agent forgets a server that shows no life while others do. An agent is not
+	// told who was removed from the store; one that comes back gossip shows it again.
+	serverAwayAfter = 7 * 24 * time.Hour
 )
 
 // startForgetting has this server forget agents that were removed.
 func (s *server) startForgetting(ctx context.Context) error {
 	nodes := s.api.Informers().Core().V1().Nodes().Informer()
+	named := func() (names []string, known bool) { return nodes.GetStore().ListKeys(), nodes.HasSynced() }
 	return s.stack.Start(ctx, lifecycle.Component{Name: "removed agents", Run: func(ctx context.Context) error {
-		ticker := time.NewTicker(forgetEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-ticker.C:
-			}
-			if !nodes.HasSynced() {
-				continue
-			}
-			named := sets.New(nodes.GetStore().ListKeys()...)
-			for _, name := range goneAgents(s.pool.Members(), time.Now(), removedAfter) {
-				if !named.Has(name) {
-					s.logger.Info("an agent has no Node and shows no life: it is forgotten", "agent", name)
-					s.pool.Forget(name)
-				}
+		return forgetRemoved(ctx, s.pool, named, s.logger)
+	}})
+}
+
+// memory is what a node knows of the others by gossip.
+type memory interface {
+	Members() []gossip.Member
+	Forget(name string)
+}
+
+// forgetRemoved forgets agents that have no Node and show no life, until the context ends. named returns the names of
+// all Nodes, once they are known.
+func forgetRemoved(ctx context.Context, pool memory, named func() (names []string, known bool), logger *slog.Logger) error {
+	ticker := time.NewTicker(forgetEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		names, known := named()
+		if !known {
+			continue
+		}
+		for _, name := range goneAgents(pool.Members(), time.Now(), removedAfter) {
+			if !slices.Contains(names, name) {
+				logger.Info("an agent has no Node and shows no life: it is forgotten", "agent", name)
+				pool.Forget(name)
 			}
 		}
-	}})
+	}
 }
 
 // goneAgents returns the names of agents that are dead or have left, for some time.
@@ -56,4 +74,48 @@ func goneAgents(members []gossip.Member, now time.Time, least time.Duration) []s
 		}
 	}
 	return names
+}
+
+// goneServers notes since when servers that the agent knows show no life, and returns those that have not for long. It
+// tells nothing while no server lives, as far as the agent can see: then it is the agent that is cut off.
+func (r *record) goneServers(members []gossip.Member, now time.Time) (gone []string, err error) {
+	living := map[string]bool{}
+	known := map[string]bool{}
+	for _, m := range members {
+		if m.Role == roleServer {
+			known[m.Name], living[m.Name] = true, m.State == gossip.Alive
+		}
+	}
+	if !slices.Contains(slices.Collect(maps.Values(living)), true) {
+		return nil, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.Cluster.Servers {
+		known[s.Name] = true
+	}
+	away := map[string]time.Time{}
+	for name := range known {
+		if living[name] {
+			continue
+		}
+		since, noted := r.Away[name]
+		if !noted {
+			since = now.UTC().Truncate(time.Second)
+		}
+		if away[name] = since; now.Sub(since) >= serverAwayAfter {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	if maps.Equal(away, r.Away) {
+		return gone, nil
+	}
+	before := r.Away
+	r.Away = away
+	if err := r.save(); err != nil {
+		r.Away = before
+		return nil, fmt.Errorf("write down which servers show no life: %w", err)
+	}
+	return gone, nil
 }

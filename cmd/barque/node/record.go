@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/membership/join"
@@ -38,6 +39,8 @@ type record struct {
 	Asked   string       `json:"asked,omitempty"` // address of that server, while asking
 	Cluster join.Cluster `json:"cluster"`         // Cluster.Servers: see servers
 
+	Away map[string]time.Time `json:"away,omitempty"` // on an agent: servers that show no life, since when
+
 	Rejoined string `json:"rejoined,omitempty"` // ID of the rejoinPlan that made the record
 	Token    string `json:"token,omitempty"`    // ID of the token by which a server was let in, or a node let in again
 
@@ -45,7 +48,7 @@ type record struct {
 	Restored string          `json:"restored,omitempty"` // the one that the cluster began with
 
 	dir string
-	mu  sync.Mutex // guards Cluster.Servers and Cluster.CA once the node runs
+	mu  sync.Mutex // guards Cluster.Servers, Cluster.CA and Away once the node runs
 }
 
 // servers returns the cluster's servers as they were last known.

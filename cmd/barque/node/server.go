@@ -212,7 +212,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 
 // rememberServers keeps on disk who the servers are, for the next start. A disk that is full does not
 // end the node for that: most of the servers are known from before. gone returns the names of those that
-// are to be forgotten once they are dead: servers that were taken out of the store, and on an agent the agents that are away.
+// are to be forgotten once they are dead: servers that were taken out of the store, and on an agent whoever is away for long.
 func rememberServers(ctx context.Context, r *record, pool *gossip.Pool, gone func() []string, logger *slog.Logger) error {
 	ticker := time.NewTicker(forgetEvery)
 	defer ticker.Stop()
