@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -202,11 +203,21 @@ func (a *asker) known() []string {
 
 func serverURL(address string) (string, error) {
 	host := strings.TrimPrefix(address, "https://")
-	if host == "" || strings.ContainsAny(host, "/@ ") {
+	if host == "" || strings.ContainsAny(host, "/@ ?#") {
 		return "", errors.New("want HOST or HOST:PORT")
 	}
-	if !strings.Contains(strings.TrimPrefix(host, "["), ":") {
-		host += ":6443"
+	const port = "6443"
+	bare := host
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		bare = host[1 : len(host)-1]
+	}
+	if ip, err := netip.ParseAddr(bare); err == nil {
+		host = net.JoinHostPort(ip.String(), port)
+	} else if !strings.Contains(host, ":") {
+		host = net.JoinHostPort(host, port)
+	}
+	if _, _, err := net.SplitHostPort(host); err != nil {
+		return "", fmt.Errorf("want HOST or HOST:PORT: %w", err)
 	}
 	return "https://" + host, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -83,7 +84,9 @@ func (a *assembly) servers() {
 		m := a.members[p.Member.Name]
 		if m == nil {
 			m = &MemberStatus{Name: p.Member.Name, Role: roleServer, Gossip: "unknown"}
-			m.Address, _, _ = strings.Cut(p.Member.Address, ":")
+			if host, _, err := net.SplitHostPort(p.Member.Address); err == nil {
+				m.Address = host
+			}
 			a.members[m.Name] = m
 		}
 		m.Voter, m.Problem = p.Member.Voter, p.Error

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -325,5 +326,19 @@ func TestReportOfAnotherVersion(t *testing.T) {
 	o.Peers[1].Status.Detail.Report = []byte(`"something else"`)
 	if s := Assemble(noon, o); s.Health != Healthy || s.Members[1].Store == nil || s.Members[1].Disk != nil {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Of a server that gossip does not know the store has the address, of whatever version.
+func TestTheAddressOfAServerThatGossipDoesNotKnow(t *testing.T) {
+	for address, want := range map[string]string{"10.0.0.2:6444": "10.0.0.2", "[2001:db8::2]:6444": "2001:db8::2"} {
+		w := newWorld()
+		w.Nodes = slices.DeleteFunc(w.Nodes, func(v NodeView) bool { return v.Node == "s2" })
+		w.Peers[1].Member.Address = address
+		members := Assemble(noon, &w.Observation).Members
+		i := slices.IndexFunc(members, func(m MemberStatus) bool { return m.Name == "s2" })
+		if i < 0 || members[i].Address != want {
+			t.Errorf("of the server at %s the status says %+v, want the address %q", address, members, want)
+		}
 	}
 }
