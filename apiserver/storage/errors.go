@@ -26,6 +26,9 @@ const (
 	CauseDiskFull metav1.CauseType = "DiskFull"
 )
 
+// Unreadable is how the message begins with which a read is refused while the store is unavailable.
+const Unreadable = "the datastore cannot be read at the moment"
+
 // StatusReasonInsufficientStorage is the reason of an answer with the code 507.
 const StatusReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 
@@ -65,7 +68,7 @@ func ReadError(err error) error {
 			"the read did not complete within the request's time", 0)
 	case errors.Is(err, raftstore.ErrUnavailable), errors.Is(err, raftstore.ErrClosed), errors.Is(err, raftstore.ErrUnknownOutcome):
 		return newStatusError(err, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable,
-			"the datastore cannot be read at the moment: "+err.Error()+"; see 'barque cluster status'", retryAfterSeconds)
+			Unreadable+": "+err.Error()+"; see 'barque cluster status'", retryAfterSeconds)
 	}
 	return storage.NewInternalError(err)
 }

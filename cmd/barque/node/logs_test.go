@@ -1,0 +1,74 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/barque/barque/apiserver/storage"
+)
+
+// An outage of the store is one line when it begins and one when it is over, however many caches there are; what else they
+// say is told.
+func TestAnOutageIsToldOnce(t *testing.T) {
+	defer klog.ClearLogger()
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer // written under the handler's lock, read when all rest
+		o := bridgeLogs(slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelInfo})))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- o.Run(ctx) }()
+		synctest.Wait()
+		lines := func(what string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			got := strings.Split(strings.TrimSuffix(said.String(), "\n"), "\n")
+			said.Reset()
+			if len(want) == 0 && len(got) == 1 && got[0] == "" {
+				return
+			}
+			if len(got) != len(want) {
+				t.Fatalf("%s: %d lines, want %d:\n%s", what, len(got), len(want), strings.Join(got, "\n"))
+			}
+			for i := range want {
+				if !strings.Contains(got[i], want[i]) {
+					t.Errorf("%s: line %d is %s, want %q", what, i, got[i], want[i])
+				}
+			}
+		}
+		outage := func() {
+			for i := range 100 {
+				klog.Errorf("cacher (things%d): unexpected ListAndWatch error: failed to list: %s: no leader; reinitializing...", i, storage.Unreadable)
+			}
+		}
+		for range 2 {
+			outage()
+			lines("it begins", "level=ERROR msg=\"the API's caches cannot read the store")
+			for range 5 {
+				<-time.After(outageQuiet - time.Second)
+				outage()
+			}
+			lines("it goes on")
+			klog.Errorf("cacher (things): unexpected ListAndWatch error: what was read makes no sense; reinitializing...")
+			lines("another error", "makes no sense")
+			<-time.After(outageQuiet)
+			lines("it is over", fmt.Sprintf("times=600 during=%s", 5*(outageQuiet-time.Second)))
+			klog.Info("a detail")
+			klog.Error("a fault")
+			lines("afterwards", "level=ERROR msg=\"a fault\"")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		klog.Errorf("cacher (things): unexpected ListAndWatch error: %s; reinitializing...", storage.Unreadable)
+		lines("nobody would tell the end", "unexpected ListAndWatch error")
+	})
+}
