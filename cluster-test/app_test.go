@@ -16,6 +16,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/internal/syncbuf"
 )
 
 const examples = "../examples/"
@@ -314,7 +316,7 @@ func (s *Space) background(args ...string) func() string {
 	command = append(append(command, "-n", s.Namespace), args...)
 	cmd := exec.CommandContext(s.Context(), command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), s.env()...)
-	out := new(syncBuffer)
+	out := new(syncbuf.Buffer)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		s.Fatal(err)

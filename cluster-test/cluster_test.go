@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/barque/barque/internal/syncbuf"
 )
 
 // The cluster as its operators see it: status, tokens, data directories, `barque dev` itself.
@@ -321,7 +323,7 @@ func TestDownInTheMiddleOfUp(t *testing.T) {
 				t.Fatal(err)
 			}
 			up := exec.CommandContext(t.Context(), path, "dev", "--dir", c.Dir, "up", "--name", c.ID)
-			out := new(syncBuffer)
+			out := new(syncbuf.Buffer)
 			up.Stdout, up.Stderr = out, out
 			if err := up.Start(); err != nil {
 				t.Fatal(err)

@@ -1,40 +1,22 @@
 package raftstore_test
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/storetest"
 )
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // TestServerSaysThatThereIsNoQuorum stops two of three servers. The third must say what is missing, and
 // must not fill the disk with saying so.
 func TestServerSaysThatThereIsNoQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log lockedBuffer
+		var log syncbuf.Buffer
 		c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
 			if i == 2 {
 				cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))

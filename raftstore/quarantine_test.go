@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/mvcc"
@@ -83,7 +84,7 @@ func checkServesNothing(t *testing.T, s *raftstore.Server) {
 
 func TestFollowerThatDiffersIsQuarantined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log lockedBuffer
+		var log syncbuf.Buffer
 		c, leader := newSteady(t, 3, func(_ int, cfg *raftstore.Config) {
 			cfg.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))
 		})

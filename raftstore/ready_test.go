@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/storetest"
 	"github.com/barque/barque/raftstore/transport/memnet"
@@ -127,7 +128,7 @@ func TestReadyOfOneThatWasRemoved(t *testing.T) {
 // TestLogTellsOfLeadersAndMembers reads what the servers log about a leader that is cut off and comes back.
 func TestLogTellsOfLeadersAndMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		logs := make([]lockedBuffer, 3)
+		logs := make([]syncbuf.Buffer, 3)
 		c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
 			cfg.Logger = slog.New(slog.NewTextHandler(&logs[i], nil))
 		})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/storetest"
 )
@@ -116,7 +117,7 @@ func checkRecovered(t *testing.T, c *storetest.Cluster, survives int, acknowledg
 	}
 	// An old member: nobody listens to it, nor it to anybody.
 	old := (survives + 1) % 3
-	var log lockedBuffer
+	var log syncbuf.Buffer
 	c.Configs[old].Logger = slog.New(slog.NewTextHandler(&log, nil))
 	c.Start(old)
 	c.Await("the old member is told", func() bool { return strings.Contains(log.String(), "another cluster") })

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/faultpoint"
 	"github.com/barque/barque/raftstore/storetest"
@@ -22,7 +23,7 @@ import (
 // reseeding is a cluster on disk whose servers tell when they have got a right state.
 type reseeding struct {
 	*storetest.Cluster
-	log   lockedBuffer
+	log   syncbuf.Buffer
 	ready chan int
 
 	mu    sync.Mutex

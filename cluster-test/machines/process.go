@@ -1,7 +1,6 @@
 package machines
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,16 +8,17 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/barque/barque/internal/syncbuf"
 )
 
 // Process is a command that runs in a machine.
 type Process struct {
 	cmd       *exec.Cmd
 	script    string
-	out, errs buffer
+	out, errs syncbuf.Buffer
 	log       io.Closer // nil when the output is kept
 	done      chan struct{}
 	err       error // of waiting; read after done
@@ -30,24 +30,6 @@ type Result struct {
 	Err   string // standard error
 	Code  int
 	Error error // nil when the code is 0; names the command and has all that it said
-}
-
-// buffer may be read while it is written to.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // Start runs a line of shell in the machine's home directory, with the text as its standard input.

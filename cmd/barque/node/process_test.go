@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 )
@@ -125,27 +125,9 @@ type process struct {
 	space *space
 	order order
 	cmd   *exec.Cmd
-	log   *lockedBuffer
+	log   *syncbuf.Buffer // what it says
 	ended chan struct{}
 	err   error // once it has ended
-}
-
-// lockedBuffer is what a process says.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	data bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.data.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.data.String()
 }
 
 // startProcess starts a server. It is killed when the test ends, and when the test dies.
@@ -155,7 +137,7 @@ func (s *space) startProcess(t *testing.T, o order) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, space: s, order: o, log: &lockedBuffer{}, ended: make(chan struct{})}
+	p := &process{t: t, space: s, order: o, log: new(syncbuf.Buffer), ended: make(chan struct{})}
 	p.cmd = exec.Command(os.Args[0])
 	p.cmd.Env = append(os.Environ(), childEnv+"="+string(data))
 	p.cmd.Stderr = p.log
