@@ -30,18 +30,21 @@ type loss struct {
 	who   string // what the first row is of
 }
 
-// failover takes the leader away again and again, while a client in each of the other two members writes one key
-// after the other: by the end of its process, which breaks its connections, and by stopping it, which breaks none.
+// failover kills the leader again and again, while a client in each of the other two members writes one key after the
+// other. The end of its process breaks its connections.
 func (b *bench) failover(ctx context.Context) error {
-	for _, l := range []loss{
-		{"is killed (`kill -9`)", (*store.Member).Kill, func(ctx context.Context, m *store.Member) error { return m.Start(ctx) }, b.kills, "survivor"},
-		{"is stopped (`kill -STOP`)", (*store.Member).Pause, func(_ context.Context, m *store.Member) error { return m.Continue() }, max(1, b.kills*2/5), "member that goes on"},
-	} {
-		if err := b.loseLeaders(ctx, l); err != nil {
-			return err
-		}
+	err := b.loseLeaders(ctx, loss{"is killed (`kill -9`)", (*store.Member).Kill,
+		func(ctx context.Context, m *store.Member) error { return m.Start(ctx) }, b.kills, "survivor"})
+	if err != nil {
+		return err
 	}
 	return b.etcdFailover(ctx)
+}
+
+// silence stops the leader instead, which breaks no connection.
+func (b *bench) silence(ctx context.Context) error {
+	return b.loseLeaders(ctx, loss{"is stopped (`kill -STOP`)", (*store.Member).Pause,
+		func(_ context.Context, m *store.Member) error { return m.Continue() }, b.stops, "member that goes on"})
 }
 
 func (b *bench) loseLeaders(ctx context.Context, l loss) error {

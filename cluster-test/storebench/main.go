@@ -28,6 +28,7 @@ type bench struct {
 	repeats  int
 	length   time.Duration // of one load
 	kills    int
+	stops    int
 	many     int // keys of the large state
 	soak     time.Duration
 	busy     int    // processes that want a core each during the soak
@@ -45,7 +46,7 @@ type part struct {
 func parts() []part {
 	return []part{
 		{"puts", (*bench).puts}, {"reads", (*bench).reads}, {"watches", (*bench).watches},
-		{"failover", (*bench).failover}, {"logstores", (*bench).logStores}, {"sizes", (*bench).sizes},
+		{"failover", (*bench).failover}, {"silence", (*bench).silence}, {"logstores", (*bench).logStores}, {"sizes", (*bench).sizes},
 		{"soak", (*bench).soaked},
 	}
 }
@@ -70,10 +71,11 @@ func parse(args []string) (*bench, error) {
 	var only string
 	f := flag.NewFlagSet("storebench", flag.ContinueOnError)
 	f.StringVar(&b.dir, "dir", ".", "where the members' directories are made: on the disk that is to be measured")
-	f.StringVar(&only, "only", "", "measure only the parts whose names match: puts, reads, watches, failover, logstores, sizes, soak")
+	f.StringVar(&only, "only", "", "measure only the parts whose names match: puts, reads, watches, failover, silence, logstores, sizes, soak")
 	f.IntVar(&b.repeats, "repeats", 3, "how often each load is repeated")
 	f.DurationVar(&b.length, "for", 5*time.Second, "how long each load lasts")
 	f.IntVar(&b.kills, "kills", 50, "how often the leader is killed")
+	f.IntVar(&b.stops, "stops", 20, "how often the leader is stopped")
 	f.IntVar(&b.many, "many", 1_000_000, "how many keys the large state has")
 	f.DurationVar(&b.soak, "soak", 0, "how long to look for elections while all cores are busy; 0: not at all")
 	f.IntVar(&b.busy, "busy", 2*runtime.NumCPU(), "how many processes keep the cores busy meanwhile")
