@@ -123,16 +123,24 @@ func (c *Cluster) StartNode(ctx context.Context, node string) error {
 	})
 }
 
-// KillContainerd kills a node's containerd, and nothing else.
-func (c *Cluster) KillContainerd(node string) error {
+// Containerd returns the process of a node's own containerd.
+func (c *Cluster) Containerd(node string) (pid int, err error) {
 	found, err := pids(func(args []string) bool { return c.isContainerd(node, args) })
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if len(found) == 0 {
-		return fmt.Errorf("%s has no containerd of its own that runs", node)
+		return 0, fmt.Errorf("%s has no containerd of its own that runs", node)
 	}
-	return syscall.Kill(found[0], syscall.SIGKILL)
+	return found[0], nil
+}
+
+// KillContainerd kills a node's containerd, and nothing else. It returns the process that it was.
+func (c *Cluster) KillContainerd(node string) (pid int, err error) {
+	if pid, err = c.Containerd(node); err != nil {
+		return 0, err
+	}
+	return pid, syscall.Kill(pid, syscall.SIGKILL)
 }
 
 // KillShim kills one of a node's shims, which stand between containerd and a pod, and reports whether there was one.

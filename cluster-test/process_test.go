@@ -57,13 +57,13 @@ func TestSignalsHit(t *testing.T) {
 	if err := c.Signal(syscall.SIGCONT, "s1", "s2"); err == nil || !strings.Contains(err.Error(), "s2") {
 		t.Errorf("a signal to a node that does not run: %v", err)
 	}
-	if err := c.KillContainerd("s1"); err != nil {
-		t.Error(err)
+	if pid, err := c.KillContainerd("s1"); err != nil || pid != containerd.Process.Pid {
+		t.Errorf("process %d was killed, %v", pid, err)
 	}
 	if state := ended(t, containerd); state != syscall.SIGKILL {
 		t.Errorf("the containerd: %v", state)
 	}
-	if err := c.KillContainerd("s1"); err == nil {
+	if _, err := c.KillContainerd("s1"); err == nil {
 		t.Error("a containerd that is dead was killed")
 	}
 	if err := c.KillNodes(context.Background(), "s1"); err != nil {

@@ -52,6 +52,35 @@ func (c *Cluster) Lose(drops ...Drop) error {
 	return nil
 }
 
+// Lost returns how many packets the network has lost since Lose was called last.
+func (c *Cluster) Lost() (packets uint64, err error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return 0, fmt.Errorf("nftables: %w", err)
+	}
+	chains, err := conn.ListChainsOfTableFamily(nftables.TableFamilyBridge)
+	if err != nil {
+		return 0, fmt.Errorf("nftables: %w", err)
+	}
+	for _, chain := range chains {
+		if chain.Table.Name != c.wiresTable() {
+			continue
+		}
+		rules, err := conn.GetRules(chain.Table, chain)
+		if err != nil {
+			return 0, fmt.Errorf("nftables: %w", err)
+		}
+		for _, rule := range rules {
+			for _, e := range rule.Exprs {
+				if counter, ok := e.(*expr.Counter); ok {
+					packets += counter.Packets
+				}
+			}
+		}
+	}
+	return packets, nil
+}
+
 func (c *Cluster) addDrops(conn *nftables.Conn, drops []Drop) error {
 	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyBridge, Name: c.wiresTable()})
 	hook := func(name string, h *nftables.ChainHook) *nftables.Chain {
@@ -85,7 +114,7 @@ func (c *Cluster) addDrops(conn *nftables.Conn, drops []Drop) error {
 			// Zero is the same in every order of bytes.
 			match = append(match, &expr.Numgen{Register: 1, Modulus: d.OneIn, Type: unix.NFT_NG_RANDOM}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: make([]byte, 4)})
 		}
-		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(match, &expr.Verdict{Kind: expr.VerdictDrop})})
+		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(match, &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})})
 	}
 	return nil
 }

@@ -28,7 +28,23 @@ func certificateFaults() []fault {
 // renewCertificates has all servers issue themselves new certificates, without a restart.
 func renewCertificates(ctx context.Context, t *trial) error {
 	t.say("all servers")
-	return t.insist(ctx, "cert", "rotate")
+	before := make(map[string]*x509.Certificate)
+	for _, node := range t.all() {
+		var err error
+		if before[node], err = t.shown(ctx, node); err != nil {
+			return err
+		}
+	}
+	if err := t.insist(ctx, "cert", "rotate"); err != nil {
+		return err
+	}
+	for _, node := range t.all() {
+		err := t.awaitShown(ctx, node, "another one", func(_ time.Time, c *x509.Certificate) bool { return !c.Equal(before[node]) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // overSince is for how long certificates have ended. They ended when the node was in the cluster already: others are not
@@ -173,21 +189,25 @@ func endedOfServer(ctx context.Context, t *trial) error {
 
 // awaitShown waits until a server's API shows a certificate of a kind.
 func (t *trial) awaitShown(ctx context.Context, node, want string, is func(now time.Time, c *x509.Certificate) bool) error {
+	return clustertest.Poll(ctx, patience, func(ctx context.Context) error {
+		c, err := t.shown(ctx, node)
+		if err == nil && !is(time.Now(), c) {
+			err = fmt.Errorf("%s shows a certificate that is good from %v to %v, want %s", node, c.NotBefore, c.NotAfter, want)
+		}
+		return err
+	})
+}
+
+// shown returns the certificate that a server's API shows, which is looked at, not trusted.
+func (t *trial) shown(ctx context.Context, node string) (*x509.Certificate, error) {
 	address, err := t.addressOf(node)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return clustertest.Poll(ctx, patience, func(ctx context.Context) error {
-		// What it shows is looked at, not trusted.
-		conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", net.JoinHostPort(address, "6443"))
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		c := conn.(*tls.Conn).ConnectionState().PeerCertificates[0]
-		if !is(time.Now(), c) {
-			return fmt.Errorf("%s shows a certificate that is good from %v to %v, want %s", node, c.NotBefore, c.NotAfter, want)
-		}
-		return nil
-	})
+	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", net.JoinHostPort(address, "6443"))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0], nil
 }

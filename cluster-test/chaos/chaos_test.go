@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/schedule"
@@ -59,6 +60,9 @@ func TestShortRun(t *testing.T) {
 	if r.acked < 100 || r.calls < 500 {
 		t.Errorf("only %d writes were acknowledged, and %d calls judged", r.acked, r.calls)
 	}
+	if n := r.fewestPodChanges(); n < 20 {
+		t.Errorf("a server's watch of pods told of %d changes only", n)
+	}
 }
 
 // TestShort: the expression names as many kinds as the short run should have.
@@ -85,16 +89,16 @@ func TestEvictions(t *testing.T) {
 		{"another node", "s2", 15 * time.Second, true},
 		{"one that is still in trouble", "s3", time.Hour, false},
 	} {
-		r := &run{start: start, pods: &pods{owner: make(map[string]string)},
+		r := &run{start: start, pods: &pods{owner: make(map[string]string)}, ended: make(map[types.UID]bool),
 			troubles: []trouble{{"s1", at(10 * time.Second), at(20 * time.Second)}, {node: "s3", from: at(0)}}}
 		grace, when := int64(2), metav1.NewTime(at(c.when+2*time.Second))
 		alive := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}, Spec: corev1.PodSpec{NodeName: c.node}}
 		gone := alive.DeepCopy()
 		gone.DeletionTimestamp, gone.DeletionGracePeriodSeconds = &when, &grace
-		r.sawPod(nil, alive)
-		r.sawPod(alive, gone)
-		r.sawPod(gone, gone)
-		if r.failed() != c.want || r.pods.owner["u"] != "p" {
+		for _, pod := range []*corev1.Pod{alive, gone, gone} {
+			r.sawPod(pod)
+		}
+		if (len(r.failures) == 1) != c.want || len(r.failures) > 1 || r.pods.owner["u"] != "p" {
 			t.Errorf("%s: failures %q", c.what, r.failures)
 		}
 	}

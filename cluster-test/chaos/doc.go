@@ -9,9 +9,15 @@
 // The faults come from a seed, which it prints: the same seed makes the same faults of the same parameters in the same
 // order. Processes are not deterministic, so what they meet may differ.
 //
-// What is checked: all that package verify judges, in turns of some faults; that no write of the probe is lost; that the
-// cluster comes back whole after each fault, by itself or by what its operators are told to do; that all servers have the
-// same state in the end; that every informer has what the store has; that a Deployment has its replicas and its Service
-// answers on every node; that no two pods of one name run at once; that no pod is evicted from a node that nothing
-// happened to; that nothing is left of pods that are gone, and in the end nothing of the cluster.
+// What is checked all the time: that no two pods of one name run at once, or are there at once; that the Deployment has no
+// more pods than it declares, and none that changes its node or comes back from being deleted, by what each server's watch
+// tells; that no pod is evicted from a node that nothing happened to; that no two servers have different states at one
+// revision, and none is in quarantine that nobody damaged.
+//
+// What is checked after each fault: that it happened; that the cluster comes back whole, by itself or by what its operators
+// are told to do; that the Deployment has its replicas, which run, and no others do, and its Service answers on every node.
+//
+// What is checked in turns of some faults: all that package verify judges, and that no write of the probe is lost. In the end:
+// that all servers have the same state; that every informer has what the store has; that nothing is left of pods that are
+// gone, and nothing of the cluster.
 package main

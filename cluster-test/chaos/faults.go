@@ -70,6 +70,8 @@ func (r *run) inject(number int) {
 		return
 	}
 	span := timeline.Span{Kind: f.name, Begin: time.Since(r.start), Unheard: f.alone}
+	r.setDamaging(f.damages)
+	defer r.setDamaging(false)
 	err := f.run(ctx, t)
 	err = errors.Join(err, t.heal())
 	span.End, span.Note, span.Targets = time.Since(r.start), t.note, t.hit
@@ -86,6 +88,13 @@ func (r *run) inject(number int) {
 	r.mu.Unlock()
 	r.say("%d %s: %s led; %s; longest time without a write %v; whole after %v", number+1, f.name, t.leader, t.note,
 		gaps[0].Round(time.Millisecond), (span.Settled - span.End).Round(10*time.Millisecond))
+}
+
+// setDamaging says whether the fault that is on may make a server's state wrong.
+func (r *run) setDamaging(on bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.damaging = on
 }
 
 // aim finds out who leads, and where all are.

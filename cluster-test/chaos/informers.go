@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -36,8 +35,8 @@ func (r *run) startInformers(ctx context.Context) *informerSet {
 		of := informersOf{s.Name, f, f.Core().V1().Pods().Informer(), f.Core().V1().ConfigMaps().Informer()}
 		// It cannot fail: the informer was not started.
 		_, _ = of.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { r.sawPod(nil, o.(*corev1.Pod)) },
-			UpdateFunc: func(old, o any) { r.sawPod(old.(*corev1.Pod), o.(*corev1.Pod)) },
+			AddFunc:    func(o any) { r.pods.own(o.(*corev1.Pod)) },
+			UpdateFunc: func(_, o any) { r.pods.own(o.(*corev1.Pod)) }, // another pod of its name, when one watch missed the other's end
 		})
 		f.Start(ctx.Done())
 		set.all = append(set.all, of)
@@ -88,45 +87,6 @@ func (s *informerSet) converged(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// evictable is for how long after a trouble pods may still be evicted for it: until it was noticed, and tolerated, and a
-// leader that may have changed meanwhile came to it.
-const evictable = monitorGrace + toleration*time.Second + 30*time.Second
-
-// sawPod notes whose a pod is, and holds evictions against what happened to nodes.
-func (r *run) sawPod(old, pod *corev1.Pod) {
-	r.pods.own(pod)
-	if pod.DeletionTimestamp == nil || old != nil && old.DeletionTimestamp != nil || pod.Spec.NodeName == "" || r.isEnding() {
-		return
-	}
-	at := pod.DeletionTimestamp.Time
-	if pod.DeletionGracePeriodSeconds != nil {
-		at = at.Add(-time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
-	}
-	if !r.excused(pod.Spec.NodeName, at) {
-		r.fail("pod %s was evicted from %s at %v, and nothing had happened to that node", pod.Name, pod.Spec.NodeName, at.Sub(r.start).Round(time.Second))
-	}
-}
-
-// excused says whether a node was in trouble at a time, or not long before.
-func (r *run) excused(node string, at time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, t := range r.troubles {
-		// Deletion timestamps are of whole seconds.
-		if t.node == node && !at.Before(t.from.Add(-time.Second)) && (t.to.IsZero() || at.Before(t.to.Add(evictable))) {
-			return true
-		}
-	}
-	return false
-}
-
-// isEnding says whether the run itself removes pods.
-func (r *run) isEnding() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.ending
 }
 
 // wait polls until a check passes; what does not come about is a failure.

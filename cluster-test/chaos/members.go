@@ -43,7 +43,14 @@ func (t *trial) insist(ctx context.Context, args ...string) error {
 func transfer(ctx context.Context, t *trial) error {
 	t.say("%s to %s", t.leader, t.others[0])
 	t.hit = []string{t.leader}
-	return t.insist(ctx, "cluster", "transfer-leader", t.others[0])
+	if err := t.insist(ctx, "cluster", "transfer-leader", t.others[0]); err != nil {
+		return err
+	}
+	status, err := t.awaitLeader(ctx)
+	if err == nil && status.Leader != t.others[0] {
+		err = fmt.Errorf("the command was done, and %s leads", status.Leader)
+	}
+	return err
 }
 
 func demote(ctx context.Context, t *trial) error {
@@ -53,8 +60,27 @@ func demote(ctx context.Context, t *trial) error {
 	if err := t.insist(ctx, "cluster", "demote", node, "--yes"); err != nil {
 		return err
 	}
+	if err := t.awaitNoVote(ctx, node); err != nil {
+		return err
+	}
 	t.hold(ctx, 0, 2*time.Second)
 	return t.insist(ctx, "cluster", "promote", node)
+}
+
+// awaitNoVote waits until a server is one that does not vote.
+func (t *trial) awaitNoVote(ctx context.Context, node string) error {
+	return clustertest.Poll(ctx, time.Minute, func(ctx context.Context) error {
+		status, err := t.status(ctx)
+		if err != nil {
+			return err
+		}
+		for _, m := range status.Members {
+			if m.Name == node && m.Store != nil && m.Store.State == "nonvoter" {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s was demoted, and is not said to be without a vote", node)
+	})
 }
 
 // replaceable returns a server that joins the others when it is started with an empty store. The first one of a dev

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	clustertest "github.com/barque/barque/cluster-test"
@@ -38,15 +39,33 @@ func (t *trial) between(nodes ...string) (drops []clustertest.Drop) {
 	return drops
 }
 
+// lose loses packets for a while.
+func (t *trial) lose(ctx context.Context, from, to time.Duration, drops ...clustertest.Drop) error {
+	if err := t.cluster.Lose(drops...); err != nil {
+		return err
+	}
+	t.hold(ctx, from, to)
+	lost, err := t.loseNoMore()
+	if err == nil && lost == 0 {
+		err = errMetNobody
+	}
+	return err
+}
+
+// errMetNobody is the error of a fault that changed nothing: it must not count as one that the cluster has borne.
+var errMetNobody = errors.New("no packet came by: the fault met nobody")
+
+// loseNoMore makes the network whole, and returns how many packets were lost.
+func (t *trial) loseNoMore() (lost uint64, err error) {
+	lost, err = t.cluster.Lost()
+	return lost, errors.Join(err, t.cluster.Lose())
+}
+
 func cutOff(whom whoms) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		alone := whom(t)
 		t.meet(alone...)
-		if err := t.cluster.Lose(t.between(alone...)...); err != nil {
-			return err
-		}
-		t.hold(ctx, 3*time.Second, 8*time.Second)
-		return t.cluster.Lose()
+		return t.lose(ctx, 3*time.Second, 8*time.Second, t.between(alone...)...)
 	}
 }
 
@@ -62,11 +81,7 @@ func oneWay(mute bool) func(context.Context, *trial) error {
 				drops = append(drops, clustertest.Drop{From: n, To: t.leader})
 			}
 		}
-		if err := t.cluster.Lose(drops...); err != nil {
-			return err
-		}
-		t.hold(ctx, 3*time.Second, 8*time.Second)
-		return t.cluster.Lose()
+		return t.lose(ctx, 3*time.Second, 8*time.Second, drops...)
 	}
 }
 
@@ -74,25 +89,27 @@ func oneWay(mute bool) func(context.Context, *trial) error {
 func bridge(ctx context.Context, t *trial) error {
 	t.meet(t.leader, t.others[1])
 	t.say("only %s reaches both %s and %s", t.others[0], t.leader, t.others[1])
-	if err := t.cluster.Lose(clustertest.Both(t.leader, t.others[1], 0)...); err != nil {
-		return err
-	}
-	t.hold(ctx, 3*time.Second, 8*time.Second)
-	return t.cluster.Lose()
+	return t.lose(ctx, 3*time.Second, 8*time.Second, clustertest.Both(t.leader, t.others[1], 0)...)
 }
 
 // flapping cuts the leader off, and lets it be, in quick change.
 func flapping(ctx context.Context, t *trial) error {
 	t.meet(t.leader)
+	met := uint64(0)
 	for range 6 {
 		if err := t.cluster.Lose(t.between(t.leader)...); err != nil {
 			return err
 		}
 		t.hold(ctx, 100*time.Millisecond, time.Second)
-		if err := t.cluster.Lose(); err != nil {
+		lost, err := t.loseNoMore()
+		if err != nil {
 			return err
 		}
+		met += lost
 		t.hold(ctx, 100*time.Millisecond, 600*time.Millisecond)
+	}
+	if met == 0 {
+		return errMetNobody
 	}
 	return nil
 }
@@ -106,11 +123,7 @@ func clientsCutOff(ctx context.Context, t *trial) error {
 	for _, n := range nodes {
 		drops = append(drops, clustertest.Both(clustertest.Host, n, 0)...)
 	}
-	if err := t.cluster.Lose(drops...); err != nil {
-		return err
-	}
-	t.hold(ctx, 3*time.Second, 8*time.Second)
-	return t.cluster.Lose()
+	return t.lose(ctx, 3*time.Second, 8*time.Second, drops...)
 }
 
 // packetLoss loses one packet of some between all nodes.
@@ -125,11 +138,7 @@ func packetLoss(ctx context.Context, t *trial) error {
 			drops = append(drops, clustertest.Both(a, b, oneIn)...)
 		}
 	}
-	if err := t.cluster.Lose(drops...); err != nil {
-		return err
-	}
-	t.hold(ctx, 5*time.Second, 10*time.Second)
-	return t.cluster.Lose()
+	return t.lose(ctx, 5*time.Second, 10*time.Second, drops...)
 }
 
 // slowNetwork makes what all nodes send each other take a while, well below what a heartbeat may take, so that it alone
@@ -149,12 +158,22 @@ func slowNetwork(ctx context.Context, t *trial) error {
 		}
 		ends = append(ends, detour.End{Namespace: t.cluster.Netns(m.Name), Addr: addr})
 	}
-	d, err := detour.Open(ends, func(_, _ netip.Addr) time.Duration { return by })
+	var met atomic.Uint64
+	d, err := detour.Open(ends, func(_, _ netip.Addr) time.Duration {
+		met.Add(1)
+		return by
+	})
 	if err != nil {
 		return err
 	}
 	t.hold(ctx, 4*time.Second, 8*time.Second)
-	return d.Close()
+	if err := d.Close(); err != nil {
+		return err
+	}
+	if met.Load() == 0 {
+		return errMetNobody
+	}
+	return nil
 }
 
 // killApart cuts a follower off, kills the leader, and lets the follower, which lags, and the other one agree: what the
@@ -167,8 +186,13 @@ func killApart(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.hold(ctx, 500*time.Millisecond, 2*time.Second)
-	if err := errors.Join(t.cluster.KillNodes(ctx, t.leader), t.cluster.Lose()); err != nil {
+	killed := t.cluster.KillNodes(ctx, t.leader)
+	lost, err := t.loseNoMore()
+	if err := errors.Join(killed, err); err != nil {
 		return err
+	}
+	if lost == 0 {
+		return errMetNobody
 	}
 	t.hold(ctx, time.Second, 4*time.Second)
 	return t.cluster.StartNode(ctx, t.leader)

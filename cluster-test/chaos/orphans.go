@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
@@ -76,47 +77,71 @@ func (r *run) cgroupRoot() (string, error) {
 	return "", fmt.Errorf("no cgroup of the name %s was found", name)
 }
 
-// orphans tells what is left on nodes of pods that are gone.
-func (r *run) orphans() error {
+// remains is what there is on nodes for the sake of pods, by kind.
+type remains struct{ processes, cgroups, mounts, rules []string }
+
+// err is nil when there is nothing.
+func (m remains) err() error {
+	var all []error
+	for _, text := range slices.Concat(m.processes, m.cgroups, m.mounts, m.rules) {
+		all = append(all, errors.New(text))
+	}
+	return errors.Join(all...)
+}
+
+// blind tells of which kinds there is nothing. While pods run that is something which is looked for in the wrong place.
+func (m remains) blind() (kinds []string) {
+	for _, k := range []struct {
+		name string
+		all  []string
+	}{{"processes", m.processes}, {"cgroups", m.cgroups}, {"mounts", m.mounts}, {"rules", m.rules}} {
+		if len(k.all) == 0 {
+			kinds = append(kinds, k.name)
+		}
+	}
+	return kinds
+}
+
+// remains looks at what there is on nodes for the sake of pods.
+func (r *run) remains() (m remains, err error) {
 	running, err := r.runningPods()
 	if err != nil {
-		return err
+		return m, err
 	}
-	var left []error
 	for _, p := range running {
-		left = append(left, fmt.Errorf("pod %s still runs on %s", p.uid, p.node))
+		m.processes = append(m.processes, fmt.Sprintf("pod %s still runs on %s", p.uid, p.node))
 	}
 	root, err := r.cgroupRoot()
 	if err != nil {
-		return err
+		return m, err
 	}
 	groups, err := filepath.Glob(filepath.Join(root, "*", "kubepods", "*", "pod*"))
 	if err != nil {
-		return err
+		return m, err
 	}
 	for _, g := range groups {
-		left = append(left, fmt.Errorf("cgroup %s", g))
+		m.cgroups = append(m.cgroups, "cgroup "+g)
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return err
+		return m, err
 	}
 	for line := range strings.Lines(string(mounts)) {
 		fields := strings.Fields(line)
 		if len(fields) > 4 && strings.HasPrefix(fields[4], r.cluster.Dir+"/") && (strings.Contains(fields[4], "/pods/") || strings.Contains(fields[4], "/cni-") || strings.HasSuffix(fields[4], "/rootfs")) {
-			left = append(left, fmt.Errorf("mount %s", fields[4]))
+			m.mounts = append(m.mounts, "mount "+fields[4])
 		}
 	}
 	now, err := r.allRules()
 	if err != nil {
-		return err
+		return m, err
 	}
 	for node, before := range r.rules {
 		if now[node] != before {
-			left = append(left, fmt.Errorf("node %s has %+v, and before there were pods it had %+v", node, now[node], before))
+			m.rules = append(m.rules, fmt.Sprintf("node %s has %+v, and before there were pods it had %+v", node, now[node], before))
 		}
 	}
-	return errors.Join(left...)
+	return m, nil
 }
 
 // rules is how much is in a node's packet filter, and how many interfaces it has.

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -98,6 +100,14 @@ func (r *run) startPods(ctx context.Context) (*pods, error) {
 		p.stop()
 		return nil, err
 	}
+	there, err := r.remains()
+	if kinds := there.blind(); err == nil && len(kinds) > 0 {
+		err = fmt.Errorf("pods run, and nothing is seen of their %s: what is left of them would not be found", strings.Join(kinds, " and "))
+	}
+	if err != nil {
+		p.stop()
+		return nil, err
+	}
 	p.running.Go(func() { p.call(working) })
 	p.running.Go(func() { p.watchTwins(working) })
 	return p, nil
@@ -132,7 +142,7 @@ func (p *pods) keep(ctx context.Context, name string) {
 	}
 }
 
-// whole is nil when all pods that should be there are ready.
+// whole is nil when all pods that should be there are ready, and those run, and no others, on the nodes where they should.
 func (p *pods) whole(ctx context.Context) error {
 	d, err := p.run.cluster.Client.AppsV1().Deployments(namespace).Get(ctx, web, metav1.GetOptions{})
 	if err != nil {
@@ -145,7 +155,7 @@ func (p *pods) whole(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ready := 0
+	var declared []runningPod
 	for i := range list.Items {
 		pod := &list.Items[i]
 		if pod.DeletionTimestamp != nil {
@@ -154,12 +164,32 @@ func (p *pods) whole(ctx context.Context) error {
 		if !clustertest.Ready(pod) {
 			return fmt.Errorf("pod %s on %s is not ready", pod.Name, pod.Spec.NodeName)
 		}
-		ready++
+		declared = append(declared, runningPod{string(pod.UID), pod.Spec.NodeName})
 	}
-	if ready != replicas+fixed {
-		return fmt.Errorf("%d pods are ready, want %d", ready, replicas+fixed)
+	if len(declared) != replicas+fixed {
+		return fmt.Errorf("%d pods are ready, want %d", len(declared), replicas+fixed)
 	}
-	return nil
+	running, err := p.run.runningPods()
+	if err != nil {
+		return err
+	}
+	return asDeclared(running, declared)
+}
+
+// asDeclared is nil when just those pods run that should.
+func asDeclared(running, declared []runningPod) error {
+	var wrong []error
+	for _, pod := range running {
+		if !slices.Contains(declared, pod) {
+			wrong = append(wrong, fmt.Errorf("pod %s runs on %s, and should not", pod.uid, pod.node))
+		}
+	}
+	for _, pod := range declared {
+		if !slices.Contains(running, pod) {
+			wrong = append(wrong, fmt.Errorf("pod %s does not run on %s, and is called ready there", pod.uid, pod.node))
+		}
+	}
+	return errors.Join(wrong...)
 }
 
 // caller is the node from which the Service is called all the time, and callTimeout how long a caller waits.

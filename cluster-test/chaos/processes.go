@@ -3,11 +3,16 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clustertest "github.com/barque/barque/cluster-test"
 )
 
 func processFaults() []fault {
@@ -52,24 +57,65 @@ func killed(whom whoms) func(context.Context, *trial) error {
 }
 
 // killContainerd kills the one of some node, which must get another one while its pods go on.
-func killContainerd(_ context.Context, t *trial) error {
+func killContainerd(ctx context.Context, t *trial) error {
 	node := t.nodes()[t.rnd.IntN(len(t.nodes()))]
 	t.meet(node)
-	return t.cluster.KillContainerd(node)
+	killed, err := t.cluster.KillContainerd(node)
+	if err != nil {
+		return err
+	}
+	return clustertest.Poll(ctx, patience, func(context.Context) error {
+		pid, err := t.cluster.Containerd(node)
+		if err == nil && pid == killed {
+			err = fmt.Errorf("process %d of %s has not ended yet", pid, node)
+		}
+		return err
+	})
 }
 
 // killShim kills the process between containerd and one pod, which must be started again.
-func killShim(_ context.Context, t *trial) error {
+func killShim(ctx context.Context, t *trial) error {
 	nodes := t.nodes()
 	t.rnd.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
 	for _, n := range nodes {
+		before, err := t.containers(ctx, n)
+		if err != nil {
+			return err
+		}
 		killed, err := t.cluster.KillShim(n)
 		if err != nil || killed {
 			t.meet(n)
-			return err
+			return errors.Join(err, t.awaitRestart(ctx, n, before))
 		}
 	}
 	return errors.New("no node has a shim")
+}
+
+// containers returns the containers of a node's pods that are said to run.
+func (t *trial) containers(ctx context.Context, node string) (ids []string, err error) {
+	list, err := t.cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		for _, s := range list.Items[i].Status.ContainerStatuses {
+			if s.State.Running != nil {
+				ids = append(ids, s.ContainerID)
+			}
+		}
+	}
+	return ids, nil
+}
+
+// awaitRestart waits until one of a node's containers does not run any more. That its pod runs again is seen when all is.
+func (t *trial) awaitRestart(ctx context.Context, node string, before []string) error {
+	return clustertest.Poll(ctx, patience, func(ctx context.Context) error {
+		now, err := t.containers(ctx, node)
+		if err == nil && !slices.ContainsFunc(before, func(id string) bool { return !slices.Contains(now, id) }) {
+			err = fmt.Errorf("a shim of %s was killed, and all of its containers are said to run", node)
+		}
+		return err
+	})
 }
 
 // paused is a fault that stops processes for longer than an election.

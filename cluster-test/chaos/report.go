@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/barque/barque/cluster-test/timeline"
@@ -23,6 +24,7 @@ func (r *run) report(w io.Writer) error {
 	t.Facts = []string{
 		fmt.Sprintf("%d servers, %d agents, %d faults of %d kinds", servers, agents, len(r.spans), len(r.cfg.Faults)),
 		fmt.Sprintf("%d writes of the probe acknowledged, %d calls of clients judged, %d calls of the Service (%d failed)", r.acked, r.calls, r.pods.calls, r.pods.bad),
+		fmt.Sprintf("changes of pods looked at, of the server whose watch told of the fewest: %d", r.fewestPodChanges()),
 		fmt.Sprintf("longest time without an acknowledged write: %v", r.longest.Round(time.Millisecond)),
 	}
 	r.pods.mu.Unlock()
@@ -45,4 +47,12 @@ func (r *run) report(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "\nthe time line is in %s\n", r.cfg.page)
 	return t.WriteFile(r.cfg.page)
+}
+
+// fewestPodChanges is how many changes of pods each server's watch has told of at least; mu is held.
+func (r *run) fewestPodChanges() int {
+	if len(r.podChanges) < len(r.servers) || len(r.podChanges) == 0 {
+		return 0
+	}
+	return slices.Min(r.podChanges)
 }

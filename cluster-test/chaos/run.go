@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 
 	clustertest "github.com/barque/barque/cluster-test"
@@ -28,6 +29,8 @@ const (
 	// patience is how long anything may take that takes seconds on an idle machine. A machine that is busy with other
 	// things must not fail a run.
 	patience = 3 * time.Minute
+	// failedPatience is how long the clients of a run that has failed may take to end.
+	failedPatience = 20 * time.Second
 	// namespace is where everything of the workloads is.
 	namespace = "chaos"
 
@@ -60,11 +63,15 @@ type run struct {
 	spans    []timeline.Span
 	troubles []trouble
 	failures []string
-	ending   bool          // the run itself removes what it has made
-	acked    int           // writes of probes that have ended
-	calls    int           // of the judged clients
-	longest  time.Duration // without an acknowledged write
-	length   time.Duration // until clients ended for good
+	ending   bool               // the run itself removes what it has made
+	damaging bool               // the fault that is on may make a server's state wrong
+	ended    map[types.UID]bool // pods that were seen to end
+	// podChanges is how many changes of pods each server's watch has told of, when these have ended.
+	podChanges []int
+	acked      int           // writes of probes that have ended
+	calls      int           // of the judged clients
+	longest    time.Duration // without an acknowledged write
+	length     time.Duration // until clients ended for good
 }
 
 // trouble is a time in which a node may rightly have been taken for dead.
@@ -82,7 +89,7 @@ func execute(ctx context.Context, cfg config) (_ *run, err error) {
 	}
 	starting, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
-	r := &run{cfg: cfg, start: time.Now()}
+	r := &run{cfg: cfg, start: time.Now(), ended: make(map[types.UID]bool)}
 	r.cluster, err = clustertest.Up(starting, options)
 	if r.cluster == nil {
 		return nil, err
@@ -171,6 +178,7 @@ func (r *run) work(ctx context.Context) {
 	r.watchers = r.startInformers(background)
 	defer r.watchers.stop()
 	defer r.pods.stop()
+	defer r.lookOut(background)()
 	number, turns := 0, 0
 	for more := true; more && !r.failed(); turns++ {
 		if r.cfg.At(number).alone {
@@ -183,6 +191,20 @@ func (r *run) work(ctx context.Context) {
 	}
 	if !r.failed() {
 		r.finish(background)
+	}
+}
+
+// lookOut begins what looks all the time for what must never be, and returns what ends it.
+func (r *run) lookOut(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { r.watchStates(ctx) })
+	for _, s := range r.servers {
+		running.Go(func() { r.watchPods(ctx, s) })
+	}
+	return func() {
+		cancel()
+		running.Wait()
 	}
 }
 
@@ -211,20 +233,24 @@ func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 	r.mu.Lock()
 	r.length = time.Since(r.start)
 	r.mu.Unlock()
-	verdict, err := w.Stop(background, patience)
-	probed, probeErr := r.probe.Stop(background, patience)
+	bear := patience
+	if r.failed() { // what is broken stays so: nobody waits for it to come back
+		bear = failedPatience
+	}
+	verdict, err := w.Stop(background, bear)
+	probed, probeErr := r.probe.Stop(background, bear)
 	if err := errors.Join(err, probeErr); err != nil {
 		r.fail("end the clients: %v", err)
-		return false
 	}
 	r.say("judged: %v", verdict)
 	r.mu.Lock()
 	r.acked, r.calls, r.longest = r.acked+probed.Acknowledged, r.calls+verdict.Calls, max(r.longest, probed.Longest)
 	r.mu.Unlock()
-	for _, v := range append(verdict.Violations, probed.Violations...) {
+	for _, v := range slices.Concat(verdict.Violations, probed.Violations) {
 		r.fail("%s", v)
 	}
-	for _, u := range verdict.Unjudged {
+	// The cluster was whole when the clients ended: what stays away then is a failure.
+	for _, u := range slices.Concat(verdict.Unjudged, probed.Unjudged) {
 		r.fail("this could not be judged, and is no broken promise by itself: %s", u)
 	}
 	return !r.failed() && !r.over(ctx, *number)

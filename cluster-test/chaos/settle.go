@@ -123,6 +123,9 @@ func (r *run) finish(ctx context.Context) {
 		return errors.Join(err, errors.New("it is still there"))
 	})
 	if gone {
-		r.wait("nothing is left of pods that are gone", func(context.Context) error { return r.orphans() })
+		r.wait("nothing is left of pods that are gone", func(context.Context) error {
+			left, err := r.remains()
+			return errors.Join(err, left.err())
+		})
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/schedule"
 )
 
 // A stateError is returned when servers have states that they must never have, not even for a moment.
@@ -97,4 +99,28 @@ func sameState(s *clustertest.Status, want int) (state string, err error) {
 		return "", fmt.Errorf("%d servers of %d are told of", found, want)
 	}
 	return first, nil
+}
+
+// watchStates looks all the time, also while faults are on, for servers with states that they must never have.
+func (r *run) watchStates(ctx context.Context) {
+	for turn := 0; ctx.Err() == nil; turn++ {
+		schedule.Pause(ctx, time.Second)
+		s := r.servers[turn%len(r.servers)]
+		status, err := r.statusOf(ctx, s.Client.Discovery().RESTClient().Get().AbsPath("/barque/v1/status").DoRaw)
+		if err != nil {
+			continue // it is away, or has no leader: another one, or it later, tells
+		}
+		var broken *stateError
+		if errors.As(mustNot(status), &broken) && !(broken.quarantine && r.mayDamage()) {
+			r.fail("server %s: %v", s.Name, broken)
+			return
+		}
+	}
+}
+
+// mayDamage says whether the fault that is on may make a server's state wrong.
+func (r *run) mayDamage() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.damaging
 }

@@ -189,7 +189,10 @@ func flipped(kind damage.Kind) func(context.Context, *trial) error {
 			t.say("%s, %s: not seen at the start", m.Name, t.note)
 			t.hold(ctx, time.Second, 2*time.Second)
 			if !m.Running() {
-				state, _ := m.Exited(ctx)
+				state, err := m.Exited(ctx)
+				if err != nil {
+					return err
+				}
 				t.say("%s; ended with %v", t.note, state)
 				if ws, ok := state.Sys().(syscall.WaitStatus); !ok || ws.ExitStatus() != member.ExitFatal {
 					return fmt.Errorf("%s, %s: it crashed; its log ends with:\n%s", m.Name, t.note, tail(m.LogFile()))

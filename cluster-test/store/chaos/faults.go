@@ -199,13 +199,16 @@ func clock(ctx context.Context, t *trial) error {
 	return m.SetClock(ctx, 0)
 }
 
-// transfer makes a follower the leader. That it is refused, or that there is an election, is no fault.
+// transfer makes a follower the leader. That it is refused, or that there is an election, is no fault; it is told.
 func (t *trial) transfer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
 	err := t.leader.Change(ctx, member.Change{Kind: member.Transfer, ID: t.others[0].ID()})
 	if errors.Is(err, store.ErrDown) {
 		return err
+	}
+	if err != nil {
+		t.say("%s; not transferred: %s", t.note, brief(err))
 	}
 	return nil
 }

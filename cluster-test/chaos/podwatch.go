@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/barque/barque/cluster-test/schedule"
+	"github.com/barque/barque/verify"
+)
+
+// podHistory is what one server's watch tells of the pods, change by change, also while a fault is on. A zero one knows
+// nothing yet.
+type podHistory struct {
+	pods     map[string]*corev1.Pod // by name, as of revision; nil: the watch has to begin anew
+	revision uint64
+	changes  int
+}
+
+// begin takes a list over. It returns what is wrong with it.
+func (h *podHistory) begin(list *corev1.PodList) (wrong []string) {
+	revision, err := strconv.ParseUint(list.ResourceVersion, 10, 64)
+	if err != nil {
+		return []string{fmt.Sprintf("a list of pods is at revision %q", list.ResourceVersion)}
+	}
+	if revision < h.revision {
+		wrong = append(wrong, fmt.Sprintf("a list of pods is at revision %d, after %d was told", revision, h.revision))
+	}
+	h.revision, h.pods = revision, make(map[string]*corev1.Pod)
+	for i := range list.Items {
+		h.pods[list.Items[i].Name] = &list.Items[i]
+	}
+	return append(wrong, h.tooMany()...)
+}
+
+// take takes an event over. It returns what is wrong with it.
+func (h *podHistory) take(kind watch.EventType, pod *corev1.Pod) (wrong []string) {
+	revision, err := strconv.ParseUint(pod.ResourceVersion, 10, 64)
+	if err != nil || revision < h.revision || revision == h.revision && kind != watch.Bookmark {
+		wrong = append(wrong, fmt.Sprintf("%s of pod %s at revision %q, after %d was told", kind, pod.Name, pod.ResourceVersion, h.revision))
+	}
+	h.revision = max(h.revision, revision)
+	if kind == watch.Bookmark {
+		return wrong
+	}
+	h.changes++
+	switch old := h.pods[pod.Name]; {
+	case old == nil && kind != watch.Added:
+		wrong = append(wrong, fmt.Sprintf("pod %s is %s at revision %d, and was not there", pod.Name, kind, revision))
+	case old != nil && (kind == watch.Added || old.UID != pod.UID):
+		wrong = append(wrong, fmt.Sprintf("two pods %s at revision %d: %s (on %q) is %s, and %s (on %q) is there", pod.Name, revision, pod.UID, pod.Spec.NodeName, kind, old.UID, old.Spec.NodeName))
+	case old != nil && old.Spec.NodeName != "" && pod.Spec.NodeName != old.Spec.NodeName:
+		wrong = append(wrong, fmt.Sprintf("pod %s goes from node %s to %q at revision %d", pod.Name, old.Spec.NodeName, pod.Spec.NodeName, revision))
+	case old != nil && kind == watch.Modified && old.DeletionTimestamp != nil && pod.DeletionTimestamp == nil:
+		wrong = append(wrong, fmt.Sprintf("pod %s was to be deleted, and is not any more at revision %d", pod.Name, revision))
+	}
+	if kind == watch.Deleted {
+		delete(h.pods, pod.Name)
+	} else {
+		h.pods[pod.Name] = pod
+	}
+	return append(wrong, h.tooMany()...)
+}
+
+// tooMany tells when the Deployment has more pods than it declares. It has fewer while some are lost, and what ends is
+// replaced before it has ended.
+func (h *podHistory) tooMany() []string {
+	var names []string
+	for name, pod := range h.pods {
+		if pod.Labels["app"] == web && pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+			names = append(names, name)
+		}
+	}
+	if len(names) <= replicas {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d pods of %s at revision %d, and %d are declared: %q", len(names), web, h.revision, replicas, names)}
+}
+
+// watchPods follows the pods through a server for as long as the run lasts.
+func (r *run) watchPods(ctx context.Context, s verify.Server) {
+	h := new(podHistory)
+	for ; ctx.Err() == nil; schedule.Pause(ctx, 100*time.Millisecond) {
+		// A server that is away tells nothing; when it is back it tells what was missed.
+		if h.pods != nil {
+			r.followPods(ctx, s, h)
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, podCall)
+		list, err := s.Client.CoreV1().Pods(namespace).List(limited, metav1.ListOptions{})
+		cancel()
+		if err != nil {
+			continue
+		}
+		r.blame(s.Name, h.begin(list))
+		for _, pod := range h.pods {
+			r.sawPod(pod)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.podChanges = append(r.podChanges, h.changes)
+}
+
+const (
+	// podCall is how long a server may take to answer, and podWatch for how long one watch lasts.
+	podCall  = 5 * time.Second
+	podWatch = 10 * time.Second
+)
+
+// followPods watches on from where the history is, until the server ends it or says nothing for too long. A history that
+// the server's does not reach back to begins anew.
+func (r *run) followPods(ctx context.Context, s verify.Server, h *podHistory) {
+	limited, cancel := context.WithTimeout(ctx, podWatch+podCall)
+	defer cancel()
+	seconds := int64(podWatch.Seconds())
+	from, err := s.Client.CoreV1().Pods(namespace).Watch(limited, metav1.ListOptions{
+		ResourceVersion: strconv.FormatUint(h.revision, 10), AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
+	})
+	if err == nil {
+		defer from.Stop()
+		for e := range from.ResultChan() {
+			pod, ok := e.Object.(*corev1.Pod)
+			if !ok {
+				err = apierrors.FromObject(e.Object)
+				break
+			}
+			r.blame(s.Name, h.take(e.Type, pod))
+			if e.Type == watch.Added || e.Type == watch.Modified {
+				r.sawPod(pod)
+			}
+		}
+	}
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		h.pods = nil
+	}
+}
+
+// blame notes what is wrong with what a server tells of pods.
+func (r *run) blame(server string, wrong []string) {
+	for _, text := range wrong {
+		r.fail("the watch of pods on %s: %s", server, text)
+	}
+}
+
+// evictable is for how long after a trouble pods may still be evicted for it: until it was noticed, and tolerated, and a
+// leader that may have changed meanwhile came to it.
+const evictable = monitorGrace + toleration*time.Second + 30*time.Second
+
+// sawPod notes whose a pod is, and holds its eviction against what happened to its node, once.
+func (r *run) sawPod(pod *corev1.Pod) {
+	r.pods.own(pod)
+	if pod.DeletionTimestamp == nil || pod.Spec.NodeName == "" || !r.firstSight(pod) {
+		return
+	}
+	at := pod.DeletionTimestamp.Time
+	if pod.DeletionGracePeriodSeconds != nil {
+		at = at.Add(-time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
+	}
+	if !r.excused(pod.Spec.NodeName, at) {
+		r.fail("pod %s was evicted from %s at %v, and nothing had happened to that node", pod.Name, pod.Spec.NodeName, at.Sub(r.start).Round(time.Second))
+	}
+}
+
+// firstSight says whether the end of a pod is to be judged: not when it was, and not when the run itself removes pods.
+func (r *run) firstSight(pod *corev1.Pod) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ending || r.ended[pod.UID] {
+		return false
+	}
+	r.ended[pod.UID] = true
+	return true
+}
+
+// excused says whether a node was in trouble at a time, or not long before.
+func (r *run) excused(node string, at time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.troubles {
+		// Deletion timestamps are of whole seconds.
+		if t.node == node && !at.Before(t.from.Add(-time.Second)) && (t.to.IsZero() || at.Before(t.to.Add(evictable))) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// podAt is one of a Deployment's, at a revision.
+func podAt(name, uid, node string, revision int) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: fmt.Sprint(revision), Labels: map[string]string{"app": web}},
+		Spec: corev1.PodSpec{NodeName: node}}
+}
+
+func ending(pod *corev1.Pod) *corev1.Pod {
+	pod.DeletionTimestamp = new(metav1.Time)
+	return pod
+}
+
+// TestPodHistory: what may be told of pods one change after the other, and what must never be.
+func TestPodHistory(t *testing.T) {
+	type event struct {
+		kind watch.EventType
+		pod  *corev1.Pod
+	}
+	failed := podAt("w1", "a", "s1", 12)
+	failed.Status.Phase = corev1.PodFailed
+	for name, c := range map[string]struct {
+		events []event
+		wrong  string // of the last one; empty: nothing
+	}{
+		"life and death": {[]event{{watch.Modified, podAt("w1", "a", "s1", 11)}, {watch.Modified, ending(podAt("w1", "a", "s1", 12))},
+			{watch.Added, podAt("w9", "i", "", 13)}, {watch.Modified, podAt("w9", "i", "s2", 14)}, {watch.Bookmark, podAt("", "", "", 14)},
+			{watch.Bookmark, podAt("", "", "", 20)}, {watch.Deleted, podAt("w1", "a", "s1", 21)}, {watch.Deleted, podAt("w9", "i", "s2", 22)}, {watch.Added, podAt("w1", "j", "", 30)},
+			{watch.Deleted, podAt("w1", "j", "", 31)}}, ""},
+		"one that has failed is replaced":   {[]event{{watch.Modified, failed}, {watch.Added, podAt("w9", "i", "s1", 13)}}, ""},
+		"one too many":                      {[]event{{watch.Added, podAt("w9", "i", "s1", 11)}}, "5 pods of web at revision 11, and 4 are declared"},
+		"a name twice":                      {[]event{{watch.Added, podAt("w1", "i", "", 11)}}, "two pods w1 at revision 11"},
+		"a name goes to another":            {[]event{{watch.Modified, podAt("w1", "i", "s1", 11)}}, "two pods w1 at revision 11"},
+		"a name twice, when one ends":       {[]event{{watch.Modified, ending(podAt("w1", "a", "s1", 11))}, {watch.Added, podAt("w1", "i", "", 12)}}, "two pods w1"},
+		"from nowhere":                      {[]event{{watch.Modified, podAt("w9", "i", "s1", 11)}}, "was not there"},
+		"deleted twice":                     {[]event{{watch.Deleted, podAt("w1", "a", "s1", 11)}, {watch.Deleted, podAt("w1", "a", "s1", 12)}}, "was not there"},
+		"it moves":                          {[]event{{watch.Modified, podAt("w1", "a", "s2", 11)}}, `from node s1 to "s2"`},
+		"it is unbound":                     {[]event{{watch.Modified, podAt("w1", "a", "", 11)}}, `from node s1 to ""`},
+		"it comes back":                     {[]event{{watch.Modified, ending(podAt("w1", "a", "s1", 11))}, {watch.Modified, podAt("w1", "a", "s1", 12)}}, "is not any more"},
+		"the revision stands still":         {[]event{{watch.Modified, podAt("w1", "a", "s1", 10)}}, `revision "10", after 10`},
+		"the revision goes back":            {[]event{{watch.Modified, podAt("w1", "a", "s1", 11)}, {watch.Modified, podAt("w2", "b", "s1", 9)}}, `revision "9", after 11`},
+		"progress goes back":                {[]event{{watch.Bookmark, podAt("", "", "", 9)}}, `revision "9", after 10`},
+		"progress has overtaken an event":   {[]event{{watch.Bookmark, podAt("", "", "", 15)}, {watch.Modified, podAt("w1", "a", "s1", 12)}}, `revision "12", after 15`},
+		"a revision that is not a revision": {[]event{{watch.Modified, func() *corev1.Pod { p := podAt("w1", "a", "s1", 0); p.ResourceVersion = ""; return p }()}}, `revision ""`},
+	} {
+		h, list := new(podHistory), &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "10"}}
+		for i, uid := range []string{"a", "b", "c", "d"} {
+			list.Items = append(list.Items, *podAt(fmt.Sprintf("w%d", i+1), uid, "s1", i+1))
+		}
+		if wrong := h.begin(list); len(wrong) > 0 {
+			t.Fatalf("%s: %q", name, wrong)
+		}
+		for i, e := range c.events {
+			got, last := strings.Join(h.take(e.kind, e.pod), "; "), i == len(c.events)-1
+			if !last && got != "" || last && (got == "") != (c.wrong == "") || last && !strings.Contains(got, c.wrong) {
+				t.Errorf("%s: event %d is called wrong for %q; want %q", name, i, got, c.wrong)
+			}
+		}
+	}
+}
+
+// TestPodHistoryBeginsAnew: nothing is known of what was between; a list that is older, or has too many, is wrong.
+func TestPodHistoryBeginsAnew(t *testing.T) {
+	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "10"}}
+	h := new(podHistory)
+	if wrong := h.begin(list); len(wrong) > 0 {
+		t.Errorf("%q", wrong)
+	}
+	list.ResourceVersion = "9"
+	for i := range replicas + 1 {
+		list.Items = append(list.Items, *podAt(fmt.Sprintf("w%d", i), fmt.Sprint(i), "s1", 5))
+	}
+	if wrong := strings.Join(h.begin(list), "; "); !strings.Contains(wrong, "at revision 9, after 10") || !strings.Contains(wrong, "5 pods of web") {
+		t.Errorf("%q", wrong)
+	}
+	list.ResourceVersion = "x"
+	if wrong := h.begin(list); len(wrong) != 1 {
+		t.Errorf("%q", wrong)
+	}
+}
+
+// TestAsDeclared: just the pods of the API run, each where it should.
+func TestAsDeclared(t *testing.T) {
+	a, b := runningPod{"a", "s1"}, runningPod{"b", "s2"}
+	for name, c := range map[string]struct {
+		running []runningPod
+		wrong   string
+	}{
+		"as declared":   {[]runningPod{b, a}, ""},
+		"one is gone":   {[]runningPod{a}, "pod b does not run on s2"},
+		"one is left":   {[]runningPod{a, b, {"c", "s1"}}, "pod c runs on s1, and should not"},
+		"one is double": {[]runningPod{a, b, {"a", "s2"}}, "pod a runs on s2, and should not"},
+		"nothing":       {nil, "pod a does not run on s1"},
+	} {
+		err := asDeclared(c.running, []runningPod{a, b})
+		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestRemains: what is left is told; what nothing is seen of while pods run is, too.
+func TestRemains(t *testing.T) {
+	if err := (remains{}).err(); err != nil {
+		t.Error(err)
+	}
+	m := remains{processes: []string{"p"}, cgroups: []string{"c"}, rules: []string{"r"}}
+	if err := m.err(); err == nil || err.Error() != "p\nc\nr" {
+		t.Error(err)
+	}
+	if kinds := m.blind(); len(kinds) != 1 || kinds[0] != "mounts" {
+		t.Errorf("blind to %q", kinds)
+	}
+}
