@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -60,10 +59,6 @@ type Network struct {
 	proxy   *proxy.Proxy
 	trigger pace.Trigger
 	waiting bool // said to wait for a pod CIDR; only reconcile touches it
-
-	joinedOnce sync.Once
-	joined     chan struct{} // closed when links and routes stand
-	ready      chan struct{}
 }
 
 // reconcilePace bounds how often links and routes are looked at.
@@ -100,15 +95,8 @@ func New(config Config) (*Network, error) {
 		return nil, err
 	}
 	_ = config.Nodes.Informer() // asking for it is what makes its factory start it
-	return &Network{
-		config: config, proxy: services, trigger: pace.NewTrigger(),
-		joined: make(chan struct{}), ready: make(chan struct{}),
-	}, nil
+	return &Network{config: config, proxy: services, trigger: pace.NewTrigger()}, nil
 }
-
-// Ready is closed when this node's pods can be given addresses, reach those of
-// the nodes known by then, and services work.
-func (n *Network) Ready() <-chan struct{} { return n.ready }
 
 // Run keeps the node's network in step with the cluster until ctx ends. What it
 // has set up stays.
@@ -121,17 +109,6 @@ func (n *Network) Run(ctx context.Context) error {
 	group.Go(func() error { return n.runLinks(ctx) })
 	group.Go(func() error {
 		routes.Watch(ctx, n.trigger.Fire)
-		return nil
-	})
-	group.Go(func() error {
-		for _, step := range []<-chan struct{}{n.joined, n.proxy.Ready()} {
-			select {
-			case <-step:
-			case <-ctx.Done():
-				return nil
-			}
-		}
-		close(n.ready)
 		return nil
 	})
 	return group.Wait()
@@ -180,12 +157,7 @@ func (n *Network) reconcile(context.Context) error {
 		return errors.Join(failed, err)
 	}
 	err = cni.Write(cni.Config{Dir: n.config.CNIConfDir, IPAMDir: n.config.IPAMDir, PodCIDR: own, MTU: link.Attrs().MTU})
-	if err != nil {
-		return errors.Join(failed, err)
-	}
-	// A node that cannot be reached must not keep this one's pods from starting.
-	n.joinedOnce.Do(func() { close(n.joined) })
-	return failed
+	return errors.Join(failed, err)
 }
 
 // Purge removes from the process's network namespace what Run has set up there:

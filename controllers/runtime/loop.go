@@ -100,13 +100,8 @@ func Watch[T any](l *Loop, informer cache.SharedIndexInformer, keys func(old, no
 	l.watches = append(l.watches, func() (cache.ResourceEventHandlerRegistration, func(), error) { return attach(informer, handle) })
 }
 
-// Attach registers a handler and returns the function that removes it and waits until it has run
+// attach registers a handler and returns the function that removes it and waits until it has run
 // for the last time.
-func Attach(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) (detach func(), err error) {
-	_, detach, err = attach(informer, handler)
-	return detach, err
-}
-
 func attach(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) (reg cache.ResourceEventHandlerRegistration, detach func(), err error) {
 	if reg, err = informer.AddEventHandler(handler); err != nil {
 		return nil, nil, fmt.Errorf("watching through an informer: %w", err)

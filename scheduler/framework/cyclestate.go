@@ -20,9 +20,6 @@ type CycleState struct {
 
 var _ fwk.CycleState = (*CycleState)(nil)
 
-// NewCycleState returns an empty one.
-func NewCycleState() *CycleState { return &CycleState{} }
-
 // NewCycleStateFor returns one that knows what is derived from the pod.
 func NewCycleStateFor(p *PodInfo) *CycleState {
 	c := &CycleState{}
