@@ -72,7 +72,7 @@ func TestCommandsWithoutQuorum(t *testing.T) {
 	status := []string{"cluster", "status", "--server", s1}
 	Eventually(t, deadline, "the status tells that there is no quorum", func(ctx context.Context) error {
 		r := s.BarqueResult(ctx, status...)
-		if r.Code != codeNoQuorum || !contains(r.Out, "WITHOUT A QUORUM", "1 of the 3 servers with a vote answer, and 2 are needed", "barque cluster recover --inspect") {
+		if r.Code != codeNoQuorum || !contains(r.Out, "WITHOUT A QUORUM", "1 of the 3 servers with a vote answers, and 2 are needed", "barque cluster recover --inspect") {
 			return fmt.Errorf("code %d\n%s%s", r.Code, r.Out, r.Err)
 		}
 		return nil

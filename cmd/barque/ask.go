@@ -311,6 +311,8 @@ func withAdvice(config *rest.Config, err error) error {
 		return fmt.Errorf("%w; %s", err, whyUnauthorized(config))
 	case status == http.StatusForbidden, apierrors.IsForbidden(err):
 		return fmt.Errorf("%w; ask an administrator, whose kubeconfig is DATA-DIR/admin.kubeconfig on each server", err)
+	case status == http.StatusServiceUnavailable:
+		return fmt.Errorf("%w; `barque cluster status` tells why, and what to do", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w; `barque cluster status` tells whether the cluster has a leader, without which nothing is read or written", err)
 	case errors.As(err, &away) && away.Op == "dial":

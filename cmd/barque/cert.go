@@ -354,8 +354,11 @@ func certCall(ctx context.Context, kubeconfig, method, path string, params map[s
 	data, err := request.DoRaw(ctx)
 	if err != nil {
 		text := strings.TrimSpace(string(data))
-		if text == "" || strings.HasPrefix(text, "{") {
+		switch {
+		case text == "" || strings.HasPrefix(text, "{"):
 			text = withAdvice(config, said(data, err)).Error()
+		case statusOf(err) == http.StatusServiceUnavailable:
+			text += "; `barque cluster status` tells why, and what to do"
 		}
 		return &refusedCall{fmt.Sprintf("ask %s: %s", config.Host, text), err}
 	}

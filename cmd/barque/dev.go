@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/cmd/barque/dev"
+	"github.com/barque/barque/cmd/barque/node"
 )
 
 func devCommand() *cobra.Command {
@@ -55,18 +56,28 @@ func (w *which) directory(c *cobra.Command) (string, error) {
 }
 
 // votersOf asks a server who has a vote, as far as it knows.
-func votersOf(ctx context.Context, config *rest.Config) ([]string, error) {
+func votersOf(ctx context.Context, config *rest.Config) ([]dev.Voter, error) {
 	o, err := observation(ctx, config, config.Host)
 	if err != nil {
 		return nil, err
 	}
-	var names []string
+	return voters(o), nil
+}
+
+func voters(o *node.Observation) []dev.Voter {
+	var foreign map[string]string
 	for _, p := range o.Peers {
-		if p.Member.Voter {
-			names = append(names, p.Member.Name)
+		if p.Member.Self && p.Status != nil {
+			foreign = p.Status.Foreign
 		}
 	}
-	return names, nil
+	var all []dev.Voter
+	for _, p := range o.Peers {
+		if p.Member.Voter {
+			all = append(all, dev.Voter{Name: p.Member.Name, Foreign: foreign[p.Member.Address]})
+		}
+	}
+	return all
 }
 
 func devUpCommand(w *which) *cobra.Command {

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/barque/barque/cmd/barque/dev"
+	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/raftstore"
 )
 
 // TestDevCommandLine: what is proposed to be typed works as it stands, from where the user is.
@@ -50,6 +53,21 @@ func TestDevName(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 2 { // the plan and its lock
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestVoters: who has a vote, and of whom the server has found that it is of another cluster by now.
+func TestVoters(t *testing.T) {
+	o := &node.Observation{Cluster: "old"}
+	for _, server := range []string{"s1", "s2", "s3", "s4"} {
+		p := raftstore.PeerStatus{Member: raftstore.Member{Name: server, Address: server + ":6444", Voter: server != "s4", Self: server == "s1"}}
+		if p.Member.Self {
+			p.Status = &raftstore.Status{Foreign: map[string]string{"s2:6444": "new", "s4:6444": "new", "elsewhere:6444": "new"}}
+		}
+		o.Peers = append(o.Peers, p)
+	}
+	if got, want := voters(o), []dev.Voter{{Name: "s1"}, {Name: "s2", Foreign: "new"}, {Name: "s3"}}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -110,7 +110,7 @@ func TestLockIsExclusive(t *testing.T) {
 }
 
 // A quorum is one of those that vote, who need not be the servers of the plan.
-func TestHasQuorum(t *testing.T) {
+func TestQuorum(t *testing.T) {
 	p, err := newPlan("barque", t.TempDir(), 3, 0, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -119,22 +119,35 @@ func TestHasQuorum(t *testing.T) {
 	if !running {
 		t.Fatal("this process does not run")
 	}
-	p.Nodes[0].Process = &Process{PID: os.Getpid(), Started: started} // s1 runs, the others do not
+	for i := range 2 { // s1 and s2 run, s3 does not
+		p.Nodes[i].Process = &Process{PID: os.Getpid(), Started: started}
+	}
 	if err := p.save(); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		voters string
-		want   bool
+		voters  string // those with a cross are of another cluster
+		because error
 	}{
-		{"s1 s2 s3", false},
-		{"s1 s2", false},
-		{"s1", true}, // as after a recovery
-		{"s2", false},
-		{"s1 x y", true}, // of others nothing is known
-		{"", true},       // nor before it has joined
+		{"s1 s2 s3", nil},
+		{"s1 s3", errTooFew},
+		{"s1", nil}, // as after a recovery
+		{"s3", errTooFew},
+		{"s3 x y", nil}, // of others nothing is known
+		{"", nil},       // nor before it has joined
+		{"+s1 s2 s3", errLeftBehind},
+		{"+s1 +s2 s3", errLeftBehind},
+		{"s1 s2 +s3", nil},
 	} {
-		if got := p.hasQuorum(strings.Fields(c.voters)); got != c.want {
+		var voters []Voter
+		for _, name := range strings.Fields(c.voters) {
+			v := Voter{Name: strings.TrimPrefix(name, "+")}
+			if v.Name != name {
+				v.Foreign = "new"
+			}
+			voters = append(voters, v)
+		}
+		if got := p.quorum(voters); !errors.Is(got, c.because) || hopeless(got) != (c.because != nil) {
 			t.Errorf("voters %q: %v", c.voters, got)
 		}
 	}

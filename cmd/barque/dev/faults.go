@@ -73,8 +73,14 @@ func Kill(ctx context.Context, dir, name string, machine bool) error {
 	})
 }
 
-// Voters asks a server who has a vote in the store, as far as it knows.
-type Voters func(ctx context.Context, config *rest.Config) ([]string, error)
+// Voter is a server that has a vote in the store.
+type Voter struct {
+	Name    string
+	Foreign string // the other cluster that is at its address by now; empty when none is
+}
+
+// Voters asks a server who has a vote, as far as it knows.
+type Voters func(ctx context.Context, config *rest.Config) ([]Voter, error)
 
 // Start starts a node that was killed or stopped. A server is waited for until it is ready, unless too few of those that
 // vote run for that: then progress is told so.
@@ -100,6 +106,10 @@ func Start(ctx context.Context, dir, name string, voters Voters, progress func(f
 		progress("%s runs, and will be ready when more than half of the servers with a vote do: start another one", name)
 		return nil
 	}
+	if errors.Is(err, errLeftBehind) {
+		return fmt.Errorf("%s runs, and will not be ready: %w. To let it join as a new server: barque dev stop %s; rm -r %s/store %s/node.json; barque token create --role server > %s; barque dev start %s",
+			name, err, name, plan.DataDir(n), plan.DataDir(n), plan.tokenFile(n), name)
+	}
 	return err
 }
 
@@ -112,20 +122,29 @@ const startPatience = time.Minute
 // errTooFew is why a server cannot become ready.
 var errTooFew = errors.New("not more than half of the servers with a vote run")
 
-// hasQuorum tells whether more than half of the voters run, as far as can be seen from here: the plan does not say who
-// has a vote. What cannot be seen counts as running.
-func (p *Plan) hasQuorum(voters []string) bool {
+// errLeftBehind is why a server cannot become ready, and should not.
+var errLeftBehind = errors.New("the cluster was recovered without it")
+
+// quorum is nil when more than half of the voters run, as far as can be seen from here: the plan does not say who has a
+// vote. What cannot be seen counts as running.
+func (p *Plan) quorum(voters []Voter) error {
 	now, err := Load(p.Dir) // others may be starting some
 	if err != nil || len(voters) == 0 {
-		return true
+		return nil
 	}
-	running := 0
-	for _, name := range voters {
-		if n, err := now.Node(name); err != nil || n.Process.Alive() && !n.Process.Paused() {
+	running, short := 0, errTooFew
+	for _, v := range voters {
+		switch n, err := now.Node(v.Name); {
+		case v.Foreign != "":
+			short = fmt.Errorf("%w: %s is of cluster %s by now", errLeftBehind, v.Name, v.Foreign)
+		case err != nil || n.Process.Alive() && !n.Process.Paused():
 			running++
 		}
 	}
-	return running > len(voters)/2
+	if running > len(voters)/2 {
+		return nil
+	}
+	return short
 }
 
 // Stop ends a node in order: leadership is handed over, pods go on. One that does not run is stopped already.

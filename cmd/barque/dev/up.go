@@ -345,8 +345,12 @@ func (p *Plan) waitServing(ctx context.Context, n *Node, timeout time.Duration, 
 			return nil
 		}
 		if answers := (*apierrors.StatusError)(nil); voters != nil && errors.As(err, &answers) {
-			if who, err := voters(ctx, c); err == nil && !p.hasQuorum(who) {
-				return errTooFew
+			who, err := voters(ctx, c)
+			if err == nil {
+				err = p.quorum(who)
+			}
+			if hopeless(err) {
+				return err
 			}
 		}
 		// /readyz says that it is not ready, and this mostly says why.
@@ -398,7 +402,10 @@ func (p *Plan) wait(ctx context.Context, n *Node, timeout time.Duration, what st
 	return poll(ctx, n.Process, n.Name, p.LogFile(n), timeout, what, try)
 }
 
-// poll does the work of wait; try gives up with errTooFew.
+// hopeless tells whether waiting longer is no use.
+func hopeless(err error) bool { return errors.Is(err, errTooFew) || errors.Is(err, errLeftBehind) }
+
+// poll does the work of wait; try gives up with an error that is hopeless.
 func poll(ctx context.Context, process *Process, name, log string, timeout time.Duration, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -416,7 +423,7 @@ func poll(ctx context.Context, process *Process, name, log string, timeout time.
 		if !process.Alive() {
 			return fmt.Errorf("%s has ended; its last words (%s):\n%s", name, log, process.words(log, 12))
 		}
-		if errors.Is(err, errTooFew) {
+		if hopeless(err) {
 			return err
 		}
 		select {

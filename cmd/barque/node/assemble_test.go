@@ -134,7 +134,12 @@ func TestWarnings(t *testing.T) {
 			w.silence("s3", "refused")
 			w.server("s1").Role = "follower"
 			w.server("s1").Changes = []raftstore.LeaderChange{{At: noon, Before: "s2.x", Why: "nothing was heard of s2 for 2s"}}
-		}, NoQuorum, Critical, "", "no leader since 2026-11-20T12:00:00Z (nothing was heard of s2 for 2s), so nothing can be written: 1 of the 3 servers with a vote answer, and 2 are needed", "barque cluster recover --inspect"},
+		}, NoQuorum, Critical, "", "no leader since 2026-11-20T12:00:00Z (nothing was heard of s2 for 2s), so nothing can be written: 1 of the 3 servers with a vote answers, and 2 are needed", "barque cluster recover --inspect"},
+		"left behind by a recovery": {func(w *world) {
+			w.silence("s1", "it belongs to another cluster")
+			w.silence("s3", "refused")
+			w.server("s2").Foreign = map[string]string{"10.0.0.1:6444": "new"}
+		}, NoQuorum, Critical, "", "was recovered without them and goes on at 10.0.0.1", "barque cluster status --server 10.0.0.1; do not recover this one"},
 		"an election": {func(w *world) { w.server("s1").Role = "candidate" }, NoQuorum, Critical, "", "they should elect one within seconds", "--watch"},
 		"quarantine":  {func(w *world) { w.server("s2").Quarantined = "it differs" }, Degraded, Critical, "s2", "in quarantine and serves nothing: it differs", "--wipe"},
 		"disk error":  {func(w *world) { w.server("s2").DiskError = "EIO" }, Degraded, Critical, "s2", "cannot write its log and falls behind: EIO", "dmesg"},

@@ -23,6 +23,12 @@ func (s *server) noteNodes(context.Context) error {
 	return nil
 }
 
+// isServers tells whether the Node is marked as a server's.
+func isServers(n *corev1.Node) bool {
+	_, marked := n.Labels[noderole.Label]
+	return marked
+}
+
 // formerServers are the former servers as this server knows them; none before it knows the Nodes.
 func (s *server) formerServers() []FormerServer {
 	nodes, pool := s.nodes.Load(), s.met.Load()
@@ -32,10 +38,7 @@ func (s *server) formerServers() []FormerServer {
 	var servers []string
 	for _, object := range (*nodes).GetStore().List() {
 		n, ok := object.(*corev1.Node)
-		if !ok {
-			continue
-		}
-		if _, marked := n.Labels[noderole.Label]; !marked {
+		if !ok || !isServers(n) {
 			continue
 		}
 		if m, known := pool.Member(n.Name); !known || m.Role == roleServer { // people may mark an agent's Node

@@ -5,6 +5,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/controllers/noderole"
+	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -19,6 +24,26 @@ func TestFormer(t *testing.T) {
 	}
 	got := former([]string{"s4", "s3", "s2", "s1"}, members, gone)
 	want := []FormerServer{{Name: "s3", At: second, Why: "the second time"}, {Name: "s4"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestFormerServersGetNoKeys: nobody waits for a server that was taken out, although it has its Node.
+func TestFormerServersGetNoKeys(t *testing.T) {
+	node := func(name string, labels map[string]string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+	}
+	server := map[string]string{noderole.Label: ""}
+	got := addAway([]keyring.Member{{Name: "s1", Role: roleServer, Alive: true, State: "alive"}, {Name: "a1", Role: roleAgent, Alive: true, State: "alive"}},
+		[]raftstore.Member{{Name: "s1"}, {Name: "s2"}}, []*corev1.Node{node("s1", server), node("s2", server), node("s3", server), node("a1", nil), node("a2", nil)})
+	want := []keyring.Member{
+		{Name: "s1", Role: roleServer, Alive: true, State: "alive"},
+		{Name: "a1", Role: roleAgent, Alive: true, State: "alive"},
+		{Name: "s2", Role: roleServer, State: "not in the pool"},
+		{Name: "s3", Role: roleServer, State: "not in the pool", Barred: `"s3" is no server of this cluster any more`},
+		{Name: "a2", Role: roleAgent, State: "not in the pool"},
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

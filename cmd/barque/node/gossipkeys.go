@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
@@ -94,11 +95,6 @@ func (s *server) driveKeys() runtime.Routine {
 // does not, because they have been away since before this server started.
 func (s *server) keyMembers() []keyring.Member {
 	var out []keyring.Member
-	add := func(name, role string) {
-		if !slices.ContainsFunc(out, func(m keyring.Member) bool { return m.Name == name }) {
-			out = append(out, keyring.Member{Name: name, Role: role, State: "not in the pool"})
-		}
-	}
 	for _, m := range s.pool.Members() {
 		member := keyring.Member{Name: m.Name, Role: m.Role, Alive: m.State == gossip.Alive, State: string(m.State), Generation: m.Facts.KeyGeneration}
 		if err := s.keysBarred(m.Name, m.Role); err != nil && !errors.Is(err, join.ErrNotYet) {
@@ -106,18 +102,35 @@ func (s *server) keyMembers() []keyring.Member {
 		}
 		out = append(out, member)
 	}
-	for _, m := range s.store.Members() {
-		add(m.Name, roleServer)
-	}
 	nodes, err := s.api.Informers().Core().V1().Nodes().Lister().List(labels.Everything())
 	if err != nil {
 		s.logger.Warn("cannot list nodes", "err", err)
 	}
-	for _, node := range nodes {
-		add(node.Name, roleAgent)
-	}
-	return out
+	return addAway(out, s.store.Members(), nodes)
 }
+
+// addAway adds the members that the pool does not know. Whose Node is that of a server and who is no member of the store is
+// a former server: it gets no keys, and nobody waits for it.
+func addAway(pool []keyring.Member, store []raftstore.Member, nodes []*corev1.Node) []keyring.Member {
+	add := func(name, role, barred string) {
+		if !slices.ContainsFunc(pool, func(m keyring.Member) bool { return m.Name == name }) {
+			pool = append(pool, keyring.Member{Name: name, Role: role, State: "not in the pool", Barred: barred})
+		}
+	}
+	for _, m := range store {
+		add(m.Name, roleServer, "")
+	}
+	for _, n := range nodes {
+		if isServers(n) {
+			add(n.Name, roleServer, noServer(n.Name).Error())
+		} else {
+			add(n.Name, roleAgent, "")
+		}
+	}
+	return pool
+}
+
+func noServer(name string) error { return fmt.Errorf("%q is no server of this cluster any more", name) }
 
 // keysBarred tells why a node gets no gossip keys: it was taken out of the cluster. A server belongs to it while it is a
 // member of the store, an agent while it has a Node object.
@@ -126,7 +139,7 @@ func (s *server) keysBarred(name, role string) error {
 		if slices.ContainsFunc(s.store.Members(), func(m raftstore.Member) bool { return m.Name == name }) {
 			return nil
 		}
-		return fmt.Errorf("%q is no server of this cluster any more", name)
+		return noServer(name)
 	}
 	nodes := s.api.Informers().Core().V1().Nodes()
 	if !nodes.Informer().HasSynced() {

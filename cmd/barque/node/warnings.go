@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -82,12 +83,33 @@ func (w *warner) leaderless() {
 		why = fmt.Sprintf(" since %s (%s)", last.At.UTC().Format(time.RFC3339), last.Why)
 	}
 	q := s.Quorum
-	text := fmt.Sprintf("the store has no leader%s, so nothing can be written: %d of the %d servers with a vote answer, and %d are needed", why, q.Answering, q.Voters, q.Needed)
+	answer := "answer"
+	if q.Answering == 1 {
+		answer = "answers"
+	}
+	text := fmt.Sprintf("the store has no leader%s, so nothing can be written: %d of the %d servers with a vote %s, and %d are needed", why, q.Answering, q.Voters, answer, q.Needed)
 	if q.Answering >= q.Needed {
 		w.add(Critical, "", "", "barque cluster status --watch", "%s; they should elect one within seconds", text)
 		return
 	}
+	if elsewhere := w.elsewhere(); elsewhere != "" {
+		w.add(Critical, "", "", "barque cluster status --server "+elsewhere+"; do not recover this one", "%s; the cluster was recovered without them and goes on at %s", text, elsewhere)
+		return
+	}
 	w.add(Critical, "", "a server that is left", "start the others; when they are lost for good: barque cluster recover --inspect", "%s", text)
+}
+
+// elsewhere is the address of a server of another cluster that one of this was expected to be; empty when none was found.
+func (w *warner) elsewhere() string {
+	for _, name := range slices.Sorted(maps.Keys(w.statuses)) {
+		for _, addr := range slices.Sorted(maps.Keys(w.statuses[name].Foreign)) {
+			host, _, err := net.SplitHostPort(addr)
+			if err == nil {
+				return host
+			}
+		}
+	}
+	return ""
 }
 
 // lastLoss is the newest word of a server that a leader was lost.
