@@ -40,7 +40,7 @@ func (j *judge) ordered() {
 
 // Visualize writes an HTML page with the operations, as far as they can be ordered.
 func (r *Record) Visualize(w io.Writer) error {
-	j := &judge{Record: r, history: make(map[uint64]*revision)}
+	j := newJudge(r, Options{})
 	j.gather()
 	j.explain()
 	return order.Visualize(w, j.operations(), 10*time.Second)

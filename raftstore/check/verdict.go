@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/barque/barque/raftstore"
-	"github.com/barque/barque/raftstore/kv"
 )
 
 // Violation is a broken promise.
@@ -61,13 +59,24 @@ type revision struct {
 	where  string
 }
 
+// change is when a key became what it is.
+type change struct {
+	revision uint64
+	exists   bool
+}
+
 // judge holds the record against its history.
 type judge struct {
 	*Record
 	opts       Options
 	history    map[uint64]*revision
 	last       uint64
+	changes    map[string][]change // of each key, in the history's order
 	violations []Violation
+}
+
+func newJudge(r *Record, opts Options) *judge {
+	return &judge{Record: r, opts: opts, history: make(map[uint64]*revision), changes: make(map[string][]change)}
 }
 
 func (j *judge) violated(promise, format string, args ...any) {
@@ -78,7 +87,7 @@ func (j *judge) violated(promise, format string, args ...any) {
 
 // Verdict returns the promises that were broken. The store has come to rest: nobody records any more.
 func (r *Record) Verdict(opts Options) []Violation {
-	j := &judge{Record: r, opts: opts, history: make(map[uint64]*revision)}
+	j := newJudge(r, opts)
 	j.gather()
 	j.explain()
 	j.replay()
@@ -128,6 +137,9 @@ func (j *judge) gather() {
 			j.violated(OneHistory, "revision %d was shown by no server", r)
 			j.history[r] = &revision{}
 		}
+		for _, e := range j.history[r].events {
+			j.changes[e.Item.Key] = append(j.changes[e.Item.Key], change{r, e.Kind != raftstore.Deleted})
+		}
 	}
 }
 
@@ -162,192 +174,6 @@ func (w *Write) String() string {
 		text += fmt.Sprintf(" %s=%s", op.Key, op.Value)
 	}
 	return text
-}
-
-// explain finds the write, or the expiry, that made each revision.
-func (j *judge) explain() {
-	byRevision, byValue := make(map[uint64]*Write), make(map[string]*Write)
-	var deletes []*Write // of unknown outcome, with nothing put
-	for _, w := range j.writes {
-		puts := false
-		for _, op := range w.Txn.Ops {
-			if op.Kind == raftstore.Put {
-				byValue[string(op.Value)], puts = w, true
-			}
-		}
-		switch {
-		case !puts && w.Outcome == Unknown:
-			deletes = append(deletes, w)
-		case w.Outcome == Done && (puts || j.deletedBy(w)):
-			other := byRevision[w.Revision]
-			switch {
-			case other == nil:
-				byRevision[w.Revision] = w
-			case puts:
-				j.violated(Once, "two writes at revision %d: %v, and %v", w.Revision, other, w)
-			case w.Call < other.Call: // the later one found nothing to delete any more
-				byRevision[w.Revision] = w
-			}
-		}
-	}
-	for r := uint64(1); r <= j.last; r++ {
-		w := byRevision[r]
-		if w != nil && j.foundNothing(w, r) {
-			w = nil
-			delete(byRevision, r)
-		}
-		if w == nil {
-			w = j.unacknowledged(r, byValue, deletes)
-		}
-		if w == nil {
-			continue
-		}
-		if w.effect != 0 && w.effect != r {
-			j.violated(Once, "revisions %d and %d are both of the %v", w.effect, r, w)
-		}
-		if !matches(w, j.history[r].events) {
-			j.violated(Acknowledged, "revision %d is %s and should be of the %v", r, describe(j.history[r].events), w)
-		}
-		w.effect = r
-	}
-	for _, w := range j.writes {
-		if w.Outcome == Done && byRevision[w.Revision] == w && w.effect == 0 {
-			j.violated(Acknowledged, "the history ends at revision %d, before the %v", j.last, w)
-		}
-	}
-}
-
-// deletedBy tells whether a write that only deletes made its revision. If not, there was nothing to delete.
-func (j *judge) deletedBy(w *Write) bool {
-	h := j.history[w.Revision]
-	return h != nil && len(w.Txn.Ops) > 0 && matches(w, h.events) && allows(w, h.events) && !j.expires(h)
-}
-
-// foundNothing tells that a write that only deletes was acknowledged at a revision from before its term: another one, whose
-// outcome is unknown, has deleted what it was to delete.
-func (j *judge) foundNothing(w *Write, r uint64) bool {
-	puts := slices.ContainsFunc(w.Txn.Ops, func(op raftstore.Op) bool { return op.Kind == raftstore.Put })
-	of := func(o Office) bool { return o.Term == w.Txn.Term }
-	before := func(o Office) bool { return of(o) && o.Revision < r } // a term may be told of more than once
-	return !puts && slices.ContainsFunc(j.offices, of) && !slices.ContainsFunc(j.offices, before)
-}
-
-// expires tells whether a revision may be an expiry: all that was deleted was due, by some clock.
-func (j *judge) expires(r *revision) bool {
-	return len(r.events) > 0 && !slices.ContainsFunc(r.events, func(e raftstore.Event) bool {
-		return e.Kind != raftstore.Deleted || e.Prev == nil || e.Prev.Expires == 0 ||
-			j.opts.Clocks != nil && e.Prev.Expires > j.opts.Clocks.Latest(r.seen)
-	})
-}
-
-// unacknowledged finds who made a revision that nobody was told of.
-func (j *judge) unacknowledged(r uint64, byValue map[string]*Write, deletes []*Write) *Write {
-	h := j.history[r]
-	if !slices.ContainsFunc(h.events, func(e raftstore.Event) bool { return !strings.HasPrefix(e.Item.Key, kv.ReservedPrefix) }) {
-		return nil // the store's own
-	}
-	for _, e := range h.events {
-		if e.Kind == raftstore.Deleted {
-			continue
-		}
-		w := byValue[string(e.Item.Value)]
-		switch {
-		case w == nil:
-			j.violated(OneHistory, "nobody wrote revision %d: %s", r, describe(h.events))
-			return nil
-		case w.Outcome == Done:
-			j.violated(Once, "revision %d, too, is of the %v", r, w)
-			return nil
-		case w.Outcome != Unknown:
-			j.violated(NotExecuted, "revision %d is of the %v: %s", r, w, w.Err)
-			return nil
-		}
-		return w
-	}
-	if j.expires(h) {
-		j.expiry(r, byValue)
-		return nil
-	}
-	var best *Write // of those that may have been it, the one that could be it for the shortest time to come
-	for _, w := range deletes {
-		if w.effect != 0 || w.Call > h.seen || !matches(w, h.events) || !allows(w, h.events) {
-			continue
-		}
-		switch {
-		case best == nil, !j.fenceAllows(best, r):
-			best = w
-		case w.Txn.Term != 0 && (best.Txn.Term == 0 || w.Txn.Term < best.Txn.Term) && j.fenceAllows(w, r):
-			best = w
-		}
-	}
-	if best != nil {
-		return best
-	}
-	if len(h.events) > 0 {
-		j.violated(ExpiryOnTime, "nobody deleted what revision %d did, and it was not due: %s", r, describe(h.events))
-	}
-	return nil
-}
-
-// fenceAllows tells whether a write may have made a revision, as far as its term goes.
-func (j *judge) fenceAllows(w *Write, r uint64) bool {
-	return w.Txn.Term == 0 || !slices.ContainsFunc(j.offices, func(o Office) bool { return o.Term > w.Txn.Term && r > o.Revision })
-}
-
-// expiry checks that what expired, and was due, was given the time that was asked for, by any clock.
-func (j *judge) expiry(r uint64, byValue map[string]*Write) {
-	if j.opts.Clocks == nil {
-		return
-	}
-	for _, e := range j.history[r].events {
-		w := byValue[string(e.Prev.Value)]
-		if w == nil {
-			continue
-		}
-		for _, op := range w.Txn.Ops {
-			if op.Key != e.Item.Key {
-				continue
-			}
-			begun := j.opts.Clocks.Earliest(w.Call, max(w.Call, j.history[e.Prev.ModRevision].seen))
-			if given := time.Duration(e.Prev.Expires-begun) * time.Millisecond; given < op.TTL.Truncate(time.Millisecond) {
-				j.violated(ExpiryOnTime, "%s was given %v instead of %v", op.Key, given, op.TTL)
-			}
-		}
-	}
-}
-
-// matches tells whether the events are the effect of the write: one for each Put, and at most one for each
-// Delete.
-func matches(w *Write, events []raftstore.Event) bool {
-	n := 0
-	for i := range w.Txn.Ops {
-		op := &w.Txn.Ops[i]
-		at := slices.IndexFunc(events, func(e raftstore.Event) bool { return e.Item.Key == op.Key })
-		switch {
-		case at < 0 && op.Kind == raftstore.Put:
-			return false
-		case at < 0:
-			continue
-		case op.Kind == raftstore.Put && (events[at].Kind == raftstore.Deleted || string(events[at].Item.Value) != string(op.Value)):
-			return false
-		case op.Kind == raftstore.Delete && events[at].Kind != raftstore.Deleted:
-			return false
-		}
-		n++
-	}
-	return n == len(events) && n > 0
-}
-
-// allows tells whether the write's preconditions hold for the items before the events.
-func allows(w *Write, events []raftstore.Event) bool {
-	for _, p := range w.Txn.Require {
-		for _, e := range events {
-			if e.Item.Key == p.Key && (e.Prev == nil || e.Prev.ModRevision != p.ModRevision) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // replay runs through the history with a map of keys, and checks what was told of each revision.

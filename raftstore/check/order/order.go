@@ -1,7 +1,7 @@
 // Package order decides whether what clients were told of keys is linearizable: it looks for an order of their
 // operations, each at one moment between its call and its return, that explains every answer (Herlihy and Wing). It does so by
 // search, with porcupine, and believes nothing else of the store. Revisions may be told or not; where they are, they
-// must agree with the order as well.
+// must agree with the order as well, from one delete of a key to the next: what a key was before is forgotten with it.
 //
 // Each Put has a value that no other has, so that a value says who wrote it. The search takes time that grows with how
 // much goes on at once; it is for thousands of operations, not for millions.
