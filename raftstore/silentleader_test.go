@@ -107,6 +107,37 @@ func TestALeaderThatWasDeposedTooSoonTeaches(t *testing.T) {
 	}
 }
 
+// TestWhoWasCutOffLearnsNothing: a server that heard nobody for a while, and finds another leader then, was cut off. It does
+// not take the old one for slow.
+func TestWhoWasCutOffLearnsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
+			cfg.Timeouts = raftstore.Timeouts{Heartbeat: 2 * time.Second, Silence: 500 * time.Millisecond, PromoteAfter: time.Millisecond}
+		})
+		<-time.After(time.Second)
+		old, _ := c.Leader()
+		away, heir := (old+1)%3, (old+2)%3
+		c.Net.Mute(storetest.Addr(away))
+		<-time.After(5 * time.Second) // it gives the leader up meanwhile
+		if err := c.Servers[old].TransferLeadership(limited(t), c.Servers[heir].ID()); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Second)
+		c.Net.Heal()
+		<-time.After(2 * time.Second)
+		leader, _ := c.Leader()
+		began := time.Now()
+		c.Net.Mute(storetest.Addr(leader))
+		if _, err := c.Servers[(leader+1)%3].Commit(limited(t), put("/after", "v")); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 1500*time.Millisecond {
+			t.Errorf("the first write after the leader fell silent took %v", took)
+		}
+		c.Net.Heal()
+	})
+}
+
 // TestALeaderThatOneServerFindsSlowIsNotDeposed: a server with a bad connection allows the leader more, and does not agree sooner
 // with one who has a good one.
 func TestALeaderThatOneServerFindsSlowIsNotDeposed(t *testing.T) {

@@ -138,7 +138,8 @@ func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			if missed := n.ear.silence(); missed >= shareTicks && signs.link != nil {
+			// One that was not heard for longer was not deposed for that: this server was cut off, say.
+			if missed := n.ear.silence(); missed >= shareTicks && missed <= n.ear.limit()+silenceTicks && signs.link != nil {
 				n.running.Go(func() { n.listenAfter(signs.link, signs.read, every, missed, leader) }) // ends soon, or with the node
 			}
 			return
