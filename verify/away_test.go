@@ -93,6 +93,9 @@ func TestServersAway(t *testing.T) {
 			unjudged:   []string{"from s3: "},
 			violations: []string{"watcher on s2 came to revision"},
 		},
+		"one tells its watchers nothing, and is away in the middle of that": { // it has not answered for a minute without a break
+			acts: []act{{55 * time.Second, becomes(mute, 2)}, {100 * time.Second, becomes(away, 2)}, {110 * time.Second, becomes(mute, 2)}, {150 * time.Second, becomes(well, 2)}},
+		},
 		"nobody answers for a while": {
 			acts:     []act{{50 * time.Second, becomes(silent, 1, 2, 3)}, {140 * time.Second, becomes(well, 1, 2, 3)}},
 			unjudged: []string{"no server answered within 1m0s: s1: "},
@@ -140,6 +143,23 @@ func TestServersAway(t *testing.T) {
 // eachContains says whether there are as many texts as parts, and each contains its part.
 func eachContains(texts, parts []string) bool {
 	return slices.EqualFunc(texts, parts, strings.Contains)
+}
+
+// TestClientsWaitForAWatcher: what is done before anybody watches could not be judged.
+func TestClientsWaitForAWatcher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster, servers := newFakeCluster(t, 2)
+		cluster.slowList = 100 * time.Millisecond
+		w, err := Start(t.Context(), Config{Servers: servers, Namespace: "n", Run: "r", Pause: 5 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // of virtual time
+		v, err := w.Stop(t.Context(), time.Minute)
+		if err != nil || v.Skipped > 0 || v.Checked < 100 || len(v.Violations)+len(v.Unjudged) > 0 {
+			t.Errorf("%s, not kept %q, not judged %q, %v", v, v.Violations, v.Unjudged, err)
+		}
+	})
 }
 
 // TestProbeEndsWithoutAServer: what the probe wrote is looked for through each server that answers.

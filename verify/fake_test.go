@@ -26,7 +26,8 @@ import (
 // fakeCluster is one store of ConfigMaps behind some servers, which are right in all that they say but for what a test has
 // them do wrong. It belongs into a bubble of synctest.
 type fakeCluster struct {
-	servers []*fakeServer
+	servers  []*fakeServer
+	slowList time.Duration // what a list takes
 
 	mu       sync.Mutex
 	revision int
@@ -133,6 +134,9 @@ func (s *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 		if body, err = io.ReadAll(r.Body); err != nil {
 			return nil, err
 		}
+	}
+	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/configmaps") {
+		pause(r.Context(), s.slowList)
 	}
 	s.mu.Lock()
 	var answer any = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: insufficientStorage, Message: "full"}}
