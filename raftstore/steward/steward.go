@@ -230,9 +230,6 @@ func Guard(servers []Server, id string) error {
 	return nil
 }
 
-// Tolerance is how many more voters may fail, with n of them.
-func Tolerance(n int) int { return max(0, (n-1)/2) }
-
 // Fit returns why a server cannot have a vote now; empty when it can.
 func Fit(s Server, p Policy) string {
 	switch {
