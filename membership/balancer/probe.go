@@ -78,7 +78,7 @@ func (p *readyProbe) ask(ctx context.Context, server netip.AddrPort, number int)
 	response, err := client.Do(request)
 	if err != nil {
 		// A connection over which no answer comes may hang. One that is being set up goes on, for the next probe; and
-		// that a probe was given up because the other one was answered first says nothing.
+		// that nobody wants to know any more says nothing.
 		if connected.Load() && !errors.Is(context.Cause(ctx), context.Canceled) {
 			p.drop(l, client)
 		}

@@ -13,20 +13,18 @@ import (
 // answered meanwhile was not read yet.
 const lateness = 100 * time.Millisecond
 
-var (
-	errNoAnswer = errors.New("no answer")
-	// errOvertaken is why a probe is given up that another was faster than, though it was begun later.
-	errOvertaken = errors.New("another connection was faster")
-)
+// errNoAnswer is why a probe is given up.
+var errNoAnswer = errors.New("no answer")
 
 // isAnswer tells whether a probe that returned err was answered.
 func isAnswer(err error) bool { return err == nil || errors.Is(err, ErrNotReady) }
 
 // ask puts one question to a server: a probe over the connection that lane names, and another one over the other
 // connection when that fails, or is unanswered for Config.Hedge. The first answer counts, so one lost packet, or one
-// connection that hangs, is no silence. Doubt is called when the second probe begins.
-func (b *Balancer) ask(ctx context.Context, server netip.AddrPort, lane int, doubt func()) error {
-	q := &question{ctx: ctx, came: make(chan answer, 2), probe: func(ctx context.Context, lane int) error {
+// connection that hangs, is no silence. Doubt is called when the second probe begins. A probe that was outrun goes on for
+// Config.Timeout at most, among probes: to cut it off costs the server more than to answer it.
+func (b *Balancer) ask(ctx context.Context, probes *sync.WaitGroup, server netip.AddrPort, lane int, doubt func()) error {
+	q := &question{ctx: ctx, probes: probes, came: make(chan answer, lanes), probe: func(ctx context.Context, lane int) error {
 		return b.config.Probe(ctx, server, lane)
 	}}
 	var failed error
@@ -49,15 +47,16 @@ func (b *Balancer) ask(ctx context.Context, server netip.AddrPort, lane int, dou
 	for {
 		select {
 		case <-ctx.Done():
-			return q.end(context.Cause(ctx), nil)
+			return context.Cause(ctx) // which has ended the probes
 		case a := <-q.came:
-			switch {
-			case isAnswer(a.err) && a.lane == lane:
-				return q.end(a.err, nil)
-			case isAnswer(a.err):
-				return q.end(a.err, errOvertaken)
-			case failed != nil:
-				return q.end(failed, nil)
+			if isAnswer(a.err) {
+				if doubted {
+					time.AfterFunc(b.config.Timeout, q.end)
+				}
+				return a.err
+			}
+			if failed != nil {
+				return failed
 			}
 			if failed = a.err; !doubted {
 				second()
@@ -72,7 +71,8 @@ func (b *Balancer) ask(ctx context.Context, server netip.AddrPort, lane int, dou
 				failed = fmt.Errorf("%w within %s", errNoAnswer, b.config.Timeout)
 				fallthrough
 			default:
-				return q.end(failed, errNoAnswer)
+				q.end()
+				return failed
 			}
 		}
 	}
@@ -81,9 +81,9 @@ func (b *Balancer) ask(ctx context.Context, server netip.AddrPort, lane int, dou
 // question is the probes of one question.
 type question struct {
 	ctx    context.Context
+	probes *sync.WaitGroup
 	probe  func(ctx context.Context, lane int) error
 	came   chan answer
-	probes sync.WaitGroup
 	cancel [lanes]context.CancelCauseFunc // of the probes, nil where none began
 }
 
@@ -95,20 +95,22 @@ type answer struct {
 	err  error
 }
 
-// begin asks over a lane. The probe runs until end, at most.
+// begin asks over a lane. The probe ends with the question, or after it.
 func (q *question) begin(lane int) {
 	ctx, cancel := context.WithCancelCause(q.ctx)
 	q.cancel[lane] = cancel
-	q.probes.Go(func() { q.came <- answer{lane, q.probe(ctx, lane)} })
+	q.probes.Go(func() {
+		err := q.probe(ctx, lane)
+		cancel(nil)
+		q.came <- answer{lane, err}
+	})
 }
 
-// end gives up the probes that are left, because of why, waits for them, and returns err.
-func (q *question) end(err, why error) error {
+// end gives up the probes that are left. It may be called at any time after the question was answered.
+func (q *question) end() {
 	for _, cancel := range q.cancel {
 		if cancel != nil {
-			cancel(why)
+			cancel(errNoAnswer)
 		}
 	}
-	q.probes.Wait()
-	return err
 }

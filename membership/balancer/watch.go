@@ -2,18 +2,21 @@ package balancer
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
 // watch asks one server again and again, until ctx ends.
 func (b *Balancer) watch(ctx context.Context, be *backend) {
+	var probes sync.WaitGroup
+	defer probes.Wait() // they have ended with ctx
 	lane := 0
 	for {
 		began := time.Now()
 		b.mu.Lock()
 		be.urgent = false
 		b.mu.Unlock()
-		err := b.ask(ctx, be.addr, lane, func() { b.doubt(be) })
+		err := b.ask(ctx, &probes, be.addr, lane, func() { b.doubt(be) })
 		if ctx.Err() != nil {
 			return
 		}
