@@ -34,7 +34,7 @@ func (d demoted) Enabled(ctx context.Context, level slog.Level) bool {
 
 func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = demote(r.Level)
-	if d.outages.fold(r.Message) {
+	if d.outages.fold(r.Message) || givenUp(r) {
 		r.Level = slog.LevelDebug
 	}
 	if !d.Handler.Enabled(ctx, r.Level) {
@@ -56,6 +56,19 @@ func demote(level slog.Level) slog.Level {
 		return slog.LevelDebug
 	}
 	return level
+}
+
+// givenUp tells whether the record is of a question for this server's readiness that the asker has given up. The balancers of
+// agents and clients do so after half a second, and whoever asks knows that: it is no error of this server.
+func givenUp(r slog.Record) (is bool) {
+	if r.Message != "Post-timeout activity" && r.Message != "Timeout or abort while handling" {
+		return false
+	}
+	r.Attrs(func(a slog.Attr) bool {
+		is = (a.Key == "path" || a.Key == "URI") && a.Value.String() == "/readyz"
+		return !is
+	})
+	return is
 }
 
 // outages folds what the API's caches, some hundred, say each for itself when the store cannot be read: one line when it

@@ -60,9 +60,13 @@ func TestAnOutageIsToldOnce(t *testing.T) {
 			lines("another error", "makes no sense")
 			<-time.After(outageQuiet)
 			lines("it is over", fmt.Sprintf("times=600 during=%s", 5*(outageQuiet-time.Second)))
+			klog.ErrorS(nil, "Post-timeout activity", "method", "GET", "path", "/readyz")
+			klog.ErrorS(nil, "Timeout or abort while handling", "method", "GET", "URI", "/readyz")
 			klog.Info("a detail")
+			lines("nobody's fault")
+			klog.ErrorS(nil, "Timeout or abort while handling", "method", "GET", "URI", "/api/v1/pods")
 			klog.Error("a fault")
-			lines("afterwards", "level=ERROR msg=\"a fault\"")
+			lines("afterwards", "URI=/api/v1/pods", "level=ERROR msg=\"a fault\"")
 		}
 		cancel()
 		if err := <-done; err != nil {
