@@ -7,6 +7,7 @@ import (
 
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/storetest"
+	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
 // newListeningCluster has servers whose leader may be silent for half a second, and Raft's time-out far away.
@@ -107,35 +108,50 @@ func TestALeaderThatWasDeposedTooSoonTeaches(t *testing.T) {
 	}
 }
 
-// TestWhoWasCutOffLearnsNothing: a server that heard nobody for a while, and finds another leader then, was cut off. It does
-// not take the old one for slow.
+// TestWhoWasCutOffLearnsNothing: a server that heard nobody for long finds and confirms the next silence as soon as the
+// others, whether it hears of the old leader first or of the one that leads by now.
 func TestWhoWasCutOffLearnsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
-			cfg.Timeouts = raftstore.Timeouts{Heartbeat: 2 * time.Second, Silence: 500 * time.Millisecond, PromoteAfter: time.Millisecond}
+	for name, test := range map[string]struct {
+		heartbeat, away time.Duration
+		back            func(net *memnet.Network, alone, next string)
+	}{
+		"the old leader is first": {patient, 6 * time.Second, func(*memnet.Network, string, string) {}},
+		"the new leader is first": {patient, 6 * time.Second, func(net *memnet.Network, alone, next string) {
+			net.Unblock(next, alone)
+			net.Unblock(alone, next)
+			<-time.After(1500 * time.Millisecond)
+		}},
+		"it gives the old leader up meanwhile": {2 * time.Second, 5 * time.Second, func(*memnet.Network, string, string) { <-time.After(time.Second) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
+					cfg.Timeouts = raftstore.Timeouts{Heartbeat: test.heartbeat, Silence: 500 * time.Millisecond, PromoteAfter: time.Millisecond}
+				})
+				<-time.After(time.Second)
+				old, _ := c.Leader()
+				next, alone := (old+1)%3, (old+2)%3
+				c.Net.Mute(storetest.Addr(alone)) // the connections stay
+				<-time.After(test.away)
+				if err := c.Servers[old].TransferLeadership(limited(t), c.Servers[next].ID()); err != nil {
+					t.Fatal(err)
+				}
+				test.back(c.Net, storetest.Addr(alone), storetest.Addr(next))
+				c.Net.Heal()
+				<-time.After(5 * time.Second)
+				leader, _ := c.Leader()
+				began := time.Now()
+				c.Net.Mute(storetest.Addr(leader))
+				if _, err := c.Servers[(leader+1)%3].Commit(limited(t), put("/after", "v")); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took > 1500*time.Millisecond {
+					t.Errorf("the first write after the leader fell silent took %v", took)
+				}
+				c.Net.Heal()
+			})
 		})
-		<-time.After(time.Second)
-		old, _ := c.Leader()
-		away, heir := (old+1)%3, (old+2)%3
-		c.Net.Mute(storetest.Addr(away))
-		<-time.After(5 * time.Second) // it gives the leader up meanwhile
-		if err := c.Servers[old].TransferLeadership(limited(t), c.Servers[heir].ID()); err != nil {
-			t.Fatal(err)
-		}
-		<-time.After(time.Second)
-		c.Net.Heal()
-		<-time.After(2 * time.Second)
-		leader, _ := c.Leader()
-		began := time.Now()
-		c.Net.Mute(storetest.Addr(leader))
-		if _, err := c.Servers[(leader+1)%3].Commit(limited(t), put("/after", "v")); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(began); took > 1500*time.Millisecond {
-			t.Errorf("the first write after the leader fell silent took %v", took)
-		}
-		c.Net.Heal()
-	})
+	}
 }
 
 // TestALeaderThatOneServerFindsSlowIsNotDeposed: a server with a bad connection allows the leader more, and does not agree sooner

@@ -2,6 +2,7 @@ package node
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/barque/barque/raftstore/rpc"
@@ -9,62 +10,80 @@ import (
 
 // TestEar: a leader that was silent for long and came back is given more time, until that is forgotten.
 func TestEar(t *testing.T) {
-	const window = 100
-	var e ear
-	e.attend("a")
-	heard := sound{life: true, led: true}
-	hush := func(ticks int) {
-		for range ticks {
-			e.tick(sound{led: true}, window)
+	synctest.Test(t, func(t *testing.T) {
+		e := newEar(Timeouts{Heartbeat: 10 * time.Second, Silence: 500 * time.Millisecond})
+		e.attend("a")
+		heard := sound{life: true, led: true}
+		hush := func(ticks int) {
+			for range ticks {
+				e.tick(sound{led: true})
+			}
+		}
+		expect := func(what string, limit int, misses bool) {
+			t.Helper()
+			if got := e.limit(); got != limit {
+				t.Errorf("%s: the limit is %d ticks, want %d", what, got, limit)
+			}
+			if got := e.misses("a"); got != misses {
+				t.Errorf("%s: it is missed: %v", what, got)
+			}
+		}
+		expect("at first", silenceTicks, false)
+		hush(2)
+		e.tick(heard)
+		expect("after what is normal", silenceTicks, false)
+		hush(4)
+		expect("after some silence", silenceTicks, true)
+		if e.misses("b") {
+			t.Error("somebody else is missed")
+		}
+		e.tick(heard)
+		expect("when it is back", 5*allowance, false)
+		e.attend("b") // the next leader is on the same machines
+		expect("another leader", 5*allowance, false)
+		<-time.After(allowanceLasts / 2)
+		hush(3)
+		e.tick(heard)
+		<-time.After(allowanceLasts/2 - 1)
+		expect("for some minutes", 5*allowance, false)
+		<-time.After(1)
+		expect("after them", 4*allowance, false) // this server has led meanwhile, say, and there was nobody to listen to
+		<-time.After(allowanceLasts / 2)
+		expect("when all is forgotten", silenceTicks, false)
+		e.attend("a")
+		// Nor does a server agree sooner with one who asks: what is normal here must not depose the leader.
+		hush(4)
+		e.tick(heard)
+		hush(12)
+		expect("less than it allows", 5*allowance, false)
+		hush(1)
+		expect("nearly what it allows", 5*allowance, true)
+		// Raft has given the leader up in the meantime: it was not slow, whoever was at fault.
+		e.tick(sound{})
+		e.tick(heard)
+		expect("when it leads again", 5*allowance, false)
+		// Nor is it slow when it is heard after so long: this server was cut off.
+		hush(5*allowance + lateTicks + 1)
+		e.tick(heard)
+		expect("after a cut", 5*allowance, false)
+		// One that was deposed, and heard of after that, was slow as well.
+		e.wronged(9)
+		expect("after a wrong election", 10*allowance, false)
+		e.wronged(6)
+		expect("after a shorter one", 10*allowance, false)
+	})
+}
+
+// TestAnEarAllowsNoMoreThanRaft: with the product's times Raft calls an election after 2 s at the latest.
+func TestAnEarAllowsNoMoreThanRaft(t *testing.T) {
+	times := Timeouts{}.withDefaults()
+	e := newEar(times)
+	for _, silent := range []int{6, 400} {
+		e.wronged(silent)
+		if allowed := time.Duration(e.limit()) * times.tick(); allowed != 2*times.Heartbeat {
+			t.Errorf("after a silence of %d ticks %v are allowed", silent, allowed)
 		}
 	}
-	expect := func(what string, limit int, misses bool) {
-		t.Helper()
-		if got := e.limit(); got != limit {
-			t.Errorf("%s: the limit is %d ticks, want %d", what, got, limit)
-		}
-		if got := e.misses("a"); got != misses {
-			t.Errorf("%s: it is missed: %v", what, got)
-		}
-	}
-	expect("at first", silenceTicks, false)
-	hush(2)
-	e.tick(heard, window)
-	expect("after what is normal", silenceTicks, false)
-	hush(4)
-	expect("after some silence", silenceTicks, true)
-	if e.misses("b") {
-		t.Error("somebody else is missed")
-	}
-	e.tick(heard, window)
-	expect("when it is back", 5*allowance, false)
-	e.attend("b") // the next leader is on the same machines
-	expect("another leader", 5*allowance, false)
-	for range window {
-		e.tick(heard, window)
-	}
-	expect("a window later", 5*allowance, false)
-	for range window {
-		e.tick(heard, window)
-	}
-	expect("two windows later", silenceTicks, false)
-	e.attend("a")
-	// Nor does a server agree sooner with one who asks: what is normal here must not depose the leader.
-	hush(4)
-	e.tick(heard, window)
-	hush(12)
-	expect("less than it allows", 5*allowance, false)
-	hush(1)
-	expect("nearly what it allows", 5*allowance, true)
-	// Raft has given the leader up in the meantime: it was not slow, whoever was at fault.
-	e.tick(sound{}, window)
-	e.tick(heard, window)
-	expect("when it leads again", 5*allowance, false)
-	// One that was deposed, and heard of after that, was slow as well.
-	e.wronged(9)
-	expect("after a wrong election", 10*allowance, false)
-	e.wronged(6)
-	expect("after a shorter one", 10*allowance, false)
 }
 
 // TestAVoteIsNoSignOfTheLeader: Raft notes a contact when it gives somebody its vote, too.

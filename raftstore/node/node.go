@@ -45,7 +45,7 @@ type Node struct {
 	chronicle  chronicle.Chronicle
 	foreign    foreigners // met where one of this cluster was expected
 	knockers   foreigners // that came here, by their host
-	ear        ear
+	ear        *ear
 	vacancy    vacancy
 	strangers  *clients // of whom only the address is known
 	stats      *metrics
@@ -137,6 +137,7 @@ func open(cfg Config) (*Node, error) {
 	n.withdraw()
 	n.book = newBook()
 	n.silence = newSilence(cfg.Timeouts.Heartbeat, cfg.Logger)
+	n.ear = newEar(cfg.Timeouts)
 	n.census = &census{members: n.dialed, termOf: n.termOf, running: &n.running, waiting: make(map[string][]*ballot)}
 	n.peers, n.strangers = newClients(n), newClients(n)
 	n.stats = newMetrics(cfg.Registerer)

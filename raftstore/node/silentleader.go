@@ -24,8 +24,10 @@ import (
 //     answers a ping by itself. What others say is none.
 //   - Time counts only while this server runs: by the ticks of its own clock, of which one that comes late is one.
 //     Servers that wait for the same CPU lose count together.
-//   - A leader that was silent for a good while and came back is allowed three times that, for some minutes. So is the next
-//     one when the one before was deposed for its silence, and is heard again soon after: it was slow, and not gone.
+//   - A leader that was silent for a good while and came back is allowed three times that, for some minutes, but no more
+//     than Raft allows anyway. So is the next one when the one before was deposed for its silence, and is heard again soon
+//     after: it was slow, and not gone. A server that has heard nothing for much longer than it allows was cut off itself,
+//     and learns nothing from that.
 //   - A quorum, the leader not counted, must hear nothing, each for nearly as long as it allows the leader itself.
 //
 // When it is lost, things go as when its process has died: see lostleader.go.
@@ -40,20 +42,41 @@ const (
 	allowance = 3
 	// afterTicks is for how many ticks a leader that fell silent is listened to after another one leads.
 	afterTicks = 2 * silenceTicks
-	// allowanceLasts is for how long that is remembered, at least; at most it is twice this.
+	// allowanceLasts is for how long that is remembered.
 	allowanceLasts = 5 * time.Minute
+	// lateTicks is for how many ticks behind its limit a silence is this server's to end. After that it is Raft's to elect
+	// somebody, as when this server is the one that is cut off.
+	lateTicks = 4 * silenceTicks
 )
 
 // ear is how this server hears its leader.
 type ear struct {
+	most int // ticks that no limit exceeds: Raft does not wait for longer
+
 	mu     sync.Mutex
 	leader raft.ServerID // the one that is listened to; empty: none
 	silent int           // ticks since the last sign of life
 	given  bool          // whether Raft has given the leader up in this silence
-	// longest are the longest silences, in ticks, that ended with a sign of life: in the window of now and in the one
-	// before. They say something about these machines, and not about one leader.
-	longest [2]int
-	window  int // ticks of the window of now
+	// lulls are the silences of late that ended with a sign of life, of which none was shorter than one after it. They say
+	// something about these machines, and not about one leader.
+	lulls []lull
+}
+
+// lull is a silence that ended.
+type lull struct {
+	ticks int
+	ended time.Time
+}
+
+// tick returns how long a tick of an ear is, and 0 when nobody listens.
+func (t Timeouts) tick() time.Duration { return max(t.Silence/silenceTicks, 0) }
+
+func newEar(t Timeouts) *ear {
+	e := new(ear)
+	if every := t.tick(); every > 0 {
+		e.most = max(silenceTicks, int(2*t.Heartbeat/every))
+	}
+	return e
 }
 
 // sound is what was heard of the leader in one tick.
@@ -70,22 +93,31 @@ func (e *ear) attend(leader raft.ServerID) {
 }
 
 // tick takes note of what was heard since the last tick, and returns for how many ticks there was no sign of life.
-func (e *ear) tick(heard sound, windowTicks int) (silent int) {
+func (e *ear) tick(heard sound) (silent int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.window++; e.window >= windowTicks {
-		e.longest, e.window = [2]int{0, e.longest[0]}, 0
-	}
 	if !heard.life {
 		e.silent++
 		e.given = e.given || !heard.led
 		return e.silent
 	}
-	if !e.given { // else it was no leader that is slow: this server was cut off, say, or somebody has stood for election
-		e.longest[0] = max(e.longest[0], e.silent)
+	// Else it was no leader that is slow: this server was cut off, say, or somebody has stood for election.
+	if !e.given && e.doubtsLocked(e.silent) {
+		e.learn(e.silent)
 	}
 	e.silent, e.given = 0, false
 	return 0
+}
+
+// learn remembers a silence that ended.
+func (e *ear) learn(ticks int) {
+	if ticks < shareTicks { // so much is normal
+		return
+	}
+	for len(e.lulls) > 0 && e.lulls[len(e.lulls)-1].ticks <= ticks {
+		e.lulls = e.lulls[:len(e.lulls)-1]
+	}
+	e.lulls = append(e.lulls, lull{ticks, time.Now()})
 }
 
 // silence returns for how many ticks the leader has been silent.
@@ -95,11 +127,21 @@ func (e *ear) silence() int {
 	return e.silent
 }
 
+// doubts tells whether a silence is one that this server finds, or agrees to, and not one that lasts so long that it is
+// this server which hears nobody.
+func (e *ear) doubts(silent int) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.doubtsLocked(silent)
+}
+
+func (e *ear) doubtsLocked(silent int) bool { return silent <= e.limitLocked()+lateTicks }
+
 // wronged takes note that a leader was alive that had been given up after so many ticks of silence.
 func (e *ear) wronged(silent int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.longest[0] = max(e.longest[0], silent)
+	e.learn(silent)
 }
 
 // limit returns after how many ticks of silence the leader is in doubt.
@@ -110,11 +152,13 @@ func (e *ear) limit() int {
 }
 
 func (e *ear) limitLocked() int {
-	longest := max(e.longest[0], e.longest[1])
-	if longest < shareTicks { // so much is normal
+	for len(e.lulls) > 0 && time.Since(e.lulls[0].ended) >= allowanceLasts {
+		e.lulls = e.lulls[1:]
+	}
+	if len(e.lulls) == 0 {
 		return silenceTicks
 	}
-	return allowance * (longest + 1) // it was silent in a part of the ticks before and after, too
+	return min(allowance*(e.lulls[0].ticks+1), e.most) // it was silent in a part of the ticks before and after, too
 }
 
 // misses tells whether this server, too, hears nothing of the leader, for nearly as long as it allows.
@@ -126,8 +170,8 @@ func (e *ear) misses(leader raft.ServerID) bool {
 
 // listen finds out when the leader falls silent. It ends with ctx, which does when another leader is known.
 func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
-	every := n.cfg.Timeouts.Silence / silenceTicks
-	if every <= 0 {
+	every := n.cfg.Timeouts.tick()
+	if every == 0 {
 		return
 	}
 	n.ear.attend(leader)
@@ -144,9 +188,7 @@ func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
 			}
 			return
 		}
-		missed, limit := n.ear.tick(signs.heard(), int(allowanceLasts/every)), n.ear.limit()
-		// After that it is Raft's to elect somebody, as when this server is the one that is cut off.
-		if missed >= limit && missed <= limit+4*silenceTicks {
+		if missed, limit := n.ear.tick(signs.heard()), n.ear.limit(); missed >= limit && n.ear.doubts(missed) {
 			n.succeed(ctx, leader, doubt{why: silent, turns: turns(missed-limit, silenceTicks)})
 		}
 	}
