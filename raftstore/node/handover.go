@@ -107,7 +107,7 @@ func (n *Node) watchOwnDisk(ctx context.Context) {
 		}
 		own, v := n.ownDisk(), handover{}
 		if search.begin(own.full, time.Now()); own.suspicious() {
-			v = judgeDisk(own, n.lookAround(ctx, &search))
+			v = judgeDisk(own, n.lookAround(ctx, own, &search))
 		}
 		stuck := search.end(v.reason != "", time.Now())
 		n.storage.reserve.stuck.Store(stuck)
@@ -130,6 +130,7 @@ func (n *Node) watchOwnDisk(ctx context.Context) {
 // search is the search for a server that can lead in place of this one, whose disk is full.
 type search struct {
 	since time.Time // when it began; zero while the disk is not full, and once somebody was found
+	stuck bool      // whether it was said that nobody was found
 }
 
 // begin begins a search, or goes on with one, while the disk is full.
@@ -147,22 +148,28 @@ func (s *search) end(found bool, now time.Time) (stuck bool) {
 	if found {
 		s.since = time.Time{}
 	}
-	return !s.since.IsZero() && now.Sub(s.since) >= stuckAfter
+	s.stuck = !s.since.IsZero() && now.Sub(s.since) >= stuckAfter
+	return s.stuck
 }
 
-// patience is how long a look may take: until the search is said to be in vain, but long enough for an answer.
-func (s *search) patience(now time.Time) time.Duration {
+// patience is how long a look may take: until the search is said to be in vain, but long enough for an answer. Once it is
+// said nothing depends on how soon a look ends, and who is slow to answer has all the time that a call has.
+func (s *search) patience(now time.Time, call time.Duration) time.Duration {
+	if s.stuck {
+		return call
+	}
 	return max(stuckAfter-now.Sub(s.since), fullLook)
 }
 
-// lookAround asks the others for their disks. Those that do not answer do not delay that it is said when nobody has room.
-func (n *Node) lookAround(ctx context.Context, s *search) []diskView {
-	if s.since.IsZero() {
-		return n.otherDisks(ctx)
+// lookAround asks the others for their disks. When this one is full the first that can lead is enough, and those that do
+// not answer do not delay that it is said when nobody has room.
+func (n *Node) lookAround(ctx context.Context, own diskView, s *search) []diskView {
+	if !own.full {
+		return n.otherDisks(ctx, func(diskView) bool { return false })
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.patience(time.Now()))
+	ctx, cancel := context.WithTimeout(ctx, s.patience(time.Now(), n.cfg.Timeouts.Call))
 	defer cancel()
-	return n.otherDisks(ctx)
+	return n.otherDisks(ctx, func(v diskView) bool { return judgeDisk(own, []diskView{v}).reason != "" })
 }
 
 func (n *Node) passOn(ctx context.Context, v handover) {
@@ -185,8 +192,11 @@ func (n *Node) diskSpeed() (s DiskSpeed) {
 	return s
 }
 
-// otherDisks asks the other voters that are to stay. Those that do not answer are left out.
-func (n *Node) otherDisks(ctx context.Context) []diskView {
+// otherDisks asks the other voters that are to stay. Those that do not answer are left out, and so are those that have not
+// answered when one of the answers is enough.
+func (n *Node) otherDisks(ctx context.Context, enough func(diskView) bool) []diskView {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var mu sync.Mutex
 	var views []diskView
 	var asking sync.WaitGroup
@@ -200,12 +210,15 @@ func (n *Node) otherDisks(ctx context.Context) []diskView {
 			if err != nil || status.Quarantined != "" {
 				return
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			views = append(views, diskView{
+			view := diskView{
 				member: m, speed: status.Disk, full: status.DiskFull, err: status.DiskError != "",
 				lag: last - min(last, status.LastIndex),
-			})
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if views = append(views, view); enough(view) {
+				cancel()
+			}
 		})
 	}
 	asking.Wait()

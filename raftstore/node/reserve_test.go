@@ -137,3 +137,47 @@ func TestWhoDoesNotAnswerIsWaitedFor(t *testing.T) {
 		s.leader(leader)
 	})
 }
+
+// TestAFullLeaderWaitsForNobodyElse: who does not answer does not delay that the one leads who has room.
+func TestAFullLeaderWaitsForNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSickbay(t, 3)
+		leader := s.leader(-1)
+		<-time.After(diskLook / 2) // between two looks
+		s.net.Mute(s.hosts[(leader+1)%3].Addr())
+		s.fill(leader)
+		began := time.Now()
+		s.leader(leader)
+		if took := time.Since(began); took > 500*time.Millisecond {
+			t.Errorf("another server leads after %v", took)
+		}
+		s.net.Heal()
+	})
+}
+
+// TestWhoIsSlowToAnswerIsFound: a server that has room again leads, also when it was said before that nobody can, and when
+// its answer takes longer than the looks before that might.
+func TestWhoIsSlowToAnswerIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSickbay(t, 3)
+		leader := s.leader(-1)
+		full, silent := (leader+1)%3, (leader+2)%3
+		s.fill(full)
+		s.net.Mute(s.hosts[silent].Addr())
+		s.fill(leader)
+		s.await("it is stuck", s.nodes[leader].storage.reserve.stuck.Load)
+		s.net.Delay(func(from, _ string, _ int) time.Duration { // of an answer, and less than a leader may be silent
+			if from == s.hosts[silent].Addr() {
+				return fullLook + 100*time.Millisecond
+			}
+			return 0
+		})
+		s.net.Heal()
+		began := time.Now()
+		s.await("the one that is slow to answer leads", func() bool { return s.nodes[silent].leadership.term() != 0 })
+		if took := time.Since(began); took > 3*diskLook {
+			t.Errorf("it leads after %v", took)
+		}
+		s.net.Delay(nil)
+	})
+}
