@@ -290,6 +290,7 @@ func TestDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	age(t, dir)
 	files, err := backup.List(dir)
 	if err != nil || len(files) != 3 || !strings.Contains(files[0].Name, "20260102") || !strings.Contains(files[2].Name, "20260110") || files[0].Problem != "" {
 		t.Fatalf("%+v, %v", files, err)

@@ -15,15 +15,17 @@ import (
 )
 
 // A backup that is being written has a name of its own, and whoever writes it holds a lock on the file until it has its
-// place. The lock goes with the process, however that ends: what nobody holds was left behind, and goes with the next
-// backup, or when old ones are removed.
+// place. The lock goes with the process, however that ends: what nobody holds, and nobody has written to for a while, was
+// left behind. It goes with the next backup, or when old ones are removed. The lock alone is not asked: several servers may
+// have one directory, on a file system that has no locks, or only those of each machine.
 const unready = ".unfinished"
 
 // unfinished are the names that begin gives. The number is what os.CreateTemp puts there.
 var unfinished = regexp.MustCompile(`^.+-[0-9]+\.unfinished$`)
 
-// abandoned is after how long without a write to it a file is nobody's any more where there are no locks.
-const abandoned = time.Hour
+// abandoned is for how long nobody writes to a file that is nobody's any more. Who writes one pauses longest to read it
+// back.
+const abandoned = 15 * time.Minute
 
 // begin makes the file that is to become a backup, closed to others.
 func begin(dir, working string) (*os.File, error) {
@@ -110,8 +112,12 @@ func sweepOne(path string) error {
 }
 
 // leftBehind returns whether a file is a backup that nobody writes any more. The directory may be any, with files of others
-// in it whose names look like ours.
+// in it whose names look like ours. One without a byte may be ours: a backup begins in memory.
 func leftBehind(f *os.File) (bool, error) {
+	info, err := f.Stat()
+	if err != nil || time.Since(info.ModTime()) < abandoned {
+		return false, err
+	}
 	begins := make([]byte, len(magic))
 	n, err := io.ReadFull(f, begins)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -123,26 +129,55 @@ func leftBehind(f *os.File) (bool, error) {
 	switch err := lock(f); {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		return false, nil
-	case err == nil:
-		return sameFile(f)
-	case !lockless(err):
+	case err != nil && !lockless(err):
 		return false, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
-	info, err := f.Stat()
-	return err == nil && time.Since(info.ModTime()) > abandoned, err
+	return sameFile(f)
+}
+
+// renames are the calls by which a file gets another name. File systems differ in which of them they have.
+type renames struct {
+	exclusive func(from, to string) error // fails when there is one of that name
+	link      func(from, to string) error // fails when there is one of that name
+	replace   func(from, to string) error
+	remove    func(path string) error
 }
 
 // renameNew renames a file, and fails with fs.ErrExist when there is one of that name.
 func renameNew(from, to string) error {
-	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // as on NFS
-		if err = os.Link(from, to); err == nil {
-			err = os.Remove(from)
-		}
+	return renames{exclusive: renameExclusive, link: os.Link, replace: os.Rename, remove: os.Remove}.renameNew(from, to)
+}
+
+func renameExclusive(from, to string) error {
+	if err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE); err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
+}
+
+func (r renames) renameNew(from, to string) error {
+	err := r.exclusive(from, to)
+	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
 		return err
 	}
+	// As on NFS.
+	if err = r.link(from, to); err == nil {
+		_ = r.remove(from) // the backup has its place; a name too many goes as one that was left behind
+		return nil
+	}
+	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.ENOTSUP) {
+		return err
+	}
+	// Without hard links, as on SMB: the name is taken first, for a moment by a file that is empty.
+	taken, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+		return err
+	}
+	if err = taken.Close(); err == nil {
+		err = r.replace(from, to)
+	}
+	if err != nil {
+		return errors.Join(err, r.remove(to))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/barque/barque/raftstore/backup"
 )
@@ -48,8 +49,22 @@ func entries(t *testing.T, dir string) (names []string) {
 	return names
 }
 
+// age makes it look as if nobody had written to the files of a directory for a while, and touch as if somebody just had.
+func age(t *testing.T, dir string)   { written(t, dir, time.Now().Add(-time.Hour)) }
+func touch(t *testing.T, dir string) { written(t, dir, time.Now()) }
+
+func written(t *testing.T, dir string, at time.Time) {
+	t.Helper()
+	for _, name := range entries(t, dir) {
+		if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestAKilledSaveLeavesNothingForLong kills a process that writes a backup, of either kind. While it lives nobody touches
-// its file; after that the next backup, and Prune, remove it. What is not ours stays.
+// its file, and nobody does right after that: where locks are those of one machine it may be another one's. Some time later
+// the next backup, and Prune, remove it. What is not ours stays.
 func TestAKilledSaveLeavesNothingForLong(t *testing.T) {
 	v := view(t, filled(t, 20, 9))
 	for name, next := range map[string]func(dir string) error{
@@ -86,6 +101,7 @@ func TestAKilledSaveLeavesNothingForLong(t *testing.T) {
 				if _, err := io.ReadFull(out, word); err != nil || string(word) != "writing" {
 					t.Fatalf("%q, %v", word, err)
 				}
+				age(t, dir)
 				if err := next(dir); err != nil {
 					t.Fatal(err)
 				}
@@ -98,6 +114,14 @@ func TestAKilledSaveLeavesNothingForLong(t *testing.T) {
 				if err := writer.Wait(); err == nil {
 					t.Error("it was not killed")
 				}
+				touch(t, dir)
+				if err := next(dir); err != nil {
+					t.Fatal(err)
+				}
+				if now := entries(t, dir); len(now) != len(before)+1 {
+					t.Errorf("right after it was written: %q", now)
+				}
+				age(t, dir)
 				if err := next(dir); err != nil {
 					t.Fatal(err)
 				}
