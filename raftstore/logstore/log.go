@@ -40,7 +40,8 @@ type Options struct {
 	Timeout time.Duration
 	// Observe is told how long each write took. It may be nil.
 	Observe func(Operation, time.Duration)
-	// MakeRoom is called when the disk is full, and tells whether there is more room now. It may be nil.
+	// MakeRoom is called when the disk is full, and tells whether there is more room now. It is called again when that was too
+	// little. It may be nil.
 	MakeRoom func() bool
 	// Fatal is called, once, with an error that wraps ErrBroken. It may be nil.
 	Fatal  func(error)
@@ -164,6 +165,9 @@ func (l *Log) create() error {
 		return err
 	}
 	l.raw, l.store = store, l.opts.Wrap(store)
+	if err := l.furnish(store, next.Kind, 0); err != nil {
+		return err
+	}
 	if err := l.mark.set(true, func(*promises) {}); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 // A Boltdb changes no page: it writes another one, and the one before is free for what comes then. On a volume without
 // a free byte it can write only as long as its own file has free pages, and a file that was just made has none: a
 // server that is started there could not even be elected, for which it writes its term, its vote, and an entry or two.
-// So a file that is made anew, or trimmed, has some. Nobody else can take them.
+// So a file that is made, or made anew, or trimmed, has some. Nobody else can take them.
 //
 // A WAL has what is left of its newest segment, which is allocated as a whole.
 const (
@@ -29,11 +29,12 @@ const (
 
 // Trim fits the file of a Boltdb to what is in it. If more than half of it is free it is made smaller: it never becomes
 // so by itself, what is deleted makes room in it for what comes. If it has no room for the next entries, it gets some,
-// while the volume still has it. A WAL that waits for its next segment makes it. Writes wait meanwhile.
+// while the volume still has it: nobody makes room for that, such as by giving up a snapshot from the leader. A WAL that
+// waits for its next segment makes it. Writes wait meanwhile.
 func (l *Log) Trim() error {
 	l.writing.lock()
 	defer l.writing.unlock()
-	return l.attempt(l.trim)
+	return l.tellFull(l.once(l.trim))
 }
 
 func (l *Log) trim() error {
@@ -56,7 +57,8 @@ func (l *Log) trim() error {
 	return takeRoom(l.store, room)
 }
 
-// furnish gives a new file its room. For want of it no file is refused: the next Trim tries again.
+// furnish gives a new file, which holds the log up to an entry, its room. For want of it no file is refused: the next Trim
+// tries again.
 func (l *Log) furnish(fresh Store, kind Kind, last uint64) error {
 	if kind != Boltdb {
 		return nil

@@ -96,6 +96,51 @@ func TestRoomOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestANewLogHasRoom: a log that was just made has room of its own, before anybody has trimmed it.
+func TestANewLogHasRoom(t *testing.T) {
+	l := open(t, Options{Dir: t.TempDir(), Timeout: time.Hour})
+	defer shut(t, l)
+	has := onDisk(t, l)
+	if err := l.SetUint64([]byte(keyCurrentTerm), 1); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(100) {
+		store(t, l, 1+i, 1+i)
+	}
+	if now := onDisk(t, l); now > has {
+		t.Errorf("the file had %d bytes of the volume and took %d more", has, now-has)
+	}
+}
+
+// TestWhoMakesRoom: for a write all is given up that takes room, one after the other; for room to spare nothing is.
+func TestWhoMakesRoom(t *testing.T) {
+	var disk error
+	asked, helps := 0, 2
+	l := open(t, Options{
+		Dir: t.TempDir(), Timeout: time.Hour, Wrap: func(s Store) Store { return sickDisk{s, &disk} },
+		MakeRoom: func() bool {
+			if asked++; asked == helps {
+				disk = nil
+			}
+			return true
+		},
+	})
+	defer shut(t, l)
+	store(t, l, 1, 5)
+	disk = syscall.ENOSPC
+	if err := l.Trim(); !errors.Is(err, ErrFull) || asked > 0 {
+		t.Errorf("room to spare: %v, and it was asked for %d times", err, asked)
+	}
+	if err := l.StoreLog(entry(6)); err != nil || asked != helps {
+		t.Errorf("a write: %v, and room was asked for %d times", err, asked)
+	}
+	disk, asked, helps = syscall.ENOSPC, 0, 100
+	if err := l.StoreLog(entry(7)); !errors.Is(err, ErrFull) || asked != roomTries {
+		t.Errorf("a write for which there is never enough: %v, and room was asked for %d times", err, asked)
+	}
+	expect(t, l, 1, 6)
+}
+
 // TestNoRoomForTheRoom: a log that is made anew on a disk that has nothing to spare is the log all the same.
 func TestNoRoomForTheRoom(t *testing.T) {
 	opts := Options{Dir: t.TempDir(), Timeout: time.Hour}

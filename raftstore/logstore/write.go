@@ -37,13 +37,24 @@ func (l *Log) write(op Operation, before, after string, do func() error) error {
 	return err
 }
 
-// attempt makes a write on a store that is fit for it, and once more when room could be made. The caller
-// holds writing.
+// roomTries is how often room is made for one write. There is more than one thing that can be given up for it, and one of
+// them may be too little, or be taken by somebody else at once.
+const roomTries = 3
+
+// attempt makes a write on a store that is fit for it, and again while room can be made. The caller holds writing.
 func (l *Log) attempt(do func() error) error {
 	err := l.once(do)
-	if l.lacksRoom(err) && l.opts.MakeRoom != nil && l.opts.MakeRoom() {
+	for range roomTries {
+		if !l.lacksRoom(err) || l.opts.MakeRoom == nil || !l.opts.MakeRoom() {
+			break
+		}
 		err = l.once(do)
 	}
+	return l.tellFull(err)
+}
+
+// tellFull makes the error of a write that failed for want of room an ErrFull.
+func (l *Log) tellFull(err error) error {
 	if l.lacksRoom(err) {
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	}
