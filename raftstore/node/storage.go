@@ -164,9 +164,8 @@ func (s *storage) restore(logger *slog.Logger, machine *fsm.FSM) error {
 	defer func() { s.snapshots = readable }()
 	for _, meta := range all {
 		path := meta.ID
-		dir, onDisk := s.snapshots.(*snapdir.Store)
-		if onDisk {
-			path = dir.Path(meta.ID)
+		if s.written != nil {
+			path = s.written.Path(meta.ID)
 		}
 		err := restoreOne(s.snapshots, machine, meta.ID)
 		if err == nil {
@@ -180,8 +179,8 @@ func (s *storage) restore(logger *slog.Logger, machine *fsm.FSM) error {
 		logger.Error("a snapshot cannot be read, the one before is tried", "snapshot", path, "index", meta.Index, "err", err)
 		s.start.Damaged = append(s.start.Damaged, path)
 		readable.hidden[meta.ID] = true
-		if onDisk {
-			dir.SetAside(meta.ID, err)
+		if s.written != nil {
+			s.written.SetAside(meta.ID, err)
 		}
 	}
 	return nil

@@ -157,15 +157,12 @@ func (k *sink) Cancel() error {
 	k.ended = true
 	k.store.ended(k)
 	flush := k.flush() // only to learn whether the disk is full: a full buffer remembers its error
-	return errors.Join(k.file.Close(), ignoreKnown(k.store.failed(k.dir, flush)))
-}
-
-// ignoreKnown leaves the error to those who were told of it.
-func ignoreKnown(err error) error {
-	if isFull(err) || errors.Is(err, ErrAbandoned) {
-		return nil
+	closed := k.file.Close()
+	removed := k.store.discard(k.dir, flush)
+	if isFull(flush) || errors.Is(flush, ErrAbandoned) {
+		flush = nil // whoever wrote was told of it
 	}
-	return err
+	return errors.Join(flush, closed, removed)
 }
 
 func isFull(err error) bool {

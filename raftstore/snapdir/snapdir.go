@@ -247,13 +247,21 @@ func (s *Store) Create(version raft.SnapshotVersion, index, term uint64, members
 	k := &sink{store: s, dir: s.path(id) + temporary, meta: raft.SnapshotMeta{
 		Version: version, ID: id, Index: index, Term: term, Configuration: members, ConfigurationIndex: membersIndex,
 	}}
-	if err := k.begin(); err != nil {
+	if err := s.begin(k); err != nil {
 		return nil, s.failed(k.dir, fmt.Errorf("begin a snapshot: %w", err))
 	}
+	return k, nil
+}
+
+// begin makes the directory of a snapshot, which somebody writes from then on.
+func (s *Store) begin(k *sink) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	s.open[k] = struct{}{}
-	return k, nil
+	err := k.begin()
+	if err == nil {
+		s.open[k] = struct{}{}
+	}
+	return err
 }
 
 // ErrAbandoned is returned for a snapshot whose room was wanted for something else.
@@ -280,8 +288,17 @@ func (s *Store) ended(k *sink) {
 
 // failed removes what is there of a snapshot, and passes the reason on.
 func (s *Store) failed(dir string, err error) error {
-	err = errors.Join(err, os.RemoveAll(dir))
-	if isFull(err) && s.opts.Full != nil {
+	return errors.Join(err, s.discard(dir, err))
+}
+
+// discard removes what is there of a snapshot that failed for a reason. It returns why that cannot be removed, and says so,
+// since Raft does not; the next snapshot tries again.
+func (s *Store) discard(dir string, why error) error {
+	err := os.RemoveAll(dir)
+	if err != nil {
+		s.opts.Logger.Warn("cannot remove what there is of a snapshot that failed", "dir", dir, "err", err)
+	}
+	if (isFull(why) || isFull(err)) && s.opts.Full != nil {
 		s.opts.Full()
 	}
 	return err
@@ -303,17 +320,19 @@ func (s *Store) adopt(k *sink) error {
 	return nil
 }
 
-// reap removes the snapshots that are too old.
+// reap removes the snapshots that are too old, and what is left of those that failed.
 func (s *Store) reap() {
 	all, err := s.List()
-	if err == nil && len(all) >= s.opts.Keep {
+	if err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		var names []string
 		names, err = s.names()
 		for _, name := range names {
-			kept := slices.ContainsFunc(all[:s.opts.Keep], func(m *raft.SnapshotMeta) bool { return m.ID == name })
-			if !kept && !strings.HasSuffix(name, temporary) {
+			switch kept := slices.ContainsFunc(all[:min(s.opts.Keep, len(all))], func(m *raft.SnapshotMeta) bool { return m.ID == name }); {
+			case strings.HasSuffix(name, temporary):
+				err = errors.Join(err, s.reapUnfinished(s.path(name)))
+			case !kept && len(all) >= s.opts.Keep:
 				err = errors.Join(err, os.RemoveAll(s.path(name)))
 			}
 		}
@@ -321,4 +340,16 @@ func (s *Store) reap() {
 	if err != nil {
 		s.opts.Logger.Warn("cannot remove old snapshots", "err", err)
 	}
+}
+
+// reapUnfinished removes what is left of a snapshot that nobody writes.
+func (s *Store) reapUnfinished(dir string) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	for k := range s.open {
+		if k.dir == dir {
+			return nil
+		}
+	}
+	return os.RemoveAll(dir)
 }

@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+	"golang.org/x/sys/unix"
 
+	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/raftstore/faultpoint"
 	"github.com/barque/barque/raftstore/snapshot"
 )
@@ -228,5 +230,52 @@ func TestAbandon(t *testing.T) {
 	}
 	if got := indexes(t, s); len(got) != 2 || got[0] != 13 {
 		t.Errorf("there are %d", got)
+	}
+}
+
+// TestWhatCannotBeRemoved: that something of an abandoned snapshot stays is told, and the next one removes it. What is being
+// written stays.
+func TestWhatCannotBeRemoved(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir, Keep: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := func(index uint64) *sink {
+		t.Helper()
+		k, err := s.Create(1, index, 2, raft.Configuration{}, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(k, strings.Repeat("x", 4*bufferBytes)); err != nil {
+			t.Fatal(err)
+		}
+		return k.(*sink)
+	}
+	left := begin(10)
+	if !s.Abandon() {
+		t.Fatal("nothing was abandoned")
+	}
+	other := begin(11)
+	volume := filepath.Join(left.dir, "volume")
+	if err := os.Mkdir(volume, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	needs.NoError(t, unix.Mount("tmpfs", volume, "tmpfs", 0, ""), "a directory that cannot be removed")
+	t.Cleanup(func() { unix.Unmount(volume, unix.MNT_DETACH) })
+	if err := left.Cancel(); !errors.Is(err, syscall.EBUSY) {
+		t.Errorf("what cannot be removed: %v", err)
+	}
+	if err := unix.Unmount(volume, 0); err != nil {
+		t.Fatal(err)
+	}
+	write(t, s, 12, "the next one")
+	for k, there := range map[*sink]bool{left: false, other: true} {
+		if _, err := os.Stat(k.dir); (err == nil) != there {
+			t.Errorf("%s: %v", k.dir, err)
+		}
+	}
+	if err := other.Cancel(); err != nil {
+		t.Error(err)
 	}
 }
