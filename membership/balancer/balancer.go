@@ -173,6 +173,19 @@ func (b *Balancer) discover(ctx context.Context, watchers *sync.WaitGroup) {
 	}
 }
 
+// Living returns the servers that answer, ready or not, and those that connections run through.
+func (b *Balancer) Living() []netip.AddrPort {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []netip.AddrPort
+	for addr, be := range b.backends {
+		if be.grade > silent || len(be.links) > 0 {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
 func (b *Balancer) cutAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

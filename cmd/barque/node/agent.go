@@ -29,6 +29,7 @@ type agent struct {
 	settings Settings
 	ids      *agentIdentities
 	pool     *gossip.Pool
+	balancer *balancer.Balancer
 	stack    *lifecycle.Stack
 }
 
@@ -45,7 +46,7 @@ func RunAgent(ctx context.Context, o Options, logger *slog.Logger) (err error) {
 	bridgeLogs(logger)
 	a := &agent{options: &o, logger: logger, stack: lifecycle.New(logger)}
 	defer func() { err = errors.Join(err, a.stack.Stop()) }()
-	for _, step := range []func(context.Context) error{a.enlist, a.startGossip, a.startBalancer, a.startNode} {
+	for _, step := range []func(context.Context) error{a.enlist, a.startGossip, a.startBalancer, a.startRemembering, a.startNode} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -87,23 +88,27 @@ func (a *agent) startGossip(ctx context.Context) (err error) {
 	}
 	refresher := newRefresher(o.Name, a.pool, ownRing(a.record, a.pool), a.fetchKeys, keyring.RefresherConfig{Logger: a.logger.With("part", "gossip")})
 	return a.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
-		return lifecycle.All(ctx, a.pool.Run, refresher.Run, func(ctx context.Context) error {
-			return rememberServers(ctx, a.record, a.pool, a.goneNames, a.logger)
-		})
+		return lifecycle.All(ctx, a.pool.Run, refresher.Run)
 	}})
 }
 
-// goneNames are the nodes that this agent forgets.
-func (a *agent) goneNames() []string {
-	members, now := a.pool.Members(), time.Now()
-	servers, err := a.record.goneServers(members, now)
-	if err != nil {
-		a.logger.Warn("servers that are gone are not forgotten", "err", err)
+// startRemembering has this agent remember servers, and forget who is gone.
+func (a *agent) startRemembering(ctx context.Context) error {
+	missed := newAbsences(a.record)
+	gone := func() []string {
+		members, now := a.pool.Members(), time.Now()
+		servers, err := missed.look(seenServers(members, a.record.servers(), a.balancer.Living()), now)
+		if err != nil {
+			a.logger.Warn("cannot write down which servers show no life", "err", err)
+		}
+		for _, name := range servers {
+			a.logger.Info("a server has shown no life for long: it is forgotten", "server", name, "after", serverAwayAfter)
+		}
+		return append(goneAgents(members, now, awayAfter), servers...)
 	}
-	for _, name := range servers {
-		a.logger.Info("a server has shown no life for long: it is forgotten", "server", name, "after", serverAwayAfter)
-	}
-	return append(goneAgents(members, now, awayAfter), servers...)
+	return a.stack.Start(ctx, lifecycle.Component{Name: "known servers", Run: func(ctx context.Context) error {
+		return rememberServers(ctx, a.record, a.pool, gone, a.logger)
+	}})
 }
 
 // startBalancer gives this node one address of the API that leads to a living server, whichever.
@@ -112,14 +117,14 @@ func (a *agent) startBalancer(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the local port that leads to the API: %w; choose another with --api-port", err)
 	}
-	b := balancer.New(balancer.Config{
+	a.balancer = balancer.New(balancer.Config{
 		Listener: listener,
 		Servers:  a.apiServers,
 		Probe:    a.ids.readyProbe(),
 		Return:   returnAfter,
 		Logger:   a.logger.With("part", "balancer"),
 	})
-	return a.stack.Start(ctx, lifecycle.Component{Name: "balancer", Run: b.Run})
+	return a.stack.Start(ctx, lifecycle.Component{Name: "balancer", Run: a.balancer.Run})
 }
 
 // returnAfter is how long a server must be back before agents that it comes first for begin to return to it.

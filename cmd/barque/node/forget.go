@@ -2,9 +2,7 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"time"
 
@@ -21,9 +19,6 @@ const (
 	// awayAfter is after how long an agent forgets another one that is gone. It does not know the Nodes, and needs the
 	// servers only.
 	awayAfter = time.Hour
-	// serverAwayAfter is after how long an agent forgets a server that shows no life while others do. An agent is not
-	// told who was removed from the store; one that comes back gossip shows it again.
-	serverAwayAfter = 7 * 24 * time.Hour
 )
 
 // startForgetting has this server forget agents that were removed.
@@ -74,48 +69,4 @@ func goneAgents(members []gossip.Member, now time.Time, least time.Duration) []s
 		}
 	}
 	return names
-}
-
-// goneServers notes since when servers that the agent knows show no life, and returns those that have not for long. It
-// tells nothing while no server lives, as far as the agent can see: then it is the agent that is cut off.
-func (r *record) goneServers(members []gossip.Member, now time.Time) (gone []string, err error) {
-	living := map[string]bool{}
-	known := map[string]bool{}
-	for _, m := range members {
-		if m.Role == roleServer {
-			known[m.Name], living[m.Name] = true, m.State == gossip.Alive
-		}
-	}
-	if !slices.Contains(slices.Collect(maps.Values(living)), true) {
-		return nil, nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, s := range r.Cluster.Servers {
-		known[s.Name] = true
-	}
-	away := map[string]time.Time{}
-	for name := range known {
-		if living[name] {
-			continue
-		}
-		since, noted := r.Away[name]
-		if !noted {
-			since = now.UTC().Truncate(time.Second)
-		}
-		if away[name] = since; now.Sub(since) >= serverAwayAfter {
-			gone = append(gone, name)
-		}
-	}
-	slices.Sort(gone)
-	if maps.Equal(away, r.Away) {
-		return gone, nil
-	}
-	before := r.Away
-	r.Away = away
-	if err := r.save(); err != nil {
-		r.Away = before
-		return nil, fmt.Errorf("write down which servers show no life: %w", err)
-	}
-	return gone, nil
 }

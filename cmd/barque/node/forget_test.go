@@ -2,11 +2,7 @@ package node
 
 import (
 	"context"
-	"errors"
 	"maps"
-	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -14,7 +10,6 @@ import (
 	"time"
 
 	"github.com/barque/barque/membership/gossip"
-	"github.com/barque/barque/membership/join"
 )
 
 func TestGoneAgents(t *testing.T) {
@@ -115,56 +110,4 @@ func TestALostAgentIsForgottenOnceItsNodeIsDeleted(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// An agent forgets a server that shows no life for a week in which others did, also over its own restarts; it forgets none
-// while it sees no server at all.
-func TestAnAgentForgetsServersThatAreGone(t *testing.T) {
-	address := netip.MustParseAddrPort("10.0.0.1:6443")
-	r := &record{dir: t.TempDir(), Phase: phaseMember, Name: "a1", Role: roleAgent, Cluster: join.Cluster{
-		Servers: []join.Server{{Name: "s1", API: address}, {Name: "s2", API: address}, {Name: "s3", API: address}}}}
-	if err := r.save(); err != nil {
-		t.Fatal(err)
-	}
-	members := func(states map[string]gossip.State) (out []gossip.Member) {
-		for name, state := range states {
-			out = append(out, gossip.Member{Name: name, Role: roleServer, State: state})
-		}
-		return append(out, gossip.Member{Name: "a2", Role: roleAgent, State: gossip.Dead}, gossip.Member{Name: "a1", Role: roleAgent, State: gossip.Alive})
-	}
-	now := time.Now()
-	look := func(what string, after time.Duration, states map[string]gossip.State, want ...string) {
-		t.Helper()
-		now = now.Add(after)
-		gone, err := r.goneServers(members(states), now)
-		if err != nil || !slices.Equal(gone, want) {
-			t.Errorf("%s: %v are gone, %v; want %v", what, gone, err, want)
-		}
-		if r, err = loadRecord(r.dir); err != nil { // a restart
-			t.Fatal(err)
-		}
-	}
-	const day = 24 * time.Hour
-	look("nobody is seen yet", 0, nil)
-	look("one is", 0, map[string]gossip.State{"s1": gossip.Alive})
-	look("one is back", time.Minute, map[string]gossip.State{"s1": gossip.Alive, "s2": gossip.Alive})
-	look("one dies", day, map[string]gossip.State{"s1": gossip.Alive, "s2": gossip.Dead})
-	look("the agent is cut off", 30*day, map[string]gossip.State{"s1": gossip.Dead, "s2": gossip.Dead, "s3": gossip.Dead})
-	look("one was away all the time, two come back", 0, map[string]gossip.State{"s1": gossip.Alive, "s2": gossip.Alive}, "s3")
-	if err := r.remember(nil, []string{"s3"}); err != nil {
-		t.Fatal(err)
-	}
-	look("it is forgotten", 0, map[string]gossip.State{"s1": gossip.Alive, "s2": gossip.Left})
-	look("another one is away", 6*day, map[string]gossip.State{"s1": gossip.Alive})
-	look("for a week", day, map[string]gossip.State{"s1": gossip.Alive}, "s2")
-	if len(r.Away) != 1 {
-		t.Errorf("it remembers %v", r.Away)
-	}
-	// A record that cannot be written changes nothing.
-	if err := errors.Join(os.Remove(r.path()), os.MkdirAll(filepath.Join(r.path(), "x"), 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	if gone, err := r.goneServers(members(map[string]gossip.State{"s2": gossip.Alive}), now); err == nil || gone != nil || len(r.Away) != 1 {
-		t.Errorf("%v are gone, %v are away: %v", gone, r.Away, err)
-	}
 }

@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/membership/join"
@@ -39,7 +39,7 @@ type record struct {
 	Asked   string       `json:"asked,omitempty"` // address of that server, while asking
 	Cluster join.Cluster `json:"cluster"`         // Cluster.Servers: see servers
 
-	Away map[string]time.Time `json:"away,omitempty"` // on an agent: servers that show no life, since when
+	Missed map[string]int `json:"missedHours,omitempty"` // on an agent: servers that show no life, and for how many hours; see absences
 
 	Rejoined string `json:"rejoined,omitempty"` // ID of the rejoinPlan that made the record
 	Token    string `json:"token,omitempty"`    // ID of the token by which a server was let in, or a node let in again
@@ -48,7 +48,7 @@ type record struct {
 	Restored string          `json:"restored,omitempty"` // the one that the cluster began with
 
 	dir string
-	mu  sync.Mutex // guards Cluster.Servers, Cluster.CA and Away once the node runs
+	mu  sync.Mutex // guards Cluster.Servers, Cluster.CA and Missed once the node runs
 }
 
 // servers returns the cluster's servers as they were last known.
@@ -106,6 +106,29 @@ func (r *record) remember(seen []join.Server, gone []string) error {
 	r.Cluster.Servers = known
 	if err := r.save(); err != nil {
 		r.Cluster.Servers = before // so that the next call tries again
+		return err
+	}
+	return nil
+}
+
+// missed returns the servers that show no life, and for how many hours.
+func (r *record) missed() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.Missed)
+}
+
+// miss stores them, if that is news.
+func (r *record) miss(hours map[string]int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if maps.Equal(r.Missed, hours) {
+		return nil
+	}
+	before := r.Missed
+	r.Missed = hours
+	if err := r.save(); err != nil {
+		r.Missed = before // so that the next call tries again
 		return err
 	}
 	return nil
