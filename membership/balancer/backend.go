@@ -30,9 +30,11 @@ type backend struct {
 	failures int       // questions without answer in a row
 
 	doubted time.Time // when the first of the failures, or the question that is open, was in doubt; zero: not since it answered
-	second  time.Time // when the last question that was in doubt was
+	tried   time.Time // just before the last probe began of the last question that was in doubt
 	outdone time.Time // when another server answered first, after doubted
-	worseBy time.Time // what others answered until then, while this one was asked, shows that they are better
+	worseBy time.Time // tried, of the last question that was unanswered: who was good until then is better
+
+	anew chan struct{} // of one element: outdone was set, which is reason to ask anew
 
 	links  map[*link]struct{}
 	urgent bool          // it is to be asked soon, because one that is in use is in doubt
@@ -61,14 +63,10 @@ func (be *backend) learn(err error, now time.Time) bool {
 		be.doubted, be.outdone, be.worseBy = time.Time{}, time.Time{}, time.Time{}
 	} else {
 		be.grade = silent
-		// Another server is better if it answered while this one was asked and did not. The first time it was asked
-		// itself when this one was in doubt, and had until now. Later, one that answers just before the question is given up may
-		// show no more than that the network is back: this one is asked anew first.
-		if be.failures++; be.failures == 1 {
-			be.worseBy = now
-		} else {
-			be.worseBy = be.second
-		}
+		// Another server is better if it answered, and this one did not when it was asked anew after that: the other's
+		// answer alone may show no more than that the network is back.
+		be.failures++
+		be.worseBy = be.tried
 	}
 	if be.grade == was {
 		return false
@@ -85,7 +83,7 @@ func (be *backend) worseThan(other *backend, now time.Time, patience time.Durati
 		return false
 	}
 	if be.grade == silent {
-		return !be.outdone.IsZero() && !be.outdone.After(be.worseBy)
+		return !be.outdone.IsZero() && !be.outdone.After(be.worseBy) && !other.since.After(be.worseBy)
 	}
 	return now.Sub(be.since) >= patience && other.answered.After(be.since)
 }

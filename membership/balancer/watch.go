@@ -15,8 +15,12 @@ func (b *Balancer) watch(ctx context.Context, be *backend) {
 		began := time.Now()
 		b.mu.Lock()
 		be.urgent = false
+		select {
+		case <-be.anew: // this question is
+		default:
+		}
 		b.mu.Unlock()
-		err := b.ask(ctx, &probes, be.addr, lane, func() { b.doubt(be) })
+		err := b.ask(ctx, &probes, be.addr, lane, be.anew, func() { b.doubt(be) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -35,13 +39,13 @@ func (b *Balancer) watch(ctx context.Context, be *backend) {
 	}
 }
 
-// doubt notes that a question to the server is unanswered so far.
+// doubt notes that a question to the server is unanswered so far, and that another probe begins.
 func (b *Balancer) doubt(be *backend) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	be.second = time.Now()
+	be.tried = time.Now()
 	if be.doubted.IsZero() {
-		be.doubted = be.second
+		be.doubted = be.tried
 	}
 	b.hurry(be)
 }
@@ -82,6 +86,10 @@ func (b *Balancer) learn(be *backend, err error) bool {
 		for _, other := range b.backends {
 			if other != be && !other.doubted.IsZero() && other.outdone.IsZero() {
 				other.outdone = now
+				select {
+				case other.anew <- struct{}{}:
+				default: // it is told already
+				}
 			}
 		}
 	}
