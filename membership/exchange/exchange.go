@@ -130,6 +130,9 @@ func (e *Exchange) newest() pki.Bundle {
 const (
 	// retry is how soon a server tries again what failed.
 	retry = 2 * time.Second
+	// retryMost bounds how rarely it tries to drop keys that could not be dropped often: others wait for all else, and nobody
+	// for this. It is also how often it says in the log that something fails still.
+	retryMost = time.Minute
 	// lookAgain is how soon the leader looks again whom the exchange waits for: nothing tells that a node was removed.
 	lookAgain = 2 * time.Second
 )
@@ -159,32 +162,42 @@ func (e *Exchange) Run(ctx context.Context) error {
 
 // keepUp takes over what is newer than what this server believes.
 func (e *Exchange) keepUp(ctx context.Context) {
+	var said time.Time
+	tidyIn := retry
 	for {
 		e.mu.Lock()
 		b, changed := e.newest(), e.changed
 		e.mu.Unlock()
-		var again <-chan time.Time
-		problem := ""
+		var wait time.Duration
+		failed, problem := "", ""
 		if b.Generation > e.Trust.Bundle().Generation {
 			if err := e.takeOver(ctx, b, changed); err != nil && ctx.Err() == nil {
-				problem = err.Error()
-				e.Logger.Warn("the cluster's CAs have changed, and this server cannot take that over yet", "generation", b.Generation, "step", b.Step, "retryIn", retry, "err", err)
+				wait, failed, problem = retry, "the cluster's CAs have changed, and this server cannot take that over yet", err.Error()
 			}
 		}
 		if err := e.Home.Tidy(); err != nil && problem == "" {
-			problem = fmt.Sprintf("a key that is retired is still on disk: %v", err)
-			e.Logger.Warn("a key that is retired could not be removed from disk", "retryIn", retry, "err", err)
+			wait, failed, problem = tidyIn, "a key that is retired could not be removed from disk", fmt.Sprintf("a key that is retired is still on disk: %v", err)
+			tidyIn = min(2*tidyIn, retryMost)
 		}
-		if problem != "" {
-			again = time.After(retry)
+		// Texts are not compared: they may name temporary files.
+		if problem == "" {
+			said, tidyIn = time.Time{}, retry
+		} else if time.Since(said) >= retryMost {
+			said = time.Now()
+			e.Logger.Warn(failed, "generation", b.Generation, "step", stepName(b.Step), "retryIn", wait, "err", problem)
 		}
 		e.mu.Lock()
 		e.problem = problem
 		e.mu.Unlock()
+		var again <-chan time.Time
+		if problem != "" {
+			again = time.After(wait)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
+			said, tidyIn = time.Time{}, retry
 		case <-again:
 		}
 	}

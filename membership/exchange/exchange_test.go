@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/membership/shelftest"
 	"github.com/barque/barque/pki"
 )
@@ -94,6 +95,8 @@ type cluster struct {
 	changed chan struct{}
 
 	hangs bool // whoever is asked for a key says nothing
+
+	said syncbuf.Buffer // warnings of the servers
 }
 
 func newCluster(t *testing.T, servers, agents int) *cluster {
@@ -143,7 +146,7 @@ func (c *cluster) start(n *node) {
 	if n.home.Keys() != nil {
 		e := New(Config{
 			Cluster: "c1", Trust: n.home.trust, Shelf: c.shelf, Home: n.home, Members: c.members, Changed: c.gossip,
-			Fetch: c.fetch, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Fetch: c.fetch, Now: time.Now, Logger: slog.New(slog.NewTextHandler(&c.said, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		})
 		c.tell(n, func() { n.exchange = e })
 		wg.Go(func() { e.Run(ctx) })
@@ -414,8 +417,12 @@ func TestARetiredKeyIsRemovedInTheEnd(t *testing.T) {
 		if is := ill.exchange.Status(); is.Step != pki.Settled || !strings.Contains(is.Problem, errFull.Error()) || len(ill.home.Keys()) != 4 {
 			t.Errorf("with %d keys: %+v", len(ill.home.Keys()), is)
 		}
+		<-time.After(59 * time.Minute)
+		if n := strings.Count(c.said.String(), errFull.Error()); n < 30 || n > 65 {
+			t.Errorf("in an hour it has said %d times that the disk is full", n)
+		}
 		full(false)
-		<-time.After(retry)
+		<-time.After(retryMost)
 		synctest.Wait()
 		if is := ill.exchange.Status(); is.Problem != "" {
 			t.Errorf("when there is space: %+v", is)
