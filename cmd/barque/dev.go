@@ -29,13 +29,23 @@ namespace of its own, with its own address, disk directory and containerd.`,
 	cmd.PersistentFlags().StringVar(&w.dir, "dir", defaultDevDir, "where the cluster's files are")
 	cmd.PersistentFlags().StringVar(&w.name, "name", "barque", "name of the cluster; several can run side by side, each in a directory of its own")
 	cmd.AddCommand(devUpCommand(w), devDownCommand(w), devStatusCommand(w), devExecCommand(w), devKillCommand(w),
-		devNodeCommand(w, "start", "Start a node that was killed or stopped", "started", func(c *cobra.Command, dir, node string) error {
-			return dev.Start(c.Context(), dir, node, votersOf, func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
-		}),
+		devStartCommand(w),
 		devNodeCommand(w, "stop", "Stop a node in order; its pods go on", "stopped", func(_ *cobra.Command, dir, node string) error { return dev.Stop(dir, node) }),
 		devNodeCommand(w, "pause", "Stop a node's processes in the middle of what they do (SIGSTOP)", "paused", func(_ *cobra.Command, dir, node string) error { return dev.Pause(dir, node) }),
 		devNodeCommand(w, "resume", "Let a paused node go on", "resumed", func(_ *cobra.Command, dir, node string) error { return dev.Resume(dir, node) }),
 		devPartitionCommand(w), devHealCommand(w))
+	return cmd
+}
+
+func devStartCommand(w *which) *cobra.Command {
+	wipe := false
+	cmd := devNodeCommand(w, "start", "Start a node that was killed or stopped", "started", func(c *cobra.Command, dir, node string) error {
+		if wipe {
+			return dev.Rejoin(c.Context(), dir, node)
+		}
+		return dev.Start(c.Context(), dir, node, votersOf, func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
+	})
+	cmd.Flags().BoolVar(&wipe, "wipe", false, "drop the store of this server, which was taken out of the cluster or left behind by a recovery, and join as a new one by a server that is ready")
 	return cmd
 }
 

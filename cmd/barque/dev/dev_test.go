@@ -343,3 +343,38 @@ func TestLastWordsAreItsOwn(t *testing.T) {
 		t.Errorf("one that said nothing: %q", got)
 	}
 }
+
+// A server that joins again is told to drop its store and whom to join: one that serves, also when it is the first itself,
+// whose ordinary start would begin a cluster once its record is gone.
+func TestAServerJoinsAgainByOneThatServes(t *testing.T) {
+	dir := t.TempDir()
+	p, err := newPlan("barque", dir, 3, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.save(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, by int }{{0, 1}, {1, 0}, {1, 2}, {2, 1}} {
+		n, by := &p.Nodes[c.name], &p.Nodes[c.by]
+		args := p.rejoinArgs(n, by)
+		if !slices.Contains(args, "--wipe") || !hasFlag(args, "--join", func(v string) bool { return v == "https://"+p.apiAddr(by) }) ||
+			!hasFlag(args, "--token-file", func(v string) bool { return v == p.tokenFile(n) }) || !isNode(commandLine(args), p.DataDir(n)) {
+			t.Errorf("%s by %s: %q", n.Name, by.Name, args)
+		}
+		if plain := p.nodeArgs(n); slices.Contains(plain, "--wipe") {
+			t.Errorf("%s always drops its store: %q", n.Name, plain)
+		}
+	}
+	for name, want := range map[string]string{"s2": "no other server is ready: s1 does not run", "a1": "is no server", "s9": "s9"} {
+		if err := Rejoin(t.Context(), dir, name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", name, err, want)
+		}
+		if _, err := os.Stat(filepath.Join(dir, name+".token")); err == nil {
+			t.Errorf("%s has a token", name)
+		}
+	}
+}
+
+// commandLine is the command line of a process with these arguments.
+func commandLine(args []string) []string { return append([]string{"barque"}, args...) }

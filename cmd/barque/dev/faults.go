@@ -107,8 +107,8 @@ func Start(ctx context.Context, dir, name string, voters Voters, progress func(f
 		return nil
 	}
 	if errors.Is(err, errLeftBehind) {
-		return fmt.Errorf("%s runs, and will not be ready: %w. To let it join as a new server: barque dev stop %s; rm -r %s/store %s/node.json; barque token create --role server > %s; barque dev start %s",
-			name, err, name, plan.DataDir(n), plan.DataDir(n), plan.tokenFile(n), name)
+		return fmt.Errorf("%s runs, and will not be ready: %w. To let it join as a new server, without what its store has: barque dev stop %s; barque dev start --wipe %s",
+			name, err, name, name)
 	}
 	return err
 }

@@ -192,14 +192,6 @@ func (p *Plan) startAll(ctx context.Context, o Options) error {
 }
 
 func (p *Plan) startJoining(ctx context.Context, config *rest.Config, o Options) error {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	ca, err := pki.ParseAuthority(config.CAData, nil)
-	if err != nil {
-		return err
-	}
 	group, ctx := errgroup.WithContext(ctx)
 	tokens := map[string]string{}
 	for i := range p.Nodes {
@@ -208,11 +200,11 @@ func (p *Plan) startJoining(ctx context.Context, config *rest.Config, o Options)
 			continue
 		}
 		if tokens[n.Role] == "" {
-			t, err := token.Create(ctx, client, ca.Digest(), token.Spec{Role: n.Role, TTL: time.Hour, Description: "barque dev up"}, time.Now())
+			t, err := newToken(ctx, config, n.Role, "barque dev up")
 			if err != nil {
 				return err
 			}
-			tokens[n.Role] = t.String()
+			tokens[n.Role] = t
 		}
 		if err := p.startNode(n, tokens[n.Role]); err != nil {
 			return err
@@ -230,8 +222,30 @@ func (p *Plan) startJoining(ctx context.Context, config *rest.Config, o Options)
 	return group.Wait()
 }
 
+// newToken makes a token at a server.
+func newToken(ctx context.Context, config *rest.Config, role, description string) (string, error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return "", err
+	}
+	ca, err := pki.ParseAuthority(config.CAData, nil)
+	if err != nil {
+		return "", err
+	}
+	t, err := token.Create(ctx, client, ca.Digest(), token.Spec{Role: role, TTL: time.Hour, Description: description}, time.Now())
+	if err != nil {
+		return "", err
+	}
+	return t.String(), nil
+}
+
 // startNode starts a node's process unless it runs. A token that is given replaces an older one.
 func (p *Plan) startNode(n *Node, joinToken string) error {
+	return p.startWith(n, joinToken, p.nodeArgs(n))
+}
+
+// startWith is startNode with the arguments given.
+func (p *Plan) startWith(n *Node, joinToken string, args []string) error {
 	if n.Process.Alive() {
 		return nil
 	}
@@ -244,7 +258,7 @@ func (p *Plan) startNode(n *Node, joinToken string) error {
 			return err
 		}
 	}
-	n.Process, err = start(p.netns(n), p.LogFile(n), append([]string{self}, p.nodeArgs(n)...))
+	n.Process, err = start(p.netns(n), p.LogFile(n), append([]string{self}, args...))
 	return errors.Join(err, p.save())
 }
 
@@ -253,11 +267,15 @@ func (p *Plan) tokenFile(n *Node) string { return filepath.Join(p.Dir, n.Name+".
 // nodeArgs are the arguments of a node's process. All nodes but the first are told whom to join at every
 // start: one that has joined knows its cluster, but one that was killed before must not begin its own.
 func (p *Plan) nodeArgs(n *Node) []string {
-	first := p.servers()[0]
+	return p.joinArgs(n, p.servers()[0])
+}
+
+// joinArgs are nodeArgs with another one to join by. That one itself is told to join nobody.
+func (p *Plan) joinArgs(n, by *Node) []string {
 	args := []string{n.Role, "--data-dir", p.DataDir(n), "--name", n.Name, "--node-ip", n.Addr.String(), "--cgroup-root", p.cgroup(n)}
-	if n.Name != first.Name {
+	if n.Name != by.Name {
 		flag := map[string]string{Server: "--join", Agent: "--server"}[n.Role]
-		args = append(args, "--token-file", p.tokenFile(n), flag, "https://"+p.apiAddr(first))
+		args = append(args, "--token-file", p.tokenFile(n), flag, "https://"+p.apiAddr(by))
 	}
 	args = append(args, p.Args...)
 	if n.Role == Server {

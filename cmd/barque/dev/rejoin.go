@@ -1,0 +1,78 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// Rejoin starts a server that does not run as a new one: what its store has is dropped, after another server has let it in.
+// It is for one that was taken out of the cluster or left behind by a recovery; one that is a member is not let in, ends,
+// and keeps all. It returns when the server is ready.
+func Rejoin(ctx context.Context, dir, name string) error {
+	p, err := existing(dir)
+	if err != nil {
+		return err
+	}
+	n, err := p.Node(name)
+	switch {
+	case err != nil:
+		return err
+	case n.Role != Server:
+		return wrong("%s is no server: it has no store to drop", name)
+	case n.Process.Alive():
+		return fmt.Errorf("%s runs; `barque dev stop %s` stops it", name, name)
+	}
+	by, config, err := p.serving(ctx, n)
+	if err != nil {
+		return fmt.Errorf("let %s join again: %w; nothing was changed", name, err)
+	}
+	token, err := newToken(ctx, config, Server, "barque dev start --wipe")
+	if err != nil {
+		return fmt.Errorf("make a token at %s: %w", by.Name, err)
+	}
+	err = edit(dir, func(now *Plan) (err error) {
+		p = now
+		if n, err = p.Node(name); err != nil {
+			return err
+		}
+		if n.Process.Alive() {
+			return fmt.Errorf("%s runs already", name)
+		}
+		return p.startWith(n, token, p.rejoinArgs(n, by))
+	})
+	if err != nil {
+		return err
+	}
+	_, err = p.waitServing(ctx, n, startPatience, nil)
+	return err
+}
+
+// rejoinArgs are the arguments of a server that drops its store and joins by another one.
+func (p *Plan) rejoinArgs(n, by *Node) []string { return append(p.joinArgs(n, by), "--wipe") }
+
+// servingPatience is how long a server that runs is waited for until another one is asked.
+const servingPatience = 3 * time.Second
+
+// serving finds a server beside one that is ready, and a way to it. One that was left behind by a recovery never is.
+func (p *Plan) serving(ctx context.Context, beside *Node) (*Node, *rest.Config, error) {
+	var errs []error
+	for _, s := range p.servers() {
+		if s.Name == beside.Name {
+			continue
+		}
+		if !s.Process.Alive() {
+			errs = append(errs, fmt.Errorf("%s does not run", s.Name))
+			continue
+		}
+		config, err := p.waitServing(ctx, s, servingPatience, nil)
+		if err == nil {
+			return s, config, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, nil, fmt.Errorf("no other server is ready: %w", errors.Join(errs...))
+}
