@@ -37,7 +37,19 @@ type Report struct {
 	Acknowledged int      `json:"acknowledgedWrites"` // of the probe
 	LongestGap   string   `json:"longestTimeWithoutAWrite"`
 	Checks       []Check  `json:"checks"`
+	CutShortBy   string   `json:"cutShortBy,omitempty"` // the error of Cluster; empty: it came to its end
 }
+
+// LeftError is returned when what was made for a run could not be removed.
+type LeftError struct {
+	Namespace string
+	cause     error
+}
+
+func (e *LeftError) Error() string {
+	return fmt.Sprintf("remove the namespace %[1]s: %[2]v; `barque kubectl delete namespace %[1]s` does it", e.Namespace, e.cause)
+}
+func (e *LeftError) Unwrap() error { return e.cause }
 
 // Check is one promise.
 type Check struct {
@@ -80,7 +92,8 @@ const (
 )
 
 // Cluster works through all servers of a cluster for a while, in a namespace of its own that it removes, and reports
-// what it has found. It breaks nothing. The error is about what kept it from finding out.
+// what it has found. It breaks nothing. The error is about what kept it from finding out, or from removing (then it is a LeftError);
+// the report has what was found until then, and is nil when nothing was begun.
 func Cluster(ctx context.Context, o Options) (_ *Report, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string, ...any) {}
@@ -101,17 +114,21 @@ func Cluster(ctx context.Context, o Options) (_ *Report, err error) {
 	if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) { // another run's, or none
 		return nil, fmt.Errorf("make the namespace %s: %w", c.namespace, err)
 	}
-	defer func() { err = errors.Join(err, c.remove(context.WithoutCancel(ctx))) }()
+	defer func() {
+		if err = errors.Join(err, c.remove(context.WithoutCancel(ctx))); err != nil {
+			c.report.CutShortBy = err.Error()
+		}
+	}()
 	if err != nil {
-		return nil, fmt.Errorf("make the namespace %s: %w", c.namespace, err)
+		return c.report, fmt.Errorf("make the namespace %s: %w", c.namespace, err)
 	}
 	if o.Pods {
 		if err := c.pods(ctx); err != nil {
-			return nil, err
+			return c.report, err
 		}
 	}
 	if err := c.work(ctx); err != nil {
-		return nil, err
+		return c.report, err
 	}
 	c.same(ctx)
 	return c.report, context.Cause(ctx)
@@ -242,22 +259,23 @@ func (c *checking) work(ctx context.Context) error {
 		return Start(ctx, Config{Servers: c.servers, Namespace: c.namespace, Run: fmt.Sprintf("verify-%d", n), Seed: seed + uint64(n)})
 	}}.run(ctx)
 	probed, probeErr := p.Stop(context.WithoutCancel(ctx), endPatience(ctx)) // what runs is ended in order
-	if err := errors.Join(err, probeErr); err != nil {
-		return withFound(err, slices.Concat(verdict.Violations, probed.Violations))
+	return errors.Join(c.judged(verdict, err, &probed, probeErr), context.Cause(ctx))
+}
+
+// judged notes what was found, and returns what ended the work early: then not all was judged, and what was found to be
+// broken is.
+func (c *checking) judged(verdict *Verdict, err error, probed *ProbeResult, probeErr error) error {
+	if err != nil {
+		verdict.Unjudged = append(verdict.Unjudged, err.Error())
+	}
+	if probeErr != nil {
+		probed.Unjudged = append(probed.Unjudged, probeErr.Error())
 	}
 	c.report.Acknowledged, c.report.LongestGap = probed.Acknowledged, probed.Longest.Round(time.Millisecond).String()
 	c.note(Check{"reads and writes are linearizable, no acknowledged write is lost, watches tell everything in order", verdict.String(), verdict.Violations, verdict.Unjudged})
 	c.note(Check{"a client that moves to the next server after 500 ms goes on", fmt.Sprintf("%d writes, the longest time without one %s",
 		probed.Acknowledged, c.report.LongestGap), probed.Violations, probed.Unjudged})
-	return context.Cause(ctx)
-}
-
-// withFound adds to an error that ended the work which promises had been found to be broken.
-func withFound(err error, violations []string) error {
-	if len(violations) == 0 {
-		return err
-	}
-	return fmt.Errorf("%w; and until then, promises were not kept:\n  %s", err, strings.Join(violations, "\n  "))
+	return errors.Join(err, probeErr)
 }
 
 // A silenceError is returned when there was no answer in time. It is a context.DeadlineExceeded.
@@ -339,7 +357,7 @@ func (c *checking) remove(ctx context.Context) error {
 		return nil // it never was
 	}
 	if err != nil {
-		return fmt.Errorf("remove the namespace %[1]s: %[2]w; `barque kubectl delete namespace %[1]s` does it", c.namespace, err)
+		return &LeftError{c.namespace, err}
 	}
 	c.add("what was made is removed", "namespace "+c.namespace)
 	return nil

@@ -14,7 +14,7 @@ import (
 // time in which its objects are removed.
 const roundTime = time.Minute
 
-// endPatience is how long what ends may take. What was interrupted is not reported: it only ends in order.
+// endPatience is how long what ends may take. Of what was interrupted less can be judged: it ends in order, and soon.
 func endPatience(ctx context.Context) time.Duration {
 	if ctx.Err() != nil {
 		return askTime
@@ -52,6 +52,9 @@ func (r rounds) run(ctx context.Context) (*Verdict, error) {
 		v, err := running.Stop(orderly, endPatience(ctx))
 		running = nil
 		sum.add(v)
+		if n := len(v.Violations); n > 0 { // now: what comes may take long, or end early
+			r.progress("NOT KEPT: %s (%d found in this round)", v.Violations[0], n)
+		}
 		if err != nil && !errors.As(err, &silent) {
 			r.progress("%v; they go with the namespace", err)
 		}
@@ -71,7 +74,7 @@ func (r rounds) run(ctx context.Context) (*Verdict, error) {
 		}
 		running = next
 		if n > 0 {
-			r.progress("%v to go; so far %s", time.Until(end).Round(time.Second), sum)
+			r.progress("%v to go; so far %s, %d promises broken", time.Until(end).Round(time.Second), sum, len(sum.Violations))
 		}
 		pause(ctx, min(r.each, time.Until(end)))
 	}

@@ -80,6 +80,44 @@ func TestRounds(t *testing.T) {
 	}
 }
 
+// brokenRound is one that finds a broken promise.
+type brokenRound struct{ round }
+
+func (r brokenRound) Stop(context.Context, time.Duration) (*Verdict, error) {
+	return &Verdict{Violations: []string{"a lost write"}}, nil
+}
+
+// TestRoundsTellAtOnce: what is found to be broken is told when its round is judged, not at the end of all.
+func TestRoundsTellAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		began := time.Now()
+		_, err := rounds{total: time.Hour, each: time.Minute, progress: func(format string, args ...any) {
+			told = append(told, time.Since(began).String()+" "+fmt.Sprintf(format, args...))
+		}, start: func(n int) (stopper, error) {
+			r := round{log: new([]string), name: fmt.Sprint(n)}
+			if n == 0 {
+				return brokenRound{r}, nil
+			}
+			return r, nil
+		}}.run(t.Context())
+		if err != nil || len(told) < 3 || told[0] != "1m0s NOT KEPT: a lost write (1 found in this round)" ||
+			!strings.Contains(told[1], "59m0s to go") || !strings.HasSuffix(told[1], ", 1 promises broken") || !strings.HasSuffix(told[len(told)-1], ", 1 promises broken") {
+			t.Errorf("%v: %q", err, told)
+		}
+	})
+}
+
+// TestWhatWasFoundBeforeTheEnd: what was found is in the report, also when the work did not come to its end.
+func TestWhatWasFoundBeforeTheEnd(t *testing.T) {
+	c := &checking{Options: Options{Progress: t.Logf}, report: new(Report)}
+	silent := &SilentError{"answered", time.Minute, "x"}
+	err := c.judged(&Verdict{Violations: []string{"a lost write"}}, silent, &ProbeResult{Acknowledged: 3}, nil)
+	if !errors.Is(err, silent) || !c.report.Broken() || !c.report.Unjudged() || c.report.Acknowledged != 3 {
+		t.Errorf("%v: %+v", err, c.report)
+	}
+}
+
 // TestSumOfVerdicts: what is told of many rounds has a bound.
 func TestSumOfVerdicts(t *testing.T) {
 	sum := new(Verdict)

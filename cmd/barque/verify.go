@@ -44,24 +44,35 @@ time, and named; the exit code is 1 then, too.`,
 		r, err := verify.Cluster(c.Context(), verify.Options{Config: config, Duration: *duration, Pods: *pods, Progress: func(format string, args ...any) {
 			fmt.Fprintf(c.ErrOrStderr(), "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 		}})
-		if err != nil && c.Context().Err() != nil {
-			return &exitError{exitInterrupted, fmt.Errorf("the cluster was not verified: %w", err)} // with what it could not remove
+		if r != nil { // also when it was cut short: what was found is found
+			if err := print(c, *format, r, func(w io.Writer) error { return writeVerified(w, r) }); err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			return fmt.Errorf("the cluster was not verified: %w", withAdvice(config, err))
-		}
-		if err := print(c, *format, r, func(w io.Writer) error { return writeVerified(w, r) }); err != nil {
-			return err
-		}
-		switch {
-		case r.Broken():
-			return errors.New("the cluster does not keep its promises: see above")
-		case r.Unjudged():
-			return errors.New("nothing was found to be broken, and not all could be judged: see above")
-		}
-		return nil
+		return verified(r, withAdvice(config, err), c.Context().Err() != nil)
 	}
 	return cmd
+}
+
+// verified is the error with which the command ends, by what was found, what kept it from finding out, and whether that was
+// an interruption. A broken promise counts most, then what is left behind.
+func verified(r *verify.Report, err error, interrupted bool) error {
+	var left *verify.LeftError
+	switch {
+	case r != nil && r.Broken() && err != nil:
+		return &exitError{1, fmt.Errorf("the cluster does not keep its promises: see above; and it was not verified to the end: %w", err)}
+	case r != nil && r.Broken():
+		return errors.New("the cluster does not keep its promises: see above")
+	case errors.As(err, &left):
+		return &exitError{exitUnfinished, fmt.Errorf("the cluster was not verified to the end: %w", err)}
+	case err != nil && interrupted:
+		return &exitError{exitInterrupted, fmt.Errorf("the cluster was not verified: %w; nothing is left of it", err)}
+	case err != nil:
+		return fmt.Errorf("the cluster was not verified: %w", err)
+	case r.Unjudged():
+		return errors.New("nothing was found to be broken, and not all could be judged: see above")
+	}
+	return nil
 }
 
 func writeVerified(w io.Writer, r *verify.Report) error {
