@@ -20,6 +20,30 @@ var ErrHeld = errors.New("another process holds the lock")
 // look is how often it is tried.
 const look = 50 * time.Millisecond
 
+// Held tells whether another process has the lock on a file now. It makes no file, and keeps no lock; a file that is not there
+// is not locked.
+func Held(path string) (bool, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	for {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return false, nil
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return true, nil
+		case !errors.Is(err, unix.EINTR):
+			return false, &os.PathError{Op: "lock", Path: path, Err: err}
+		}
+	}
+}
+
 // Acquire takes the lock on a file, which is made, closed to others, when it is absent. While another process has the
 // lock it waits, until ctx ends; then the error wraps ErrHeld and the cause. Closing the file gives the lock up.
 func Acquire(ctx context.Context, path string) (*os.File, error) {

@@ -3,6 +3,7 @@ package filelock_test
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -40,4 +41,32 @@ func TestUnusablePath(t *testing.T) {
 	if file, err := filelock.Acquire(t.Context(), filepath.Join(t.TempDir(), "absent", "lock")); err == nil || errors.Is(err, filelock.ErrHeld) {
 		t.Errorf("without its directory: %v, %v", file, err)
 	}
+}
+
+// Held finds a lock that another has, takes none itself, and makes no file.
+func TestHeld(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	if held, err := filelock.Held(path); held || err != nil {
+		t.Errorf("no file: %v, %v", held, err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it was made: %v", err)
+	}
+	file, err := filelock.Acquire(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held, err := filelock.Held(path); !held || err != nil {
+		t.Errorf("locked: %v, %v", held, err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if held, err := filelock.Held(path); held || err != nil {
+		t.Errorf("given up: %v, %v", held, err)
+	}
+	if file, err = filelock.Acquire(t.Context(), path); err != nil {
+		t.Fatalf("looking at it has taken it: %v", err)
+	}
+	file.Close()
 }

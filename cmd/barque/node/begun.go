@@ -4,11 +4,26 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+
+	"github.com/barque/barque/internal/filelock"
 )
 
 // Begun tells what the node of a data directory was in the middle of, as the plans there say, and what goes on with it: a
-// recovery, or a joining. Other servers do not know of either. It is nil when there is nothing, or nothing can be read.
+// recovery, or a joining. Other servers do not know of either. It is nil when there is nothing, or nothing can be read, and
+// while a process runs with the directory: that is about it.
 func Begun(dataDir string) *Warning {
+	w := planned(dataDir)
+	if w == nil {
+		return nil
+	}
+	if held, err := filelock.Held(dataLock(dataDir)); err == nil && held {
+		return nil
+	}
+	return w
+}
+
+// planned is what the plans of a data directory say, whether anybody is about it or not.
+func planned(dataDir string) *Warning {
 	w := &Warning{Severity: Attention, Mend: "barque server --data-dir " + dataDir}
 	if plan, err := loadRecoverPlan(dataDir); err == nil && plan != nil {
 		w.Node, _ = ServerName(dataDir) // it may be gone, and the plan is what counts

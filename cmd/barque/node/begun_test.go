@@ -55,6 +55,14 @@ func TestBegun(t *testing.T) {
 			if got != nil && (!strings.Contains(got.Text, c.text) || !strings.Contains(got.Mend, c.mend) || !strings.Contains(got.Mend, dir)) {
 				t.Errorf("%v, want %q and %q", got, c.text, c.mend)
 			}
+			running, err := lockData(t.Context(), dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer running.Close()
+			if got := Begun(dir); got != nil {
+				t.Errorf("while a process is about it: %v", got)
+			}
 		})
 	}
 	if got := Begun(filepath.Join(t.TempDir(), "none")); got != nil {

@@ -14,12 +14,15 @@ import (
 // dataLockWait is how long a start waits for the process before it, which may be about to end.
 const dataLockWait = 5 * time.Second
 
+// dataLock is the file of the lock on a data directory.
+func dataLock(dir string) string { return filepath.Join(dir, "lock") }
+
 // lockData takes hold of a data directory for one process, until the file is closed or the process has ended. A
 // second one would drop the store below the first with --wipe, before it finds the ports taken.
 func lockData(ctx context.Context, dir string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, dataLockWait)
 	defer cancel()
-	file, err := filelock.Acquire(ctx, filepath.Join(dir, "lock"))
+	file, err := filelock.Acquire(ctx, dataLock(dir))
 	switch {
 	case errors.Is(err, filelock.ErrHeld):
 		return nil, fmt.Errorf("data directory %s: %w: another barque runs with it; nothing was changed, stop that one first", dir, err)
