@@ -40,7 +40,7 @@ func (s *server) callServer(ctx context.Context, method, name, path string, out 
 }
 
 // callJSON calls the server of that name. The error is errOutcomeUnknown when the request reached it, as far as can be told,
-// and its answer is lost.
+// and its answer is lost, unless it was a GET, which changes nothing.
 func callJSON(ctx context.Context, client *http.Client, method, name, url string, out any) error {
 	var connected atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
@@ -51,7 +51,7 @@ func callJSON(ctx context.Context, client *http.Client, method, name, url string
 	response, err := client.Do(request)
 	switch {
 	case err != nil && connected.Load():
-		return fmt.Errorf("ask server %s: %w: %w", name, errOutcomeUnknown, err)
+		return fmt.Errorf("ask server %s: %w", name, lost(method, err))
 	case err != nil:
 		return fmt.Errorf("ask server %s: %w", name, err)
 	}
@@ -59,16 +59,24 @@ func callJSON(ctx context.Context, client *http.Client, method, name, url string
 	body, err := io.ReadAll(io.LimitReader(response.Body, 4<<20))
 	switch {
 	case err != nil:
-		return fmt.Errorf("answer of server %s: %w: %w", name, errOutcomeUnknown, err)
+		return fmt.Errorf("answer of server %s: %w", name, lost(method, err))
 	case response.StatusCode == http.StatusGatewayTimeout:
-		return fmt.Errorf("server %s answers %s: %w: %s", name, response.Status, errOutcomeUnknown, strings.TrimSpace(string(body)))
+		return fmt.Errorf("server %s answers %s: %w", name, response.Status, lost(method, errors.New(strings.TrimSpace(string(body)))))
 	case response.StatusCode != http.StatusOK:
 		return fmt.Errorf("server %s answers %s: %s", name, response.Status, strings.TrimSpace(string(body)))
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return fmt.Errorf("answer of server %s: %w: %w", name, errOutcomeUnknown, err)
+		return fmt.Errorf("answer of server %s: %w", name, lost(method, err))
 	}
 	return nil
+}
+
+// lost adds to why an answer is lost that what was asked for may have been done, unless it was only to tell something.
+func lost(method string, err error) error {
+	if method == http.MethodGet {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errOutcomeUnknown, err)
 }
 
 // callTLS is how this server calls the API of others.

@@ -41,6 +41,9 @@ func TestACallWhoseAnswerIsLostHasNoKnownOutcome(t *testing.T) {
 			if (err == nil) != c.ok || c.ok && n.Node != "s2" || errors.Is(err, errOutcomeUnknown) != c.unknown {
 				t.Errorf("%+v, %v", n, err)
 			}
+			if err := callJSON(t.Context(), client, http.MethodGet, "s2", s.URL, new(NodeCertificates)); (err == nil) != c.ok || errors.Is(err, errOutcomeUnknown) {
+				t.Errorf("a question, which changes nothing: %v", err)
+			}
 		})
 	}
 	t.Run("it takes too long", func(t *testing.T) {
