@@ -296,22 +296,34 @@ func refusal(r *http.Response) error {
 	return &refusalError{r.StatusCode, message}
 }
 
-// withAdvice adds to the error of a request what a user can do about it.
-func withAdvice(config *rest.Config, err error) error {
+// rightsAdvice tells where to get what a request was refused for want of; empty when that is not why it failed.
+func rightsAdvice(config *rest.Config, err error) string {
 	var refused *refusalError
-	var away *net.OpError
 	status := 0
 	if errors.As(err, &refused) {
 		status = refused.status
 	}
 	switch {
-	case err == nil:
-		return nil
 	case status == http.StatusUnauthorized, apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%w; %s", err, whyUnauthorized(config))
+		return whyUnauthorized(config)
 	case status == http.StatusForbidden, apierrors.IsForbidden(err):
-		return fmt.Errorf("%w; ask an administrator, whose kubeconfig is DATA-DIR/admin.kubeconfig on each server", err)
-	case status == http.StatusServiceUnavailable:
+		return "ask an administrator, whose kubeconfig is DATA-DIR/admin.kubeconfig on each server"
+	}
+	return ""
+}
+
+// withAdvice adds to the error of a request what a user can do about it.
+func withAdvice(config *rest.Config, err error) error {
+	if err == nil {
+		return nil
+	}
+	if advice := rightsAdvice(config, err); advice != "" {
+		return fmt.Errorf("%w; %s", err, advice)
+	}
+	var refused *refusalError
+	var away *net.OpError
+	switch {
+	case errors.As(err, &refused) && refused.status == http.StatusServiceUnavailable:
 		return fmt.Errorf("%w; `barque cluster status` tells why, and what to do", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w; `barque cluster status` tells whether the cluster has a leader, without which nothing is read or written", err)
@@ -326,7 +338,10 @@ func nobodyAnswers(config *rest.Config, errs []error, begun *node.Warning) error
 	err := errors.Join(errs...)
 	var refused *refusalError
 	if errors.As(err, &refused) {
-		return withAdvice(config, err)
+		if advice := rightsAdvice(config, err); advice != "" {
+			err = fmt.Errorf("%w; %s", err, advice)
+		}
+		return err // the other advice is to ask for what was just asked for
 	}
 	here := ""
 	if begun != nil {

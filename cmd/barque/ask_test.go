@@ -1,6 +1,15 @@
 package main
 
-import "testing"
+import (
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
 
 func TestServerURL(t *testing.T) {
 	for address, want := range map[string]string{
@@ -22,5 +31,18 @@ func TestServerURL(t *testing.T) {
 		if got, err := serverURL(address); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v; want %q", address, got, err, want)
 		}
+	}
+}
+
+// TestNobodyAnswersIsNoCircle: where `cluster status` is refused, the advice is not to ask for it.
+func TestNobodyAnswersIsNoCircle(t *testing.T) {
+	away := &net.OpError{Op: "dial", Err: errors.New("no route")}
+	for _, errs := range [][]error{{&refusalError{http.StatusServiceUnavailable, "not ready"}}, {&refusalError{http.StatusInternalServerError, "broken"}, away, &noAnswerError{time.Second}}} {
+		if err := nobodyAnswers(new(rest.Config), errs, nil); strings.Contains(err.Error(), "cluster status") || !errors.Is(err, errs[0]) {
+			t.Error(err)
+		}
+	}
+	if err := nobodyAnswers(new(rest.Config), []error{&refusalError{http.StatusForbidden, "you may not"}, away}, nil); !strings.Contains(err.Error(), "ask an administrator") {
+		t.Error(err)
 	}
 }

@@ -2,19 +2,28 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/verify"
 )
 
 // TestNoAnswerOfTheAPI: a server that says nothing, as one does without a leader, costs a bounded time, and the user is told
@@ -68,6 +77,72 @@ func TestALostAnswer(t *testing.T) {
 				t.Errorf("exit code %d, want %d: %v", exitCode(err), c.code, err)
 			}
 		})
+	}
+}
+
+// TestPerhapsDone: a write that was sent, and got no answer, may have been done, however the connection broke; one that never reached
+// a server that is trusted was not.
+func TestPerhapsDone(t *testing.T) {
+	call := func(err error) error { return &url.Error{Op: "Post", URL: "https://s1", Err: err} }
+	for _, c := range []struct {
+		err  error
+		code int
+	}{
+		{call(syscall.EPIPE), exitUnfinished},
+		{call(errors.New("http2: client connection lost")), exitUnfinished},
+		{call(errors.New("http2: server sent GOAWAY and closed the connection")), exitUnfinished},
+		{call(&net.OpError{Op: "read", Err: syscall.ECONNRESET}), exitUnfinished},
+		{call(io.EOF), exitUnfinished},
+		{call(&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}), 1},
+		{call(syscall.ECONNREFUSED), 1},
+		{call(&tls.CertificateVerificationError{Err: errors.New("of another CA")}), 1},
+		{apierrors.NewForbidden(schema.GroupResource{}, "x", nil), 1},
+		{apierrors.NewTimeoutError("it took too long", 0), exitUnfinished},
+	} {
+		if code := exitCode(perhaps(c.err, "it")); code != c.code {
+			t.Errorf("%v: exit code %d, want %d", c.err, code, c.code)
+		}
+	}
+}
+
+// TestVerified: a promise that was found to be broken counts also when the run was interrupted, or could not clean up; that
+// nothing is left is said only when nothing is.
+func TestVerified(t *testing.T) {
+	kept, broken := &verify.Report{Checks: []verify.Check{{Name: "c"}}}, &verify.Report{Checks: []verify.Check{{Name: "c", Problems: []string{"p"}}}}
+	unjudged := &verify.Report{Checks: []verify.Check{{Name: "c", Unjudged: []string{"u"}}}}
+	left := fmt.Errorf("%w", errors.Join(context.Canceled, &verify.LeftError{Namespace: "n"}))
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, c := range map[string]struct {
+		r           *verify.Report
+		err         error
+		interrupted bool
+		code        int
+	}{
+		"kept":                             {kept, nil, false, 0},
+		"not judged":                       {unjudged, nil, false, 1},
+		"broken":                           {broken, nil, false, 1},
+		"failed":                           {kept, errors.New("x"), false, 1},
+		"nothing was begun":                {nil, errors.New("x"), false, 1},
+		"interrupted before it began":      {nil, context.Canceled, true, exitInterrupted},
+		"interrupted":                      {kept, context.Canceled, true, exitInterrupted},
+		"interrupted, something is left":   {kept, left, true, exitUnfinished},
+		"something is left":                {kept, &verify.LeftError{Namespace: "n"}, false, exitUnfinished},
+		"broken, interrupted":              {broken, context.Canceled, true, 1},
+		"broken, and something is left":    {broken, &verify.LeftError{Namespace: "n"}, false, 1},
+		"broken, interrupted, and is left": {broken, left, true, 1},
+	} {
+		ctx := t.Context()
+		if c.interrupted {
+			ctx = over
+		}
+		err := interrupted(ctx, verified(c.r, c.err, c.interrupted))
+		if code := exitCode(err); code != c.code {
+			t.Errorf("%s: exit code %d, want %d: %v", name, code, c.code, err)
+		}
+		if c.err != nil && !strings.Contains(err.Error(), c.err.Error()) {
+			t.Errorf("%s: %v; want %v", name, err, c.err)
+		}
 	}
 }
 

@@ -272,7 +272,7 @@ func memberChange(ctx context.Context, config *rest.Config, method, name string,
 		case answer.Refused:
 			return nil, &exitError{exitRefused, fmt.Errorf("%s: refused, nothing was changed: %s", what, answer.Error)}
 		case answer.Unfinished:
-			return nil, &exitError{exitUnfinished, fmt.Errorf("%s: %s; `barque cluster members` shows how far it is", what, answer.Error)}
+			return nil, &exitError{exitUnfinished, fmt.Errorf("%s: %s; %s", what, answer.Error, whereToLook(change))}
 		case answer.Error != "":
 			return nil, fmt.Errorf("%s: %s; `barque cluster status` tells why, and what to do", what, answer.Error)
 		}

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"syscall"
 	"time"
@@ -92,18 +94,22 @@ func checkToken(c *cobra.Command, spec token.Spec) error {
 	return nil
 }
 
-// perhaps gives the error of a write its exit code: one whose answer did not come may have been done.
+// perhaps gives the error of a write its exit code: one whose answer did not come may have been done, unless it was not even
+// sent.
 func perhaps(err error, what string) error {
-	unanswered := statusOf(err) == http.StatusGatewayTimeout
-	if statusOf(err) == 0 {
-		for _, lost := range []error{context.DeadlineExceeded, context.Canceled, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET} {
-			unanswered = unanswered || errors.Is(err, lost)
-		}
-	}
-	if unanswered {
+	status := statusOf(err)
+	if status == http.StatusGatewayTimeout || status == 0 && !unsent(err) {
 		return &exitError{exitUnfinished, fmt.Errorf("%w; `barque token ls` shows %s", err, what)}
 	}
 	return err
+}
+
+// unsent tells whether a request that has failed never reached a server: there was no connection, or it was to nobody who is
+// trusted.
+func unsent(err error) bool {
+	var network *net.OpError
+	var untrusted *tls.CertificateVerificationError
+	return errors.As(err, &network) && network.Op == "dial" || errors.As(err, &untrusted) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 func tokenListCommand() *cobra.Command {
