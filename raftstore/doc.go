@@ -53,16 +53,26 @@
 //
 // # The parts, from the inside
 //
-//	kv         the vocabulary: items, transactions, events, errors
-//	mvcc       the state of one replica: tree, history, watchers
-//	command    log entries, and the answers to them
-//	fsm        the one path by which log entries become state
-//	snapshot   the whole state as a file
-//	backup     a snapshot with all that it takes to rebuild the cluster from nothing
-//	transport  connections between servers: one TLS port, several protocols
-//	steward    what to do next about the members of the group, decided purely
-//	node       Raft, and what it takes to make it answer: proposing, reading, forwarding, members
-//	storetest  the conformance suite, clusters in memory, histories; for tests only
+//	kv          the vocabulary: items, transactions, events, errors
+//	mvcc        the state of one replica: tree, history, watchers
+//	headroom    how much memory the garbage collector may leave unused
+//	command     log entries, and the answers to them
+//	fsm         the one path by which log entries become state
+//	snapshot    the whole state as a file
+//	snapdir     the snapshots that a server keeps
+//	logstore    Raft's log on disk, verified and watched over
+//	backup      a snapshot with all that it takes to rebuild the cluster from nothing
+//	transport   connections between servers: one TLS port, several protocols
+//	rpc         calls between servers over one connection
+//	screen      keeps from Raft what it would do wrong with messages that come late
+//	raftlog     Raft's own words in the log of the program
+//	chronicle   the last changes of leaders, and why they were
+//	steward     what to do next about the members of the group, decided purely
+//	node        Raft, and what it takes to make it answer: proposing, reading, forwarding, members
+//	faultpoint  the moments at which a crash would hurt most
+//	check       what clients were told, against what the store promises; for tests only
+//	storetest   the conformance suite, clusters in memory, histories; for tests only
+//	sim         clusters with faults from a seed, in virtual time; for tests only
 //
 // This package puts them together. It also repeats requests over changes of the leader, limits
 // what callers may ask, and lets the leader delete what has expired.
