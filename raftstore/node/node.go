@@ -335,6 +335,7 @@ func (n *Node) close() error {
 	close(n.stopped)
 	n.following.Wait()
 	n.stats.unregister()
+	n.leaveRoom()
 	return errors.Join(err, n.storage.log.Close(), n.lock.release())
 }
 

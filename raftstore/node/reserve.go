@@ -258,6 +258,17 @@ func (n *Node) shorten() bool {
 	return err == nil
 }
 
+// leaveRoom gives the log of a full disk room of its own again, which what came since it was shortened may have used: where
+// nothing else is left at the next start, the server is elected in that.
+func (n *Node) leaveRoom() {
+	if !n.storage.reserve.exhausted() {
+		return
+	}
+	if err := n.storage.log.Trim(); err != nil {
+		n.cfg.Logger.Warn("the log has no room of its own on a full disk: where nothing at all is free, this server will not be elected after a start", "err", err)
+	}
+}
+
 func (n *Node) setTrailingLogs(entries uint64) {
 	err := n.raft.ReloadConfig(raft.ReloadableConfig{
 		TrailingLogs: entries, SnapshotInterval: snapshotInterval, SnapshotThreshold: n.cfg.SnapshotEvery,
