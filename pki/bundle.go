@@ -39,8 +39,8 @@ type Bundle struct {
 	// are sent along with what is issued: who knows an old CA only, as a kubeconfig that was copied long ago, goes on
 	// to believe the servers until that CA ends.
 	Bridges []string `json:"bridges,omitempty"`
-	// Former are the digests of the CAs that were believed once. Tokens that pin one were made for this cluster, and
-	// let nobody in any more.
+	// Former are the digests of the CAs that were believed once, those of exchanges that were undone among them. Tokens that
+	// pin one were made for this cluster, and let nobody in any more.
 	Former []string `json:"former,omitempty"`
 	// AccountKeys are the public keys of service accounts' tokens, PEM: the first one's signs, all verify. They are
 	// exchanged together with the CA. FormerAccountKeys verify for some time yet.
@@ -86,8 +86,14 @@ func (b Bundle) Undo() (Bundle, error) {
 	default:
 		return b, fmt.Errorf("%w: none is under way", ErrStep)
 	}
+	cas, err := b.Digests()
+	if err != nil {
+		return b, err
+	}
+	last := len(b.CAs) - 1
 	out := b.advance(Settled)
-	out.CAs, out.Since, out.Forced = b.CAs[:len(b.CAs)-1:len(b.CAs)-1], time.Time{}, false
+	out.Former = append(slices.Clone(b.Former), cas[last])
+	out.CAs, out.Since, out.Forced = b.CAs[:last:last], time.Time{}, false
 	out.AccountKeys = slices.Clip(b.AccountKeys[:max(0, len(b.AccountKeys)-1)])
 	return out, nil
 }

@@ -184,13 +184,18 @@ func TestAnExchangeCanBeUndoneUntilTheNewCAIssues(t *testing.T) {
 	if _, err := before.Undo(); !errors.Is(err, ErrStep) {
 		t.Errorf("nothing to undo: %v", err)
 	}
-	begin(t, trust, "c1")
+	next := begin(t, trust, "c1")
 	if _, err := trust.Bundle().Begin(newCA(t), newCA(t).key.Public(), time.Now()); !errors.Is(err, ErrStep) {
 		t.Errorf("a second exchange began: %v", err)
 	}
 	undone, err := trust.Bundle().Undo()
 	if err != nil || !slices.Equal(undone.CAs, before.CAs) || undone.Generation != before.Generation+2 || undone.Step != Settled {
 		t.Errorf("%+v, %v", undone, err)
+	}
+	// Whoever has its key yet is to drop it, also after a crash.
+	retired, err := undone.RetiredKeys()
+	if err != nil || !slices.Equal(digests(retired, CAKey), []string{next.Digest()}) || !undone.Knows(next.Digest()) {
+		t.Errorf("keys of %v are retired, %v", retired, err)
 	}
 	advance(t, trust)
 	if _, err := trust.Bundle().Undo(); !errors.Is(err, ErrStep) {

@@ -66,7 +66,9 @@ func loadCA(dataDir string, r *record) (*caHome, error) {
 			return nil, fmt.Errorf("%s does not hold %s: copy the file from another server", filepath.Join(pkiDir(dataDir), keyFiles()[need.Use]), need)
 		}
 	}
-	// What a crash has left is dropped by the first Tidy: a disk that is full keeps no server from starting.
+	// What a crash has left is dropped by the first Tidy: a disk that is full keeps no server from starting. A key that the
+	// bundle does not know may be held for one to come, by this server alone. So a key of service accounts whose exchange was undone,
+	// which has signed nothing and verifies nothing, stays after a crash until the next exchange.
 	retired, err := r.ca().RetiredKeys()
 	if err != nil {
 		return nil, fmt.Errorf("%s: the cluster's CA: %w", r.path(), err)
@@ -122,6 +124,9 @@ func (h *caHome) Adopt(b pki.Bundle) error {
 	}
 	if err := h.trust.Set(b, h.all()...); err != nil {
 		return err
+	}
+	for _, of := range needs {
+		delete(h.retired, of)
 	}
 	for use, keys := range h.keys {
 		for _, key := range keys {

@@ -190,6 +190,50 @@ func TestARetiredKeyThatCannotBeDropped(t *testing.T) {
 	}
 }
 
+// The key of a CA that was given up is dropped, also by a server that crashed before it had done so.
+func TestTheKeyOfACAThatWasGivenUpIsDropped(t *testing.T) {
+	ids, o, r := newServer(t)
+	next, b := nextCA(t, ids.home)
+	undone, err := b.Undo()
+	if err := errors.Join(err, ids.home.Adopt(b), r.believe(undone)); err != nil { // and then the power went
+		t.Fatal(err)
+	}
+	onDisk, err := loadRecord(o.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restarted, err := loadCA(o.DataDir, onDisk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := restarted.Tidy(); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := loadCA(o.DataDir, onDisk); err != nil || len(again.keys[pki.CAKey]) != 1 {
+		t.Errorf("%d keys of CAs are left, %v", len(again.keys[pki.CAKey]), err)
+	} else if _, err := again.key(next.Digest()); err == nil {
+		t.Error("the CA's key that was given up is left")
+	}
+}
+
+// A key that is retired, and that a newer bundle needs again, stays.
+func TestARetiredKeyThatIsNeededAgain(t *testing.T) {
+	ids, _, _ := newServer(t)
+	h := ids.home
+	next, b := nextCA(t, h)
+	undone, err := b.Undo()
+	if err := errors.Join(err, h.Adopt(b), h.Adopt(undone)); err != nil {
+		t.Fatal(err)
+	}
+	b.Generation = undone.Generation + 1
+	if err := errors.Join(h.Adopt(b), h.Tidy()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.key(next.Digest()); err != nil || len(h.keys[pki.AccountKey]) != 2 {
+		t.Errorf("a key that is needed was dropped: %v; %d of accounts", err, len(h.keys[pki.AccountKey]))
+	}
+}
+
 func key(t *testing.T) crypto.Signer {
 	t.Helper()
 	k, err := pki.GenerateKey()
