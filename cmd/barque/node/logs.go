@@ -72,7 +72,7 @@ func givenUp(r slog.Record) (is bool) {
 }
 
 // outages folds what the API's caches, some hundred, say each for itself when the store cannot be read: one line when it
-// begins, and one with their number when no more come.
+// begins, one each minute while it goes on, with the newest reason, and one when no more come, or the server stops.
 type outages struct {
 	logger *slog.Logger
 	begun  chan struct{} // holds one when an outage has begun
@@ -80,12 +80,17 @@ type outages struct {
 	mu          sync.Mutex
 	running     bool
 	lines       int // of the outage; 0: there is none
+	newest      string
 	first, last time.Time
 }
 
-// outageQuiet is how long no cache must have said anything for an outage to be over. Each tries again after a second, and may
-// wait some time for the store then.
-const outageQuiet = 30 * time.Second
+const (
+	// outageQuiet is how long no cache must have said anything for an outage to be over. Each tries again after a second,
+	// and may wait some time for the store then.
+	outageQuiet = 30 * time.Second
+	// outageAgain is how often it is told that an outage goes on.
+	outageAgain = time.Minute
+)
 
 // fold tells whether the line is one of those, and notes it.
 func (o *outages) fold(line string) bool {
@@ -105,33 +110,45 @@ func (o *outages) fold(line string) bool {
 		o.begun <- struct{}{}
 	}
 	o.lines++
+	o.newest = line
 	return true
 }
 
-// Run tells when outages are over, until ctx ends.
+// Run tells how outages go on and when they are over, until ctx ends.
 func (o *outages) Run(ctx context.Context) error {
-	o.run(true)
-	defer o.run(false)
+	o.mu.Lock()
+	o.running = true
+	o.mu.Unlock()
+	defer o.stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-o.begun:
 		}
-		for wait := outageQuiet; wait > 0; wait = o.end() {
+		again := time.NewTicker(outageAgain)
+		for wait := outageQuiet; wait > 0; {
 			select {
 			case <-ctx.Done():
+				again.Stop()
 				return nil
+			case <-again.C:
+				o.repeat()
 			case <-time.After(wait):
 			}
+			wait = o.end()
 		}
+		again.Stop()
 	}
 }
 
-func (o *outages) run(is bool) {
+// repeat tells that an outage goes on.
+func (o *outages) repeat() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.running = is
+	if time.Since(o.last) < outageQuiet {
+		o.logger.Error("the API's caches still cannot read the store", "times", o.lines, "since", o.first.UTC().Format(time.RFC3339), "newest", o.newest)
+	}
 }
 
 // end ends an outage in which nothing was said for long enough, or returns how long to wait until it may be.
@@ -141,7 +158,22 @@ func (o *outages) end() time.Duration {
 	if wait := outageQuiet - time.Since(o.last); wait > 0 {
 		return wait
 	}
-	o.logger.Info("the API's caches say no more that the store cannot be read", "times", o.lines, "during", o.last.Sub(o.first).Round(time.Millisecond))
-	o.lines = 0
+	o.tell("the API's caches say no more that the store cannot be read")
 	return 0
+}
+
+// stop has lines folded no more, and tells of an outage that nobody sees the end of.
+func (o *outages) stop() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.running = false
+	if o.lines > 0 {
+		o.tell("the server stops while the API's caches cannot read the store")
+	}
+}
+
+// tell sums up the outage, which is over for this log. The caller holds mu.
+func (o *outages) tell(how string) {
+	o.logger.Info(how, "times", o.lines, "betweenFirstAndLast", o.last.Sub(o.first).Round(time.Millisecond), "newest", o.newest)
+	o.lines, o.newest = 0, ""
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/barque/barque/apiserver/storage"
 )
 
-// An outage of the store is one line when it begins and one when it is over, however many caches there are; what else they
-// say is told.
+// An outage of the store is one line when it begins, one each minute with the newest reason, and one when it is over or the
+// server stops, however many caches there are; what else they say is told.
 func TestAnOutageIsToldOnce(t *testing.T) {
 	defer klog.ClearLogger()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,15 +51,24 @@ func TestAnOutageIsToldOnce(t *testing.T) {
 		for range 2 {
 			outage()
 			lines("it begins", "level=ERROR msg=\"the API's caches cannot read the store")
-			for range 5 {
-				<-time.After(outageQuiet - time.Second)
-				outage()
-			}
+			<-time.After(outageQuiet - time.Second)
+			outage()
 			lines("it goes on")
+			klog.Errorf("cacher (others): unexpected ListAndWatch error: failed to list: %s: another reason; reinitializing...", storage.Unreadable)
+			<-time.After(outageQuiet - time.Second)
+			outage()
+			<-time.After(outageQuiet - time.Second)
+			lines("after a minute", "level=ERROR msg=\"the API's caches still cannot read the store\" part=k8s times=301 since=")
+			klog.Errorf("cacher (others): unexpected ListAndWatch error: failed to list: %s: a newer reason; reinitializing...", storage.Unreadable)
+			for range 2 {
+				<-time.After(outageQuiet - time.Second)
+				klog.Errorf("cacher (others): unexpected ListAndWatch error: failed to list: %s: the newest reason; reinitializing...", storage.Unreadable)
+			}
+			lines("after two minutes", "newest reason")
 			klog.Errorf("cacher (things): unexpected ListAndWatch error: what was read makes no sense; reinitializing...")
 			lines("another error", "makes no sense")
 			<-time.After(outageQuiet)
-			lines("it is over", fmt.Sprintf("times=600 during=%s", 5*(outageQuiet-time.Second)))
+			lines("it is over", fmt.Sprintf("times=304 betweenFirstAndLast=%s newest=", 5*(outageQuiet-time.Second)))
 			klog.ErrorS(nil, "Post-timeout activity", "method", "GET", "path", "/readyz")
 			klog.ErrorS(nil, "Timeout or abort while handling", "method", "GET", "URI", "/readyz")
 			klog.Info("a detail")
@@ -68,10 +77,13 @@ func TestAnOutageIsToldOnce(t *testing.T) {
 			klog.Error("a fault")
 			lines("afterwards", "URI=/api/v1/pods", "level=ERROR msg=\"a fault\"")
 		}
+		outage()
+		lines("a last one begins", "cannot read the store")
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+		lines("the server stops meanwhile", "level=INFO msg=\"the server stops while the API's caches cannot read the store\" part=k8s times=100 betweenFirstAndLast=0s")
 		klog.Errorf("cacher (things): unexpected ListAndWatch error: %s; reinitializing...", storage.Unreadable)
 		lines("nobody would tell the end", "unexpected ListAndWatch error")
 	})
