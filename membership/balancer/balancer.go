@@ -11,7 +11,7 @@
 //	                                          the other servers are asked, too     Timeout   server answered meanwhile
 //
 // When another server answers meanwhile, the silent one is asked once more, and has Hedge for it: after a blip of the whole
-// network the first answer may be anybody's. That makes it 0.8 s yet where the others answer at once, and 1 s at most.
+// network the first answer may be anybody's. It is 0.8 s yet where the others answer at once, and 1 s where they take 0.2 s.
 package balancer
 
 import (

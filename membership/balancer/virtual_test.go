@@ -37,6 +37,7 @@ const (
 	stopped               // connections are accepted and nothing answers, as with a process that is stopped
 	partitioned           // nothing answers, not even to connections
 	slow                  // answers after 400 ms
+	distant               // answers after 180 ms
 	lossy                 // the next probe gets no answer, and then all is fine
 	killed                // connections are refused
 )
@@ -72,6 +73,8 @@ func (w *world) probe(ctx context.Context, server netip.AddrPort, _ int) error {
 		takes = time.Hour
 	case slow:
 		takes = 400 * time.Millisecond
+	case distant:
+		takes = 180 * time.Millisecond
 	case killed:
 		return errors.New("connection refused")
 	}
@@ -282,6 +285,23 @@ func TestHowSoonConnectionsMove(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// Where the other servers take longer for an answer, the last question ends later.
+func TestHowSoonConnectionsMoveToDistantServers(t *testing.T) {
+	for phase := time.Duration(0); phase < 1500*time.Millisecond; phase += 10 * time.Millisecond {
+		inWorld(t, Config{}, func(t *testing.T, w *world) {
+			w.set(two, distant)
+			w.set(three, distant)
+			old := w.connect(t)
+			after(3*time.Second + phase)
+			w.set(one, stopped)
+			after(time.Second)
+			if old.isOpen() {
+				t.Errorf("at %s: not cut after 1 s", phase)
+			}
+		})
 	}
 }
 
