@@ -102,7 +102,7 @@ func TestRoundsTellAtOnce(t *testing.T) {
 			return r, nil
 		}}.run(t.Context())
 		if err != nil || len(told) < 3 || told[0] != "1m0s NOT KEPT: a lost write (1 found in this round)" ||
-			!strings.Contains(told[1], "59m0s to go") || !strings.HasSuffix(told[1], ", 1 promises broken") || !strings.HasSuffix(told[len(told)-1], ", 1 promises broken") {
+			!strings.Contains(told[1], "59m0s to go") || !strings.HasSuffix(told[1], ", broken promises: 1") || !strings.HasSuffix(told[len(told)-1], ", broken promises: 1") {
 			t.Errorf("%v: %q", err, told)
 		}
 	})
