@@ -3,10 +3,7 @@ package clustertest
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,15 +13,6 @@ import (
 )
 
 // The procedures of docs/operations.md that change members. Each test puts the cluster right again.
-
-// asNew makes a stopped server forget its store, so that it joins as a new one; its pods stay.
-func (s *Space) asNew(node string) {
-	s.Helper()
-	dir := s.DataDir(node)
-	if err := errors.Join(os.RemoveAll(filepath.Join(dir, "store")), os.RemoveAll(filepath.Join(dir, "node.json"))); err != nil {
-		s.Fatal(err)
-	}
-}
 
 func TestLeave(t *testing.T) {
 	s := newSpace(t)
@@ -61,8 +49,7 @@ func TestLeave(t *testing.T) {
 		}
 		return nil
 	})
-	s.asNew("s3")
-	s.Dev(t, "start", "s3")
+	s.Dev(t, "start", "--wipe", "s3")
 	Eventually(t, deadline, "a whole cluster", s.Healthy)
 	Eventually(t, deadline, "a healthy one", s.well)
 }
@@ -134,9 +121,15 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 		}
 		return nil
 	})
+	if r := s.DevResult(t.Context(), "start", "s2"); r.Error == nil || !contains(r.Err, "the cluster was recovered without it", "barque dev stop s2", "barque dev start --wipe s2") {
+		t.Errorf("a server that was left behind starts: %v\n%s", r.Error, r.Err)
+	}
+	if r := s.DevResult(t.Context(), "start", "--wipe", "s2"); r.Error == nil || !contains(r.Err, "s2 runs") {
+		t.Errorf("a server that runs drops its store: %v\n%s", r.Error, r.Err)
+	}
+	s.Dev(t, "stop", "s2")
 	for _, n := range []string{"s2", "s3"} {
-		s.asNew(n)
-		s.Dev(t, "start", n)
+		s.Dev(t, "start", "--wipe", n)
 	}
 	Eventually(t, deadline, "a whole cluster", s.Healthy)
 	after, err := s.Status(t.Context())
