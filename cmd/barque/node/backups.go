@@ -166,8 +166,8 @@ func (b *backups) run(ctx context.Context) error {
 	}
 }
 
-// first returns when the first backup after a start is due: as long after the newest one as the schedule
-// says. The servers take turns by their names, so that not all disks are busy at once.
+// first returns when the first backup after a start is due: as long after the newest one of this cluster as the schedule
+// says; those of the cluster that it was before a recovery are no backups of it. The servers take turns by their names, so that not all disks are busy at once.
 func (b *backups) first() time.Time {
 	soon := b.now().Add(min(b.options.Every, time.Minute))
 	files, err := backup.List(b.options.Dir)
@@ -178,7 +178,7 @@ func (b *backups) first() time.Time {
 	h.Write([]byte(b.server))
 	turn := b.options.Every / 100 * time.Duration(h.Sum32()%10)
 	for i := len(files) - 1; i >= 0; i-- {
-		if f := files[i]; f.Problem == "" {
+		if f := files[i]; f.Problem == "" && f.About.ClusterID == b.record.Cluster.ID {
 			b.note(&f)
 			b.metrics.success.Set(float64(f.About.Created.Unix()))
 			b.metrics.size.Set(float64(f.Size))
@@ -272,7 +272,7 @@ func (b *backups) restore(ctx context.Context, r io.Reader, key *backup.Key, oth
 	}
 	about := source.About()
 	if about.ClusterID != b.record.Cluster.ID && !otherCluster {
-		return Restored{}, fmt.Errorf("%w: of %s, and this one is %s", errOtherCluster, about.ClusterID, b.record.Cluster.ID)
+		return Restored{}, fmt.Errorf("%w: of %s, and this one is %s; to restore it all the same, give --other-cluster", errOtherCluster, about.ClusterID, b.record.Cluster.ID)
 	}
 	b.logger.Warn("restoring the cluster from a backup", "backupRevision", about.Revision, "created", about.Created, "ofCluster", about.ClusterID)
 	result, err := b.store.Restore(ctx, source.Items, raftstore.RestoreOptions{AtLeast: about.Revision + 1})

@@ -248,11 +248,30 @@ func TestSnapshotsOverHTTP(t *testing.T) {
 		t.Errorf("restored to %v", keys)
 	}
 	b.record.Cluster.ID = "another"
-	if r, got := restore(SnapshotRequest{Key: string(text)}, data); r.StatusCode != http.StatusConflict || !strings.Contains(got.Error, "another cluster") {
+	if r, got := restore(SnapshotRequest{Key: string(text)}, data); r.StatusCode != http.StatusConflict || !strings.Contains(got.Error, "another cluster") || !strings.Contains(got.Error, "--other-cluster") {
 		t.Errorf("a backup of another cluster: %s, %+v", r.Status, got)
 	}
 	if r, got := restore(SnapshotRequest{Key: string(text), OtherCluster: true}, data); r.StatusCode != http.StatusOK {
 		t.Errorf("a backup of another cluster, on purpose: %s, %+v", r.Status, got)
+	}
+}
+
+// TestBackupsOfBeforeARecoveryDoNotCount: they are of the cluster that there was, so one of the new cluster is due soon.
+func TestBackupsOfBeforeARecoveryDoNotCount(t *testing.T) {
+	b := newBackups(t, options(t, "s1"), &failing{Store: testStore(t, "/a")})
+	b.options.Every = 24 * time.Hour
+	file, err := b.save(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	due := b.first()
+	if newest := b.status().Newest; newest == nil || newest.Name != file.Name || due.Before(b.now().Add(time.Hour)) {
+		t.Fatalf("before: the newest is %+v, the next is due at %s", newest, due)
+	}
+	b.record.Cluster.ID, b.newest = "recovered", nil
+	due = b.first()
+	if newest := b.status().Newest; newest != nil || due.After(b.now().Add(time.Hour)) {
+		t.Errorf("afterwards: the newest is %+v, the next is due at %s", newest, due)
 	}
 }
 
