@@ -219,6 +219,8 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 	text := "The cluster's CA is exchanged for a new one. All nodes get new certificates; nothing is restarted. Then join tokens\n" +
 		"and client certificates that were made before are void, those in copied kubeconfigs among them.\n"
 	switch {
+	case o.undo && is.Step == pki.Settled:
+		return &exitError{exitRefused, errors.New("nothing was changed: no exchange of the CA is under way")}
 	case o.undo:
 		change, text = exchange.Undo, "The exchange of the CA is given up. The old CA stays, the new one is dropped.\n"
 	case o.force:
