@@ -205,11 +205,11 @@ func (w *warner) votes() {
 		}
 		others = append(others, m.Name)
 	}
-	for _, f := range w.status.Former {
-		others = append(others, f.Name)
-	}
-	if len(others) > 0 {
+	switch {
+	case len(others) > 0:
 		w.add(Critical, "", "", mend, "only server %s votes, so it may not fail; without a vote: %s", w.status.Leader, strings.Join(others, ", "))
+	case len(w.status.Former) > 0: // each is told of on its own
+		w.add(Critical, "", "", mend, "only server %s votes, so it may not fail", w.status.Leader)
 	}
 }
 
