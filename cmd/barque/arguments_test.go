@@ -31,7 +31,7 @@ func TestWrongArguments(t *testing.T) {
 		{"nonsense", `unknown command "nonsense"`},
 		{"--nonsense", "unknown flag"},
 		{"cluster nonsense", `unknown command "nonsense"`},
-		{"cluster status x", `unknown command "x"`},
+		{"cluster status x", `takes no argument, got "x"`},
 		{"cluster status -o xml", `"xml": want json or yaml`},
 		{"cluster status --interval 1ms", "want 100ms at least"},
 		{"cluster status --interval x", "invalid argument"},
@@ -39,9 +39,9 @@ func TestWrongArguments(t *testing.T) {
 		{"cluster status --server", "needs an argument"},
 		{"cluster status --server https://a/b", `"https://a/b"`},
 		{"cluster status --nonsense", "unknown flag"},
-		{"cluster members x", "unknown command"},
+		{"cluster members x", "takes no argument"},
 		{"cluster members -o xml", `"xml"`},
-		{"cluster doctor x", "unknown command"},
+		{"cluster doctor x", "takes no argument"},
 		{"cluster doctor --format xml", `"xml"`},
 		{"cluster doctor --output " + there, "exists already"},
 		{"cluster doctor --output " + dir + "/no/x", "no directory"},
@@ -54,8 +54,8 @@ func TestWrongArguments(t *testing.T) {
 		{"cluster demote a -o xml", `"xml"`},
 		{"cluster transfer-leader a b", "one server at most"},
 		{"cluster transfer-leader -o xml", `"xml"`},
-		{"cluster leave x", "unknown command"},
-		{"cluster recover x", "unknown command"},
+		{"cluster leave s1", "it takes no argument, got \"s1\""},
+		{"cluster recover x", "takes no argument"},
 		{"cluster recover -o xml", `"xml"`},
 		{"cluster join", "got 0"},
 		{"cluster join https://a:6443", "needs a token"},
@@ -74,28 +74,29 @@ func TestWrongArguments(t *testing.T) {
 		{"snapshot restore " + there + " -o xml", `"xml"`},
 		{"snapshot inspect", "got 0"},
 		{"snapshot inspect " + there + " -o xml", `"xml"`},
-		{"snapshot ls x", "unknown command"},
+		{"snapshot ls x", "takes no argument"},
 		{"snapshot ls -o xml", `"xml"`},
-		{"snapshot key x", "unknown command"},
+		{"snapshot key x", "takes no argument"},
 		{"token nonsense", "unknown command"},
-		{"token create x", "unknown command"},
+		{"token create x", "takes no argument"},
 		{"token create --ttl x", "invalid argument"},
 		{"token create --ttl -1h", "--ttl"},
+		{"token create --ttl 1ms", "want 1s at least"},
 		{"token create --uses -1", "--uses"},
 		{"token create --role king", `--role "king"`},
 		{"token create -o xml", `"xml"`},
 		{"token create --uses x", "invalid argument"},
-		{"token ls x", "unknown command"},
+		{"token ls x", "takes no argument"},
 		{"token ls -o xml", `"xml"`},
 		{"token delete", "got 0"},
-		{"check x", "unknown command"},
+		{"check x", "takes no argument"},
 		{"check -o xml", `"xml"`},
-		{"version x", "unknown command"},
+		{"version x", "takes no argument"},
 		{"version -o xml", `"xml"`},
 		{"proxy", "give at least one --server"},
 		{"proxy --server x", `--server "x"`},
-		{"proxy x", "unknown command"},
-		{"server x", "unknown command"},
+		{"proxy x", "takes no argument"},
+		{"server x", "takes no argument"},
 		{"server --token a --token-file b", "not both"},
 		{"server --wipe", "give --join"},
 		{"server --replace", "give --join"},
@@ -108,7 +109,7 @@ func TestWrongArguments(t *testing.T) {
 		{"server --raft-snapshot-entries -5", "invalid argument"},
 		{"server --store-memory-limit 1", "16Mi at least"},
 		{"server --api-port 70000", "invalid argument"},
-		{"agent x", "unknown command"},
+		{"agent x", "takes no argument"},
 		{"agent --log-level loud", "want debug"},
 		{"dev kill", "got 0"},
 		{"dev nonsense", "unknown command"},
@@ -117,24 +118,24 @@ func TestWrongArguments(t *testing.T) {
 		{"dev up --servers 0", "want 1 to 9 servers"},
 		{"dev up --name Big", "lower-case letters"},
 		{"dev up --agents x", "invalid argument"},
-		{"dev up x", "unknown command"},
-		{"dev down x", "unknown command"},
+		{"dev up x", "takes no argument"},
+		{"dev down x", "takes no argument"},
 		{"dev status -o xml", `"xml"`},
-		{"dev heal x", "unknown command"},
+		{"dev heal x", "takes no argument"},
 		{"dev start", "got 0"},
 		{"cluster recover --data-dir " + dir + "/none --inspect", "is no server's data directory: give its own with --data-dir"},
 		{"cluster leave --data-dir " + dir + "/none", "is no server's data directory"},
-		{"cert show x", "unknown command"},
+		{"cert show x", "takes no argument"},
 		{"cert show -o xml", `"xml"`},
 		{"cert rotate --undo", "give --ca"},
 		{"cert rotate --ca --server s1", "give one of them"},
 		{"cert rotate --ca --undo --force", "contradict"},
 		{"cluster keys nonsense", "unknown command"},
-		{"cluster keys list x", "unknown command"},
+		{"cluster keys list x", "takes no argument"},
 		{"cluster keys list -o xml", `"xml"`},
 		{"cluster keys rotate --force --undo", "not both"},
 		{"cluster keys rotate --wait -1s", "--wait"},
-		{"verify x", "unknown command"},
+		{"verify x", "takes no argument"},
 		{"verify --duration 0s", "--duration"},
 		{"verify -o xml", `"xml"`},
 	} {
@@ -142,6 +143,38 @@ func TestWrongArguments(t *testing.T) {
 		if exitCode(err) != 2 || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: exit code %d, %v; want 2, with %q", c.line, exitCode(err), err, c.says)
 		}
+	}
+}
+
+// TestRemovedAlready: to repeat what was done is no failure, and nobody is asked.
+func TestRemovedAlready(t *testing.T) {
+	kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
+		io.WriteString(w, `{"server": "s3", "change": "remove", "gone": true, "voters": {}, "mayFail": {}}`)
+	})
+	for _, flags := range []string{"", " --yes", " --dry-run"} {
+		out, err := run(t, strings.Fields("cluster remove s3 --kubeconfig "+kubeconfig+flags)...)
+		if err != nil || out != "s3 is no member of the store any more; nothing is to be done\n" {
+			t.Errorf("remove s3%s: %v, %q", flags, err, out)
+		}
+	}
+}
+
+// TestLeaveIsCalledSo: it is the removal of this machine's server, and its errors have the name that the user gave.
+func TestLeaveIsCalledSo(t *testing.T) {
+	dir := t.TempDir()
+	kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusConflict)
+		io.WriteString(w, `{"server": "s3", "change": "remove", "refused": true, "error": "no quorum would stay", "voters": {}, "mayFail": {}}`)
+	})
+	if err := os.WriteFile(filepath.Join(dir, "node.json"), []byte(`{"format": 3, "name": "s3", "role": "server"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := run(t, "cluster", "leave", "--yes", "--data-dir", dir, "--kubeconfig", kubeconfig)
+	if exitCode(err) != exitRefused || !strings.HasPrefix(err.Error(), "leave s3: refused") {
+		t.Errorf("exit code %d: %v", exitCode(err), err)
 	}
 }
 

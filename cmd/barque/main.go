@@ -146,6 +146,9 @@ func refuseUnknown(cmd *cobra.Command) {
 
 // noArgs and exactArgs are cobra's checks with our exit code.
 func noArgs(c *cobra.Command, args []string) error {
+	if len(args) > 0 && !c.HasSubCommands() {
+		return &usageError{c.CommandPath(), fmt.Errorf("it takes no argument, got %q", args[0])}
+	}
 	if err := cobra.NoArgs(c, args); err != nil {
 		return &usageError{c.CommandPath(), err}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,6 +55,7 @@ the node first (barque kubectl drain), and delete it afterwards (barque kubectl 
 		Args:    noArgs,
 	}
 	m := addMemberFlags(cmd, true)
+	m.called = "leave"
 	dataDir := cmd.Flags().String("data-dir", defaultDataDir, "data directory of the server")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		name, err := node.ServerName(*dataDir)
@@ -117,6 +119,7 @@ is ill or behind. It returns when the other one leads.`,
 		},
 	}
 	m := addMemberFlags(cmd, false)
+	m.called = "transfer-leader"
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		return m.run(c, strings.Join(append(args, node.AnyServer)[:1], ""), node.LeadServer)
 	}
@@ -127,6 +130,7 @@ is ill or behind. It returns when the other one leads.`,
 type memberFlags struct {
 	kubeconfig, format string
 	yes, dryRun, asks  bool
+	called             string // what the user calls the change, where its own name is another
 }
 
 func addMemberFlags(cmd *cobra.Command, asks bool) *memberFlags {
@@ -150,10 +154,14 @@ func (m *memberFlags) run(c *cobra.Command, name string, change node.MemberChang
 	if err != nil {
 		return err
 	}
+	what := strings.TrimSuffix(fmt.Sprintf("%s %s", cmp.Or(m.called, string(change)), name), " "+node.AnyServer)
 	if m.dryRun || m.asks {
-		plan, err := memberChange(c.Context(), config, http.MethodGet, name, change)
+		plan, err := memberChange(c.Context(), config, http.MethodGet, what, name, change)
 		if err != nil {
 			return err
+		}
+		if plan.Gone {
+			return print(c, m.format, plan, func(w io.Writer) error { return writeDone(w, plan) })
 		}
 		if m.dryRun {
 			return print(c, m.format, plan, func(w io.Writer) error { return writePlan(w, plan) })
@@ -162,7 +170,7 @@ func (m *memberFlags) run(c *cobra.Command, name string, change node.MemberChang
 			return err
 		}
 	}
-	answer, err := memberChange(c.Context(), config, http.MethodPost, name, change)
+	answer, err := memberChange(c.Context(), config, http.MethodPost, what, name, change)
 	if err != nil {
 		return err
 	}
@@ -238,6 +246,10 @@ func count(n int) string {
 }
 
 func writeDone(w io.Writer, a *node.MemberAnswer) error {
+	if a.Gone {
+		_, err := fmt.Fprintf(w, "%s is no member of the store any more; nothing is to be done\n", a.Server)
+		return err
+	}
 	text := map[node.MemberChange]string{
 		node.RemoveServer:  a.Server + " was taken out of the store; if it runs, it stops now",
 		node.DemoteServer:  a.Server + " has no vote any more, until it is promoted",
@@ -251,8 +263,8 @@ func writeDone(w io.Writer, a *node.MemberAnswer) error {
 // memberCallTimeout is longer than a server takes for a change.
 const memberCallTimeout = time.Minute
 
-// memberChange asks a server to make a change, or, with GET, what it would do.
-func memberChange(ctx context.Context, config *rest.Config, method, name string, change node.MemberChange) (*node.MemberAnswer, error) {
+// memberChange asks a server to make a change, or, with GET, what it would do. Errors begin with what the user calls it.
+func memberChange(ctx context.Context, config *rest.Config, method, what, name string, change node.MemberChange) (*node.MemberAnswer, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = memberCallTimeout
 	client, err := kubernetes.NewForConfig(config)
@@ -261,10 +273,6 @@ func memberChange(ctx context.Context, config *rest.Config, method, name string,
 	}
 	data, err := client.Discovery().RESTClient().Verb(method).AbsPath(node.MembersPath, name).Param("change", string(change)).DoRaw(ctx)
 	answer := new(node.MemberAnswer)
-	what := strings.TrimSuffix(fmt.Sprintf("%s %s", change, name), " "+node.AnyServer)
-	if change == node.LeadServer { // the command has another name
-		what = strings.Replace(what, string(change), "transfer-leader", 1)
-	}
 	if json.Unmarshal(data, answer) == nil && answer.Change != "" {
 		switch {
 		case answer.NoSuch:

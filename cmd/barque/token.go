@@ -81,6 +81,9 @@ type madeToken struct {
 	Description string     `json:"description,omitempty"`
 }
 
+// shortestTTL of a token: its end is kept in whole seconds, so with less it is over when it is made.
+const shortestTTL = time.Second
+
 // checkToken refuses what no token can be.
 func checkToken(c *cobra.Command, spec token.Spec) error {
 	switch {
@@ -88,6 +91,8 @@ func checkToken(c *cobra.Command, spec token.Spec) error {
 		return &usageError{c.CommandPath(), fmt.Errorf("--role %q: want %s or %s", spec.Role, token.Server, token.Agent)}
 	case spec.TTL < 0:
 		return &usageError{c.CommandPath(), fmt.Errorf("--ttl %s is negative", spec.TTL)}
+	case spec.TTL > 0 && spec.TTL < shortestTTL:
+		return &usageError{c.CommandPath(), fmt.Errorf("--ttl %s: want %s at least, or 0 for ever", spec.TTL, shortestTTL)}
 	case spec.Uses < 0:
 		return &usageError{c.CommandPath(), fmt.Errorf("--uses %d is negative", spec.Uses)}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,6 +37,8 @@ type MemberAnswer struct {
 	Change MemberChange `json:"change"`
 	// Done tells that it was made; otherwise it was only asked about, or Error says why not.
 	Done bool `json:"done"`
+	// Gone tells that the server that was to be removed is none of the store any more: nothing is left to be done.
+	Gone bool `json:"gone,omitempty"`
 	// Steps are what the servers do for it, in order.
 	Steps []string `json:"steps,omitempty"`
 	// Voters before and after, and how many of them may fail at once without harm.
@@ -80,8 +83,15 @@ func notAMember(name string, agent bool, change MemberChange, members []raftstor
 // changeTimeout bounds the wait for a change. The store gives one up that it cannot finish for half a minute.
 const changeTimeout = 45 * time.Second
 
+// outsiders tells of those that are no members of the store.
+type outsiders interface {
+	isAgent(name string) bool
+	// isFormer tells of a server that was a member once.
+	isFormer(name string) bool
+}
+
 // planMember describes a change of a member, without making it.
-func planMember(store memberStore, isAgent func(name string) bool, name string, change MemberChange) (MemberAnswer, raftstore.Member, error) {
+func planMember(store memberStore, outsiders outsiders, name string, change MemberChange) (MemberAnswer, raftstore.Member, error) {
 	a := MemberAnswer{Server: name, Change: change}
 	members := store.Members()
 	for _, m := range members {
@@ -98,8 +108,12 @@ func planMember(store memberStore, isAgent func(name string) bool, name string, 
 		return a.tolerance(), raftstore.Member{}, nil
 	}
 	i := slices.IndexFunc(members, func(m raftstore.Member) bool { return m.Name == name })
-	if i < 0 {
-		return a, raftstore.Member{}, notAMember(name, isAgent(name), change, members)
+	switch {
+	case i < 0 && change == RemoveServer && !outsiders.isAgent(name) && outsiders.isFormer(name):
+		a.Gone = true // somebody repeats what was done
+		return a.tolerance(), raftstore.Member{}, nil
+	case i < 0:
+		return a, raftstore.Member{}, notAMember(name, outsiders.isAgent(name), change, members)
 	}
 	m := members[i]
 	switch {
@@ -138,12 +152,12 @@ func (a MemberAnswer) tolerance() MemberAnswer {
 }
 
 // changeMember makes the change, or only checks it.
-func changeMember(ctx context.Context, store memberStore, isAgent func(name string) bool, name string, change MemberChange, dryRun bool) (MemberAnswer, error) {
+func changeMember(ctx context.Context, store memberStore, outsiders outsiders, name string, change MemberChange, dryRun bool) (MemberAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
-	a, m, err := planMember(store, isAgent, name, change)
+	a, m, err := planMember(store, outsiders, name, change)
 	switch {
-	case err != nil:
+	case err != nil, a.Gone:
 	case dryRun && (change == RemoveServer || change == DemoteServer):
 		err = store.CheckDeparture(ctx, m.ID)
 	case dryRun:
@@ -159,7 +173,7 @@ func changeMember(ctx context.Context, store memberStore, isAgent func(name stri
 			a.Leader, err = awaitLeader(ctx, store, before, m.Name)
 		}
 	}
-	a.Done = err == nil && !dryRun
+	a.Done = err == nil && !dryRun && !a.Gone
 	return a, err
 }
 
@@ -194,7 +208,7 @@ func awaitLeader(ctx context.Context, store memberStore, before, name string) (s
 	}
 }
 
-func membersHandler(store memberStore, isAgent func(name string) bool) http.Handler {
+func membersHandler(store memberStore, outsiders outsiders) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		change := MemberChange(r.URL.Query().Get("change"))
 		switch {
@@ -206,14 +220,23 @@ func membersHandler(store memberStore, isAgent func(name string) bool) http.Hand
 			return
 		}
 		name := strings.TrimPrefix(r.URL.Path, MembersPath+"/")
-		answer, err := changeMember(r.Context(), store, isAgent, name, change, r.Method == http.MethodGet)
+		answer, err := changeMember(r.Context(), store, outsiders, name, change, r.Method == http.MethodGet)
 		status := answer.judge(err)
+		answer.Error = byName(answer.Error, store.Members())
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 		if err := json.NewEncoder(w).Encode(answer); err != nil {
 			return // the client has gone
 		}
 	})
+}
+
+// byName calls members by their names in a message of the store, which knows them by their IDs.
+func byName(message string, members []raftstore.Member) string {
+	for _, m := range members {
+		message = strings.ReplaceAll(message, strconv.Quote(m.ID), m.Name)
+	}
+	return message
 }
 
 // judge writes down what the error means, and returns the HTTP status for it.
@@ -310,6 +333,12 @@ func (s *server) awaitDeath(ctx context.Context, name string) error {
 func (s *server) isAgent(name string) bool {
 	m, ok := s.pool.Member(name)
 	return ok && m.Role == roleAgent
+}
+
+// isFormer tells whether a server of that name was a member of the store: it was taken out, or its Node is there yet.
+func (s *server) isFormer(name string) bool {
+	return slices.Contains(s.goneNames(), name) ||
+		slices.ContainsFunc(s.formerServers(), func(f FormerServer) bool { return f.Name == name })
 }
 
 // goneNames returns the names of servers that were taken out and have not come back as new ones.

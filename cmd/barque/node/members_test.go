@@ -42,6 +42,12 @@ func (m *members) TransferLeadership(_ context.Context, id string) error {
 
 func (m *members) CheckDeparture(_ context.Context, id string) error { return m.call("check", id) }
 
+// strangers are no members of the store.
+type strangers struct{ agents, former []string }
+
+func (s strangers) isAgent(name string) bool  { return slices.Contains(s.agents, name) }
+func (s strangers) isFormer(name string) bool { return slices.Contains(s.former, name) }
+
 func TestChangeMember(t *testing.T) {
 	refused := &raftstore.RefusedError{Reason: "no quorum would stay"}
 	for name, c := range map[string]struct {
@@ -59,11 +65,17 @@ func TestChangeMember(t *testing.T) {
 		"demoted":               {"POST", "s2?change=demote", nil, 200, `"done":true`, []string{"demote s2.y"}},
 		"promoted":              {"POST", "s3?change=promote", nil, 200, `"after":3`, []string{"promote s3.z"}},
 		"made the leader":       {"POST", "s2?change=lead", nil, 200, `"leader":"s2"`, []string{"lead s2.y"}},
+		"refused, by its name":  {"POST", "s3?change=lead", &raftstore.RefusedError{Reason: `server "s3.z" has no vote`}, 409, `"error":"server s3 has no vote"`, []string{"lead s3.z"}},
 		"whoever leads best":    {"POST", "-?change=lead", nil, 200, `"leader":"s2"`, []string{"lead "}},
 		"nobody else is any":    {"POST", "-?change=remove", nil, 404, `"noSuchServer":true`, nil},
 		"unknown":               {"POST", "s9?change=remove", nil, 404, "the members are s1, s2, s3", nil},
 		"an agent":              {"POST", "a1?change=remove", nil, 404, "barque kubectl delete node a1", nil},
 		"an agent has no vote":  {"POST", "a1?change=promote", nil, 404, "an agent, which neither votes nor leads", nil},
+		"again":                 {"POST", "s4?change=remove", nil, 200, `"done":false,"gone":true`, nil},
+		"asked about again":     {"GET", "s4?change=remove", nil, 200, `"gone":true`, nil},
+		"a former one":          {"POST", "s4?change=promote", nil, 404, "the members are s1, s2, s3", nil},
+		"an agent now":          {"POST", "a2?change=remove", nil, 404, "barque kubectl delete node a2", nil},
+		"a member again":        {"POST", "s2?change=remove", nil, 200, `"done":true`, []string{"remove s2.y"}},
 		"no name":               {"POST", "?change=remove", nil, 404, "no member", nil},
 		"not by its ID":         {"POST", "s2.y?change=remove", nil, 404, "no member", nil},
 		"refused":               {"POST", "s1?change=remove", refused, 409, "no quorum", []string{"remove s1.x"}},
@@ -75,7 +87,7 @@ func TestChangeMember(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, w := &members{err: c.err}, httptest.NewRecorder()
-			membersHandler(store, func(name string) bool { return name == "a1" }).ServeHTTP(w, httptest.NewRequest(c.method, MembersPath+"/"+c.path, nil))
+			membersHandler(store, strangers{agents: []string{"a1", "a2"}, former: []string{"s4", "a2", "s2"}}).ServeHTTP(w, httptest.NewRequest(c.method, MembersPath+"/"+c.path, nil))
 			if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) || !slices.Equal(store.calls, c.calls) {
 				t.Fatalf("status %d, %s, calls %q", w.Code, w.Body, store.calls)
 			}

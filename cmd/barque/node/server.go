@@ -285,7 +285,7 @@ func (s *server) startAPI(ctx context.Context) error {
 	extra := s.backups.handlers(relay)
 	extra[DiagnosisPath] = mastersOnly(http.MethodGet, relay.pass(s.serveDiagnosis))
 	extra[StatusPath] = statusHandler(s.observe)
-	extra[MembersPath] = membersHandler(s.store, s.isAgent)
+	extra[MembersPath] = membersHandler(s.store, s)
 	extra[KeysPath] = keysHandler(s.keys)
 	extra[GossipPath] = gossipHandler(o.Name, s.pool)
 	s.addCertificateHandlers(extra)
