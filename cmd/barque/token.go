@@ -136,12 +136,19 @@ func tokenListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		ca, err := pki.ParseAuthority(config.CAData, nil)
+		if err != nil {
+			ca = nil // a kubeconfig may have the system's CAs; which tokens are void is not known then
+		}
 		return print(c, *format, tokens, func(w io.Writer) error {
 			fmt.Fprintln(w, "ID\tROLE\tEXPIRES\tUSES LEFT\tDESCRIPTION")
 			for _, t := range tokens {
 				expires, uses := "never", "any"
 				if !t.Expires.IsZero() {
 					expires = t.Expires.Format(time.RFC3339)
+				}
+				if ca != nil && t.CADigest != ca.Digest() {
+					expires = "void: the CA was exchanged"
 				}
 				if t.Limited {
 					uses = fmt.Sprint(t.UsesLeft)

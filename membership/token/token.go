@@ -42,6 +42,7 @@ const (
 	keySecret    = "token-secret"
 	keyExpires   = "expiration"
 	keyRole      = "barque-role"
+	keyCA        = "barque-ca" // the digest of the CA that issued when the token was made
 	keyUses      = "barque-uses-left"
 	keyUsedBy    = "barque-used-by" // the attempts that were counted, one a line: digest and time
 	keyDescribed = "description"
@@ -54,6 +55,8 @@ var (
 	ErrExpired = errors.New("the join token has expired; make a new one with `barque token create`")
 	// ErrUsedUp is returned when all uses of the token are spent.
 	ErrUsedUp = errors.New("the join token is used up; make a new one with `barque token create`")
+	// ErrFormerCA is returned when the token was made for a CA that the cluster does not believe any more.
+	ErrFormerCA = errors.New("the join token was made before the cluster's CA was exchanged, which made it void; make a new one with `barque token create`")
 	// ErrRole is returned when the token is for another role.
 	ErrRole = errors.New("the join token is for another role")
 )
@@ -74,6 +77,7 @@ type Info struct {
 	UsesLeft    int       `json:"usesLeft,omitempty"` // meaningful if Limited
 	Limited     bool      `json:"limited"`
 	Description string    `json:"description,omitempty"`
+	CADigest    string    `json:"caDigest"` // of the CA for which it was made; it is void when that one is exchanged
 }
 
 // Create makes a token for the cluster whose CA has this digest.
@@ -89,7 +93,7 @@ func Create(ctx context.Context, client kubernetes.Interface, caDigest string, s
 		return pki.Token{}, err
 	}
 	data := map[string]string{
-		keyID: t.ID, keySecret: t.Secret, keyRole: spec.Role,
+		keyID: t.ID, keySecret: t.Secret, keyRole: spec.Role, keyCA: caDigest,
 		"usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "false",
 	}
 	if spec.TTL > 0 {
@@ -157,16 +161,17 @@ func (a Attempt) digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Check checks that the token lets a machine join now.
-func Check(ctx context.Context, client kubernetes.Interface, t pki.Token, a Attempt, now time.Time) error {
-	_, _, err := check(ctx, client, t, a, now)
+// Check checks that the token lets a machine join now. cas are the digests of the CAs that the cluster believes: a token
+// pins one, but whoever holds its secret may leave that out.
+func Check(ctx context.Context, client kubernetes.Interface, cas []string, t pki.Token, a Attempt, now time.Time) error {
+	_, _, err := check(ctx, client, cas, t, a, now)
 	return err
 }
 
-// Use checks that the token lets a machine join, and counts the use.
-func Use(ctx context.Context, client kubernetes.Interface, t pki.Token, a Attempt, now time.Time) error {
+// Use checks the token as Check does, and counts the use.
+func Use(ctx context.Context, client kubernetes.Interface, cas []string, t pki.Token, a Attempt, now time.Time) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		s, counted, err := check(ctx, client, t, a, now)
+		s, counted, err := check(ctx, client, cas, t, a, now)
 		if err != nil {
 			return err
 		}
@@ -184,7 +189,7 @@ func Use(ctx context.Context, client kubernetes.Interface, t pki.Token, a Attemp
 }
 
 // check returns the token's Secret if the token is good, and whether the attempt was counted already.
-func check(ctx context.Context, client kubernetes.Interface, t pki.Token, a Attempt, now time.Time) (s *corev1.Secret, counted bool, err error) {
+func check(ctx context.Context, client kubernetes.Interface, cas []string, t pki.Token, a Attempt, now time.Time) (s *corev1.Secret, counted bool, err error) {
 	s, err = client.CoreV1().Secrets(namespace).Get(ctx, namePrefix+t.ID, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, false, ErrUnknown
@@ -200,6 +205,8 @@ func check(ctx context.Context, client kubernetes.Interface, t pki.Token, a Atte
 		counted = wasCounted(s, digest, now)
 	}
 	switch {
+	case !slices.Contains(cas, held.CADigest):
+		return nil, false, ErrFormerCA
 	case !held.Expires.IsZero() && now.After(held.Expires):
 		return nil, false, ErrExpired
 	case held.Role != a.Role:
@@ -223,7 +230,7 @@ func wasCounted(s *corev1.Secret, digest string, now time.Time) bool {
 }
 
 func info(s *corev1.Secret) Info {
-	out := Info{ID: string(s.Data[keyID]), Role: string(s.Data[keyRole]), Description: string(s.Data[keyDescribed])}
+	out := Info{ID: string(s.Data[keyID]), Role: string(s.Data[keyRole]), Description: string(s.Data[keyDescribed]), CADigest: string(s.Data[keyCA])}
 	if text, ok := s.Data[keyExpires]; ok {
 		at, err := time.Parse(time.RFC3339, string(text))
 		if err != nil {

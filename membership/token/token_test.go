@@ -56,7 +56,7 @@ func TestUse(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range c.uses {
-				err = token.Use(t.Context(), client, tok, token.Attempt{Role: c.role, Name: "n1"}, c.at)
+				err = token.Use(t.Context(), client, []string{digest}, tok, token.Attempt{Role: c.role, Name: "n1"}, c.at)
 			}
 			if !errors.Is(err, c.want) {
 				t.Fatalf("use %d: %v; want %v", c.uses, err, c.want)
@@ -72,7 +72,7 @@ func TestUseRefusesAnotherSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	tok.Secret = "0000000000000000"
-	if err := token.Use(t.Context(), client, tok, token.Attempt{Role: token.Agent, Name: "n1"}, now); !errors.Is(err, token.ErrUnknown) {
+	if err := token.Use(t.Context(), client, []string{digest}, tok, token.Attempt{Role: token.Agent, Name: "n1"}, now); !errors.Is(err, token.ErrUnknown) {
 		t.Fatalf("got %v; want ErrUnknown", err)
 	}
 }
@@ -87,14 +87,14 @@ func TestListAndDelete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := token.Info{ID: tok.ID, Role: token.Agent, Expires: now.Add(time.Hour), UsesLeft: 3, Limited: true, Description: "rack 7"}
+	want := token.Info{ID: tok.ID, Role: token.Agent, Expires: now.Add(time.Hour), UsesLeft: 3, Limited: true, Description: "rack 7", CADigest: digest}
 	if len(list) != 1 || list[0] != want {
 		t.Fatalf("List = %+v; want %+v", list, want)
 	}
 	if err := token.Delete(t.Context(), client, tok.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := token.Use(t.Context(), client, tok, token.Attempt{Role: token.Agent, Name: "n1"}, now); !errors.Is(err, token.ErrUnknown) {
+	if err := token.Use(t.Context(), client, []string{digest}, tok, token.Attempt{Role: token.Agent, Name: "n1"}, now); !errors.Is(err, token.ErrUnknown) {
 		t.Fatalf("deleted token: %v; want ErrUnknown", err)
 	}
 	if err := token.Delete(t.Context(), client, tok.ID); !errors.Is(err, token.ErrUnknown) {
@@ -115,7 +115,7 @@ func TestAnAttemptEnds(t *testing.T) {
 		after time.Duration
 		want  error
 	}{{0, nil}, {token.AttemptTime, nil}, {token.AttemptTime + 2*time.Second, token.ErrUsedUp}} {
-		if err := token.Use(t.Context(), client, tok, a, now.Add(use.after)); !errors.Is(err, use.want) {
+		if err := token.Use(t.Context(), client, []string{digest}, tok, a, now.Add(use.after)); !errors.Is(err, use.want) {
 			t.Errorf("%v after its first use: %v, want %v", use.after, err, use.want)
 		}
 	}
@@ -130,10 +130,10 @@ func TestAnAttemptIsCountedOnce(t *testing.T) {
 	}
 	use := func(a token.Attempt, want error) {
 		t.Helper()
-		if err := token.Check(t.Context(), client, tok, a, now); !errors.Is(err, want) {
+		if err := token.Check(t.Context(), client, []string{digest}, tok, a, now); !errors.Is(err, want) {
 			t.Errorf("Check for %+v: %v; want %v", a, err, want)
 		}
-		if err := token.Use(t.Context(), client, tok, a, now); !errors.Is(err, want) {
+		if err := token.Use(t.Context(), client, []string{digest}, tok, a, now); !errors.Is(err, want) {
 			t.Errorf("Use for %+v: %v; want %v", a, err, want)
 		}
 	}
@@ -147,11 +147,32 @@ func TestAnAttemptIsCountedOnce(t *testing.T) {
 	use(token.Attempt{Role: token.Server, Name: "s4", Secret: "x"}, token.ErrUsedUp)
 	use(token.Attempt{Role: token.Server, Name: "s2"}, token.ErrUsedUp)
 	use(token.Attempt{Role: token.Agent, Name: "s2", Secret: "x"}, token.ErrRole)
-	if err := token.Use(t.Context(), client, tok, first, now.Add(2*time.Hour)); !errors.Is(err, token.ErrExpired) {
+	if err := token.Use(t.Context(), client, []string{digest}, tok, first, now.Add(2*time.Hour)); !errors.Is(err, token.ErrExpired) {
 		t.Errorf("after its end: %v", err)
 	}
 	list, err := token.List(t.Context(), client)
 	if err != nil || len(list) != 1 || list[0].UsesLeft != 0 {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// TestATokenEndsWithItsCA: it is void when the cluster does not believe the CA any more for which it was made, also in the
+// hands of somebody who writes the digest of the new one before its secret.
+func TestATokenEndsWithItsCA(t *testing.T) {
+	client := newClient()
+	former, next := digest, strings.Repeat("b", 64)
+	tok, err := token.Create(t.Context(), client, former, token.Spec{Role: token.Agent, Uses: 1}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := token.Attempt{Role: token.Agent, Name: "n1"}
+	for _, pinned := range []string{former, next} {
+		tok.CADigest = pinned
+		if err := token.Check(t.Context(), client, []string{next, former}, tok, a, now); err != nil {
+			t.Errorf("while both are believed: %v", err)
+		}
+		if err := token.Use(t.Context(), client, []string{next}, tok, a, now); !errors.Is(err, token.ErrFormerCA) {
+			t.Errorf("afterwards, with the digest %s: %v", pinned, err)
+		}
 	}
 }

@@ -338,13 +338,17 @@ func (s *server) waitReady(ctx context.Context) error {
 }
 
 // onTokens calls f with a client of this server's own API.
-func (s *server) onTokens(f func(context.Context, kubernetes.Interface, pki.Token, token.Attempt, time.Time) error) func(context.Context, pki.Token, token.Attempt) error {
+func (s *server) onTokens(f func(context.Context, kubernetes.Interface, []string, pki.Token, token.Attempt, time.Time) error) func(context.Context, pki.Token, token.Attempt) error {
 	return func(ctx context.Context, t pki.Token, a token.Attempt) error {
 		client, err := kubernetes.NewForConfig(s.api.LoopbackConfig())
 		if err != nil {
 			return err
 		}
-		return f(ctx, client, t, a, time.Now())
+		var cas []string
+		for _, ca := range s.ids.trust.CAs() {
+			cas = append(cas, ca.Digest())
+		}
+		return f(ctx, client, cas, t, a, time.Now())
 	}
 }
 
