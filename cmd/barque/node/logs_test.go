@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/internal/syncbuf"
 )
 
 // An outage of the store is one line when it begins, one each minute with the newest reason, and one when it is over or the
@@ -20,7 +20,8 @@ import (
 func TestAnOutageIsToldOnce(t *testing.T) {
 	defer klog.ClearLogger()
 	synctest.Test(t, func(t *testing.T) {
-		var said bytes.Buffer // written under the handler's lock, read when all rest
+		var said syncbuf.Buffer
+		read := 0 // of it
 		o := bridgeLogs(slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelInfo})))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -29,8 +30,9 @@ func TestAnOutageIsToldOnce(t *testing.T) {
 		lines := func(what string, want ...string) {
 			t.Helper()
 			synctest.Wait()
-			got := strings.Split(strings.TrimSuffix(said.String(), "\n"), "\n")
-			said.Reset()
+			all := said.String()
+			got := strings.Split(strings.TrimSuffix(all[read:], "\n"), "\n")
+			read = len(all)
 			if len(want) == 0 && len(got) == 1 && got[0] == "" {
 				return
 			}
