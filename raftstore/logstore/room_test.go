@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/internal/atomicfile"
 )
 
 // onDisk is how many bytes of its volume the file of a log has.
@@ -165,3 +167,34 @@ type roomless struct {
 }
 
 func (r roomless) Set([]byte, []byte) error { return r.err }
+
+// TestRoomThatIsNotThere: a log is made anew without room to spare when the record of the switch would not fit otherwise:
+// that is how a full disk becomes less full.
+func TestRoomThatIsNotThere(t *testing.T) {
+	l := open(t, Options{Dir: t.TempDir(), Timeout: time.Hour})
+	defer func() { shut(t, l) }()
+	store(t, l, 1, 10)
+	fits := int64(roomBytes) / 2 // what the new file may take; the rest of the disk is full
+	l.home.put = func(path string, data []byte, mode os.FileMode) error {
+		next := record{Kind: Boltdb, Generation: l.home.rec.Generation + 1}
+		info, err := os.Stat(l.home.path(next))
+		if err != nil {
+			return err
+		}
+		if info.Sys().(*syscall.Stat_t).Blocks*512 > fits {
+			return &os.PathError{Op: "write", Path: path, Err: syscall.ENOSPC}
+		}
+		return atomicfile.Write(path, data, mode)
+	}
+	before := l.home.rec.Generation
+	if err := l.rebuild(10); err != nil {
+		t.Fatal(err)
+	}
+	if l.home.rec.Generation == before {
+		t.Error("the log is the one of before")
+	}
+	expect(t, l, 1, 10)
+	if err := l.StoreLog(entry(11)); err != nil {
+		t.Error(err)
+	}
+}
