@@ -165,13 +165,13 @@ func (l *Log) create() error {
 		return err
 	}
 	l.raw, l.store = store, l.opts.Wrap(store)
-	if err := l.furnish(store, next.Kind, 0); err != nil {
-		return err
-	}
 	if err := l.mark.set(true, func(*promises) {}); err != nil {
 		return err
 	}
-	return l.home.adopt(next)
+	if err := l.home.adopt(next); err != nil {
+		return err
+	}
+	return l.furnish(store, next.Kind, 0)
 }
 
 // settle brings a log that is valid into the shape in which it goes on.

@@ -24,22 +24,9 @@ func (l *Log) rebuild(keep uint64) error {
 	return l.copyTo(keep)
 }
 
-// copyTo is rebuild for a caller that holds access. Where the disk has no room to spare for the new log, it does without:
-// what a file took in vain it keeps while it is there, and the record of the switch would not fit.
+// copyTo is rebuild for a caller that holds access. The new log gets its room last, of what the old one has left: on a full
+// disk the record of the switch would find none otherwise, as a file keeps what it took for its room in vain.
 func (l *Log) copyTo(keep uint64) error {
-	err := l.replace(keep, true)
-	if l.opts.Kind != Boltdb || !l.lacksRoom(err) {
-		return err
-	}
-	full := err
-	if err = l.replace(keep, false); err == nil {
-		l.tellOfNoRoom(full)
-	}
-	return err
-}
-
-// replace is copyTo, with or without room to spare.
-func (l *Log) replace(keep uint64, roomy bool) error {
 	next := record{Kind: l.opts.Kind, Generation: l.home.rec.Generation + 1}
 	path := l.home.path(next)
 	if err := os.RemoveAll(path); err != nil { // of an attempt that failed
@@ -50,9 +37,6 @@ func (l *Log) replace(keep uint64, roomy bool) error {
 		return err
 	}
 	err = errors.Join(copyValues(fresh, l.store), copyEntries(fresh, l.store, keep))
-	if err == nil && roomy && next.Kind == Boltdb {
-		err = takeRoom(fresh, l.room(keep))
-	}
 	if err != nil {
 		return errors.Join(err, fresh.Close(), os.RemoveAll(path))
 	}
@@ -69,7 +53,7 @@ func (l *Log) replace(keep uint64, roomy bool) error {
 	if err := errors.Join(old.Close(), l.home.sweep()); err != nil {
 		l.opts.Logger.Warn("cannot remove the log before this one; the next start does", "err", err)
 	}
-	return nil
+	return l.furnish(fresh, next.Kind, keep)
 }
 
 func copyValues(to, from Store) error {

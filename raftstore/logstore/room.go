@@ -57,21 +57,18 @@ func (l *Log) trim() error {
 	return takeRoom(l.store, room)
 }
 
-// furnish gives the file of a new log its room. For want of it no file is refused: the next Trim tries again.
+// furnish gives the file of a new log, which is in use already, its room. For want of it no file is refused: the next Trim
+// tries again.
 func (l *Log) furnish(fresh Store, kind Kind, last uint64) error {
 	if kind != Boltdb {
 		return nil
 	}
 	err := takeRoom(fresh, l.room(last))
 	if isFull(err) {
-		l.tellOfNoRoom(err)
+		l.opts.Logger.Warn("the disk has no room to spare for the log: where nothing at all is free, this server will not be elected after a start", "err", err)
 		return nil
 	}
 	return err
-}
-
-func (l *Log) tellOfNoRoom(err error) {
-	l.opts.Logger.Warn("the disk has no room to spare for the log: where nothing at all is free, this server will not be elected after a start", "err", err)
 }
 
 // room is how many bytes the next small entries take behind the last one.
