@@ -256,7 +256,7 @@ func randomText(t testing.TB) string {
 	return fmt.Sprintf("%x", b)
 }
 
-// addKeys adds the secrets in a server's data directory: a line of the middle of each private key, and the gossip keys.
+// addKeys adds the secrets in a server's data directory: its private keys, and the gossip keys.
 func (c *Cluster) addKeys(t testing.TB, server string, secrets map[string]string) {
 	t.Helper()
 	keys, err := filepath.Glob(filepath.Join(c.DataDir(server), "pki", "*.key"))
@@ -268,12 +268,7 @@ func (c *Cluster) addKeys(t testing.TB, server string, secrets map[string]string
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-		text := lines[min(1, len(lines)-1)]
-		if _, key, ok := strings.Cut(string(data), "client-key-data: "); ok {
-			text, _, _ = strings.Cut(key, "\n")
-		}
-		secrets[server+" "+filepath.Base(path)] = text
+		secrets[server+" "+filepath.Base(path)] = secretOf(t, path, string(data))
 	}
 	var record struct {
 		Cluster struct {
@@ -287,6 +282,23 @@ func (c *Cluster) addKeys(t testing.TB, server string, secrets map[string]string
 	for _, k := range record.Cluster.GossipKeys {
 		secrets[server+" gossip key"] = string(k)
 	}
+}
+
+// secretOf is what would betray a file of pki: the first line of a PEM key, the key in a kubeconfig, or, as that of gossip is 32 raw bytes
+// with any of the 256 values, all of it.
+func secretOf(t testing.TB, path, content string) string {
+	t.Helper()
+	text := content
+	for _, before := range []string{"PRIVATE KEY-----\n", "client-key-data: "} {
+		if _, after, ok := strings.Cut(content, before); ok {
+			text, _, _ = strings.Cut(after, "\n")
+			break
+		}
+	}
+	if len(text) < 32 {
+		t.Fatalf("%s: %d bytes are too few to look for", path, len(text))
+	}
+	return text
 }
 
 // A machine that is to join is looked at before anything is written, and what is written fits.
