@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/internal/mountspace"
 )
 
 // initVariable in the environment makes the program the process 1 of a machine; its value is the setup.
@@ -80,8 +82,8 @@ func beInit(text string) error {
 
 // make mounts what a machine has of its own.
 func (s *setup) make() error {
-	// Nothing of this is seen outside.
-	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+	// Nothing of this is seen outside, and nothing of others is held here for as long as the machine is on.
+	if err := mountspace.Own(s.Binary, s.Home, s.Disk); err != nil {
 		return err
 	}
 	if err := unix.Sethostname([]byte(s.Name)); err != nil {

@@ -73,7 +73,7 @@ func (g *Group) start(ctx context.Context) (err error) {
 	if g.net, err = reserveAddresses(); err != nil {
 		return err
 	}
-	if g.keeper, err = newKeeper(g.cfg.DiskMegabytes > 0); err != nil {
+	if g.keeper, err = newKeeper(g.cfg.DiskMegabytes > 0, g.dir.path); err != nil {
 		return err
 	}
 	if g.authority, err = pki.NewAuthority(clusterID, time.Now()); err != nil {

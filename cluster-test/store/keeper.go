@@ -6,6 +6,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/internal/mountspace"
 )
 
 // keeper runs functions, one after the other, on one thread of its own. The thread is the parent of
@@ -16,23 +18,24 @@ type keeper struct {
 	done chan struct{}
 }
 
-// newKeeper starts the thread; stop ends it.
-func newKeeper(mounts bool) (*keeper, error) {
+// newKeeper starts the thread; stop ends it. In a mount namespace of its own the paths to keep are what they are outside;
+// disks of others are not held there (mountspace).
+func newKeeper(mounts bool, keep ...string) (*keeper, error) {
 	k := &keeper{work: make(chan func()), done: make(chan struct{})}
 	started := make(chan error)
-	go k.run(mounts, started) // ends with stop, which waits
+	go k.run(mounts, keep, started) // ends with stop, which waits
 	if err := <-started; err != nil {
 		return nil, err
 	}
 	return k, nil
 }
 
-func (k *keeper) run(mounts bool, started chan<- error) {
+func (k *keeper) run(mounts bool, keep []string, started chan<- error) {
 	// Never unlocked: the thread ends with the goroutine.
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
 		// The first thread does not end before the process. While it is held here, the work gets another.
-		go k.run(mounts, started)
+		go k.run(mounts, keep, started)
 		<-k.done
 		runtime.UnlockOSThread()
 		return
@@ -41,7 +44,7 @@ func (k *keeper) run(mounts bool, started chan<- error) {
 	if mounts {
 		err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
 		if err == nil {
-			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+			err = mountspace.Own(keep...)
 		}
 		if err != nil {
 			started <- fmt.Errorf("make a mount namespace (as root?): %w", err)

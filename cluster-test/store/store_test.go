@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/cluster-test/disk"
 	"github.com/barque/barque/cluster-test/store/member"
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/raftstore"
@@ -349,4 +350,24 @@ func TestKilledDriver(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(parent, "*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+// TestDisksOfOthers: a disk that somebody else had mounted when the group began can be unmounted, and used again, while
+// the members run.
+func TestDisksOfOthers(t *testing.T) {
+	needs.NoError(t, DisksPossible(), "groups with disks of their own beside other programs that have some")
+	dir := t.TempDir()
+	other, err := disk.New(filepath.Join(dir, "image"), filepath.Join(dir, "mount"), 8)
+	must(t, err)
+	attached := true
+	t.Cleanup(func() {
+		if attached {
+			must(t, other.Detach())
+		}
+	})
+	newTestGroup(t, Config{Size: 1, DiskMegabytes: 64})
+	must(t, other.Detach())
+	attached = false
+	must(t, other.Attach()) // it waits until nobody has the disk any more
+	attached = true
 }

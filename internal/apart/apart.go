@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/barque/barque/internal/mountspace"
 	"github.com/barque/barque/internal/needs"
 )
 
@@ -23,7 +24,7 @@ type Namespaces uintptr
 const (
 	// Network alone.
 	Network Namespaces = 0
-	// Mounts, too: they are private and end with the process.
+	// Mounts, too: they end with the process, and keep no disk of others busy meanwhile.
 	Mounts Namespaces = syscall.CLONE_NEWNS
 )
 
@@ -40,12 +41,17 @@ func Run(t *testing.T, own Namespaces, limit time.Duration, untested string) boo
 		if err := netlink.LinkSetUp(loopback); err != nil {
 			t.Fatal(err)
 		}
+		if own&Mounts != 0 {
+			if err := mountspace.Own(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		return true
 	}
 	needs.Root(t, untested)
 	command := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", limit.String())
 	command.Env = append(os.Environ(), variable+"=1")
-	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Unshareflags: uintptr(own), Pdeathsig: syscall.SIGKILL}
+	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | uintptr(own), Pdeathsig: syscall.SIGKILL}
 	output, err := command.CombinedOutput()
 	t.Logf("apart:\n%s", output)
 	if err != nil {

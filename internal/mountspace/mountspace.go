@@ -1,0 +1,144 @@
+// Package mountspace takes a mount namespace that was just made out of what the machine does with its mounts.
+//
+// A new mount namespace is a copy: whatever is mounted anywhere on the machine at that moment is mounted once more, for as
+// long as anybody lives in the namespace, and does not go when it is unmounted outside unless the machine's mounts are
+// shared. A disk image of somebody else stays busy, and cannot be attached again; a network namespace stays, with
+// its interfaces, though its name was deleted. Own is for whoever makes a mount namespace, before anything else is done in it.
+//
+// It is for tests, which have namespaces of their own beside each other. Nothing of the product makes one but what runs
+// containers, and that leaves the machine's mounts behind by pivoting into the container's root.
+package mountspace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Own is called on a thread that has a mount namespace of its own, which was just made. From then on nothing that is mounted
+// in it is seen outside. What is unmounted outside goes here too, where the machine's mounts are shared; where they are not,
+// there is no such news, so what others may want to take away is not kept to begin with: loop devices, what lies on other file
+// systems (overlays), and names of network namespaces. The paths to keep, and what the process runs with (its root,
+// program, directory, and those for temporary files and programs) stay where they are.
+//
+// A mount that lies hidden below another one cannot be reached, and stays.
+func Own(keep ...string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("take the mounts out of those of the machine: %w", err)
+	}
+	// Of this thread: the process may have others, in another namespace.
+	data, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return err
+	}
+	mounts, err := parse(data)
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(mounts, func(m mount) bool { return m.shared }); i >= 0 {
+		return fmt.Errorf("%s is still shared: what is unmounted there would be gone outside, too", mounts[i].point)
+	}
+	kept := resolved(append(keep, ownPaths()...))
+	for _, m := range slices.Backward(mounts) { // the newest first
+		if !m.others() || m.above(kept) {
+			continue
+		}
+		if err := m.detach(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownPaths are what a process runs with.
+func ownPaths() []string {
+	paths := append(filepath.SplitList(os.Getenv("PATH")), os.TempDir())
+	for _, f := range []func() (string, error){os.Executable, os.Getwd} {
+		if path, err := f(); err == nil { // otherwise it was deleted, and is not to be found by its path
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// resolved are the paths without symbolic links; those that lead nowhere keep nothing.
+func resolved(paths []string) (real []string) {
+	for _, path := range paths {
+		if path, err := filepath.EvalSymlinks(path); err == nil {
+			real = append(real, path)
+		}
+	}
+	return real
+}
+
+// mount is a line of mountinfo (proc_pid_mountinfo(5)).
+type mount struct {
+	id     uint64
+	major  int // of the device
+	point  string
+	shared bool
+	kind   string // of the file system
+}
+
+// loopMajor is the major number of all loop devices.
+const loopMajor = 7
+
+// others says whether it is of a kind that others may want to take away.
+func (m *mount) others() bool {
+	return m.major == loopMajor || m.kind == "overlay" || m.kind == "nsfs"
+}
+
+// above says whether one of the paths leads through it.
+func (m *mount) above(paths []string) bool {
+	return m.point == "/" || slices.ContainsFunc(paths, func(path string) bool {
+		return path == m.point || strings.HasPrefix(path, m.point+"/")
+	})
+}
+
+// detach unmounts it with all that is mounted below it, unless another one lies over it.
+func (m *mount) detach() error {
+	var at unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, m.point, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_MNT_ID, &at)
+	if err != nil || at.Mnt_id != m.id {
+		return nil
+	}
+	// It may go while we look: it was unmounted outside.
+	err = unix.Unmount(m.point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("give up %s, which is others': %w", m.point, err)
+	}
+	return nil
+}
+
+// parse reads mountinfo.
+func parse(data []byte) (mounts []mount, err error) {
+	for line := range bytes.Lines(data) {
+		words := strings.Fields(string(line))
+		end := slices.Index(words, "-") // after it come the kind of the file system and its source
+		if end < 6 || end+1 >= len(words) {
+			return nil, fmt.Errorf("a mount is told of as %q", line)
+		}
+		m := mount{point: unescape.Replace(words[4]), kind: words[end+1]}
+		m.shared = slices.ContainsFunc(words[6:end], func(tag string) bool { return strings.HasPrefix(tag, "shared:") })
+		major, _, _ := strings.Cut(words[2], ":")
+		m.id, err = strconv.ParseUint(words[0], 10, 64)
+		if err == nil {
+			m.major, err = strconv.Atoi(major)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("a mount is told of as %q: %w", line, err)
+		}
+		mounts = append(mounts, m)
+	}
+	return mounts, nil
+}
+
+// unescape undoes how the kernel writes white space.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
