@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/barque/barque/internal/linear"
 	"github.com/barque/barque/raftstore"
-	"github.com/barque/barque/raftstore/check/order"
 )
 
-// Beside the verdict by the history, package order looks for an order of the operations that explains what the clients
+// Beside the verdict by the history, package linear looks for an order of the operations that explains what the clients
 // were told of keys and values. It is given no revisions. Keys whose transactions go together are one group: each key below
 // /m/<n>/ belongs to the group /m/<n>/, and any other is its own. Keys that expire are left out.
 
@@ -31,7 +31,7 @@ func group(key string) string {
 const searchTime = 2 * time.Minute
 
 func (j *judge) ordered() {
-	if err := order.Check(j.operations(), searchTime); errors.Is(err, order.ErrUndecided) {
+	if err := linear.Check(j.operations(), searchTime); errors.Is(err, linear.ErrUndecided) {
 		j.violated(Linearizes, "not judged: %v", err)
 	} else if err != nil {
 		j.violated(Linearizes, "%v", err)
@@ -43,14 +43,14 @@ func (r *Record) Visualize(w io.Writer) error {
 	j := newJudge(r, Options{})
 	j.gather()
 	j.explain()
-	return order.Visualize(w, j.operations(), 10*time.Second)
+	return linear.Visualize(w, j.operations(), 10*time.Second)
 }
 
 // operations returns what is to be ordered: one for each group that an operation touches. A write of
 // unknown outcome that took effect has ended when the first server showed it; one that did not is left out,
 // as nobody can tell it from one that took effect after everything else.
-func (j *judge) operations() []order.Operation {
-	var ops []order.Operation
+func (j *judge) operations() []linear.Operation {
+	var ops []linear.Operation
 	groups := make(map[string]bool)
 	for _, w := range j.writes {
 		if o := j.written(w); o.Group != "" {
@@ -61,32 +61,32 @@ func (j *judge) operations() []order.Operation {
 		if r.Kind != Linearizable {
 			continue
 		}
-		contents := make(map[string]map[string]order.Item)
+		contents := make(map[string]map[string]linear.Item)
 		for g := range groups {
-			contents[g] = make(map[string]order.Item)
+			contents[g] = make(map[string]linear.Item)
 		}
 		for _, item := range r.Items {
 			if content := contents[group(item.Key)]; content != nil {
-				content[item.Key] = order.Item{Exists: true, Value: string(item.Value)}
+				content[item.Key] = linear.Item{Exists: true, Value: string(item.Value)}
 			}
 		}
 		for _, g := range slices.Sorted(maps.Keys(groups)) {
-			ops = append(ops, order.Operation{Client: r.Client, Group: g, Call: r.Call, Return: r.Return, Read: contents[g]})
+			ops = append(ops, linear.Operation{Client: r.Client, Group: g, Call: r.Call, Return: r.Return, Read: contents[g]})
 		}
 	}
 	return ops
 }
 
 // written is a write as it is to be ordered; of no group when it is not.
-func (j *judge) written(w *Write) order.Operation {
-	o := order.Operation{Client: w.Client, Call: w.Call, Return: w.Return, Require: make(map[string]order.Item), Put: make(map[string]string)}
+func (j *judge) written(w *Write) linear.Operation {
+	o := linear.Operation{Client: w.Client, Call: w.Call, Return: w.Return, Require: make(map[string]linear.Item), Put: make(map[string]string)}
 	switch {
 	case w.Outcome == Unknown && w.effect != 0:
 		o.Return = max(w.Call, j.history[w.effect].seen)
 	case w.Outcome == Conflicted:
-		o.Outcome, o.Found = order.Conflict, map[string]order.Item{w.Conflict.Key: {}}
+		o.Outcome, o.Found = linear.Conflict, map[string]linear.Item{w.Conflict.Key: {}}
 		if w.Conflict.Current != nil {
-			o.Found[w.Conflict.Key] = order.Item{Exists: true, Value: string(w.Conflict.Current.Value)}
+			o.Found[w.Conflict.Key] = linear.Item{Exists: true, Value: string(w.Conflict.Current.Value)}
 		}
 	case w.Outcome != Done:
 		return o
@@ -106,11 +106,11 @@ func (j *judge) written(w *Write) order.Operation {
 }
 
 // demanded is what a precondition wants: it names a revision, for which the value stands that the key got then.
-func (j *judge) demanded(p raftstore.Precondition) order.Item {
+func (j *judge) demanded(p raftstore.Precondition) linear.Item {
 	if p.ModRevision == 0 {
-		return order.Item{}
+		return linear.Item{}
 	}
-	item := order.Item{Exists: true}
+	item := linear.Item{Exists: true}
 	if h := j.history[p.ModRevision]; h != nil {
 		for _, e := range h.events {
 			if e.Item.Key == p.Key && e.Kind != raftstore.Deleted {

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/internal/linear"
 	"github.com/barque/barque/raftstore"
-	"github.com/barque/barque/raftstore/check/order"
 )
 
 // Server is what a History's clients need of one; *raftstore.Server is one. A View needs to know the keys
@@ -28,7 +28,7 @@ type History struct {
 	mu     sync.Mutex
 	start  time.Time
 	nextID int
-	ops    []order.Operation
+	ops    []linear.Operation
 }
 
 // NewHistory returns an empty history that begins now.
@@ -37,9 +37,9 @@ func NewHistory() *History { return &History{Prefix: "/key", start: time.Now()} 
 func (h *History) now() int64 { return int64(time.Since(h.start)) }
 
 // record adds what a client did to a key, which has returned now. What is unknown may take effect at any later time.
-func (h *History) record(o order.Operation) {
-	if o.Return = h.now(); o.Read == nil && o.Outcome == order.Unknown {
-		o.Return = order.Never
+func (h *History) record(o linear.Operation) {
+	if o.Return = h.now(); o.Read == nil && o.Outcome == linear.Unknown {
+		o.Return = linear.Never
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,13 +58,13 @@ func (h *History) client() int {
 type client struct {
 	history *History
 	id      int
-	known   map[string]order.Item // what it was told last
+	known   map[string]linear.Item // what it was told last
 	values  int
 }
 
 // Client reads and writes random keys through the server that pick returns, until ctx ends.
 func (h *History) Client(ctx context.Context, seed uint64, keys int, pick func() Server) {
-	c := &client{history: h, id: h.client(), known: make(map[string]order.Item)}
+	c := &client{history: h, id: h.client(), known: make(map[string]linear.Item)}
 	rnd := rand.New(rand.NewPCG(seed, uint64(c.id)))
 	for ctx.Err() == nil {
 		key := fmt.Sprintf("%s%d", h.Prefix, rnd.IntN(keys))
@@ -83,16 +83,16 @@ func (h *History) Client(ctx context.Context, seed uint64, keys int, pick func()
 }
 
 // begins is an operation on a key that begins now.
-func (c *client) begins(key string) order.Operation {
-	return order.Operation{Client: c.id, Group: key, Call: c.history.now()}
+func (c *client) begins(key string) linear.Operation {
+	return linear.Operation{Client: c.id, Group: key, Call: c.history.now()}
 }
 
 // told is what somebody was told of a key; nil: that there is none.
-func told(item *raftstore.Item) order.Item {
+func told(item *raftstore.Item) linear.Item {
 	if item == nil {
-		return order.Item{}
+		return linear.Item{}
 	}
-	return order.Item{Exists: true, Value: string(item.Value), Revision: item.ModRevision}
+	return linear.Item{Exists: true, Value: string(item.Value), Revision: item.ModRevision}
 }
 
 func (c *client) read(ctx context.Context, key string, s Server) {
@@ -101,7 +101,7 @@ func (c *client) read(ctx context.Context, key string, s Server) {
 	if err != nil {
 		return
 	}
-	o.Read, c.known[key] = make(map[string]order.Item), order.Item{}
+	o.Read, c.known[key] = make(map[string]linear.Item), linear.Item{}
 	if item, ok := v.Get(key); ok {
 		c.known[key] = told(&item)
 		o.Read[key] = c.known[key]
@@ -113,7 +113,7 @@ func (c *client) write(ctx context.Context, key string, s Server) {
 	c.values++
 	value := fmt.Sprintf("%d-%d", c.id, c.values)
 	o := c.begins(key)
-	o.Require, o.Put = map[string]order.Item{key: c.known[key]}, map[string]string{key: value}
+	o.Require, o.Put = map[string]linear.Item{key: c.known[key]}, map[string]string{key: value}
 	r, err := s.Commit(ctx, raftstore.Txn{
 		Require: []raftstore.Precondition{{Key: key, ModRevision: c.known[key].Revision}},
 		Ops:     []raftstore.Op{{Kind: raftstore.Put, Key: key, Value: []byte(value)}},
@@ -122,12 +122,12 @@ func (c *client) write(ctx context.Context, key string, s Server) {
 	switch {
 	case err == nil:
 		o.Revision = r.Revision
-		c.known[key] = order.Item{Exists: true, Value: value, Revision: r.Revision}
+		c.known[key] = linear.Item{Exists: true, Value: value, Revision: r.Revision}
 	case errors.As(err, &conflict):
 		c.known[key] = told(conflict.Current)
-		o.Outcome, o.Found = order.Conflict, map[string]order.Item{key: c.known[key]}
+		o.Outcome, o.Found = linear.Conflict, map[string]linear.Item{key: c.known[key]}
 	case errors.Is(err, raftstore.ErrUnknownOutcome):
-		o.Outcome = order.Unknown
+		o.Outcome = linear.Unknown
 	default:
 		return
 	}
@@ -150,7 +150,7 @@ func (h *History) Verify(timeout time.Duration) error {
 	if len(h.ops) == 0 {
 		return errors.New("the history is empty")
 	}
-	if err := order.Check(h.ops, timeout); err != nil {
+	if err := linear.Check(h.ops, timeout); err != nil {
 		return fmt.Errorf("single keys: %w", err)
 	}
 	return nil
@@ -176,9 +176,9 @@ func (h *History) Restore(ctx context.Context, s *raftstore.Server, items func(y
 		return false
 	}
 	for _, key := range keys {
-		o := order.Operation{Client: id, Group: key, Call: call, Put: map[string]string{key: values[key]}, Revision: r.Revision}
+		o := linear.Operation{Client: id, Group: key, Call: call, Put: map[string]string{key: values[key]}, Revision: r.Revision}
 		if err != nil {
-			o.Outcome, o.Revision = order.Unknown, 0
+			o.Outcome, o.Revision = linear.Unknown, 0
 		}
 		h.record(o)
 	}

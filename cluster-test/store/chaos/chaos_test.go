@@ -13,8 +13,8 @@ import (
 	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/cluster-test/store"
 	"github.com/barque/barque/cluster-test/store/member"
+	"github.com/barque/barque/internal/linear"
 	"github.com/barque/barque/internal/needs"
-	"github.com/barque/barque/raftstore/check/order"
 )
 
 var seed = flag.Uint64("seed", 0, "seed of the short run; 0 draws one")
@@ -88,7 +88,7 @@ func TestFindsLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := strings.Join(r.failures, "\n")
-	for _, want := range []string{"the audit found", "was told to somebody", order.ErrNone.Error()} {
+	for _, want := range []string{"the audit found", "was told to somebody", linear.ErrNone.Error()} {
 		if !strings.Contains(found, want) {
 			t.Errorf("not found: %q in\n%s", want, found)
 		}

@@ -1,4 +1,4 @@
-package order
+package linear
 
 import (
 	"errors"
@@ -87,6 +87,20 @@ func TestOrder(t *testing.T) {
 		"a revision of an unknown write that goes back":  {inTurn(put("a", 5, nil), with(put("b", 0, nil), Unknown), read(one("b", 4))), true},
 		"a revision of an unknown write that changes":    {inTurn(put("a", 5, nil), with(put("b", 0, nil), Unknown), read(one("b", 7)), read(one("b", 8))), true},
 		"a write after it is above what was told last":   {inTurn(put("a", 5, nil), with(put("b", 0, nil), Unknown), read(one("b", 7)), put("c", 6, one("b", 7))), true},
+		"a revision that goes back over a deletion":      {inTurn(put("a", 5, nil), Operation{Delete: []string{"/k"}, Require: one("a", 5)}, put("b", 4, absent)), true},
+		"a revision that grows over a deletion":          {inTurn(put("a", 5, nil), Operation{Delete: []string{"/k"}, Require: one("a", 5)}, put("b", 6, absent)), false},
+		"a deletion at an old revision":                  {inTurn(put("a", 5, nil), Operation{Delete: []string{"/k"}, Revision: 5}), true},
+		"a revision below that of a deletion":            {inTurn(put("a", 5, nil), Operation{Delete: []string{"/k"}, Revision: 9}, put("b", 8, absent)), true},
+		"a deletion of nothing tells no revision":        {inTurn(put("a", 5, nil), Operation{Delete: []string{"/k"}}, Operation{Delete: []string{"/k"}, Revision: 5}, put("b", 6, absent)), false},
+		"by revisions alone":                             {inTurn(put("", 1, absent), read(one("", 1)), put("", 2, one("", 1)), read(one("", 2))), false},
+		"by revisions alone, a stale read":               {inTurn(put("", 1, absent), put("", 2, one("", 1)), read(one("", 1))), true},
+		"by revisions alone, a stale write":              {inTurn(put("", 1, absent), put("", 2, one("", 1)), put("", 3, one("", 1))), true},
+		"by revisions alone, a conflict":                 {inTurn(put("", 1, absent), put("", 2, one("", 1)), refused(one("", 1), one("", 0))), false},
+		"by revisions alone, no conflict":                {inTurn(put("", 1, absent), refused(one("", 1), one("", 0))), true},
+		"a conflict with what nobody was told":           {inTurn(put("", 1, absent), with(put("", 0, one("", 1)), Unknown), refused(one("", 7), one("", 0)), read(one("", 6))), false},
+		"and with what that is":                          {inTurn(put("", 1, absent), with(put("", 0, one("", 1)), Unknown), read(one("", 7)), refused(one("", 7), one("", 0))), true},
+		"an unknown deletion, and what came after":       {inTurn(put("", 5, absent), with(Operation{Delete: []string{"/k"}, Require: one("", 5)}, Unknown), put("", 6, absent)), false},
+		"an unknown deletion of something else":          {inTurn(put("", 5, absent), with(Operation{Delete: []string{"/k"}, Require: one("", 4)}, Unknown), read(nothing)), true},
 		"keys that are written together are so read":     {inTurn(pair("1"), read(both("1", "1")), pair("2"), read(both("2", "2"))), false},
 		"keys that are written together are read apart":  {atOnce(pair("1"), read(both("1", "1")), pair("2"), read(both("2", "1"))), true},
 		"a read that leaves out a key":                   {inTurn(pair("1"), read(map[string]Item{"/x": {Exists: true, Value: "1"}})), true},
