@@ -15,7 +15,7 @@ const AccountKeyGrace = 48 * time.Hour
 // FormerKey is the public key of tokens of service accounts that are signed with another one now.
 type FormerKey struct {
 	Key   string    `json:"key"`   // PEM
-	Until time.Time `json:"until"` // it verifies
+	Until time.Time `json:"until"` // it verifies; zero: it never did
 }
 
 // WithAccountKey returns the bundle with the key of a new cluster's service accounts.
@@ -148,8 +148,8 @@ func (b Bundle) NeedsKeys() ([]KeyNeed, error) {
 	return needs, nil
 }
 
-// RetiredKeys returns the keys that servers had and that sign nothing any more, as far as the bundle knows them: a key
-// that was made for a bundle to come, or for an exchange that was given up, is not among them.
+// RetiredKeys returns the keys that servers had and that sign nothing any more, as far as the bundle knows them, those of
+// exchanges that were undone too. A key that was made for a bundle to come is not among them.
 func (b Bundle) RetiredKeys() ([]KeyNeed, error) {
 	needs, err := b.NeedsKeys()
 	if err != nil {

@@ -43,7 +43,8 @@ type Bundle struct {
 	// pin one were made for this cluster, and let nobody in any more.
 	Former []string `json:"former,omitempty"`
 	// AccountKeys are the public keys of service accounts' tokens, PEM: the first one's signs, all verify. They are
-	// exchanged together with the CA. FormerAccountKeys verify for some time yet.
+	// exchanged together with the CA. FormerAccountKeys verify for some time yet; those of exchanges that were undone, which
+	// have signed nothing, are among them and verify nothing.
 	AccountKeys       []string    `json:"accountKeys,omitempty"`
 	FormerAccountKeys []FormerKey `json:"formerAccountKeys,omitempty"`
 	// Since is when the exchange of the CA began.
@@ -94,7 +95,10 @@ func (b Bundle) Undo() (Bundle, error) {
 	out := b.advance(Settled)
 	out.Former = append(slices.Clone(b.Former), cas[last])
 	out.CAs, out.Since, out.Forced = b.CAs[:last:last], time.Time{}, false
-	out.AccountKeys = slices.Clip(b.AccountKeys[:max(0, len(b.AccountKeys)-1)])
+	if n := len(b.AccountKeys); n > 0 {
+		out.AccountKeys = slices.Clip(b.AccountKeys[:n-1])
+		out.FormerAccountKeys = append(slices.Clone(b.FormerAccountKeys), FormerKey{Key: b.AccountKeys[n-1]})
+	}
 	return out, nil
 }
 

@@ -188,14 +188,26 @@ func TestAnExchangeCanBeUndoneUntilTheNewCAIssues(t *testing.T) {
 	if _, err := trust.Bundle().Begin(newCA(t), newCA(t).key.Public(), time.Now()); !errors.Is(err, ErrStep) {
 		t.Errorf("a second exchange began: %v", err)
 	}
-	undone, err := trust.Bundle().Undo()
+	begun := trust.Bundle()
+	undone, err := begun.Undo()
 	if err != nil || !slices.Equal(undone.CAs, before.CAs) || undone.Generation != before.Generation+2 || undone.Step != Settled {
 		t.Errorf("%+v, %v", undone, err)
 	}
-	// Whoever has its key yet is to drop it, also after a crash.
+	// Whoever has its keys yet is to drop them, also after a crash. What the one of service accounts signs is nobody's.
 	retired, err := undone.RetiredKeys()
 	if err != nil || !slices.Equal(digests(retired, CAKey), []string{next.Digest()}) || !undone.Knows(next.Digest()) {
 		t.Errorf("keys of %v are retired, %v", retired, err)
+	}
+	accounts, err := accountDigests(begun.AccountKeys[1:])
+	if err != nil || len(accounts) != 1 || !slices.Equal(digests(retired, AccountKey), accounts) {
+		t.Errorf("keys of %v are retired, want those of the accounts %v, %v", retired, accounts, err)
+	}
+	given := newTrust(t)
+	if err := given.Set(undone, given.Issuer().key); err != nil {
+		t.Fatal(err)
+	}
+	if _, others := given.AccountKeys(time.Now()); len(others) != 0 {
+		t.Errorf("%d other keys verify tokens", len(others))
 	}
 	advance(t, trust)
 	if _, err := trust.Bundle().Undo(); !errors.Is(err, ErrStep) {

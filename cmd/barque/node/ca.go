@@ -67,8 +67,8 @@ func loadCA(dataDir string, r *record) (*caHome, error) {
 		}
 	}
 	// What a crash has left is dropped by the first Tidy: a disk that is full keeps no server from starting. A key that the
-	// bundle does not know may be held for one to come, by this server alone. So a key of service accounts whose exchange was undone,
-	// which has signed nothing and verifies nothing, stays after a crash until the next exchange.
+	// bundle does not know may be held for one to come, by this server alone: a crash before that was made known leaves it
+	// until the next exchange.
 	retired, err := r.ca().RetiredKeys()
 	if err != nil {
 		return nil, fmt.Errorf("%s: the cluster's CA: %w", r.path(), err)

@@ -190,8 +190,8 @@ func TestARetiredKeyThatCannotBeDropped(t *testing.T) {
 	}
 }
 
-// The key of a CA that was given up is dropped, also by a server that crashed before it had done so.
-func TestTheKeyOfACAThatWasGivenUpIsDropped(t *testing.T) {
+// The keys of an exchange that was given up are dropped, also by a server that crashed before it had done so.
+func TestTheKeysOfAnExchangeThatWasGivenUpAreDropped(t *testing.T) {
 	ids, o, r := newServer(t)
 	next, b := nextCA(t, ids.home)
 	undone, err := b.Undo()
@@ -213,6 +213,10 @@ func TestTheKeyOfACAThatWasGivenUpIsDropped(t *testing.T) {
 		t.Errorf("%d keys of CAs are left, %v", len(again.keys[pki.CAKey]), err)
 	} else if _, err := again.key(next.Digest()); err == nil {
 		t.Error("the CA's key that was given up is left")
+	} else if len(again.keys[pki.AccountKey]) != 1 {
+		t.Errorf("%d keys of service accounts are left", len(again.keys[pki.AccountKey]))
+	} else if sign, others := again.trust.AccountKeys(time.Now()); sign == nil || len(others) > 0 {
+		t.Errorf("tokens are signed by %v, and verified by %d other keys", sign, len(others))
 	}
 }
 
