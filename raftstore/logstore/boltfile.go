@@ -122,6 +122,17 @@ func (r *boltFileReader) meta(whole bool) (newest boltHead, err error) {
 	return newest, nil
 }
 
+// boltEnd returns where the pages end that are in use, or were.
+func boltEnd(path string) (int64, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	meta, err := (&boltFileReader{path: path, file: file}).meta(false)
+	return int64(meta.pages) * int64(meta.pageSize), err
+}
+
 func decodeBoltMeta(b []byte) (m boltHead, ok bool) {
 	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(b[boltPageHead+at:]) }
 	u64 := func(at int) uint64 { return binary.LittleEndian.Uint64(b[boltPageHead+at:]) }

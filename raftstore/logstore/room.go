@@ -1,9 +1,12 @@
 package logstore
 
 import (
+	"errors"
 	"os"
+	"syscall"
 
 	"github.com/hashicorp/raft"
+	"golang.org/x/sys/unix"
 )
 
 // A Boltdb changes no page: it writes another one, and the one before is free for what comes then. On a volume without
@@ -30,7 +33,7 @@ const (
 // Trim fits the file of a Boltdb to what is in it. If more than half of it is free it is made smaller: it never becomes
 // so by itself, what is deleted makes room in it for what comes. If it has no room for the next entries, it gets some,
 // while the volume still has it: nobody makes room for that, such as by giving up a snapshot from the leader. A WAL that
-// waits for its next segment makes it. Writes wait meanwhile.
+// waits for its next segment makes it. Writes wait meanwhile. Where there is too little room nothing is taken.
 func (l *Log) Trim() error {
 	l.writing.lock()
 	defer l.writing.unlock()
@@ -45,16 +48,21 @@ func (l *Log) trim() error {
 	if err != nil {
 		return err
 	}
-	free := int64(0)
-	if bolt, ok := l.raw.(boltStore); ok {
-		stats := bolt.Stats()
-		free = int64(stats.FreePageN+stats.PendingPageN) * int64(os.Getpagesize())
-	}
 	room := l.room(l.last)
-	if info.Size() >= smallFile && free-room >= info.Size()/2 {
+	if info.Size() >= smallFile && l.freePages()-room >= info.Size()/2 {
 		return l.rebuild(l.last)
 	}
-	return takeRoom(l.store, room)
+	return l.takeRoom(l.store, room)
+}
+
+// freePages is how many bytes of the file of a Boltdb are free.
+func (l *Log) freePages() int64 {
+	bolt, ok := l.raw.(boltStore)
+	if !ok {
+		return 0
+	}
+	stats := bolt.Stats()
+	return int64(stats.FreePageN+stats.PendingPageN) * int64(os.Getpagesize())
 }
 
 // furnish gives the file of a new log, which is in use already, its room. For want of it no file is refused: the next Trim
@@ -63,7 +71,7 @@ func (l *Log) furnish(fresh Store, kind Kind, last uint64) error {
 	if kind != Boltdb {
 		return nil
 	}
-	err := takeRoom(fresh, l.room(last))
+	err := l.takeRoom(fresh, l.room(last))
 	if isFull(err) {
 		l.opts.Logger.Warn("the disk has no room to spare for the log: where nothing at all is free, this server will not be elected after a start", "err", err)
 		return nil
@@ -85,10 +93,41 @@ func (l *Log) room(last uint64) int64 {
 }
 
 // takeRoom sees to it that a Boltdb has so many bytes of free pages in a row. A crash in between leaves a value that
-// nobody reads, until the next time.
-func takeRoom(store Store, bytes int64) error {
+// nobody reads, until the next time. Where the volume has too little, all that it has is left for a snapshot, or for others.
+func (l *Log) takeRoom(store Store, bytes int64) error {
+	var fs unix.Statfs_t
+	if unix.Statfs(l.home.dir, &fs) == nil && l.freePages()+int64(fs.Bavail)*fs.Bsize < bytes {
+		return &os.PathError{Op: "take room on the volume of", Path: l.home.dir, Err: syscall.ENOSPC}
+	}
 	if err := store.Set([]byte(keyRoom), make([]byte, bytes)); err != nil {
+		if isFull(err) { // the free pages are not in a row
+			err = errors.Join(err, l.giveBack())
+		}
 		return err
 	}
 	return store.Set([]byte(keyRoom), nil)
+}
+
+// giveBack gives back to the volume what the file of a Boltdb has behind its last page: a write that found no room has
+// made it longer, and nothing reads that.
+func (l *Log) giveBack() error {
+	path := l.home.path(l.home.rec)
+	end, err := boltEnd(path)
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || info.Size() <= end {
+		return err
+	}
+	err = unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, end, info.Size()-end)
+	if errors.Is(err, unix.EOPNOTSUPP) { // then the log has it, page by page
+		return nil
+	}
+	return err
 }

@@ -3,15 +3,19 @@ package logstore
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
+	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/internal/needs"
 )
 
 // onDisk is how many bytes of its volume the file of a log has.
@@ -196,5 +200,104 @@ func TestRoomThatIsNotThere(t *testing.T) {
 	expect(t, l, 1, 10)
 	if err := l.StoreLog(entry(11)); err != nil {
 		t.Error(err)
+	}
+}
+
+// volume mounts a file system of so many bytes.
+func volume(t *testing.T, bytes int64) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes)); err != nil {
+		if os.Geteuid() == 0 && !errors.Is(err, unix.EPERM) {
+			t.Fatal(err)
+		}
+		needs.NoError(t, err, "the room of a log on a volume that is full")
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// available is how many bytes of a volume are free.
+func available(t *testing.T, dir string) int64 {
+	t.Helper()
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		t.Fatal(err)
+	}
+	return int64(fs.Bavail) * fs.Bsize
+}
+
+// takings counts how often a Store is asked for room.
+type takings struct {
+	Store
+	n *int
+}
+
+func (s takings) Set(key, value []byte) error {
+	if string(key) == keyRoom && value != nil {
+		*s.n++
+	}
+	return s.Store.Set(key, value)
+}
+
+// TestTooLittleRoom: of a volume that has too little room for a log, nothing is taken. What there is may be enough for a
+// snapshot, which is the way out. Where it is seen to be too little not even for a moment.
+func TestTooLittleRoom(t *testing.T) {
+	for name, c := range map[string]struct {
+		own   int64 // bytes of free pages that the log has
+		tries int
+	}{
+		"none of its own":                {0, 0},
+		"enough with its own, in pieces": {roomBytes - 200<<10, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := volume(t, 8<<20)
+			tries := 0
+			opts := Options{Dir: filepath.Join(dir, "log"), Timeout: time.Hour, Wrap: func(s Store) Store { return takings{s, &tries} }}
+			l := open(t, opts)
+			defer func() { shut(t, l) }()
+			var used []*raft.Log // of the room that it was made with
+			for taken := int64(0); taken < roomBytes-c.own; taken += 4 << 10 {
+				used = append(used, &raft.Log{Index: uint64(len(used) + 1), Term: 1, Data: bytes.Repeat([]byte("x"), 4<<10)})
+			}
+			if err := l.StoreLogs(used); err != nil {
+				t.Fatal(err)
+			}
+			last := uint64(len(used))
+			ballast, err := os.Create(filepath.Join(dir, "ballast"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(unix.Fallocate(int(ballast.Fd()), 0, 0, available(t, dir)-600<<10), ballast.Close()); err != nil {
+				t.Fatal(err)
+			}
+			before := available(t, dir)
+			if err := l.Trim(); !errors.Is(err, ErrFull) || tries != c.tries {
+				t.Errorf("with %d bytes free: %v, after %d tries", before, err, tries)
+			}
+			if left := available(t, dir); left != before {
+				t.Errorf("of %d free bytes %d are left", before, left)
+			}
+			if err := l.StoreLog(entry(last + 1)); err != nil {
+				t.Error(err)
+			}
+			if err := os.Remove(ballast.Name()); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Trim(); err != nil {
+				t.Errorf("with room again: %v", err)
+			}
+			shut(t, l)
+			l = open(t, opts)
+			if end, err := l.LastIndex(); err != nil || end != last+1 {
+				t.Errorf("the log ends with entry %d, %v", end, err)
+			}
+			for _, want := range used {
+				got := new(raft.Log)
+				if err := l.GetLog(want.Index, got); err != nil || !bytes.Equal(got.Data, want.Data) {
+					t.Errorf("entry %d is another one: %v", want.Index, err)
+				}
+			}
+		})
 	}
 }
