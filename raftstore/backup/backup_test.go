@@ -319,7 +319,7 @@ func TestDirectory(t *testing.T) {
 	if files, err = backup.List(dir); err != nil || !strings.Contains(files[2].Problem, "block") {
 		t.Errorf("a damaged one: %+v, %v", files, err)
 	}
-	if err := backup.Prune(dir, 2); err != nil {
+	if err := backup.Prune(dir, files[2].Name, 2); err != nil {
 		t.Fatal(err)
 	}
 	left, err := os.ReadDir(dir)
@@ -356,7 +356,7 @@ func TestSavedAtTheSameTime(t *testing.T) {
 	for range cap(writing) {
 		<-writing
 	}
-	if err := backup.Prune(dir, 1); err != nil {
+	if err := backup.Prune(dir, "", 1); err != nil {
 		t.Error(err)
 	}
 	close(begin)

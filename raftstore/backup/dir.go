@@ -157,17 +157,25 @@ func (file *File) check() error {
 	return err
 }
 
-// Prune removes all but the newest backups of a directory, and what a Save has left that was killed. It is
-// called after a new one was saved: then the newest one is good. keep is at least 1. Backups that people gave a
-// name of their own stay.
-func Prune(dir string, keep int) error {
+// Prune removes all but keep backups of a directory, the oldest by their names, and what a Save has left that was
+// killed. It is called after one was saved, under that name: it stays, whatever its name says, or backups
+// that were made while the clock was ahead would cost each new one its place. keep is at least 1. Backups that people
+// gave a name of their own stay.
+func Prune(dir, saved string, keep int) error {
 	err := sweep(dir)
 	names, listed := names(dir, prefix)
 	if listed != nil {
 		return errors.Join(err, listed)
 	}
-	for _, name := range names[:max(0, len(names)-max(keep, 1))] {
-		err = errors.Join(err, os.Remove(filepath.Join(dir, name)))
+	surplus := len(names) - max(keep, 1)
+	for _, name := range names {
+		if surplus <= 0 {
+			break
+		}
+		if name != saved {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, name)))
+			surplus--
+		}
 	}
 	return err
 }

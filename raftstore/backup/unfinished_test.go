@@ -68,7 +68,7 @@ func written(t *testing.T, dir string, at time.Time) {
 func TestAKilledSaveLeavesNothingForLong(t *testing.T) {
 	v := view(t, filled(t, 20, 9))
 	for name, next := range map[string]func(dir string) error{
-		"prune": func(dir string) error { return backup.Prune(dir, 1) },
+		"prune": func(dir string) error { return backup.Prune(dir, "", 1) },
 		"the next save": func(dir string) error {
 			_, err := backup.Save(filepath.Join(dir, "kept.backup"), nil, func(w io.Writer) error { _, err := backup.Write(w, source(v), nil); return err })
 			return err

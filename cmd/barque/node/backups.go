@@ -167,7 +167,8 @@ func (b *backups) run(ctx context.Context) error {
 }
 
 // first returns when the first backup after a start is due: as long after the newest one of this cluster as the schedule
-// says; those of the cluster that it was before a recovery are no backups of it. The servers take turns by their names, so that not all disks are busy at once.
+// says; those of the cluster that it was before a recovery are no backups of it, and when one of the future was made nobody
+// knows. The servers take turns by their names, so that not all disks are busy at once.
 func (b *backups) first() time.Time {
 	soon := b.now().Add(min(b.options.Every, time.Minute))
 	files, err := backup.List(b.options.Dir)
@@ -178,15 +179,21 @@ func (b *backups) first() time.Time {
 	h.Write([]byte(b.server))
 	turn := b.options.Every / 100 * time.Duration(h.Sum32()%10)
 	for i := len(files) - 1; i >= 0; i-- {
-		if f := files[i]; f.Problem == "" && f.About.ClusterID == b.record.Cluster.ID {
-			b.note(&f)
-			b.metrics.success.Set(float64(f.About.Created.Unix()))
-			b.metrics.size.Set(float64(f.Size))
-			if due := f.About.Created.Add(b.options.Every + turn); due.After(soon) {
-				return due
-			}
-			break
+		f := files[i]
+		if f.Problem != "" || f.About.ClusterID != b.record.Cluster.ID {
+			continue
 		}
+		if f.About.Created.After(b.now()) {
+			b.logger.Warn("a backup is dated in the future: a clock is wrong now, or was when it was made; the next one does not wait for that time", "file", f.Path, "created", f.About.Created)
+			continue
+		}
+		b.note(&f)
+		b.metrics.success.Set(float64(f.About.Created.Unix()))
+		b.metrics.size.Set(float64(f.Size))
+		if due := f.About.Created.Add(b.options.Every + turn); due.After(soon) {
+			return due
+		}
+		break
 	}
 	return soon
 }
@@ -198,7 +205,7 @@ func (b *backups) scheduled(ctx context.Context) error {
 	began := b.now()
 	file, err := b.save(ctx)
 	if err == nil {
-		if err = backup.Prune(b.options.Dir, b.options.Keep); err != nil {
+		if err = backup.Prune(b.options.Dir, file.Name, b.options.Keep); err != nil {
 			err = fmt.Errorf("the backup %s is good, but old ones could not be removed: %w", file.Path, err)
 		}
 	}

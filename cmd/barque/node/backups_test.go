@@ -275,6 +275,29 @@ func TestBackupsOfBeforeARecoveryDoNotCount(t *testing.T) {
 	}
 }
 
+// TestABackupOfTheFuture: the clock was a year ahead when it was made. The next one comes as soon as if it were not there, and is not
+// the one that has to go for it.
+func TestABackupOfTheFuture(t *testing.T) {
+	b := newBackups(t, options(t, "s1"), &failing{Store: testStore(t, "/a")})
+	b.options.Every, b.options.Keep = 24*time.Hour, 1
+	b.now = func() time.Time { return time.Now().AddDate(1, 0, 0) }
+	ahead, err := b.save(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.now = time.Now
+	if due := b.first(); due.After(b.now().Add(time.Minute)) || b.status().Newest != nil {
+		t.Errorf("the next is due at %s, and the newest is %+v", due, b.status().Newest)
+	}
+	if err := b.scheduled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	files, err := backup.List(b.options.Dir)
+	if err != nil || len(files) != 1 || files[0].Name == ahead.Name || files[0].Name != b.status().Newest.Name {
+		t.Errorf("kept: %+v, %v", files, err)
+	}
+}
+
 // saved makes a backup of a store with one key by a server of its own, and returns the file and the server's record.
 func saved(t *testing.T, keyFile string) (string, *record, *Options) {
 	t.Helper()

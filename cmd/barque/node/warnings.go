@@ -266,6 +266,8 @@ func (w *warner) backups(m *MemberStatus) {
 	switch {
 	case b.Newest == nil && m.Started.Before(late):
 		w.add(Attention, m.Name, "", "barque snapshot save", "server %s has made no backup since it was started at %s", m.Name, m.Started.UTC().Format(time.RFC3339))
+	case b.Newest != nil && b.Newest.Created.After(w.status.Time.Add(clockTooFar)):
+		w.add(Attention, m.Name, m.Name, "timedatectl status", "the newest backup of server %s is dated %s, which is yet to come: its clock was ahead", m.Name, b.Newest.Created.UTC().Format(time.RFC3339))
 	case b.Newest != nil && b.Newest.Created.Before(late) && m.Started.Before(late):
 		w.add(Attention, m.Name, "", "barque snapshot save", "the newest backup of server %s is of %s", m.Name, b.Newest.Created.UTC().Format(time.RFC3339))
 	}
