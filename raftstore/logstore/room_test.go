@@ -227,6 +227,66 @@ func available(t *testing.T, dir string) int64 {
 	return int64(fs.Bavail) * fs.Bsize
 }
 
+// fill takes all that a volume has, until the file is removed.
+func fill(t *testing.T, dir string, but int64) (ballast string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, "ballast"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(unix.Fallocate(int(f.Fd()), 0, 0, available(t, dir)-but), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
+}
+
+// TestNotAByteFree: a log whose volume has nothing left takes terms, votes and many entries in the room that it has, says so when that
+// is used up, keeps what it has taken, is opened again, votes still, and goes on when there is room.
+func TestNotAByteFree(t *testing.T) {
+	forEachKind(t, func(t *testing.T, opts Options) {
+		dir := volume(t, 8<<20)
+		opts.Dir, opts.segment = filepath.Join(dir, "log"), 256<<10
+		l := open(t, opts)
+		defer func() { shut(t, l) }()
+		store(t, l, 1, 5)
+		ballast := fill(t, dir, 0)
+		term := uint64(3)
+		votes := func() {
+			t.Helper()
+			term++
+			err := errors.Join(l.SetUint64([]byte(keyCurrentTerm), term), l.SetUint64([]byte(keyVoteTerm), term), l.Set([]byte(keyVote), []byte("somebody")))
+			if on, e := l.GetUint64([]byte(keyVoteTerm)); err != nil || e != nil || on != term || l.pending() != 0 {
+				t.Errorf("a vote in term %d: %v; it is %d, %v, and term %d is not on disk", term, err, on, e, l.pending())
+			}
+		}
+		votes()
+		last := uint64(5)
+		for ; last < 5000; last++ {
+			if err := l.StoreLog(entry(last + 1)); errors.Is(err, ErrFull) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if last < 200 || last == 5000 {
+			t.Errorf("%d entries were taken", last)
+		}
+		votes()
+		shut(t, l)
+		l = open(t, opts)
+		expect(t, l, 1, last)
+		votes()
+		if err := l.StoreLog(entry(last + 1)); !errors.Is(err, ErrFull) {
+			t.Errorf("an entry for which there is no room: %v", err)
+		}
+		if err := os.Remove(ballast); err != nil {
+			t.Fatal(err)
+		}
+		store(t, l, last+1, last+50)
+		expect(t, l, 1, last+50)
+	})
+}
+
 // takings counts how often a Store is asked for room.
 type takings struct {
 	Store
@@ -264,13 +324,7 @@ func TestTooLittleRoom(t *testing.T) {
 				t.Fatal(err)
 			}
 			last := uint64(len(used))
-			ballast, err := os.Create(filepath.Join(dir, "ballast"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(unix.Fallocate(int(ballast.Fd()), 0, 0, available(t, dir)-600<<10), ballast.Close()); err != nil {
-				t.Fatal(err)
-			}
+			ballast := fill(t, dir, 600<<10)
 			before := available(t, dir)
 			if err := l.Trim(); !errors.Is(err, ErrFull) || tries != c.tries {
 				t.Errorf("with %d bytes free: %v, after %d tries", before, err, tries)
@@ -281,7 +335,7 @@ func TestTooLittleRoom(t *testing.T) {
 			if err := l.StoreLog(entry(last + 1)); err != nil {
 				t.Error(err)
 			}
-			if err := os.Remove(ballast.Name()); err != nil {
+			if err := os.Remove(ballast); err != nil {
 				t.Fatal(err)
 			}
 			if err := l.Trim(); err != nil {
