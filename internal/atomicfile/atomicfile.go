@@ -107,6 +107,27 @@ func Sweep(path string) error {
 	return err
 }
 
+// SweepDir is Sweep for all files in a directory, also for those of which nobody knows any more: what is left of one may be
+// a secret. Nobody may write a file there meanwhile.
+func SweepDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if isTemporary(e.Name()) && e.Type().IsRegular() {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// isTemporary tells whether a name is of the pattern of temporary, with the number that os.CreateTemp gives it.
+func isTemporary(name string) bool {
+	end := strings.LastIndexByte(name, '.')
+	return end > 1 && name[0] == '.' && end < len(name)-1 && strings.Trim(name[end+1:], "0123456789") == ""
+}
+
 // SyncDir makes what was renamed, made or removed in the directory survive a power loss.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)

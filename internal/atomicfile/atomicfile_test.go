@@ -41,6 +41,33 @@ func TestSweepRemovesWhatAKilledWriteLeft(t *testing.T) {
 	only(t, dir, ".other.123", "file")
 }
 
+func TestSweepDirRemovesWhatKilledWritesLeft(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dir")
+	if err := atomicfile.SweepDir(dir); err != nil {
+		t.Fatal("a directory that is not there:", err)
+	}
+	stay := []string{".123", ".file", ".file.", ".file.12x", "file", "file.123"}
+	for _, name := range append([]string{".file.123", ".file.key.4", ".old.456"}, stay...) {
+		if err := atomicfile.Write(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, ".dir.1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := atomicfile.SweepDir(dir); err != nil {
+		t.Fatal(err)
+	}
+	only(t, dir, append([]string{".123", ".dir.1"}, stay[1:]...)...)
+	half := errors.New("half")
+	err := atomicfile.WriteFrom(filepath.Join(dir, "file"), 0o600, func(io.Writer) error {
+		return errors.Join(half, atomicfile.SweepDir(dir)) // what a Write leaves that is killed now is one
+	})
+	if !errors.Is(err, half) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file of a Write under way was not removed: %v", err)
+	}
+}
+
 // only checks what is in a directory, sorted by name.
 func only(t *testing.T, dir string, want ...string) {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/internal/filelock"
 )
 
@@ -18,7 +19,8 @@ const dataLockWait = 5 * time.Second
 func dataLock(dir string) string { return filepath.Join(dir, "lock") }
 
 // lockData takes hold of a data directory for one process, until the file is closed or the process has ended. A
-// second one would drop the store below the first with --wipe, before it finds the ports taken.
+// second one would drop the store below the first with --wipe, before it finds the ports taken. What a process that was killed
+// has not finished to write, which may be a private key, is removed.
 func lockData(ctx context.Context, dir string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, dataLockWait)
 	defer cancel()
@@ -28,6 +30,9 @@ func lockData(ctx context.Context, dir string) (*os.File, error) {
 		return nil, fmt.Errorf("data directory %s: %w: another barque runs with it; nothing was changed, stop that one first", dir, err)
 	case err != nil:
 		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	if err := errors.Join(atomicfile.SweepDir(dir), atomicfile.SweepDir(pkiDir(dir))); err != nil {
+		return nil, errors.Join(fmt.Errorf("remove what was not finished: %w", err), file.Close())
 	}
 	return file, nil
 }

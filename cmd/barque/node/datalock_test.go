@@ -2,10 +2,13 @@ package node
 
 import (
 	"context"
+	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/internal/needs"
 )
 
@@ -38,4 +41,29 @@ func TestOneProcessADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.Close()
+}
+
+// TestWhatAKilledProcessLeft: a start removes the files that the process before it was about to put in their places.
+func TestWhatAKilledProcessLeft(t *testing.T) {
+	o := options(t, "s1")
+	left := []string{filepath.Join(pkiDir(o.DataDir), ".ca.key.123"), filepath.Join(pkiDir(o.DataDir), ".rejoin.json.4"), filepath.Join(o.DataDir, ".node.json.56")}
+	whole := filepath.Join(pkiDir(o.DataDir), caKey)
+	for _, path := range append(left, whole) {
+		if err := atomicfile.Write(path, []byte("secret"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held, err := lockData(t.Context(), o.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	for _, path := range left {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is there: %v", path, err)
+		}
+	}
+	if _, err := os.Stat(whole); err != nil {
+		t.Error(err)
+	}
 }
