@@ -40,6 +40,7 @@
 //	ErrNoSpace          the store is full; what does not make it grow, such as a delete, goes through
 //	ErrUnavailable      certainly not executed: repeat it when you like
 //	  ErrOverloaded     the queue is full: slow down first
+//	  ErrLeaderless     there has been no leader for long: repeat it when servers are back
 //	  ErrDiskFull       somebody has to make room first; deletes are taken
 //	  ErrTooStale       this server cannot show a state as new as ViewOptions.MaxStale asks for
 //	  ErrQuarantined    this server serves nothing any more: ask another one
@@ -49,7 +50,7 @@
 //	ErrClosed           this store was closed
 //
 // A lost leader shows as none of these as long as another one is elected within Config.RetryFor: the store
-// repeats the request under the same identity, and it takes effect once.
+// repeats the request under the same identity, and it takes effect once. ErrLeaderless comes after two seconds.
 //
 // # The parts, from the inside
 //

@@ -104,7 +104,8 @@ type Config struct {
 	Limits   Limits
 	// QueueLength bounds the requests that wait to be proposed. Default: 16,384.
 	QueueLength int
-	// RetryFor bounds how long a request is repeated while there is no leader. Default: 10 s.
+	// RetryFor bounds how long a request is repeated while there is no leader; when there has been none for as long as
+	// that, and for LeaderlessAfter, it is two seconds at most. Default: 10 s.
 	RetryFor time.Duration
 	// SnapshotEvery is how many log entries lie between snapshots, and TrailingLogs how many stay at least
 	// behind one, for followers that lag a little. Defaults: 16,384 and 8,192. Whatever they are, the log on disk

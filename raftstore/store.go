@@ -191,19 +191,23 @@ func (s *Store) do(ctx context.Context, req *command.Request) (Result, error) {
 // retryPause is how long the store waits before it repeats a request that found no leader.
 const retryPause = 10 * time.Millisecond
 
+// leaderlessPatience is how long the store waits where there has been no leader for long: for an election that is just
+// under way, since servers may have come back. Who asks again and again is slowed down by it, too.
+const leaderlessPatience = 2 * time.Second
+
 // retry repeats f while it fails for the lack of a leader, until the context ends or for the time
 // that an election may take.
 func (s *Store) retry(ctx context.Context, f func() error) error {
-	var deadline time.Time
+	var began time.Time
 	for {
 		err := f()
 		if err == nil || errors.Is(err, kv.ErrOverloaded) || errors.Is(err, kv.ErrQuarantined) || errors.Is(err, kv.ErrDiskFull) ||
 			!errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrUnknownOutcome) {
 			return err
 		}
-		if deadline.IsZero() {
-			deadline = time.Now().Add(s.retryFor)
-		} else if time.Now().After(deadline) {
+		if began.IsZero() {
+			began = time.Now()
+		} else if time.Since(began) > s.patience(err) {
 			return err
 		}
 		select {
@@ -212,6 +216,15 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 			return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
 		}
 	}
+}
+
+// patience is how long a request that fails with err is repeated. Where that is set to be longer than an election takes, it
+// counts from when the leader was lost.
+func (s *Store) patience(err error) time.Duration {
+	if leaderless, ok := errors.AsType[*kv.LeaderlessError](err); ok && leaderless.For >= s.retryFor {
+		return min(s.retryFor, leaderlessPatience)
+	}
+	return s.retryFor
 }
 
 // Watch starts to read the event log. It fails with ErrCompacted when history does not reach back

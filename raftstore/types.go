@@ -32,6 +32,8 @@ type (
 	Watcher = kv.Watcher
 	// NoSpaceError is the ErrNoSpace of one transaction, with figures.
 	NoSpaceError = kv.NoSpaceError
+	// LeaderlessError is the ErrLeaderless of one server, with times.
+	LeaderlessError = kv.LeaderlessError
 	// ConflictError is returned when a precondition did not hold. Nothing was changed.
 	ConflictError = kv.ConflictError
 )
@@ -42,6 +44,9 @@ const (
 
 	// ItemOverhead is what each item counts for Limits.StateBytes beside its key and value.
 	ItemOverhead = kv.ItemOverhead
+
+	// LeaderlessAfter is for how long no leader must have been known until that is no matter of an election any more.
+	LeaderlessAfter = kv.LeaderlessAfter
 
 	Created  = kv.Created
 	Modified = kv.Modified
@@ -63,6 +68,8 @@ var (
 	ErrQuarantined = kv.ErrQuarantined
 	// ErrDiskFull is the ErrUnavailable of servers whose disks are full: only deletes are taken.
 	ErrDiskFull = kv.ErrDiskFull
+	// ErrLeaderless is the ErrUnavailable of a server that has known no leader for LeaderlessAfter.
+	ErrLeaderless = kv.ErrLeaderless
 	// ErrTooStale is the ErrUnavailable of a server that may be further behind than ViewOptions.MaxStale.
 	ErrTooStale = kv.ErrTooStale
 	// ErrUnknownOutcome is returned when a transaction was proposed and its answer was lost.

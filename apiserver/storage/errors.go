@@ -15,6 +15,9 @@ import (
 const (
 	// CauseStoreUnavailable: the request was certainly not executed. Repeating it is safe.
 	CauseStoreUnavailable metav1.CauseType = "StoreUnavailable"
+	// CauseNoLeader comes beside CauseStoreUnavailable when there has been no leader for long: repeating is useless before
+	// servers are back.
+	CauseNoLeader metav1.CauseType = "NoLeader"
 	// CauseOutcomeUnknown: a write may or may not have taken effect. Read before repeating it.
 	CauseOutcomeUnknown metav1.CauseType = "OutcomeUnknown"
 	// CauseLeaderTermOver: the write carried the term of a leadership that has ended. It was not
@@ -33,7 +36,8 @@ const Unreadable = "the datastore cannot be read at the moment"
 const StatusReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 
 // retryAfterSeconds is what a client is told when there is no leader at the moment: elections
-// take a fraction of a second.
+// take a fraction of a second. Clients repeat such a request by themselves, and say nothing to their users meanwhile, so when
+// there has been no leader for long none is told that.
 const retryAfterSeconds = 1
 
 // statusError is an API error that keeps what it stands for.
@@ -44,7 +48,7 @@ type statusError struct {
 
 func (e *statusError) Unwrap() []error { return []error{&e.StatusError, e.cause} }
 
-func newStatusError(cause error, code int32, reason metav1.StatusReason, causeType metav1.CauseType, message string, retryAfter int32) error {
+func newStatusError(cause error, code int32, reason metav1.StatusReason, causeType metav1.CauseType, message string, retryAfter int32) *statusError {
 	return &statusError{
 		StatusError: apierrors.StatusError{ErrStatus: metav1.Status{
 			Status:  metav1.StatusFailure,
@@ -60,18 +64,45 @@ func newStatusError(cause error, code int32, reason metav1.StatusReason, causeTy
 	}
 }
 
-// ReadError maps an error of a Backend's View or Watch to what a client is told. A read has no outcome that could be lost.
+// unavailable is the answer to a request that was certainly not executed.
+func unavailable(err error, message string) error {
+	long := errors.Is(err, raftstore.ErrLeaderless)
+	retryAfter := int32(retryAfterSeconds)
+	if long {
+		retryAfter = 0
+	}
+	answer := newStatusError(err, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, message, retryAfter)
+	if long {
+		details := answer.ErrStatus.Details
+		details.Causes = append(details.Causes, metav1.StatusCause{Type: CauseNoLeader, Message: err.Error()})
+	}
+	return answer
+}
+
+// ReadError maps an error of a Backend's View or Watch to what a client is told. A read has no outcome that could be lost. What
+// it has mapped before stays as it is.
 func ReadError(err error) error {
+	if mapped, ok := errors.AsType[*statusError](err); ok {
+		return mapped
+	}
 	switch {
+	case errors.Is(err, raftstore.ErrLeaderless): // also when the request's time is over meanwhile
+		return unreadable(err)
 	case isContextError(err):
 		return newStatusError(err, http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "",
 			"the read did not complete within the request's time", 0)
 	case errors.Is(err, raftstore.ErrUnavailable), errors.Is(err, raftstore.ErrClosed), errors.Is(err, raftstore.ErrUnknownOutcome):
-		return newStatusError(err, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable,
-			Unreadable+": "+err.Error()+"; see 'barque cluster status'", retryAfterSeconds)
+		return unreadable(err)
 	}
 	return storage.NewInternalError(err)
 }
+
+func unreadable(err error) error {
+	return unavailable(err, Unreadable+": "+err.Error()+seeStatus)
+}
+
+// seeStatus ends messages about a store that cannot serve.
+const seeStatus = "; see 'barque cluster status'"
 
 // WriteError maps an error of a Backend's Commit that is not a conflict to what a client is told. The answer to a write whose outcome
 // is unknown has no Retry-After: clients repeat requests that have one by themselves.
@@ -93,8 +124,7 @@ func WriteError(err error) error {
 	case errors.Is(err, raftstore.ErrUnknownOutcome):
 		return unknownOutcome(err)
 	case errors.Is(err, raftstore.ErrUnavailable), errors.Is(err, raftstore.ErrClosed):
-		return newStatusError(err, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable,
-			"the write was not executed: "+err.Error()+"; it is safe to repeat it", retryAfterSeconds)
+		return unavailable(err, "the write was not executed: "+err.Error()+"; it is safe to repeat it"+seeStatus)
 	case isContextError(err):
 		// The request ended while the store had the transaction, and the store did not say that
 		// it was not executed.

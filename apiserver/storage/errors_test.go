@@ -73,6 +73,10 @@ func TestWriteErrors(t *testing.T) {
 		{"unavailable", fmt.Errorf("%w: no leader", raftstore.ErrUnavailable), 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
 		{"quarantined", fmt.Errorf("%w: why", raftstore.ErrQuarantined), 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
 		{"closed", raftstore.ErrClosed, 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
+		// Nor does a user learn that there is no leader from a client that comes back again and again.
+		{"no leader for long", leaderless(), 503, metav1.StatusReasonServiceUnavailable, CauseNoLeader, ""},
+		{"no leader for long, deadline", fmt.Errorf("%w (%w)", leaderless(), context.DeadlineExceeded), 503, metav1.StatusReasonServiceUnavailable, CauseNoLeader, ""},
+		{"no leader, and it was proposed", fmt.Errorf("%w; then: %v", raftstore.ErrUnknownOutcome, leaderless()), 504, metav1.StatusReasonTimeout, CauseOutcomeUnknown, ""},
 		// A client that is told when to come back repeats the write by itself. It must not.
 		{"outcome unknown", raftstore.ErrUnknownOutcome, 504, metav1.StatusReasonTimeout, CauseOutcomeUnknown, ""},
 		{"deadline", context.DeadlineExceeded, 504, metav1.StatusReasonTimeout, CauseOutcomeUnknown, ""},
@@ -128,6 +132,8 @@ func TestReadErrors(t *testing.T) {
 	}{
 		{"unavailable", raftstore.ErrUnavailable, 503, "1"},
 		{"quarantined", raftstore.ErrQuarantined, 503, "1"},
+		{"no leader for long", leaderless(), 503, ""},
+		{"no leader for long, deadline", fmt.Errorf("%w (%w)", leaderless(), context.DeadlineExceeded), 503, ""},
 		{"deadline", context.DeadlineExceeded, 504, ""},
 	}
 	for _, tt := range tests {
@@ -148,6 +154,16 @@ func TestReadErrors(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAnAnswerIsMappedOnce: the error of a watch's first read is an answer already when the watch ends with it.
+func TestAnAnswerIsMappedOnce(t *testing.T) {
+	for _, err := range []error{leaderless(), raftstore.ErrUnavailable, context.DeadlineExceeded} {
+		once := ReadError(err)
+		if twice := ReadError(fmt.Errorf("list: %w", once)); twice.Error() != once.Error() {
+			t.Errorf("%q has become %q", once, twice)
+		}
 	}
 }
 

@@ -22,8 +22,25 @@ import (
 
 var examplePods = schema.GroupResource{Group: example.GroupName, Resource: "pods"}
 
-// open makes the storage of a resource of the example group as a registry would.
+// open makes the storage of a resource of the example group as a registry would, and waits until it is ready.
 func open(t *testing.T, cfg RESTOptionsConfig) storage.Interface {
+	t.Helper()
+	store := openUnready(t, cfg)
+	awaitReady(t, store)
+	return store
+}
+
+func awaitReady(t *testing.T, store storage.Interface) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
+		return store.ReadinessCheck() == nil, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openUnready(t *testing.T, cfg RESTOptionsConfig) storage.Interface {
 	t.Helper()
 	cfg.Scheme, cfg.Serializer = newExampleScheme()
 	options, err := NewRESTOptions(cfg)
@@ -46,12 +63,6 @@ func open(t *testing.T, cfg RESTOptionsConfig) storage.Interface {
 		destroy()
 		destroy() // subresources do it again
 	})
-	err = wait.PollUntilContextTimeout(t.Context(), time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
-		return store.ReadinessCheck() == nil, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return store
 }
 

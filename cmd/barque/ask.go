@@ -22,6 +22,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/cmd/barque/dev"
@@ -286,14 +287,14 @@ func refusal(r *http.Response) error {
 		return fmt.Errorf("the server answers %s: %w", r.Status, err)
 	}
 	var status struct {
-		Message string `json:"message"`
-		Error   string `json:"error"`
+		Message string                `json:"message"`
+		Error   string                `json:"error"`
+		Details *metav1.StatusDetails `json:"details"`
 	}
-	message := strings.TrimSpace(string(text))
-	if json.Unmarshal(text, &status) == nil && status.Message+status.Error != "" {
-		message = status.Message + status.Error
+	if json.Unmarshal(text, &status) != nil || status.Message+status.Error == "" {
+		return &refusalError{r.StatusCode, strings.TrimSpace(string(text))}
 	}
-	return &refusalError{r.StatusCode, message}
+	return refusedBy(&metav1.Status{Code: int32(r.StatusCode), Message: status.Message + status.Error, Details: status.Details})
 }
 
 // rightsAdvice tells where to get what a request was refused for want of; empty when that is not why it failed.

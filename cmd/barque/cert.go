@@ -260,7 +260,7 @@ func (o *certRotate) change(c *cobra.Command, change exchange.Change, is *exchan
 	case statusOf(err) == http.StatusConflict:
 		return &exitError{exitRefused, err}
 	}
-	return err
+	return unchanged(err)
 }
 
 // await tells how the exchange goes on until it is done.
@@ -356,13 +356,18 @@ func certCall(ctx context.Context, kubeconfig, method, path string, params map[s
 	data, err := request.DoRaw(ctx)
 	if err != nil {
 		text := strings.TrimSpace(string(data))
+		answered := said(data, err)
 		switch {
 		case text == "" || strings.HasPrefix(text, "{"):
-			text = withAdvice(config, said(data, err)).Error()
+			text = withAdvice(config, answered).Error()
 		case statusOf(err) == http.StatusServiceUnavailable:
 			text += "; `barque cluster status` tells why, and what to do"
 		}
-		return &refusedCall{fmt.Sprintf("ask %s: %s", config.Host, text), err}
+		err := error(&refusedCall{fmt.Sprintf("ask %s: %s", config.Host, text), err})
+		if noLeader(answered) {
+			return &exitError{exitNoQuorum, err}
+		}
+		return err
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		return fmt.Errorf("answer of %s: %w", config.Host, err)

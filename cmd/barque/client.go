@@ -79,12 +79,12 @@ func said(data []byte, err error) error {
 	if err == nil || json.Unmarshal(data, &status) != nil || status.Message == "" {
 		return err
 	}
-	return &refusalError{int(status.Code), status.Message}
+	return refusedBy(&status)
 }
 
-// apiTimeout bounds what is asked of the API: an election takes less. A server without a quorum would let a user wait for
-// far longer, and the client would ask again and again.
-const apiTimeout = 10 * time.Second
+// apiTimeout bounds what is asked of the API. A server that lives has answered by then, also one that has just lost its
+// leader: it gives a request up when there has been none for raftstore.LeaderlessAfter.
+const apiTimeout = 15 * time.Second
 
 // noAnswerError is returned when a server was waited for in vain. It is a context.DeadlineExceeded.
 type noAnswerError struct{ within time.Duration }
@@ -100,7 +100,7 @@ func askAPI(ctx context.Context, config *rest.Config, what string, f func(contex
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%s: ask %s: %w", what, config.Host, context.Cause(ctx))
 	}
-	return withAdvice(config, err)
+	return withAdvice(config, withoutLeader(err))
 }
 
 func newClient(given string) (*kubernetes.Clientset, *rest.Config, error) {

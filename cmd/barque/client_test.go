@@ -39,7 +39,7 @@ func TestNoAnswerOfTheAPI(t *testing.T) {
 		if took := time.Since(began); took != apiTimeout {
 			t.Errorf("it took %s", took)
 		}
-		if exitCode(err) != 1 || !strings.Contains(err.Error(), "list things: ask s1: no answer within 10s") || !strings.Contains(err.Error(), "barque cluster status") {
+		if exitCode(err) != 1 || !strings.Contains(err.Error(), "list things: ask s1: no answer within 15s") || !strings.Contains(err.Error(), "barque cluster status") {
 			t.Errorf("exit code %d: %v", exitCode(err), err)
 		}
 		if err := perhaps(err, "it"); exitCode(err) != exitUnfinished || !strings.Contains(err.Error(), "barque token ls") {

@@ -179,6 +179,16 @@ func askKeys(ctx context.Context, config *rest.Config, method string, query url.
 		if answer.Refused {
 			return nil, &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: %s", answer.Error)}
 		}
+		switch {
+		case answer.Unfinished:
+			return nil, &exitError{exitUnfinished, fmt.Errorf("%s; `barque cluster keys list` shows whether it was begun", answer.Error)}
+		case answer.NoLeader:
+			err := error(&exitError{exitNoQuorum, fmt.Errorf("%s; `barque cluster status` tells why, and what to do", answer.Error)})
+			if method != http.MethodGet {
+				err = unchanged(err)
+			}
+			return nil, err
+		}
 		return nil, fmt.Errorf("%s; `barque cluster status` tells why, and what to do", answer.Error)
 	}
 	var status apierrors.APIStatus

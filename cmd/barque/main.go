@@ -75,7 +75,7 @@ const (
 	exitRefused    = 4 // it would do harm, and nothing was changed
 	exitUnfinished = 5 // it was begun, and its end is not known
 	exitDegraded   = 6 // (status, doctor) the cluster serves, and something is wrong with it
-	exitNoQuorum   = 7 // (status, doctor) the cluster has no leader, so nothing can be written
+	exitNoQuorum   = 7 // the cluster has no leader, so nothing can be written, and nothing was
 	exitNoAnswer   = 8 // no server answers
 
 	exitInterrupted = 130 // by Ctrl-C, before anything was begun; as shells have it

@@ -281,6 +281,8 @@ func memberChange(ctx context.Context, config *rest.Config, method, what, name s
 			return nil, &exitError{exitRefused, fmt.Errorf("%s: refused, nothing was changed: %s", what, answer.Error)}
 		case answer.Unfinished:
 			return nil, &exitError{exitUnfinished, fmt.Errorf("%s: %s; %s", what, answer.Error, whereToLook(change))}
+		case answer.NoLeader:
+			return nil, &exitError{exitNoQuorum, fmt.Errorf("%s: nothing was changed: %s; `barque cluster status` tells why, and what to do", what, answer.Error)}
 		case answer.Error != "":
 			return nil, fmt.Errorf("%s: %s; `barque cluster status` tells why, and what to do", what, answer.Error)
 		}

@@ -127,6 +127,9 @@ func (s *snapshotClient) restore(c *cobra.Command, path string, wish node.Snapsh
 	if json.Unmarshal(data, restored) == nil && restored.Unknown {
 		return nil, &exitError{exitUnfinished, fmt.Errorf("restore %s: it may or may not have taken effect; doing it again does no harm: %w", path, err)}
 	}
+	if restored.NoLeader {
+		return nil, &exitError{exitNoQuorum, fmt.Errorf("restore %s: nothing was changed: %w", path, err)}
+	}
 	if response.StatusCode == http.StatusConflict {
 		return nil, &exitError{exitRefused, fmt.Errorf("restore %s: refused, nothing was changed: %w", path, err)}
 	}

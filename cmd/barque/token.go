@@ -106,7 +106,7 @@ func perhaps(err error, what string) error {
 	if status == http.StatusGatewayTimeout || status == 0 && !unsent(err) {
 		return &exitError{exitUnfinished, fmt.Errorf("%w; `barque token ls` shows %s", err, what)}
 	}
-	return err
+	return unchanged(err)
 }
 
 // unsent tells whether a request that has failed never reached a server: there was no connection, or it was to nobody who is

@@ -3,6 +3,7 @@ package kv
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 var (
@@ -24,6 +25,9 @@ var (
 	// ErrDiskFull is the ErrUnavailable of a leader whose disk is full, when no other server that answers has room
 	// to lead in its place: repeating the request is useless before somebody makes room. What only deletes is not refused for this.
 	ErrDiskFull = fmt.Errorf("%w: the disk of this server is full", ErrUnavailable)
+	// ErrLeaderless is the ErrUnavailable of a server that has known no leader for LeaderlessAfter. An election takes a
+	// fraction of that: repeating the request is useless before servers are back. The error is a *LeaderlessError.
+	ErrLeaderless = fmt.Errorf("%w: no leader has been known for long", ErrUnavailable)
 	// ErrTooStale is the ErrUnavailable of a read with ViewOptions.MaxStale on a server that cannot make
 	// sure that its state is recent enough.
 	ErrTooStale = fmt.Errorf("%w: this server may be further behind than the reader accepts", ErrUnavailable)
@@ -57,6 +61,21 @@ func (e *NoSpaceError) Error() string {
 
 // Unwrap makes it an ErrNoSpace.
 func (e *NoSpaceError) Unwrap() error { return ErrNoSpace }
+
+// LeaderlessAfter is for how long no leader must have been known until that is no matter of an election any more.
+const LeaderlessAfter = 10 * time.Second
+
+// LeaderlessError is the ErrLeaderless of one server. It counts from when this one lost sight of a leader: from its start,
+// if it has seen none since.
+type LeaderlessError struct {
+	For    time.Duration // how long no leader has been known
+	Reason string        // since when, and what it takes that there is one; for people
+}
+
+func (e *LeaderlessError) Error() string { return fmt.Sprintf("%v: %s", ErrUnavailable, e.Reason) }
+
+// Unwrap makes it an ErrLeaderless.
+func (e *LeaderlessError) Unwrap() error { return ErrLeaderless }
 
 // ConflictError is returned when a precondition did not hold. Nothing was changed.
 type ConflictError struct {

@@ -13,6 +13,9 @@ import (
 // none. An election without a split vote takes less than one.
 const electionsTaken = 2
 
+// electionsLost is how many may pass until repeating a request is no use: of slow timeouts, kv.LeaderlessAfter may be few.
+const electionsLost = 5
+
 // Ailment returns why this server cannot serve, as far as it knows that without asking another one. All
 // but ErrClosed are ErrUnavailable.
 func (n *Node) Ailment() error {
@@ -31,7 +34,7 @@ func (n *Node) Ailment() error {
 	if err := n.storage.log.Disk().Check(); err != nil {
 		return fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
 	}
-	if since := n.leaderless(); since >= electionsTaken*max(n.cfg.Timeouts.Election, n.cfg.Timeouts.Heartbeat) {
+	if since := n.leaderless(); since >= electionsTaken*n.electionTimeout() {
 		return n.withoutLeader(since)
 	}
 	return nil
@@ -49,14 +52,25 @@ func (n *Node) leaderless() time.Duration {
 	return time.Since(since)
 }
 
+// withoutLeader is the error of a server that has known no leader for so long: an ErrLeaderless once that is no matter of an
+// election any more.
 func (n *Node) withoutLeader(since time.Duration) error {
-	if _, ok := n.member(n.id.ServerID); !ok {
-		return fmt.Errorf("%w: this server is no member of the cluster yet, or hears nothing of it, for %s: it waits to be let in",
-			kv.ErrUnavailable, since.Round(time.Second))
+	reason := fmt.Sprintf("no leader has been known for %s, since %s: ", since.Round(time.Second), time.Now().Add(-since).UTC().Format(time.RFC3339))
+	if _, ok := n.member(n.id.ServerID); ok {
+		voters := n.voters()
+		reason += fmt.Sprintf("%d of the %d servers with a vote must reach each other", voters/2+1, voters)
+	} else {
+		reason += "this server is no member of the cluster yet, or hears nothing of it: it waits to be let in"
 	}
-	voters := n.voters()
-	return fmt.Errorf("%w: no leader has been known for %s, since %s: %d of the %d servers with a vote must reach each other", kv.ErrUnavailable,
-		since.Round(time.Second), time.Now().Add(-since).UTC().Format(time.RFC3339), voters/2+1, voters)
+	if since < max(kv.LeaderlessAfter, electionsLost*n.electionTimeout()) {
+		return fmt.Errorf("%w: %s", kv.ErrUnavailable, reason)
+	}
+	return &kv.LeaderlessError{For: since, Reason: reason}
+}
+
+// electionTimeout is what an election takes at most, when no vote is split.
+func (n *Node) electionTimeout() time.Duration {
+	return max(n.cfg.Timeouts.Election, n.cfg.Timeouts.Heartbeat)
 }
 
 // Explain adds to the error of a read what may be the reason.

@@ -277,7 +277,7 @@ func (s *server) serveCAChange(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, raftstore.ErrUnknownOutcome):
 		http.Error(w, err.Error(), http.StatusGatewayTimeout)
 	default:
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		unavailable(w, err)
 	}
 }
 

@@ -31,6 +31,9 @@ type KeysAnswer struct {
 	keyring.Status
 	Error   string `json:"error,omitempty"`
 	Refused bool   `json:"refused,omitempty"` // nothing was changed
+	// Unfinished tells that what was asked for was begun and goes on, or that it is not known whether it was.
+	Unfinished bool `json:"unfinished,omitempty"`
+	NoLeader   bool `json:"noLeader,omitempty"` // there has been none for long; nothing was changed
 }
 
 // gossipRing returns the gossip keys on disk.
@@ -294,10 +297,11 @@ func keysHandler(keys *keyring.Manager) http.Handler {
 			return
 		}
 		var answer KeysAnswer
+		begun := err == nil && r.Method == http.MethodPost && !dryRun
 		if err == nil {
 			answer.Status, err = keys.Status(r.Context())
 		}
-		status := answer.judge(err)
+		status := answer.judge(err, begun)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 		if err := json.NewEncoder(w).Encode(answer); err != nil {
@@ -306,14 +310,22 @@ func keysHandler(keys *keyring.Manager) http.Handler {
 	})
 }
 
-func (a *KeysAnswer) judge(err error) int {
+// judge writes down what the error means, and returns the HTTP status for it. What was begun goes on, though the keys could not be
+// looked at afterwards.
+func (a *KeysAnswer) judge(err error, begun bool) int {
 	var refused *keyring.RefusedError
 	if err == nil {
 		return http.StatusOK
 	}
 	a.Error = err.Error()
-	if a.Refused = errors.As(err, &refused) || errors.Is(err, keyring.ErrConflict); a.Refused {
+	switch {
+	case begun, errors.Is(err, raftstore.ErrUnknownOutcome):
+		a.Unfinished = true
+	case errors.As(err, &refused), errors.Is(err, keyring.ErrConflict):
+		a.Refused = true
 		return http.StatusConflict
+	case errors.Is(err, raftstore.ErrLeaderless):
+		a.NoLeader = true
 	}
 	return http.StatusServiceUnavailable
 }

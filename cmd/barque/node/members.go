@@ -49,6 +49,7 @@ type MemberAnswer struct {
 	Refused    bool   `json:"refused,omitempty"` // nothing was changed
 	NoSuch     bool   `json:"noSuchServer,omitempty"`
 	Unfinished bool   `json:"unfinished,omitempty"` // it was begun and goes on, or that is not known
+	NoLeader   bool   `json:"noLeader,omitempty"`   // there has been none for long; nothing was changed
 }
 
 // Span is a number before and after.
@@ -255,6 +256,8 @@ func (a *MemberAnswer) judge(err error) int {
 		return http.StatusConflict
 	case errors.Is(err, raftstore.ErrUnknownOutcome):
 		a.Unfinished = true
+	case errors.Is(err, raftstore.ErrLeaderless):
+		a.NoLeader = true
 	}
 	return http.StatusServiceUnavailable
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -80,6 +81,8 @@ func TestChangeMember(t *testing.T) {
 		"not by its ID":         {"POST", "s2.y?change=remove", nil, 404, "no member", nil},
 		"refused":               {"POST", "s1?change=remove", refused, 409, "no quorum", []string{"remove s1.x"}},
 		"no leader":             {"POST", "s1?change=remove", raftstore.ErrUnavailable, 503, "unavailable", []string{"remove s1.x"}},
+		"no leader for long":    {"POST", "s1?change=remove", &raftstore.LeaderlessError{}, 503, `"noLeader":true`, []string{"remove s1.x"}},
+		"begun, and then none":  {"POST", "s1?change=remove", fmt.Errorf("%w; then: %w", raftstore.ErrUnknownOutcome, &raftstore.LeaderlessError{}), 503, `"unfinished":true`, []string{"remove s1.x"}},
 		"begun":                 {"POST", "s1?change=remove", raftstore.ErrUnknownOutcome, 503, `"unfinished":true`, []string{"remove s1.x"}},
 		"another verb":          {"DELETE", "s2?change=remove", nil, 405, "", nil},
 		"no change":             {"POST", "s2", nil, 400, "want remove, demote", nil},

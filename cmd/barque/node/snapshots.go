@@ -14,9 +14,11 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/backup"
 )
@@ -57,6 +59,8 @@ type Restored struct {
 	Error    string       `json:"error,omitempty"`
 	// Unknown tells that the restore may or may not have taken effect.
 	Unknown bool `json:"unknown,omitempty"`
+	// NoLeader tells that there has been none for long, so nothing was changed.
+	NoLeader bool `json:"noLeader,omitempty"`
 }
 
 // SnapshotList are the backups on one server.
@@ -197,8 +201,22 @@ func (b *backups) serveSave(w http.ResponseWriter, r *http.Request) {
 		b.logger.Warn("a backup could not be sent to its end", "to", r.RemoteAddr, "err", err)
 		panic(http.ErrAbortHandler)
 	default:
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		unavailable(w, err)
 	}
+}
+
+// unavailable answers that something could not be done. Where that is because there has been no leader for long, the answer
+// says so as those of the API do.
+func unavailable(w http.ResponseWriter, err error) {
+	if !errors.Is(err, raftstore.ErrLeaderless) {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	answer(w, http.StatusServiceUnavailable, metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: err.Error(),
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: storage.CauseNoLeader, Message: err.Error()}}},
+	})
 }
 
 // begun notes that a part of the answer is out.
@@ -222,6 +240,7 @@ func (b *backups) serveRestore(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	restored.Error, restored.Unknown = err.Error(), errors.Is(err, raftstore.ErrUnknownOutcome)
+	restored.NoLeader = !restored.Unknown && errors.Is(err, raftstore.ErrLeaderless)
 	b.logger.Error("a restore failed", "unknown", restored.Unknown, "err", err)
 	status := http.StatusServiceUnavailable
 	switch {

@@ -1,0 +1,89 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/raftstore"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher/delegator"
+	storeerr "k8s.io/apiserver/pkg/storage/errors"
+)
+
+// cutOff is a backend that cannot be read for as long as there is a reason.
+type cutOff struct {
+	Backend
+	why atomic.Pointer[error]
+}
+
+func (c *cutOff) View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error) {
+	if why := c.why.Load(); why != nil {
+		return nil, *why
+	}
+	return c.Backend.View(ctx, opts)
+}
+
+// TestListsWithoutALeaderFromTheStart asks a server whose watch caches were never filled: who wants the newest state is told that
+// there is no leader, and not to come back later, which clients do without a word. Informers are left to the cache.
+func TestListsWithoutALeaderFromTheStart(t *testing.T) {
+	t.Parallel()
+	backend := &cutOff{Backend: newBackend(t)}
+	cut := func(err error) { backend.why.Store(&err) }
+	cut(leaderless())
+	store := openUnready(t, RESTOptionsConfig{Backend: backend})
+	// Caches are asked for such lists once it is known of the store that it tells of progress, which takes a moment in a new process.
+	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
+		return delegator.ConsistentReadSupported(), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	everything, labelled, first := storage.Everything, storage.Everything, storage.Everything
+	labelled.Label = labels.SelectorFromSet(labels.Set{"label": "a"})
+	first.Limit = 500
+	list := func(opts storage.ListOptions) (*http.Response, error) {
+		t.Helper()
+		opts.Recursive = true
+		err := storeerr.InterpretListError(store.GetList(t.Context(), "/pods/", opts, &example.PodList{}), pods)
+		if err == nil {
+			t.Fatalf("%+v: it is listed", opts)
+		}
+		response, _ := answer(t, err)
+		return response, err
+	}
+	for name, opts := range map[string]storage.ListOptions{
+		"all":           {Predicate: everything},
+		"some":          {Predicate: labelled},
+		"the first 500": {Predicate: first},
+	} {
+		response, err := list(opts)
+		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") != "" || !apierrors.HasStatusCause(err, CauseNoLeader) {
+			t.Errorf("%s: answered %d, Retry-After %q: %v", name, response.StatusCode, response.Header.Get("Retry-After"), err)
+		}
+	}
+	informer := storage.ListOptions{Predicate: labelled, ResourceVersion: "0"}
+	if response, err := list(informer); response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") == "" {
+		t.Errorf("an informer: answered %d, Retry-After %q: %v", response.StatusCode, response.Header.Get("Retry-After"), err)
+	}
+	cut(fmt.Errorf("%w: an election is under way", raftstore.ErrUnavailable))
+	if response, err := list(storage.ListOptions{Predicate: labelled}); response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") == "" {
+		t.Errorf("in an election: answered %d, Retry-After %q: %v", response.StatusCode, response.Header.Get("Retry-After"), err)
+	}
+	backend.why.Store(nil)
+	awaitReady(t, store)
+	if err := store.GetList(t.Context(), "/pods/", storage.ListOptions{Predicate: labelled, Recursive: true}, &example.PodList{}); err != nil {
+		t.Errorf("with a leader again: %v", err)
+	}
+}
+
+// leaderless is what the store says when there has been no leader for long.
+func leaderless() error {
+	return &raftstore.LeaderlessError{For: time.Minute, Reason: "no leader has been known for 1m0s"}
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/membership/exchange"
+	"github.com/barque/barque/raftstore"
+)
+
+// leaderless is a server that has known no leader for long. What it answers goes the ways of a real one.
+type leaderless struct{ changes int }
+
+func (s *leaderless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	say := func(status int, body any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(body)
+	}
+	err := &raftstore.LeaderlessError{For: raftstore.LeaderlessAfter, Reason: "no leader has been known for 10s"}
+	mapped := storage.ReadError(err)
+	if r.Method != http.MethodGet {
+		s.changes++
+		mapped = storage.WriteError(err)
+	}
+	switch path := r.URL.Path; {
+	case path == node.CAPath && r.Method == http.MethodGet:
+		say(http.StatusOK, exchange.Status{Generation: 1, Issuer: "c"})
+	case strings.HasPrefix(path, node.MembersPath):
+		say(http.StatusServiceUnavailable, node.MemberAnswer{Server: "s1", Change: node.RemoveServer, Error: err.Error(), NoLeader: true})
+	case path == node.KeysPath:
+		say(http.StatusServiceUnavailable, node.KeysAnswer{Error: err.Error(), NoLeader: true})
+	case path == node.SnapshotRestorePath:
+		say(http.StatusServiceUnavailable, node.Restored{Error: err.Error(), NoLeader: true})
+	default:
+		var status apierrors.APIStatus
+		errors.As(mapped, &status)
+		body := status.Status()
+		body.Kind, body.APIVersion = "Status", "v1"
+		say(int(body.Code), body)
+	}
+}
+
+// TestCommandsWithoutALeader: a command that is told that there is no leader says so at once, after one request, with an exit code that
+// scripts know it by, and that nothing was changed.
+func TestCommandsWithoutALeader(t *testing.T) {
+	file := savedBackup(t)
+	for line, changes := range map[string]bool{
+		"token create":                    true,
+		"token delete abcdef":             true,
+		"token ls":                        false,
+		"cluster remove s1 --yes":         true,
+		"cluster promote s1":              true,
+		"cluster transfer-leader":         true,
+		"cluster keys rotate":             true,
+		"cluster keys list":               false,
+		"cert rotate --ca --yes":          true,
+		"snapshot save " + file + ".copy": false,
+		"snapshot restore --yes " + file:  true,
+	} {
+		t.Run(line, func(t *testing.T) {
+			server := new(leaderless)
+			kubeconfig := kubeconfigOf(t, server.ServeHTTP)
+			if line == "token create" {
+				kubeconfig = secureKubeconfigOf(t, server)
+			}
+			_, err := run(t, append(strings.Fields(line), "--kubeconfig", kubeconfig)...)
+			if exitCode(err) != exitNoQuorum || !strings.Contains(err.Error(), "no leader has been known for 10s") || !strings.Contains(err.Error(), "barque cluster status") {
+				t.Errorf("exit code %d: %v", exitCode(err), err)
+			}
+			if err != nil && strings.Contains(err.Error(), "nothing was changed") != changes {
+				t.Errorf("it is said that nothing was changed, or should be: %v", err)
+			}
+			if server.changes > 1 {
+				t.Errorf("it was asked for %d times", server.changes)
+			}
+		})
+	}
+}
+
+// secureKubeconfigOf is kubeconfigOf for who needs the cluster's CA, too.
+func secureKubeconfigOf(t *testing.T, handler http.Handler) string {
+	t.Helper()
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {server: '" + server.URL + "', certificate-authority-data: " +
+		base64.StdEncoding.EncodeToString(ca) + "}}]\nusers: [{name: u, user: {}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestOnlyLongWithoutALeaderHasItsOwnExitCode: that the store is busy, or that a leader is just elected, is no reason to look for dead servers.
+func TestOnlyLongWithoutALeaderHasItsOwnExitCode(t *testing.T) {
+	kubeconfig := kubeconfigOf(t, statusOnly(http.StatusServiceUnavailable, "ServiceUnavailable"))
+	if _, err := run(t, "token", "ls", "--kubeconfig", kubeconfig); exitCode(err) != 1 {
+		t.Errorf("exit code %d: %v", exitCode(err), err)
+	}
+}
