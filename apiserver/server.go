@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -48,6 +49,7 @@ type Server struct {
 	ports     *allocator.Pool[int32]
 	defaults  func() bool // whether the authorizer knows the default roles and bindings
 	closers   []func()
+	warm      atomic.Bool // see cold
 	logger    *slog.Logger
 }
 
@@ -139,7 +141,7 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 		return nil, err
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		handler = storage.WithLeaderTermHeader(handler)
+		handler = s.withoutWritesWhenCold(storage.WithLeaderTermHeader(handler), parts.codecs)
 		return withUnauthenticated(genericapiserver.DefaultBuildHandlerChain(handler, c), s.cfg.Unauthenticated)
 	}
 	return c, nil

@@ -97,13 +97,23 @@ type cluster struct {
 	*Server
 	ca    *testCA
 	host  string
-	ready time.Duration // from New to readyz
+	ready time.Duration // from its start to readyz
 	admin kubernetes.Interface
 
 	kubelet int32 // port of a kubelet, if a test has started one
 }
 
 func startCluster(t testing.TB, change ...func(*Config)) *cluster {
+	t.Helper()
+	began := time.Now()
+	c := startUnready(t, change...)
+	c.awaitReady(t)
+	c.ready = time.Since(began)
+	return c
+}
+
+// startUnready is startCluster without waiting until the server is ready.
+func startUnready(t testing.TB, change ...func(*Config)) *cluster {
 	t.Helper()
 	store := raftstore.NewInMemory(raftstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
@@ -131,7 +141,6 @@ func startCluster(t testing.TB, change ...func(*Config)) *cluster {
 	for _, f := range change {
 		f(&cfg)
 	}
-	began := time.Now()
 	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -147,8 +156,6 @@ func startCluster(t testing.TB, change ...func(*Config)) *cluster {
 	})
 	c := &cluster{Server: s, ca: ca, host: "https://" + ln.Addr().String()}
 	c.admin = kubernetes.NewForConfigOrDie(ca.client(t, c.host, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}))
-	c.awaitReady(t)
-	c.ready = time.Since(began)
 	return c
 }
 
