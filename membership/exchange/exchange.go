@@ -293,6 +293,7 @@ func stepName(s pki.Step) string {
 // Lead makes the steps while this server leads, in the term, until the context ends.
 func (e *Exchange) Lead(ctx context.Context, term uint64) error {
 	said := ""
+	var cannot trouble
 	for {
 		nodes := e.Changed()
 		e.mu.Lock()
@@ -315,8 +316,10 @@ func (e *Exchange) Lead(ctx context.Context, term uint64) error {
 			}
 			said = waiting
 		}
-		if err != nil && ctx.Err() == nil {
-			e.Logger.Warn("the exchange of the CA cannot go on yet", "step", b.Step, "retryIn", retry, "err", err)
+		if err == nil {
+			cannot.over(e.Logger)
+		} else if ctx.Err() == nil {
+			cannot.failed(e.Logger, err, stepName(b.Step))
 			again = time.After(retry)
 		}
 		select {
@@ -335,8 +338,11 @@ func (e *Exchange) advance(ctx context.Context, revision, term uint64) error {
 	if err != nil {
 		return err
 	}
+	if err := e.put(ctx, next, revision, term); err != nil {
+		return err
+	}
 	e.Logger.Info("the exchange of the CA goes on", "generation", next.Generation, "step", stepName(next.Step))
-	return e.put(ctx, next, revision, term)
+	return nil
 }
 
 func (e *Exchange) put(ctx context.Context, b pki.Bundle, revision, term uint64) error {

@@ -96,7 +96,7 @@ type cluster struct {
 
 	hangs bool // whoever is asked for a key says nothing
 
-	said syncbuf.Buffer // warnings of the servers
+	said syncbuf.Buffer // the log of the servers
 }
 
 func newCluster(t *testing.T, servers, agents int) *cluster {
@@ -146,7 +146,7 @@ func (c *cluster) start(n *node) {
 	if n.home.Keys() != nil {
 		e := New(Config{
 			Cluster: "c1", Trust: n.home.trust, Shelf: c.shelf, Home: n.home, Members: c.members, Changed: c.gossip,
-			Fetch: c.fetch, Now: time.Now, Logger: slog.New(slog.NewTextHandler(&c.said, &slog.HandlerOptions{Level: slog.LevelWarn})),
+			Fetch: c.fetch, Now: time.Now, Logger: slog.New(slog.NewTextHandler(&c.said, nil)),
 		})
 		c.tell(n, func() { n.exchange = e })
 		wg.Go(func() { e.Run(ctx) })

@@ -1,0 +1,51 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fullShelf takes nothing while it is full.
+type fullShelf struct {
+	Shelf
+	full atomic.Bool
+}
+
+var errShelfFull = errors.New("the disk is full")
+
+func (s *fullShelf) Put(ctx context.Context, state []byte, revision, term uint64) error {
+	if s.full.Load() {
+		return errShelfFull
+	}
+	return s.Shelf.Put(ctx, state, revision, term)
+}
+
+// TestALeaderThatCannotGoOn says so when that begins, each minute and not at each try, and when it is over.
+func TestALeaderThatCannotGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, 0)
+		synctest.Wait()
+		leader := c.nodes[0]
+		shelf := &fullShelf{Shelf: c.shelf}
+		leader.exchange.Shelf = shelf
+		c.apply(leader, Begin)
+		shelf.full.Store(true)
+		time.AfterFunc(10*time.Minute+time.Second, func() { shelf.full.Store(false) })
+		c.lead(leader, 20*time.Minute)
+		c.settled(4)
+		for text, times := range map[string]int{
+			" err=\"the disk is full\"":                                      11, // at once, and each minute
+			"the exchange of the CA can go on again\" after=10m2s tries=301": 1,
+			"the exchange of the CA goes on":                                 2, // and not what was only tried
+		} {
+			if n := strings.Count(c.said.String(), text); n != times {
+				t.Errorf("%q is said %d times, want %d:\n%s", text, n, times, c.said.String())
+			}
+		}
+	})
+}
