@@ -2,7 +2,9 @@ package apiserver
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,5 +33,39 @@ func TestBirth(t *testing.T) {
 	}
 	if _, err := c.admin.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// Whoever asks for readiness while a server starts is told that it is not ready, and not that he may not ask. The roles
+// that allow him to are there already, as for a server that joins.
+func TestReadinessIsNeverForbidden(t *testing.T) {
+	born := startCluster(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := born.Prepare(ctx, born.admin); err != nil {
+		t.Fatal(err)
+	}
+	answers := map[int]int{}
+	var asking sync.WaitGroup
+	startCluster(t, func(c *Config) {
+		c.Store = born.cfg.Store
+		url := "https://" + c.Listener.Addr().String() + "/readyz"
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+		asking.Go(func() { // from before it serves
+			defer client.CloseIdleConnections()
+			for answers[http.StatusOK] == 0 && ctx.Err() == nil {
+				r, err := client.Get(url)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r.Body.Close()
+				answers[r.StatusCode]++
+			}
+		})
+	})
+	asking.Wait()
+	if answers[http.StatusForbidden] > 0 || answers[http.StatusOK] == 0 {
+		t.Errorf("answers by code: %v", answers)
 	}
 }

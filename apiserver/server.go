@@ -142,7 +142,7 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = s.withoutWritesWhenCold(storage.WithLeaderTermHeader(handler), parts.codecs)
-		return withUnauthenticated(genericapiserver.DefaultBuildHandlerChain(handler, c), s.cfg.Unauthenticated)
+		return withUnauthenticated(s.withoutRights(genericapiserver.DefaultBuildHandlerChain(handler, c)), s.cfg.Unauthenticated)
 	}
 	return c, nil
 }
