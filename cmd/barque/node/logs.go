@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -34,7 +35,7 @@ func (d demoted) Enabled(ctx context.Context, level slog.Level) bool {
 
 func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = demote(r.Level)
-	if d.outages.fold(r.Message) || givenUp(r) {
+	if d.outages.fold(r.Message) || givenUp(r) || tooLate(r) {
 		r.Level = slog.LevelDebug
 	}
 	if !d.Handler.Enabled(ctx, r.Level) {
@@ -66,6 +67,23 @@ func givenUp(r slog.Record) (is bool) {
 	}
 	r.Attrs(func(a slog.Attr) bool {
 		is = (a.Key == "path" || a.Key == "URI") && a.Value.String() == "/readyz"
+		return !is
+	})
+	return is
+}
+
+// tooLate tells whether the record is of an answer for which nobody waited any more: the client had gone, or the request had
+// taken longer than it may. Upstream says that of the request itself, in two other lines; these, up to four, do not say which
+// it was. They come as text.
+func tooLate(r slog.Record) (is bool) {
+	r.Attrs(func(a slog.Attr) bool {
+		err, ok := a.Value.Any().(error)
+		if a.Key != "err" || !ok {
+			return true
+		}
+		text := err.Error()
+		is = strings.Contains(text, http.ErrHandlerTimeout.Error()) ||
+			strings.HasPrefix(text, "FinishRequest: post-timeout activity") && strings.Contains(text, "panicked: false")
 		return !is
 	})
 	return is

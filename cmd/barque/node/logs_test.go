@@ -2,13 +2,16 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
 	"github.com/barque/barque/apiserver/storage"
@@ -73,8 +76,13 @@ func TestAnOutageIsToldOnce(t *testing.T) {
 			lines("it is over", fmt.Sprintf("times=304 betweenFirstAndLast=%s newest=", 5*(outageQuiet-time.Second)))
 			klog.ErrorS(nil, "Post-timeout activity", "method", "GET", "path", "/readyz")
 			klog.ErrorS(nil, "Timeout or abort while handling", "method", "GET", "URI", "/readyz")
+			utilruntime.HandleError(fmt.Errorf("apiserver was unable to write a application/json response: %w", http.ErrHandlerTimeout))
+			utilruntime.HandleError(fmt.Errorf("apiserver received an error that is not an metav1.Status: %#+v: %v", http.ErrHandlerTimeout, http.ErrHandlerTimeout))
+			utilruntime.HandleError(errors.New("FinishRequest: post-timeout activity - time-elapsed: 5µs, panicked: false, err: gone, panic-reason: <nil>"))
 			klog.Info("a detail")
 			lines("nobody's fault")
+			utilruntime.HandleError(errors.New("FinishRequest: post-timeout activity - time-elapsed: 5µs, panicked: true, err: <nil>, panic-reason: nil map"))
+			lines("a panic", "nil map")
 			klog.ErrorS(nil, "Timeout or abort while handling", "method", "GET", "URI", "/api/v1/pods")
 			klog.Error("a fault")
 			lines("afterwards", "URI=/api/v1/pods", "level=ERROR msg=\"a fault\"")
