@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -62,6 +63,8 @@ type Config struct {
 	// new credential; 1 s when zero. One that does not hear it takes the node for dead, which costs
 	// nothing but a warning.
 	Goodbye time.Duration
+	// About returns what this member tells of itself to another one that asks, JSON without secrets. It may be nil.
+	About func() json.RawMessage
 	// Tune changes memberlist's settings, for tests and for faster detection. It may be nil.
 	Tune   func(*memberlist.Config)
 	Logger *slog.Logger
@@ -96,7 +99,7 @@ func New(c Config) (*Pool, error) {
 	if c.Goodbye == 0 {
 		c.Goodbye = time.Second
 	}
-	p := &Pool{config: c, facts: c.Facts, news: make(chan struct{}, 1), talk: talk{asked: map[string]chan View{}},
+	p := &Pool{config: c, facts: c.Facts, news: make(chan struct{}, 1), talk: talk{asked: map[string]chan message{}},
 		members: map[string]Member{}, heard: map[string]answered{}, changed: make(chan struct{})}
 	var err error
 	if p.keyring, err = memberlist.NewKeyring(c.Keys, c.Keys[0]); err != nil {

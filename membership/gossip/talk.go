@@ -11,21 +11,24 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// A member asks another one for its view in a message of the pool, over TCP, and gets it in another. This works for
-// servers and agents alike, and while neither API nor store do. Messages are encrypted and not signed: whoever has the
-// key of the pool could answer in a member's name. Views are for people who look for faults, and decide nothing.
+// A member asks another one for its view, or what it tells of itself, in a message of the pool, over TCP, and gets it in
+// another. This works for servers and agents alike, and while neither API nor store do. Messages are encrypted and not signed:
+// whoever has the key of the pool could answer in a member's name. Answers are for people who look for faults, and decide nothing.
 
 // message is what members send each other, as JSON. An unknown kind is ignored: it is a newer Barque's.
 type message struct {
-	Kind string `json:"kind"`
-	ID   string `json:"id"` // of the question
-	From string `json:"from"`
-	View *View  `json:"view,omitempty"`
+	Kind  string          `json:"kind"`
+	ID    string          `json:"id"` // of the question
+	From  string          `json:"from"`
+	View  *View           `json:"view,omitempty"`
+	About json.RawMessage `json:"about,omitempty"`
 }
 
 const (
-	askView    = "view?"
-	answerView = "view"
+	askView     = "view?"
+	answerView  = "view"
+	askAbout    = "about?"
+	answerAbout = "about"
 
 	// maxAnswers bounds how many questions are answered at a time; more of them are dropped.
 	maxAnswers = 4
@@ -38,7 +41,7 @@ type talk struct {
 	mu      sync.Mutex
 	isOpen  bool
 	running sync.WaitGroup // answers and questions
-	asked   map[string]chan View
+	asked   map[string]chan message
 	answers int
 }
 
@@ -67,10 +70,10 @@ func (t *talk) close() {
 	t.running.Wait()
 }
 
-func (t *talk) expect(id string) <-chan View {
+func (t *talk) expect(id string) <-chan message {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	answer := make(chan View, 1)
+	answer := make(chan message, 1)
 	t.asked[id] = answer
 	return answer
 }
@@ -81,12 +84,12 @@ func (t *talk) forget(id string) {
 	delete(t.asked, id)
 }
 
-func (t *talk) deliver(id string, v View) {
+func (t *talk) deliver(m message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if answer, ok := t.asked[id]; ok {
-		answer <- v
-		delete(t.asked, id)
+	if answer, ok := t.asked[m.ID]; ok {
+		answer <- m
+		delete(t.asked, m.ID)
 	}
 }
 
@@ -112,32 +115,51 @@ var errLeaving = errors.New("this member is leaving the pool")
 
 // ViewOf asks another member for its view. The context should have a deadline: one that is away does not answer.
 func (p *Pool) ViewOf(ctx context.Context, name string) (View, error) {
+	m, err := p.ask(ctx, name, askView)
+	if err != nil {
+		return View{}, err
+	}
+	if m.View == nil || m.View.From != name {
+		return View{}, fmt.Errorf("what %q answers is not its view", name)
+	}
+	return *m.View, nil
+}
+
+// AboutOf asks another member what it tells of itself, which is what its Config.About returns. The context should have a
+// deadline: one that is away does not answer, nor one that tells nothing.
+func (p *Pool) AboutOf(ctx context.Context, name string) (json.RawMessage, error) {
+	m, err := p.ask(ctx, name, askAbout)
+	return m.About, err
+}
+
+// ask sends a question to another member and waits for the answer.
+func (p *Pool) ask(ctx context.Context, name, kind string) (message, error) {
 	m, ok := p.Member(name)
 	if !ok {
-		return View{}, fmt.Errorf("no member of the pool is named %q", name)
+		return message{}, fmt.Errorf("no member of the pool is named %q", name)
 	}
 	id := rand.Text()
 	answer := p.talk.expect(id)
 	defer p.talk.forget(id)
 	sent := make(chan error, 1)
 	// Sending takes up to memberlist's TCP time-out, whatever the context says.
-	if !p.talk.start(func() { sent <- p.send(m, message{Kind: askView, ID: id, From: p.config.Name}) }) {
-		return View{}, errLeaving
+	if !p.talk.start(func() { sent <- p.send(m, message{Kind: kind, ID: id, From: p.config.Name}) }) {
+		return message{}, errLeaving
 	}
 	for {
 		select {
-		case v := <-answer:
-			if v.From != name {
-				return View{}, fmt.Errorf("%q answers in the name of %q", name, v.From)
+		case a := <-answer:
+			if a.From != name {
+				return message{}, fmt.Errorf("%q answers in the name of %q", a.From, name)
 			}
-			return v, nil
+			return a, nil
 		case err := <-sent:
 			if err != nil {
-				return View{}, fmt.Errorf("ask %s at %s: %w", name, m.Addr, err)
+				return message{}, fmt.Errorf("ask %s at %s: %w", name, m.Addr, err)
 			}
 			sent = nil
 		case <-ctx.Done():
-			return View{}, fmt.Errorf("%s at %s does not answer: %w", name, m.Addr, context.Cause(ctx))
+			return message{}, fmt.Errorf("%s at %s does not answer: %w", name, m.Addr, context.Cause(ctx))
 		}
 	}
 }
@@ -190,24 +212,35 @@ func (p *Pool) NotifyMsg(text []byte) {
 		return
 	}
 	switch m.Kind {
-	case answerView:
-		if m.View != nil {
-			p.talk.deliver(m.ID, *m.View)
-		}
+	case answerView, answerAbout:
+		p.talk.deliver(m)
 	case askView:
-		// The answer goes to the address that the member has proven, not to whoever asks.
-		asker, known := p.Member(m.From)
-		if !known || !p.talk.begin() {
-			return
-		}
-		if !p.talk.start(func() {
-			defer p.talk.end()
+		p.answer(m, func(a *message) {
 			view := p.View(context.Background()) // bounded by itself
-			if err := p.send(asker, message{Kind: answerView, ID: m.ID, From: p.config.Name, View: &view}); err != nil {
-				p.config.Logger.Debug("gossip view could not be sent", "to", asker.Name, "err", err)
-			}
-		}) {
-			p.talk.end()
+			a.Kind, a.View = answerView, &view
+		})
+	case askAbout:
+		if p.config.About != nil {
+			p.answer(m, func(a *message) { a.Kind, a.About = answerAbout, p.config.About() })
 		}
+	}
+}
+
+// answer sends what fill puts into the answer to the member that has asked: to the address that it has proven, not to
+// whoever asks.
+func (p *Pool) answer(question message, fill func(*message)) {
+	asker, known := p.Member(question.From)
+	if !known || !p.talk.begin() {
+		return
+	}
+	if !p.talk.start(func() {
+		defer p.talk.end()
+		a := message{ID: question.ID, From: p.config.Name}
+		fill(&a)
+		if err := p.send(asker, a); err != nil {
+			p.config.Logger.Debug("gossip answer could not be sent", "to", asker.Name, "kind", a.Kind, "err", err)
+		}
+	}) {
+		p.talk.end()
 	}
 }

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -28,7 +29,11 @@ func startPool(t *testing.T, net int, servers, agents int) []*node {
 			addr = freeAddr(t, net+i)
 		}
 		proof := proofOf(t, ca, name, role, time.Now().Add(time.Hour))
-		nodes = append(nodes, startNode(t, Config{Name: name, Advertise: addr, Authority: pki.TrustOf(ca), Tune: calm, Proof: func() Proof { return proof },
+		var about func() json.RawMessage
+		if role == "agent" {
+			about = func() json.RawMessage { return json.RawMessage(`{"of":"` + name + `"}`) }
+		}
+		nodes = append(nodes, startNode(t, Config{Name: name, About: about, Advertise: addr, Authority: pki.TrustOf(ca), Tune: calm, Proof: func() Proof { return proof },
 			Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }}))
 	}
 	for _, n := range nodes {
@@ -140,5 +145,22 @@ func TestDisagreements(t *testing.T) {
 		if got := Disagreements(c.views); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", what, got, c.want)
 		}
+	}
+}
+
+// What a member tells of itself is asked for by any other one; who tells nothing does not answer.
+func TestMembersTellOfThemselves(t *testing.T) {
+	nodes := startPool(t, 71, 1, 1)
+	about, err := nodes[0].AboutOf(t.Context(), "a1")
+	if err != nil || string(about) != `{"of":"a1"}` {
+		t.Errorf("a1 tells %s, %v", about, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if about, err := nodes[1].AboutOf(ctx, "s1"); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("s1 tells %s, %v", about, err)
+	}
+	if _, err := nodes[0].AboutOf(t.Context(), "a9"); err == nil {
+		t.Error("nobody tells something")
 	}
 }

@@ -78,6 +78,7 @@ func (a *agent) startGossip(ctx context.Context) (err error) {
 		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), KeyGeneration: ring.Generation},
 		Keys:  ring.Keys, Authority: a.ids.trust, Proof: a.ids.proof.proof,
 		Seeds:  a.gossipSeeds,
+		About:  a.ids.about,
 		Logger: a.logger.With("part", "gossip"),
 	})
 	if err != nil {

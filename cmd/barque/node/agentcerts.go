@@ -112,6 +112,11 @@ func (ids *agentIdentities) wanted() string {
 	return ""
 }
 
+// file is where a certificate is.
+func (ids *agentIdentities) file(name string) string {
+	return filepath.Join(pkiDir(ids.options.DataDir), name)
+}
+
 func (ids *agentIdentities) gossipPool() *gossip.Pool {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
