@@ -45,8 +45,9 @@ type Manager struct {
 	config Config
 
 	mu      sync.Mutex
-	newest  *document     // as this server's store has it
-	changed chan struct{} // closed and replaced when newest is another one
+	newest  *document            // as this server's store has it
+	made    map[string]time.Time // when keys were made, by their IDs: a restored backup may not know of the newest
+	changed chan struct{}        // closed and replaced when newest is another one
 }
 
 // New returns a Manager; Run has to be called.
@@ -54,7 +55,7 @@ func New(c Config) *Manager {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Manager{config: c, newest: &document{}, changed: make(chan struct{})}
+	return &Manager{config: c, newest: &document{}, made: map[string]time.Time{}, changed: make(chan struct{})}
 }
 
 // retryEvery is how soon what failed is tried again.
@@ -66,7 +67,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer retrying.Wait()
 	retrying.Go(func() { m.retry(ctx) })
 	return m.config.Store.Follow(ctx, func(value []byte, revision uint64) {
-		d, err := decode(value, revision, m.config.ClusterID)
+		d, err := m.decode(value, revision)
 		if err != nil {
 			m.config.Logger.Warn("gossip keys in the store are not used", "reason", err)
 			if !repairable(err) {
@@ -185,23 +186,13 @@ func (m *Manager) repair(d *document) (*document, error) {
 		next.Step, next.Began, next.StepBegan = Use, m.config.Now(), m.config.Now() // what was under way comes to its end
 	}
 	for _, key := range keys {
-		sealed, err := seal(m.config.Sealer, m.config.ClusterID, key, d.made(KeyID(key)))
+		sealed, err := seal(m.config.Sealer, m.config.ClusterID, key, m.madeAt(key))
 		if err != nil {
 			return nil, err
 		}
 		next.Keys = append(next.Keys, sealed)
 	}
 	return next, nil
-}
-
-// made returns when the key was made, as far as the document knows.
-func (d *document) made(id string) time.Time {
-	for _, k := range d.Keys {
-		if k.ID == id {
-			return k.Made
-		}
-	}
-	return time.Time{}
 }
 
 // newestGeneration is the highest that any server is known to have. Agents count for nothing here: one that is not what it
@@ -221,7 +212,27 @@ func (m *Manager) read(ctx context.Context) (*document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the gossip keys: %w", err)
 	}
-	return decode(value, revision, m.config.ClusterID)
+	return m.decode(value, revision)
+}
+
+// decode reads a document, and notes when its keys were made.
+func (m *Manager) decode(value []byte, revision uint64) (*document, error) {
+	d, err := decode(value, revision, m.config.ClusterID)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, k := range slices.Concat(d.Keys, d.foreign) {
+		if !k.Made.IsZero() {
+			m.made[k.ID] = k.Made
+		}
+	}
+	return d, err
+}
+
+// madeAt returns when the key was made, as far as this server has heard; zero is with the cluster.
+func (m *Manager) madeAt(key []byte) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.made[KeyID(key)]
 }
 
 // write seals the keys anew, where this server has them: the CA's key may be another one than when they were.
@@ -355,10 +366,9 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 	}
 	own := m.config.Own.Ring()
 	if err != nil || d.revision == 0 || m.behind(d) { // the leader is about to put it right, or no key was ever changed
-		known := d
 		d = &document{Generation: own.Generation}
 		for _, key := range own.Keys {
-			d.Keys = append(d.Keys, sealedKey{ID: KeyID(key), Made: known.made(KeyID(key))})
+			d.Keys = append(d.Keys, sealedKey{ID: KeyID(key), Made: m.madeAt(key)})
 		}
 	}
 	members := m.config.Members()

@@ -492,6 +492,8 @@ func TestRestoredBackup(t *testing.T) {
 		})
 		if s := c.atRest(); s.Keys[0].ID != after.Keys[0].ID || s.Generation <= after.Generation {
 			t.Fatalf("%s: %+v, before %+v", what, s, after)
+		} else if made := s.Keys[0].Made; made == nil || !made.Equal(*after.Keys[0].Made) {
+			t.Errorf("%s: the key was made at %v, and %v before", what, made, after.Keys[0].Made)
 		} else {
 			after = s
 		}

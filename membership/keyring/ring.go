@@ -114,6 +114,8 @@ type document struct {
 	Keys       []sealedKey `json:"keys"` // the first one is for sending
 
 	revision uint64 // of the value in the store; 0: there is none
+	// foreign are the keys of a document of another cluster: one that began with a backup of it may use them, too.
+	foreign []sealedKey
 }
 
 type sealedKey struct {
@@ -177,7 +179,7 @@ func decode(value []byte, revision uint64, cluster string) (*document, error) {
 	case d.Format > documentFormat:
 		return &document{revision: revision}, errFormat
 	case d.Cluster != cluster:
-		return &document{revision: revision}, errForeign
+		return &document{revision: revision, foreign: d.Keys}, errForeign
 	case keys[d.Step] != len(d.Keys):
 		return &document{revision: revision}, fmt.Errorf("%w: %d keys in step %q", errDamaged, len(d.Keys), d.Step)
 	}
