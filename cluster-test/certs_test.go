@@ -120,6 +120,13 @@ func (c *Cluster) oneCA(t *testing.T, generation uint64) error {
 		return fmt.Errorf("cert show: %+v", all)
 	}
 	for _, n := range all.Nodes {
+		names := ""
+		for _, cert := range n.Certificates {
+			names += cert.Name + " "
+		}
+		if want := map[bool]string{true: "api-client kubelet gossip ", false: "kubelet"}[strings.HasPrefix(n.Node, "a")]; !strings.Contains(names, want) {
+			return fmt.Errorf("%s shows the certificates %s", n.Node, names)
+		}
 		for _, cert := range n.Certificates {
 			if cert.Issuer != all.CAs[0].Subject || n.Generation != generation {
 				return fmt.Errorf("%s: the certificate %s is of %s, generation %d", n.Node, cert.Name, cert.Issuer, n.Generation)

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/barque/barque/cmd/barque/dev"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/pki"
@@ -32,7 +33,8 @@ func certShowCommand() *cobra.Command {
 		Short: "Show all certificates of the cluster and when they end",
 		Long: `Show all certificates of the cluster and when they end. Each node renews its own when
 about two thirds of their life are over; a warning tells when one did not. Of an agent
-its credential for gossip is shown, which it gets together with its certificates.`,
+that is not there its credential for gossip is shown, which it gets together with its
+certificates. While the CA is exchanged it says how far that is, and how to go on.`,
 		Args: noArgs,
 	}
 	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
@@ -304,7 +306,7 @@ func (o *certRotate) await(c *cobra.Command, is exchange.Status) error {
 		return errors.New("the exchange of the CA was given up meanwhile: the old CA stays")
 	}
 	if kubeconfig.renew(c); kubeconfig.renewed {
-		_, err := fmt.Fprintf(c.OutOrStdout(), "the CA is exchanged. Join tokens and client certificates that were made before are void; %s is renewed, copies of it are not\n", fromHere(kubeconfig.plan.Kubeconfig()))
+		_, err := fmt.Fprintf(c.OutOrStdout(), "the CA is exchanged. Join tokens and client certificates that were made before are void; %s is renewed, copies of it are not\n", dev.FromHere(kubeconfig.plan.Kubeconfig()))
 		return err
 	}
 	_, err := fmt.Fprintln(c.OutOrStdout(), "the CA is exchanged. Join tokens and client certificates that were made before are void; take new kubeconfigs from the data directories of servers (admin.kubeconfig)")
@@ -316,13 +318,7 @@ func unfinishedExchange(kubeconfig *devKubeconfig) error {
 }
 
 func stepText(is exchange.Status) string {
-	text := "the new CA is made known to all nodes"
-	if is.Step == pki.Issuing {
-		text = "all nodes get certificates of the new CA"
-	}
-	if len(is.Waiting) > 0 {
-		text += "; waiting: " + strings.Join(is.Waiting, "; ")
-	}
+	text := node.ExchangeText(&is)
 	if is.Problem != "" {
 		text += "; " + is.Problem
 	}

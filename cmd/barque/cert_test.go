@@ -131,7 +131,7 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 func TestExchangeRenewsTheKubeconfigOfADevCluster(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	t.Chdir(t.TempDir())
-	dir, err := filepath.Abs(defaultDevDir)
+	dir, err := filepath.Abs(dev.DefaultDir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,12 +15,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/barque/barque/cmd/barque/dev"
 )
 
-const (
-	defaultDataDir = "/var/lib/barque"
-	defaultDevDir  = ".barque"
-)
+const defaultDataDir = "/var/lib/barque"
 
 const kubeconfigHelp = "kubeconfig of the cluster's administrator (default: $KUBECONFIG, .barque/kubeconfig, or the one of the server on this machine)"
 
@@ -40,7 +39,7 @@ func findKubeconfig(given string) (string, error) {
 	if env := os.Getenv("KUBECONFIG"); env != "" {
 		return env, nil
 	}
-	for _, path := range []string{filepath.Join(defaultDevDir, "kubeconfig"), filepath.Join(defaultDataDir, "admin.kubeconfig")} {
+	for _, path := range []string{filepath.Join(dev.DefaultDir, "kubeconfig"), filepath.Join(defaultDataDir, "admin.kubeconfig")} {
 		if _, err := os.Stat(path); err == nil {
 			return path, nil
 		} else if errors.Is(err, os.ErrPermission) {

@@ -26,7 +26,7 @@ func devCommand() *cobra.Command {
 namespace of its own, with its own address, disk directory and containerd.`,
 	}
 	w := new(which)
-	cmd.PersistentFlags().StringVar(&w.dir, "dir", defaultDevDir, "where the cluster's files are")
+	cmd.PersistentFlags().StringVar(&w.dir, "dir", dev.DefaultDir, "where the cluster's files are")
 	cmd.PersistentFlags().StringVar(&w.name, "name", "barque", "name of the cluster; several can run side by side, each in a directory of its own")
 	cmd.AddCommand(devUpCommand(w), devDownCommand(w), devStatusCommand(w), devExecCommand(w), devKillCommand(w),
 		devStartCommand(w),
@@ -60,9 +60,21 @@ func (w *which) directory(c *cobra.Command) (string, error) {
 		return dir, err
 	}
 	if p, err := dev.Load(dir); err == nil && p.Name != w.name {
-		return "", &usageError{c.CommandPath(), fmt.Errorf("the dev cluster in %s is named %q, not %q: leave --name out, or give the directory of the other one with --dir", fromHere(dir), p.Name, w.name)}
+		return "", &usageError{c.CommandPath(), fmt.Errorf("the dev cluster in %s is named %q, not %q: leave --name out, or give the directory of the other one with --dir", dev.FromHere(dir), p.Name, w.name)}
 	}
 	return dir, nil
+}
+
+// commandLine is what to type for another dev command on this cluster. Its name goes with it where there is no plan that has it.
+func (w *which) commandLine(c *cobra.Command, args ...string) string {
+	dir, err := filepath.Abs(w.dir)
+	if err != nil {
+		dir = w.dir
+	}
+	if _, err := dev.Load(dir); err != nil && c.Flags().Changed("name") {
+		args = append(args, "--name", w.name)
+	}
+	return dev.CommandLine(dir, args...)
 }
 
 // votersOf asks a server who has a vote, as far as it knows.
@@ -113,7 +125,7 @@ func devUpCommand(w *which) *cobra.Command {
 		case errors.Is(err, dev.ErrRunning):
 			fmt.Fprintf(out, "The cluster %q runs already; nothing was changed.\n\n", p.Name)
 		case err != nil && c.Context().Err() != nil:
-			return &exitError{exitUnfinished, fmt.Errorf("interrupted; what was made is still there: `%s` goes on, `%s` removes it", devCommandLine(o.Dir, "up"), devCommandLine(o.Dir, "down"))}
+			return &exitError{exitUnfinished, fmt.Errorf("interrupted; what was made is still there: `%s` goes on, `%s` removes it", w.commandLine(c, "up"), w.commandLine(c, "down"))}
 		case err != nil:
 			return err
 		default:
@@ -147,7 +159,7 @@ func giveToSudoer(path string, getenv func(string) string, chown func(path strin
 func printWelcome(c *cobra.Command, p *dev.Plan) error {
 	status, err := fetchStatus(c.Context(), p.Kubeconfig())
 	if err != nil {
-		return fmt.Errorf("the cluster does not answer: %w; `barque dev status` shows its processes", err)
+		return fmt.Errorf("the cluster does not answer: %w; `%s` shows its processes", err, dev.CommandLine(p.Dir, "status"))
 	}
 	if err := writeStatus(c.OutOrStdout(), screenOf(c.OutOrStdout()), status); err != nil {
 		return err
@@ -160,30 +172,8 @@ The kubeconfig is %[1]s; its address leads to whichever server lives. Next:
   kubectl apply -f examples/hello.yaml
   %[2]s     # the leader: watch the others go on
   %[3]s        # remove everything
-`, fromHere(p.Kubeconfig()), devCommandLine(p.Dir, "kill", status.Leader), devCommandLine(p.Dir, "down"))
+`, dev.FromHere(p.Kubeconfig()), dev.CommandLine(p.Dir, "kill", status.Leader), dev.CommandLine(p.Dir, "down"))
 	return err
-}
-
-// devCommandLine is what to type for a dev command on the cluster in dir.
-func devCommandLine(dir string, args ...string) string {
-	line := append([]string{os.Args[0], "dev"}, args...)
-	if short := fromHere(dir); short != defaultDevDir {
-		line = append(line, "--dir", short)
-	}
-	return strings.Join(line, " ")
-}
-
-// fromHere shortens a path below the working directory.
-func fromHere(path string) string {
-	here, err := filepath.Abs(".")
-	if err != nil {
-		return path
-	}
-	short, err := filepath.Rel(here, path)
-	if err != nil || strings.HasPrefix(short, "..") {
-		return path
-	}
-	return short
 }
 
 func devDownCommand(w *which) *cobra.Command {
@@ -194,7 +184,7 @@ func devDownCommand(w *which) *cobra.Command {
 		}
 		err = dev.Down(c.Context(), w.name, d, c.Flags().Changed("name"), func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
 		if err != nil && c.Context().Err() != nil {
-			return &exitError{exitUnfinished, fmt.Errorf("interrupted; `%s` removes what is left", devCommandLine(d, "down"))}
+			return &exitError{exitUnfinished, fmt.Errorf("interrupted; `%s` removes what is left", w.commandLine(c, "down"))}
 		}
 		return err
 	}}
@@ -218,10 +208,10 @@ func devStatusCommand(w *which) *cobra.Command {
 		return print(c, *format, s, func(w io.Writer) error {
 			fmt.Fprintf(w, "cluster\t%s\nendpoint\t%s\nkubeconfig\t%s\n", s.Name, s.Endpoint, s.Kubeconfig)
 			if !s.Proxy {
-				fmt.Fprintln(w, "warning\tthe endpoint's proxy is dead; `barque dev down` and `up` make a new cluster")
+				fmt.Fprintf(w, "warning\tthe endpoint's proxy is dead; `%s` and `%s` make a new cluster\n", dev.CommandLine(d, "down"), dev.CommandLine(d, "up"))
 			}
 			if s.Partitioned {
-				fmt.Fprintln(w, "warning\ta partition is in force; `barque dev heal` ends it")
+				fmt.Fprintf(w, "warning\ta partition is in force; `%s` ends it\n", dev.CommandLine(d, "heal"))
 			}
 			fmt.Fprintln(w, "\nNODE\tROLE\tADDRESS\tSTATE\tPID")
 			for _, n := range s.Nodes {
@@ -243,7 +233,7 @@ func devNodeCommand(w *which, use, short, done string, run func(c *cobra.Command
 		err = run(c, d, args[0])
 		switch {
 		case err != nil && c.Context().Err() != nil:
-			return &exitError{exitUnfinished, fmt.Errorf("interrupted; %s may be %s, or not yet: `%s` shows what runs", args[0], done, devCommandLine(d, "status"))}
+			return &exitError{exitUnfinished, fmt.Errorf("interrupted; %s may be %s, or not yet: `%s` shows what runs", args[0], done, dev.CommandLine(d, "status"))}
 		case err != nil:
 			return err
 		}
@@ -271,7 +261,7 @@ func devPartitionCommand(w *which) *cobra.Command {
 			if err := dev.Partition(d, strings.Split(args[0], ",")); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(c.OutOrStdout(), args[0], "cut off; `barque dev heal` ends it")
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s cut off; `%s` ends it\n", args[0], dev.CommandLine(d, "heal"))
 			return err
 		}}
 }
@@ -342,7 +332,7 @@ func (d *devKubeconfig) renew(c *cobra.Command) bool {
 		err = giveToSudoer(d.plan.Kubeconfig(), os.Getenv, os.Chown)
 	}
 	if err != nil {
-		fmt.Fprintf(c.ErrOrStderr(), "the kubeconfig of the dev cluster is not renewed: %v; `%s` renews it\n", err, devCommandLine(d.plan.Dir, "up"))
+		fmt.Fprintf(c.ErrOrStderr(), "the kubeconfig of the dev cluster is not renewed: %v; `%s` renews it\n", err, dev.CommandLine(d.plan.Dir, "up"))
 	}
 	d.renewed = err == nil
 	return d.renewed
@@ -353,5 +343,5 @@ func (d *devKubeconfig) afterwards() string {
 	if d.plan == nil {
 		return ""
 	}
-	return fmt.Sprintf("; when it is done, `%s` renews the kubeconfig of the dev cluster", devCommandLine(d.plan.Dir, "up"))
+	return fmt.Sprintf("; when it is done, `%s` renews the kubeconfig of the dev cluster", dev.CommandLine(d.plan.Dir, "up"))
 }

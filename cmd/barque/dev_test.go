@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,14 +19,48 @@ import (
 func TestDevCommandLine(t *testing.T) {
 	here := t.TempDir()
 	t.Chdir(here)
+	t.Setenv("SUDO_UID", "")
 	program := os.Args[0]
 	for dir, want := range map[string]string{
-		filepath.Join(here, defaultDevDir): program + " dev kill s1",
-		filepath.Join(here, "x", "c"):      program + " dev kill s1 --dir x/c",
-		filepath.Dir(here) + "/elsewhere":  program + " dev kill s1 --dir " + filepath.Dir(here) + "/elsewhere",
+		filepath.Join(here, dev.DefaultDir):     " dev exec s1 -- ls",
+		filepath.Join(here, "x", "c"):           " dev exec s1 --dir x/c -- ls",
+		filepath.Join(here, "of mine"):          " dev exec s1 --dir 'of mine' -- ls",
+		filepath.Join(here, "..x"):              " dev exec s1 --dir ..x -- ls",
+		filepath.Dir(here) + "/elsewhere":       " dev exec s1 --dir " + filepath.Dir(here) + "/elsewhere -- ls",
+		filepath.Dir(here) + "/it's $elsewhere": " dev exec s1 --dir '" + filepath.Dir(here) + `/it'\''s $elsewhere' -- ls`,
 	} {
-		if got := devCommandLine(dir, "kill", "s1"); got != want {
+		if got := dev.CommandLine(dir, "exec", "s1", "--", "ls"); got != program+want {
 			t.Errorf("%s: %q, want %q", dir, got, want)
+		}
+	}
+	t.Setenv("SUDO_UID", "1000")
+	if got, want := dev.CommandLine(filepath.Join(here, dev.DefaultDir), "heal"), "sudo "+program+" dev heal"; got != want {
+		t.Errorf("called by sudo: %q, want %q", got, want)
+	}
+}
+
+// TestDevAdvice: what dev commands say is to be typed has the directory and, where only the command line knows it, the name.
+func TestDevAdvice(t *testing.T) {
+	here := t.TempDir()
+	t.Chdir(here)
+	t.Setenv("SUDO_UID", "")
+	program := os.Args[0]
+	plan, err := json.Marshal(dev.Plan{Name: "mine", Dir: filepath.Join(here, "c"), Complete: true, Nodes: []dev.Node{{Name: "s1", Role: dev.Server}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir("c", 0o755), os.WriteFile("c/dev.json", plan, 0o600), os.Mkdir("damaged", 0o755), os.WriteFile("damaged/dev.json", []byte("{"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for line, says := range map[string]string{
+		"kill s1 --dir c":         "`" + program + " dev kill --machine s1 --dir c` ends its pods, too",
+		"pause s1 --dir c":        "`" + program + " dev start s1 --dir c` starts it",
+		"status --dir none":       "`" + program + " dev up --dir none` makes one",
+		"status --dir damaged":    "`" + program + " dev down --name NAME --dir damaged` removes",
+		"start --wipe s1 --dir c": "no other server is ready",
+	} {
+		if _, err := run(t, append([]string{"dev"}, strings.Fields(line)...)...); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("dev %s: %v; want %q", line, err, says)
 		}
 	}
 }

@@ -24,6 +24,10 @@ func writeStatus(w io.Writer, on screen, s *node.ClusterStatus) error {
 	line("servers", quorumText(&s.Quorum), plain)
 	line("store", storeText(s), plain)
 	line("backup", backupText(s), plain)
+	if s.ExchangeUnderWay() {
+		line("CA", fmt.Sprintf("is being exchanged, for %s: %s", ageText(s.Time.Sub(s.CA.Since)), node.ExchangeText(s.CA)), odd)
+		line("", "→ "+node.ExchangeWays(s.CA), plain)
+	}
 	for _, u := range s.Unreached {
 		line("unreached", u.Address+": "+u.Error, odd)
 	}

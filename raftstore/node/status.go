@@ -52,9 +52,10 @@ type Status struct {
 	// LastContact is how long ago this server heard from the leader; 0 on the leader, negative
 	// when it never has.
 	LastContact time.Duration `json:"lastContact"`
-	// DiskP50 and DiskP99 are how long the last writes to the log took.
-	DiskP50 time.Duration `json:"diskP50"`
-	DiskP99 time.Duration `json:"diskP99"`
+	// DiskP50 and DiskP99 are how long the last writes to the log took, and DiskWrites how many those are.
+	DiskP50    time.Duration `json:"diskP50"`
+	DiskP99    time.Duration `json:"diskP99"`
+	DiskWrites int           `json:"diskWrites"`
 	// DiskError is why the last write to the log failed, as when the disk is full, or that one hangs;
 	// empty otherwise. Such a server is heard from, but does not follow; one whose write hangs does
 	// not lead either, whatever its role says.
@@ -104,7 +105,7 @@ func (n *Node) Status() Status {
 	if health := n.health.Load(); health != nil {
 		s.Health = *health
 	}
-	s.DiskP50, s.DiskP99, _ = n.storage.log.Latency(time.Time{})
+	s.DiskP50, s.DiskP99, s.DiskWrites = n.storage.log.Latency(time.Time{})
 	s.Start, s.Disk, s.DiskFull = n.storage.start, n.diskSpeed(), n.storage.reserve.exhausted()
 	s.Changes, s.Foreign = n.chronicle.Newest(), n.foreign.clusters()
 	if n.cfg.Warnings != nil {

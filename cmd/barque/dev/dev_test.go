@@ -189,7 +189,7 @@ func TestProcessIsMoreThanAPID(t *testing.T) {
 }
 
 func TestCommandsNeedACluster(t *testing.T) {
-	if _, err := Inspect(t.TempDir()); err == nil || !strings.Contains(err.Error(), "barque dev up") {
+	if _, err := Inspect(t.TempDir()); err == nil || !strings.Contains(err.Error(), " dev up --dir") {
 		t.Fatalf("got %v", err)
 	}
 	if err := Heal(t.TempDir()); err == nil {
@@ -302,6 +302,9 @@ func TestProcessesAreKnownByTheirArguments(t *testing.T) {
 	}{
 		{"/opt/my-barque server --data-dir /d/s1 --name s1", true, false},
 		{"barque agent --name a1 --data-dir /d/s1", true, false},
+		{"barque server --data-dir=/d/s1/", true, false},
+		{"barque server --data-dir ../d/s1", true, false},
+		{"barque server --data-dir d/s1", false, false},
 		{"barque server --data-dir /d/s11", false, false},
 		{"my-barque containerd --config /d/s1/containerd/config.toml", false, true},
 		{"my-barque containerd --config /d/s11/containerd/config.toml", false, false},
@@ -311,7 +314,7 @@ func TestProcessesAreKnownByTheirArguments(t *testing.T) {
 		{"sh", false, false},
 	} {
 		args := strings.Fields(c.args)
-		if node, containerd := isNode(args, "/d/s1"), isContainerd(args, "/d/s1"); node != c.node || containerd != c.containerd {
+		if node, containerd := isNode(args, "/w", "/d/s1"), isContainerd(args, "/d/s1"); node != c.node || containerd != c.containerd {
 			t.Errorf("%s: node %v, containerd %v", c.args, node, containerd)
 		}
 	}
@@ -359,7 +362,7 @@ func TestAServerJoinsAgainByOneThatServes(t *testing.T) {
 		n, by := &p.Nodes[c.name], &p.Nodes[c.by]
 		args := p.rejoinArgs(n, by)
 		if !slices.Contains(args, "--wipe") || !hasFlag(args, "--join", func(v string) bool { return v == "https://"+p.apiAddr(by) }) ||
-			!hasFlag(args, "--token-file", func(v string) bool { return v == p.tokenFile(n) }) || !isNode(commandLine(args), p.DataDir(n)) {
+			!hasFlag(args, "--token-file", func(v string) bool { return v == p.tokenFile(n) }) || !isNode(commandLine(args), "/", p.DataDir(n)) {
 			t.Errorf("%s by %s: %q", n.Name, by.Name, args)
 		}
 		if plain := p.nodeArgs(n); slices.Contains(plain, "--wipe") {

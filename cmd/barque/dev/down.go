@@ -27,7 +27,7 @@ func Down(ctx context.Context, name, dir string, anyway bool, progress func(stri
 			return err
 		}
 		if len(p.Nodes) > 0 && !anyway {
-			return fmt.Errorf("a dev cluster %q is there, but its plan is not in %s: run this where it was started, or with its --dir; if its files are lost, `barque dev down --name %s` removes what can be found", name, dir, name)
+			return fmt.Errorf("a dev cluster %q is there, but its plan is not in %s: run this where it was started, or with its --dir; if its files are lost, `%s` removes what can be found", name, dir, CommandLine(dir, "down", "--name", name))
 		}
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && len(p.Nodes) == 0 {
 			progress("there is no dev cluster %q", name)
@@ -60,7 +60,7 @@ func Down(ctx context.Context, name, dir string, anyway bool, progress func(stri
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return fmt.Errorf("%w (what is left is removed by another `barque dev down`)", err)
+		return fmt.Errorf("%w (what is left is removed by another `%s`)", err, p.command("down", "--name", p.Name))
 	}
 	if err := p.giveNetworkBack(ctx); err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -36,12 +36,37 @@ func edit(dir string, change func(*Plan) error) error {
 func existing(dir string) (*Plan, error) {
 	p, err := Load(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no dev cluster in %s; `barque dev up` makes one", dir)
+		return nil, fmt.Errorf("there is no dev cluster in %s; `%s` makes one", FromHere(dir), CommandLine(dir, "up"))
 	}
 	if errors.Is(err, os.ErrPermission) {
-		return nil, fmt.Errorf("the dev cluster in %s is root's: run it with sudo (%w)", dir, err)
+		return nil, fmt.Errorf("the dev cluster in %s is root's: run it with sudo (%w)", FromHere(dir), err)
 	}
-	return p, err
+	if err != nil {
+		return nil, err
+	}
+	return p, p.adopt()
+}
+
+// adopt finds the processes of nodes that were started in another way than by a plan, as by `dev exec`: they are these
+// nodes all the same.
+func (p *Plan) adopt() error {
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		if n.Process.Alive() {
+			continue
+		}
+		there, err := processesIn(p.netns(n))
+		if err != nil {
+			return fmt.Errorf("look for the process of %s: %w", n.Name, err)
+		}
+		for _, process := range there {
+			if isNode(argsOf(process.PID), directoryOf(process.PID), p.DataDir(n)) {
+				n.Process = process
+				break
+			}
+		}
+	}
+	return nil
 }
 
 // Kill ends a node's Barque and containerd as kill -9 does. Its pods go on, as they do when
@@ -57,7 +82,7 @@ func Kill(ctx context.Context, dir, name string, machine bool) error {
 			return err
 		}
 		if len(ours) == 0 && !machine { // of a machine the pods may be left
-			return fmt.Errorf("%s does not run, so nothing was killed; `barque dev kill --machine %s` ends its pods, too", name, name)
+			return fmt.Errorf("%s does not run, so nothing was killed; `%s` ends its pods, too", name, p.command("kill", "--machine", name))
 		}
 		// All are told before any is waited for: a machine dies at once.
 		for _, process := range ours {
@@ -107,8 +132,8 @@ func Start(ctx context.Context, dir, name string, voters Voters, progress func(f
 		return nil
 	}
 	if errors.Is(err, errLeftBehind) {
-		return fmt.Errorf("%s runs, and will not be ready: %w. To let it join as a new server, without what its store has: barque dev stop %s; barque dev start --wipe %s",
-			name, err, name, name)
+		return fmt.Errorf("%s runs, and will not be ready: %w. To let it join as a new server, without what its store has: %s; %s",
+			name, err, plan.command("stop", name), plan.command("start", "--wipe", name))
 	}
 	return err
 }
@@ -128,7 +153,7 @@ var errLeftBehind = errors.New("the cluster was recovered without it")
 // quorum is nil when more than half of the voters run, as far as can be seen from here: the plan does not say who has a
 // vote. What cannot be seen counts as running.
 func (p *Plan) quorum(voters []Voter) error {
-	now, err := Load(p.Dir) // others may be starting some
+	now, err := existing(p.Dir) // others may be starting some
 	if err != nil || len(voters) == 0 {
 		return nil
 	}
@@ -171,7 +196,7 @@ func signalNode(dir, name string, s syscall.Signal) error {
 			return err
 		}
 		if !n.Process.Alive() {
-			return fmt.Errorf("%s does not run; `barque dev start %s` starts it", name, name)
+			return fmt.Errorf("%s does not run; `%s` starts it", name, p.command("start", name))
 		}
 		ours, err := p.own(n)
 		for _, process := range ours {
@@ -219,7 +244,7 @@ func (p *Plan) own(n *Node) ([]*Process, error) {
 	}
 	var out []*Process
 	for _, process := range all {
-		if args := argsOf(process.PID); isNode(args, p.DataDir(n)) || isContainerd(args, p.DataDir(n)) {
+		if args := argsOf(process.PID); isNode(args, directoryOf(process.PID), p.DataDir(n)) || isContainerd(args, p.DataDir(n)) {
 			out = append(out, process)
 		}
 	}
@@ -229,9 +254,14 @@ func (p *Plan) own(n *Node) ([]*Process, error) {
 // Barque's processes are known by their arguments: the binary may have any name, and another build may lie in its place
 // by now.
 
-// isNode tells whether these are the arguments of a server or an agent with this data directory.
-func isNode(args []string, dataDir string) bool {
-	return len(args) > 1 && (args[1] == Server || args[1] == Agent) && hasFlag(args, "--data-dir", func(v string) bool { return v == dataDir })
+// isNode tells whether these are the arguments, in the working directory, of a server or an agent with this data directory.
+func isNode(args []string, workDir, dataDir string) bool {
+	return len(args) > 1 && (args[1] == Server || args[1] == Agent) && hasFlag(args, "--data-dir", func(v string) bool {
+		if !filepath.IsAbs(v) {
+			v = filepath.Join(workDir, v)
+		}
+		return filepath.Clean(v) == dataDir
+	})
 }
 
 // isContainerd tells whether these are those of the containerd of the node with this data directory.
@@ -240,8 +270,24 @@ func isContainerd(args []string, dataDir string) bool {
 }
 
 func hasFlag(args []string, flag string, value func(string) bool) bool {
-	i := slices.Index(args, flag)
-	return i >= 0 && i+1 < len(args) && value(args[i+1])
+	for i, arg := range args {
+		if v, ok := strings.CutPrefix(arg, flag+"="); ok {
+			return value(v)
+		}
+		if arg == flag {
+			return i+1 < len(args) && value(args[i+1])
+		}
+	}
+	return false
+}
+
+// directoryOf returns the working directory of a process; empty when it has ended.
+func directoryOf(pid int) string {
+	dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
+	if err != nil {
+		return ""
+	}
+	return dir
 }
 
 // argsOf returns the command line of a process; nil when it has ended.
@@ -253,12 +299,19 @@ func argsOf(pid int) []string {
 	return strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
 }
 
+// States of a node's process.
+const (
+	Running = "running"
+	Paused  = "paused"
+	Dead    = "dead"
+)
+
 // NodeStatus is what can be seen of a node from outside.
 type NodeStatus struct {
 	Name  string `json:"name"`
 	Role  string `json:"role"`
 	Addr  string `json:"address"`
-	State string `json:"state"` // running, paused, dead
+	State string `json:"state"`
 	PID   int    `json:"pid,omitempty"`
 }
 
@@ -284,11 +337,11 @@ func Inspect(dir string) (*Status, error) {
 	}
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
-		status := NodeStatus{Name: n.Name, Role: n.Role, Addr: n.Addr.String(), State: "dead"}
+		status := NodeStatus{Name: n.Name, Role: n.Role, Addr: n.Addr.String(), State: Dead}
 		if n.Process.Alive() {
-			status.State, status.PID = "running", n.Process.PID
+			status.State, status.PID = Running, n.Process.PID
 			if n.Process.Paused() {
-				status.State = "paused"
+				status.State = Paused
 			}
 		}
 		s.Nodes = append(s.Nodes, status)

@@ -160,6 +160,12 @@ func short(prefix, cluster, node string) string {
 	return prefix + "-" + hex.EncodeToString(sum[:6])
 }
 
+// IsCluster tells whether the files of a dev cluster are in the directory. Whoever asks may not be allowed to read them.
+func IsCluster(dir string) bool {
+	_, err := os.Stat(planPath(dir))
+	return err == nil
+}
+
 // Load reads the plan in the directory; os.ErrNotExist when there is none.
 func Load(dir string) (*Plan, error) {
 	data, err := os.ReadFile(planPath(dir))
@@ -168,7 +174,7 @@ func Load(dir string) (*Plan, error) {
 	}
 	p := new(Plan)
 	if err := json.Unmarshal(data, p); err != nil {
-		return nil, fmt.Errorf("%s is damaged (%w); `barque dev down --name NAME` removes what the cluster of that name made", planPath(dir), err)
+		return nil, fmt.Errorf("%s is damaged (%w); `%s` removes what the cluster of that name made", planPath(dir), err, CommandLine(dir, "down", "--name", "NAME"))
 	}
 	return p, nil
 }

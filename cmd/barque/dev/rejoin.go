@@ -24,7 +24,7 @@ func Rejoin(ctx context.Context, dir, name string) error {
 	case n.Role != Server:
 		return wrong("%s is no server: it has no store to drop", name)
 	case n.Process.Alive():
-		return fmt.Errorf("%s runs; `barque dev stop %s` stops it", name, name)
+		return fmt.Errorf("%s runs; `%s` stops it", name, p.command("stop", name))
 	}
 	by, config, err := p.serving(ctx, n)
 	if err != nil {

@@ -64,12 +64,15 @@ func Up(ctx context.Context, o Options) (*Plan, error) {
 	}
 	defer unlock()
 	p, err := Load(o.Dir)
+	if err == nil {
+		err = p.adopt()
+	}
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 	case err != nil:
 		return nil, err
 	case p.Complete && !slices.ContainsFunc(p.servers(), func(n *Node) bool { return n.Process.Alive() }):
-		return p, fmt.Errorf("the dev cluster %q is there, and none of its servers runs: `barque dev start NODE` starts each again; after the machine was restarted, `barque dev down` and `barque dev up` make a new one", p.Name)
+		return p, fmt.Errorf("the dev cluster %q is there, and none of its servers runs: `%s` starts each again; after the machine was restarted, `%s` and `%s` make a new one", p.Name, p.command("start", "NODE"), p.command("down"), p.command("up"))
 	case p.Complete:
 		return p, errors.Join(p.RenewKubeconfig(), ErrRunning)
 	default:
@@ -117,7 +120,7 @@ func begin(o Options) (*Plan, error) {
 			return nil, fmt.Errorf("%w, with --dir", err)
 		}
 		if _, err := os.Stat("/run/netns/" + p.netns(&p.Nodes[i])); err == nil {
-			return nil, fmt.Errorf("a dev cluster named %q is there already, from another directory; remove it with `barque dev down --name %s`, or choose another --name", o.Name, o.Name)
+			return nil, fmt.Errorf("a dev cluster named %q is there already, from another directory; remove it with `%s`, or choose another --name", o.Name, CommandLine(o.Dir, "down", "--name", o.Name))
 		}
 	}
 	if p.APIPort, err = freePort(o.APIPort); err != nil {

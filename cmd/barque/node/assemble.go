@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/raftstore"
 )
@@ -17,9 +18,14 @@ import (
 // own word counts more than what another one heard, and of two the one that knows the newer leader. There is at least
 // one observation, and all are of one cluster.
 func Assemble(now time.Time, observations ...*Observation) *ClusterStatus {
+	return AssembleFor(Services(), now, observations...)
+}
+
+// AssembleFor is Assemble with other procedures in the warnings.
+func AssembleFor(procedures Procedures, now time.Time, observations ...*Observation) *ClusterStatus {
 	observations = slices.Clone(observations)
 	slices.SortStableFunc(observations, func(a, b *Observation) int { return cmp.Compare(b.rank(), a.rank()) })
-	a := &assembly{now: now, base: observations[0], members: map[string]*MemberStatus{}, former: map[string][]FormerServer{}}
+	a := &assembly{now: now, base: observations[0], members: map[string]*MemberStatus{}, former: map[string][]FormerServer{}, cas: map[string]*exchange.Status{}}
 	a.status = &ClusterStatus{ID: a.base.Cluster, Time: now}
 	for _, o := range observations {
 		a.status.From = append(a.status.From, o.From)
@@ -28,9 +34,10 @@ func Assemble(now time.Time, observations ...*Observation) *ClusterStatus {
 	a.nodes()
 	a.servers()
 	a.leader()
+	a.exchange()
 	a.quorum()
 	s := a.finish()
-	s.Warnings = warningsOf(s, a.statuses())
+	s.Warnings = warningsOf(s, a.statuses(), procedures)
 	s.Health = healthOf(s)
 	return s
 }
@@ -70,6 +77,7 @@ type assembly struct {
 	members map[string]*MemberStatus
 	lead    *raftstore.Status         // of the leader
 	former  map[string][]FormerServer // by the name of the server that knows them
+	cas     map[string]*exchange.Status
 }
 
 func (a *assembly) nodes() {
@@ -123,6 +131,9 @@ func (a *assembly) detail(m *MemberStatus, d *raftstore.Detail) {
 	}
 	m.Views, m.Certificates, m.Backups, m.Disk, m.Started = r.Nodes, r.Certificates, r.Backups, r.Disk, r.Started
 	a.former[m.Name] = r.Former
+	if r.CA != nil {
+		a.cas[m.Name] = r.CA
+	}
 	slices.SortFunc(m.Views, func(a, b NodeView) int { return strings.Compare(a.Node, b.Node) })
 	if !r.Time.IsZero() {
 		m.ClockOffset = r.Time.Sub(a.base.Time).Round(time.Second).Seconds()
@@ -257,7 +268,7 @@ func healthOf(s *ClusterStatus) ClusterHealth {
 
 func storeStatusOf(s *raftstore.Status) *StoreStatus {
 	out := &StoreStatus{ID: s.ID, State: s.Role, Term: s.Term, Applied: s.AppliedIndex, Committed: s.CommitIndex, Revision: s.Revision, Keys: s.Keys,
-		Bytes: s.StateBytes, Hash: s.StateHash, DiskP50Seconds: s.DiskP50.Seconds(), DiskP99Seconds: s.DiskP99.Seconds(),
+		Bytes: s.StateBytes, Hash: s.StateHash, DiskWrites: s.DiskWrites, DiskP50Seconds: s.DiskP50.Seconds(), DiskP99Seconds: s.DiskP99.Seconds(),
 		DiskError: s.DiskError, DiskFull: s.DiskFull, Quarantined: s.Quarantined}
 	if s.Role != "leader" && s.LastContact >= 0 {
 		out.LastContactSeconds = new(s.LastContact.Seconds())

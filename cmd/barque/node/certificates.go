@@ -48,14 +48,14 @@ type CertificateInfo struct {
 	Warning     string    `json:"warning,omitempty"`
 }
 
-// NodeCertificates are those of one node. Of an agent the credential for gossip is known, which it gets together with
-// its certificates, for the same time.
+// NodeCertificates are those of one node. What an agent does not tell of itself is its credential for gossip, which it has
+// shown to all; it gets that together with its certificates, for the same time.
 type NodeCertificates struct {
 	Node         string            `json:"node"`
 	Role         string            `json:"role"`
 	Generation   uint64            `json:"generation"` // of the CAs that it has taken over
 	Certificates []CertificateInfo `json:"certificates"`
-	Problem      string            `json:"problem,omitempty"` // why they are not known
+	Problem      string            `json:"problem,omitempty"` // why they, or some of them, are not known
 }
 
 // ClusterCertificates are all, as one server knows them.
@@ -145,17 +145,13 @@ func (s *server) certificates(ctx context.Context) ClusterCertificates {
 			all.Nodes = append(all.Nodes, n)
 		})
 	}
+	wg.Go(func() {
+		agents := s.agentCertificates(ctx, now)
+		mu.Lock()
+		defer mu.Unlock()
+		all.Nodes = append(all.Nodes, agents...)
+	})
 	wg.Wait()
-	for _, m := range s.pool.Members() {
-		if m.Role == roleServer {
-			continue
-		}
-		info := s.credentialInfo(m.Name, m.ProvenUntil, m.ProvenBy, now)
-		if overdue(m.ProvenUntil.Add(-s.options.CertificateLifetime/3), m.ProvenUntil, now) {
-			info.Warning = "it should have been renewed: see the log of that agent; one that was off gets new ones when it starts"
-		}
-		all.Nodes = append(all.Nodes, NodeCertificates{Node: m.Name, Role: m.Role, Generation: m.Facts.Trust, Certificates: []CertificateInfo{info}})
-	}
 	slices.SortFunc(all.Nodes, func(a, b NodeCertificates) int {
 		if a.Role != b.Role {
 			return -strings.Compare(a.Role, b.Role) // servers first
@@ -185,14 +181,7 @@ func (c *ClusterCertificates) warnings() []string {
 		}
 	}
 	if c.CA.Step != pki.Settled {
-		text := fmt.Sprintf("the CA is being exchanged since %s, step %q", c.CA.Since.UTC().Format(time.RFC3339), c.CA.Step)
-		if len(c.CA.Waiting) > 0 {
-			text += ", and waits: " + strings.Join(c.CA.Waiting, "; ") + ". Start that node, or remove it from the cluster (`barque cluster remove`, `barque kubectl delete node`), or go on without those that show no life: `barque cert rotate --ca --force`"
-			if c.CA.Step == pki.Spreading {
-				text += ", or give it up: `barque cert rotate --ca --undo`"
-			}
-		}
-		out = append(out, text)
+		out = append(out, exchangeWarning(&c.CA))
 	}
 	if c.CA.Problem != "" {
 		out = append(out, fmt.Sprintf("server %s: %s", c.From, c.CA.Problem))

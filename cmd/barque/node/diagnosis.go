@@ -124,10 +124,14 @@ func indented(value any) string {
 	return string(data) + "\n"
 }
 
+// bootFile tells kernels that run apart: one that is started again has another ID. Servers that tell the same one are on one
+// machine.
+const bootFile = "/proc/sys/kernel/random/boot_id"
+
 // machineFiles are what the kernel tells of this machine.
 var machineFiles = []string{
 	"/proc/version", "/proc/loadavg", "/proc/uptime", "/proc/meminfo", "/proc/stat", "/proc/diskstats", "/proc/net/dev", "/proc/net/snmp", "/proc/net/sockstat",
-	"/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory", "/proc/self/limits", "/proc/self/status", "/proc/self/cgroup", "/proc/self/mountinfo",
+	bootFile, "/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory", "/proc/self/limits", "/proc/self/status", "/proc/self/cgroup", "/proc/self/mountinfo",
 	"/proc/sys/net/ipv4/ip_forward", "/proc/sys/fs/file-nr", "/proc/sys/fs/inotify/max_user_instances", "/proc/sys/fs/inotify/max_user_watches", "/etc/os-release",
 }
 
@@ -141,14 +145,14 @@ func MachineFacts(dataDir string) map[string]string {
 		}
 		fmt.Fprintf(&facts, "== %s\n%s\n", path, data)
 	}
-	return map[string]string{"machine.txt": facts.String(), "check.json": indented(Check(dataDir)), "files.txt": fileSizes(dataDir)}
+	return map[string]string{"machine.txt": facts.String(), "check.json": indented(Check(dataDir)), "files.txt": FileSizes(dataDir)}
 }
 
 // measured are the directories in a data directory that are small, and whose files are told with their sizes.
 var measured = []string{"store", "snapshots", "pki", "ipam"}
 
-// fileSizes lists files by name and size, without their content.
-func fileSizes(dataDir string) string {
+// FileSizes lists the files of a data directory by name and size, without their content.
+func FileSizes(dataDir string) string {
 	var out strings.Builder
 	if v := volumeOf(dataDir); v != nil {
 		fmt.Fprintf(&out, "volume of %s: %d bytes, %d free\n", dataDir, v.Bytes, v.Free)

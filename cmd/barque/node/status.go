@@ -3,6 +3,7 @@ package node
 import (
 	"time"
 
+	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 )
 
@@ -38,8 +39,10 @@ type ClusterStatus struct {
 	Quorum        QuorumStatus   `json:"quorum"`
 	Store         SizeStatus     `json:"store"`
 	// Backup is the newest scheduled one on any server that answers.
-	Backup   *BackupFile `json:"backup,omitempty"`
-	Warnings []Warning   `json:"warnings,omitempty"`
+	Backup *BackupFile `json:"backup,omitempty"`
+	// CA is how far the exchange of the CA is; its step is empty when none is under way.
+	CA       *exchange.Status `json:"ca,omitempty"`
+	Warnings []Warning        `json:"warnings,omitempty"`
 	// Unreached are the addresses that were asked from here and did not answer.
 	Unreached []Unreached    `json:"unreached,omitempty"`
 	Members   []MemberStatus `json:"members"`
@@ -127,6 +130,7 @@ type MemberStatus struct {
 	Ways         []WayStatus         `json:"ways,omitempty"`
 	Views        []NodeView          `json:"views,omitempty"`
 	Certificates []CertificateStatus `json:"certificates,omitempty"`
+	CAProblem    string              `json:"caProblem,omitempty"` // why a server cannot take over what became of the CA
 	Backups      *BackupStatus       `json:"backups,omitempty"`
 	Disk         *VolumeStatus       `json:"disk,omitempty"` // the one of the data directory
 	Started      time.Time           `json:"started,omitzero"`
@@ -151,7 +155,8 @@ type StoreStatus struct {
 	LagSeconds *float64 `json:"lagSeconds,omitempty"`
 	// LastContactSeconds is how long ago the leader was heard; absent on the leader, and where it never was.
 	LastContactSeconds *float64 `json:"lastContactSeconds,omitempty"`
-	// DiskP50Seconds and DiskP99Seconds are how long writes to the log take.
+	// DiskP50Seconds and DiskP99Seconds are how long the last DiskWrites writes to the log took.
+	DiskWrites     int     `json:"diskWrites"`
 	DiskP50Seconds float64 `json:"diskP50Seconds"`
 	DiskP99Seconds float64 `json:"diskP99Seconds"`
 	DiskError      string  `json:"diskError,omitempty"` // why the last one failed
@@ -238,6 +243,7 @@ type ServerReport struct {
 	Backups      *BackupStatus       `json:"backups,omitempty"`
 	Disk         *VolumeStatus       `json:"disk,omitempty"`
 	Former       []FormerServer      `json:"former,omitempty"`
+	CA           *exchange.Status    `json:"ca,omitempty"`
 }
 
 // FormerServer is a server that has its Node, and is no member of the store.

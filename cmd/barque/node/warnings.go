@@ -37,16 +37,20 @@ const joinAnew = "barque server --wipe --join https://SERVER:6443 --token TOKEN"
 type warner struct {
 	status   *ClusterStatus
 	statuses map[string]*raftstore.Status
+	by       Procedures
 	found    []Warning
 }
 
 func (w *warner) add(severity Severity, node, on, mend, format string, args ...any) {
+	if w.by.Here {
+		on = ""
+	}
 	w.found = append(w.found, Warning{Severity: severity, Node: node, On: on, Mend: mend, Text: fmt.Sprintf(format, args...)})
 }
 
 // warningsOf finds what needs a person, the worst first. It looks at nothing but its arguments.
-func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status) []Warning {
-	w := &warner{status: s, statuses: statuses}
+func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Procedures) []Warning {
+	w := &warner{status: s, statuses: statuses, by: by}
 	w.leaderless()
 	for i := range s.Members {
 		m := &s.Members[i]
@@ -66,6 +70,7 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status) []Warni
 	w.views()
 	w.versions()
 	w.former()
+	w.exchange()
 	w.votes()
 	slices.SortStableFunc(w.found, func(a, b Warning) int {
 		return cmp.Or(cmp.Compare(a.Severity, b.Severity), strings.Compare(a.Node, b.Node)) // "critical" comes before "warning"
@@ -96,7 +101,7 @@ func (w *warner) leaderless() {
 		w.add(Critical, "", "", "barque cluster status --server "+elsewhere+"; do not recover this one", "%s; the cluster was recovered without them and goes on at %s", text, elsewhere)
 		return
 	}
-	w.add(Critical, "", "a server that is left", "start the others; when they are lost for good: barque cluster recover --inspect", "%s", text)
+	w.add(Critical, "", "a server that is left", w.by.Start+"; when they are lost for good: "+w.by.Recover, "%s", text)
 }
 
 // elsewhere is the address of a server of another cluster that one of this was expected to be; empty when none was found.
@@ -129,7 +134,7 @@ func (w *warner) lastLoss() *raftstore.LeaderChange {
 func (w *warner) absent(m *MemberStatus) {
 	switch {
 	case m.Role != roleServer && m.seenDead():
-		w.add(Attention, m.Name, m.Name, lookAtAgent+w.lostForGood("barque kubectl delete node "+m.Name), "agent %s shows no life since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
+		w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role)+w.lostForGood("barque kubectl delete node "+m.Name), "agent %s shows no life since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
 	case m.Problem != "":
 		severity := Attention
 		if m.Voter && w.status.Quorum.MayFail == 0 {
@@ -139,7 +144,7 @@ func (w *warner) absent(m *MemberStatus) {
 		if m.seenDead() {
 			seen = ", and shows no life since " + m.Since.UTC().Format(time.RFC3339)
 		}
-		mend := lookAtServer + w.lostForGood("barque cluster remove "+m.Name)
+		mend := w.by.Look(m.Name, roleServer) + w.lostForGood("barque cluster remove "+m.Name)
 		if m.standing() == "leaving" { // nobody need tell it to again
 			mend, seen = "barque cluster status --watch", seen+", and is on its way out of the store ("+m.Health.Reason+")"
 		}
@@ -176,7 +181,7 @@ func (w *warner) former() {
 		if !f.At.IsZero() {
 			why = fmt.Sprintf("it was taken out at %s (%s)", f.At.UTC().Format(time.RFC3339), f.Why)
 		}
-		w.add(Attention, f.Name, f.Name, joinAnew+w.lostForGood("barque kubectl delete node "+f.Name), "server %s is no member of the store any more, and has its Node yet: %s", f.Name, why)
+		w.add(Attention, f.Name, f.Name, w.by.JoinAnew(f.Name)+w.lostForGood("barque kubectl delete node "+f.Name), "server %s is no member of the store any more, and has its Node yet: %s", f.Name, why)
 	}
 }
 
@@ -217,7 +222,7 @@ func (w *warner) votes() {
 func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 	switch {
 	case m.Store.Quarantined != "":
-		w.add(Critical, m.Name, m.Name, "wait, it heals by itself; should it not: barque cluster remove "+m.Name+", and then, there: "+joinAnew,
+		w.add(Critical, m.Name, m.Name, "wait, it heals by itself; should it not: barque cluster remove "+m.Name+", and then, there: "+w.by.JoinAnew(m.Name),
 			"server %s is in quarantine and serves nothing: %s", m.Name, m.Store.Quarantined)
 	case m.Store.DiskError != "":
 		w.add(Critical, m.Name, m.Name, "df -h; dmesg | tail", "server %s cannot write its log and falls behind: %s", m.Name, m.Store.DiskError)
@@ -242,7 +247,7 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 		w.add(Critical, m.Name, "", "barque cluster status", "server %s, which leads: %s", m.Name, s.Undecided)
 	}
 	for _, addr := range slices.Sorted(maps.Keys(s.Foreign)) {
-		w.add(Critical, m.Name, m.Name, joinAnew,
+		w.add(Critical, m.Name, m.Name, w.by.JoinAnew(m.Name),
 			"server %s found one of another cluster, %s, at %s, where it expected its own: this cluster was recovered without it", m.Name, s.Foreign[addr], addr)
 	}
 }
@@ -319,9 +324,9 @@ func (w *warner) ways() {
 				if reached[[2]string{way.To, m.Name}] {
 					back = fmt.Sprintf(", although %s reaches %s", way.To, m.Name)
 				}
-				w.add(Critical, m.Name, m.Name, "nc -zv "+to.Address+" 6444", "server %s does not reach server %s%s: %s", m.Name, way.To, back, way.Error)
+				w.add(Critical, m.Name, m.Name, w.by.From(m.Name, "nc -zv "+to.Address+" 6444"), "server %s does not reach server %s%s: %s", m.Name, way.To, back, way.Error)
 			case *way.RTTSeconds > slowWay.Seconds():
-				w.add(Attention, m.Name, m.Name, "ping "+to.Address, "the way from server %s to %s and back takes %s", m.Name, way.To, seconds(*way.RTTSeconds))
+				w.add(Attention, m.Name, m.Name, w.by.From(m.Name, "ping "+to.Address), "the way from server %s to %s and back takes %s", m.Name, way.To, seconds(*way.RTTSeconds))
 			}
 		}
 	}

@@ -1,0 +1,73 @@
+package dev
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/barque/barque/internal/needs"
+)
+
+// A server that somebody has started by `dev exec` runs: the status says so, it is not started a second time, and it can
+// be stopped.
+func TestANodeThatWasStartedByHandRuns(t *testing.T) {
+	needs.Root(t, "that a server which was started by dev exec is seen to run")
+	p, err := newPlan("byhand", t.TempDir(), 2, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Complete = true
+	if err := p.save(); err != nil {
+		t.Fatal(err)
+	}
+	n := &p.Nodes[1]
+	if err := newNamespace(p.netns(n)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.removeNamespace(n); err != nil {
+			t.Error(err)
+		}
+	})
+	// A shell that runs the script "server", which waits for its input, has the arguments of a server.
+	if err := os.WriteFile(filepath.Join(p.Dir, "server"), []byte("read nothing\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "server", "--data-dir", "./s2", "--name", "s2")
+	cmd.Dir = p.Dir
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	if err := inNamespace(p.netns(n), cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	states := func() (out []string) {
+		s, err := Inspect(p.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range s.Nodes {
+			out = append(out, n.Name+" "+n.State)
+		}
+		return out
+	}
+	if got := strings.Join(states(), ", "); got != "s1 dead, s2 running" {
+		t.Errorf("%s", got)
+	}
+	if err := Start(t.Context(), p.Dir, "s2", nil, nil); err == nil || !strings.Contains(err.Error(), "runs already") {
+		t.Errorf("it was started again: %v", err)
+	}
+	if err := Stop(p.Dir, "s2"); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	if got := strings.Join(states(), ", "); got != "s1 dead, s2 dead" {
+		t.Errorf("afterwards: %s", got)
+	}
+}

@@ -1,0 +1,60 @@
+package dev
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// DefaultDir is where a cluster's files are when no --dir says otherwise.
+const DefaultDir = ".barque"
+
+// CommandLine is what to type for a dev command on the cluster in the directory: it works as it stands in the shell in which
+// this command was called. Who calls it may be root by sudo, and not by himself.
+func CommandLine(dir string, args ...string) string {
+	line := append([]string{os.Args[0], "dev"}, args...)
+	if os.Getenv("SUDO_UID") != "" {
+		line = append([]string{"sudo"}, line...)
+	}
+	if short := FromHere(dir); short != DefaultDir {
+		at := len(line)
+		for i, arg := range line {
+			if arg == "--" { // what follows is another command's
+				at = i
+				break
+			}
+		}
+		line = append(line[:at:at], append([]string{"--dir", short}, line[at:]...)...)
+	}
+	for i := range line {
+		line[i] = quoted(line[i])
+	}
+	return strings.Join(line, " ")
+}
+
+// command is CommandLine for this cluster.
+func (p *Plan) command(args ...string) string { return CommandLine(p.Dir, args...) }
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./…-]+$`)
+
+// quoted is the word as a shell takes it for one.
+func quoted(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// FromHere shortens a path below the working directory.
+func FromHere(path string) string {
+	here, err := filepath.Abs(".")
+	if err != nil {
+		return path
+	}
+	short, err := filepath.Rel(here, path)
+	if err != nil || short == ".." || strings.HasPrefix(short, "../") {
+		return path
+	}
+	return short
+}

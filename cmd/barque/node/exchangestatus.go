@@ -1,0 +1,91 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/barque/barque/membership/exchange"
+	"github.com/barque/barque/pki"
+)
+
+// How far the exchange of the CA is, in the status of the cluster and for people.
+
+// exchangeStatus is how far this server sees the exchange of the CA; nil before it knows the nodes.
+func (s *server) exchangeStatus() *exchange.Status {
+	if s.nodes.Load() == nil { // stored after all that this looks at is there
+		return nil
+	}
+	return new(s.exchange.Status())
+}
+
+// exchange adds how far the exchange of the CA is: as the leader says, which drives it, unless another server is ahead.
+func (a *assembly) exchange() {
+	s := a.status
+	for _, name := range slices.Sorted(maps.Keys(a.cas)) {
+		ca := a.cas[name]
+		if s.CA == nil || ca.Generation > s.CA.Generation || ca.Generation == s.CA.Generation && name == s.Leader {
+			s.CA = ca
+		}
+		if m := a.members[name]; m != nil {
+			m.CAProblem = ca.Problem
+		}
+	}
+	if s.CA != nil {
+		s.CA = new(*s.CA)
+		s.CA.Problem = "" // of one server, which has it
+	}
+}
+
+// ExchangeUnderWay tells whether the CA is being exchanged.
+func (s *ClusterStatus) ExchangeUnderWay() bool { return s.CA != nil && s.CA.Step != pki.Settled }
+
+// ExchangeText says how far the exchange of the CA is that is under way.
+func ExchangeText(s *exchange.Status) string {
+	text := "step 1 of 3, the new CA is made known to all nodes"
+	if s.Step == pki.Issuing {
+		text = "step 2 of 3, all nodes get certificates of the new CA"
+	}
+	if len(s.Waiting) > 0 {
+		text += "; it waits: " + strings.Join(s.Waiting, "; ")
+	}
+	return text
+}
+
+// ExchangeWays says what can be done about the exchange of the CA that is under way.
+func ExchangeWays(s *exchange.Status) string {
+	ways := []string{"barque cert rotate --ca waits for its end"}
+	if len(s.Waiting) > 0 {
+		ways = append(ways, "start who shows no life, or take it out of the cluster (barque cluster remove, barque kubectl delete node)")
+		if !s.Forced {
+			ways = append(ways, "barque cert rotate --ca --force goes on without those")
+		}
+	}
+	if s.Step == pki.Spreading {
+		ways = append(ways, "barque cert rotate --ca --undo gives it up")
+	}
+	return strings.Join(ways, "; ")
+}
+
+// exchangePatience is how long the exchange of the CA may take until somebody should look: it takes seconds when all nodes
+// are there, and an agent asks again every minute.
+const exchangePatience = 2 * time.Minute
+
+// exchange warns of an exchange of the CA that does not go on, and of servers that cannot take it over.
+func (w *warner) exchange() {
+	if w.status.ExchangeUnderWay() && len(w.status.CA.Waiting) > 0 && w.status.Time.Sub(w.status.CA.Since) > exchangePatience {
+		w.add(Attention, "", "", ExchangeWays(w.status.CA), "the exchange of the CA, which began at %s, does not go on: %s", w.status.CA.Since.UTC().Format(time.RFC3339), ExchangeText(w.status.CA))
+	}
+	for i := range w.status.Members {
+		if m := &w.status.Members[i]; m.CAProblem != "" {
+			w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role), "server %s does not follow the exchange of the CA: %s", m.Name, m.CAProblem)
+		}
+	}
+}
+
+// exchangeWarning is what `cert show` tells of an exchange of the CA that is under way.
+func exchangeWarning(s *exchange.Status) string {
+	return fmt.Sprintf("the CA is being exchanged since %s: %s. Ways on: %s", s.Since.UTC().Format(time.RFC3339), ExchangeText(s), ExchangeWays(s))
+}
