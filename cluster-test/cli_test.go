@@ -52,7 +52,7 @@ func TestCommandsWithoutQuorum(t *testing.T) {
 	s.Dev(t, "kill", "s3")
 	Eventually(t, deadline, "the status tells of a dead server", func(ctx context.Context) error {
 		r := s.BarqueResult(ctx, "cluster", "status")
-		if r.Code != codeDegraded || !contains(r.Out, "s3 does not answer", "on s3: systemctl status barque-server", "barque cluster remove s3", "no answer", "2 of 3 voters answer, 2 are needed, none may fail") {
+		if r.Code != codeDegraded || !contains(r.Out, "s3 does not answer", " dev start s3 --dir "+s.Dir, "; when it is lost for good, from anywhere: barque cluster remove s3", "no answer", "2 of 3 voters answer, 2 are needed, none may fail") {
 			return fmt.Errorf("code %d\n%s%s", r.Code, r.Out, r.Err)
 		}
 		return nil

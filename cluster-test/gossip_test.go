@@ -110,10 +110,18 @@ func TestGossip(t *testing.T) {
 	c := Start(t, Options{Servers: 3, Agents: 1, Registry: images})
 	s := NewSpace(t, c)
 	Eventually(t, deadline, "all see each other", c.seen("a1", "alive"))
+	s.Run("doctor", testNothingWrong)
 	s.Run("keys", testKeyRotation)
 	s.Run("leave", testLeaveIsNoDeath)
 	s.Run("agent", testAgentMoves)
 	s.Run("lost", testLostAgent)
+}
+
+// testNothingWrong: the doctor has nothing to mend in a cluster that has just been made.
+func testNothingWrong(s *Space) {
+	if r := s.timed(s.TB, 40*time.Second, "cluster", "doctor", "--output="); r.Code != 0 || !contains(r.Out, "nothing is found to be wrong") {
+		s.TB.Errorf("code %d\n%s%s", r.Code, r.Out, r.Err)
+	}
 }
 
 func testKeyRotation(s *Space) {

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -83,6 +84,7 @@ type heard struct {
 	at           map[string]string // the address at which each server, by name, has answered
 	unreached    []node.Unreached
 	begun        *node.Warning // what the server on this machine was in the middle of
+	procedures   node.Procedures
 }
 
 // to is the client's configuration for an address.
@@ -98,7 +100,7 @@ func (a *asker) ask(ctx context.Context) (*heard, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &heard{config: config, at: map[string]string{}, begun: node.Begun(a.dataDir)}
+	h := &heard{config: config, at: map[string]string{}, begun: node.Begun(a.dataDir), procedures: a.procedures()}
 	first := a.servers
 	if len(first) == 0 {
 		first = []string{config.Host}
@@ -111,7 +113,7 @@ func (a *asker) ask(ctx context.Context) (*heard, error) {
 		return nil, err
 	}
 	if len(h.observations) == 0 {
-		return nil, nobodyAnswers(config, errs, h.begun)
+		return nil, nobodyAnswers(config, errs, h)
 	}
 	h.askAll(ctx, h.missing(), min(a.timeout, 2*time.Second))
 	return h, nil
@@ -119,7 +121,7 @@ func (a *asker) ask(ctx context.Context) (*heard, error) {
 
 // status is the status of the cluster by all that was heard.
 func (h *heard) status() *node.ClusterStatus {
-	s := node.Assemble(time.Now().UTC(), h.observations...)
+	s := node.AssembleFor(h.procedures, time.Now().UTC(), h.observations...)
 	s.Unreached = h.unreached
 	if h.begun != nil {
 		s.Warn(*h.begun)
@@ -217,8 +219,12 @@ func serverURL(address string) (string, error) {
 	} else if !strings.Contains(host, ":") {
 		host = net.JoinHostPort(host, port)
 	}
-	if _, _, err := net.SplitHostPort(host); err != nil {
+	name, number, err := net.SplitHostPort(host)
+	if err != nil {
 		return "", fmt.Errorf("want HOST or HOST:PORT: %w", err)
+	}
+	if n, err := strconv.ParseUint(number, 10, 16); err != nil || n == 0 || name == "" {
+		return "", errors.New("want HOST or HOST:PORT, with a port from 1 to 65535")
 	}
 	return "https://" + host, nil
 }
@@ -335,7 +341,7 @@ func withAdvice(config *rest.Config, err error) error {
 }
 
 // nobodyAnswers says who was asked, and what can be done.
-func nobodyAnswers(config *rest.Config, errs []error, begun *node.Warning) error {
+func nobodyAnswers(config *rest.Config, errs []error, h *heard) error {
 	err := errors.Join(errs...)
 	var refused *refusalError
 	if errors.As(err, &refused) {
@@ -344,11 +350,14 @@ func nobodyAnswers(config *rest.Config, errs []error, begun *node.Warning) error
 		}
 		return err // the other advice is to ask for what was just asked for
 	}
-	here := ""
-	if begun != nil {
-		here = fmt.Sprintf(". And %s: %s", begun.Text, begun.Mend)
+	here, where := "", "on the servers themselves"
+	if h.procedures.Here {
+		where = "here"
 	}
-	return &exitError{exitNoAnswer, fmt.Errorf("no server answers: %w; give the address of another one with --server, and look on the servers themselves: systemctl status barque-server%s", err, here)}
+	if h.begun != nil {
+		here = fmt.Sprintf(". And %s: %s", h.begun.Text, h.begun.Mend)
+	}
+	return &exitError{exitNoAnswer, fmt.Errorf("no server answers: %w; give the address of another one with --server, and look %s: %s%s", err, where, h.procedures.Any, here)}
 }
 
 // whyUnauthorized looks for the reason in the client's certificate.

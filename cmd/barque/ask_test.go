@@ -38,11 +38,11 @@ func TestServerURL(t *testing.T) {
 func TestNobodyAnswersIsNoCircle(t *testing.T) {
 	away := &net.OpError{Op: "dial", Err: errors.New("no route")}
 	for _, errs := range [][]error{{&refusalError{http.StatusServiceUnavailable, "not ready"}}, {&refusalError{http.StatusInternalServerError, "broken"}, away, &noAnswerError{time.Second}}} {
-		if err := nobodyAnswers(new(rest.Config), errs, nil); strings.Contains(err.Error(), "cluster status") || !errors.Is(err, errs[0]) {
+		if err := nobodyAnswers(new(rest.Config), errs, new(heard)); strings.Contains(err.Error(), "cluster status") || !errors.Is(err, errs[0]) {
 			t.Error(err)
 		}
 	}
-	if err := nobodyAnswers(new(rest.Config), []error{&refusalError{http.StatusForbidden, "you may not"}, away}, nil); !strings.Contains(err.Error(), "ask an administrator") {
+	if err := nobodyAnswers(new(rest.Config), []error{&refusalError{http.StatusForbidden, "you may not"}, away}, new(heard)); !strings.Contains(err.Error(), "ask an administrator") {
 		t.Error(err)
 	}
 }

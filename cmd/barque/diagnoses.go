@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +22,7 @@ const (
 	manyHandles  = 10 // a tenth of them is left
 	manyRoutines = 20_000
 	slowTail     = 250 * time.Millisecond // one write to the log in a hundred
+	enoughWrites = 200                    // of fewer, as those of a start, that would be a single one
 )
 
 // diagnose draws the conclusions: the warnings of the status first, then what the servers' files show.
@@ -31,16 +31,18 @@ func (e *examination) diagnose() {
 		e.Findings = append(e.Findings, e.Status.Warnings...)
 		e.restless()
 		for _, m := range e.Status.Members {
-			if m.Store != nil && m.Store.DiskP99Seconds > slowTail.Seconds() {
+			if m.Store != nil && m.Store.DiskP99Seconds > slowTail.Seconds() && m.Store.DiskWrites >= enoughWrites {
 				e.add(node.Warning{Severity: node.Attention, Node: m.Name, On: m.Name, Mend: "iostat -x 1",
 					Text: fmt.Sprintf("one write in a hundred to the log of server %s takes %s or more", m.Name, secondsText(m.Store.DiskP99Seconds))})
 			}
 		}
 	}
-	for _, d := range e.servers {
-		e.Findings = append(e.Findings, machineFindings(d.Server, d.Files["machine.txt"])...)
-		e.Findings = append(e.Findings, checkFindings(d.Server, d.Files["check.json"])...)
-		e.Findings = append(e.Findings, programFindings(d)...)
+	for _, m := range machinesOf(e.servers) {
+		e.machine(m)
+		e.checks(m)
+		for _, d := range m {
+			e.program(d)
+		}
 	}
 	slices.SortStableFunc(e.Findings, func(a, b node.Warning) int { return cmp.Compare(a.Severity, b.Severity) })
 }
@@ -65,29 +67,70 @@ func (e *examination) restless() {
 		Text: fmt.Sprintf("the leader changed %d times in the last hour: %s", changes, strings.Join(why, "; "))})
 }
 
-// machineFindings reads what the kernel of a server told.
-func machineFindings(server, text string) []node.Warning {
-	facts := sections(text)
-	var found []node.Warning
-	add := func(mend, format string, args ...any) {
-		found = append(found, node.Warning{Severity: node.Attention, Node: server, On: server, Mend: mend, Text: fmt.Sprintf("server %s: ", server) + fmt.Sprintf(format, args...)})
+// machine is what the servers tell that run under one kernel, which are those of a dev cluster, or else one.
+type machine []node.Diagnosis
+
+// machinesOf brings together the servers that run under one kernel: what is wrong with that is told once.
+func machinesOf(servers []node.Diagnosis) []machine {
+	var out []machine
+	at := map[string]int{}
+	for _, d := range servers {
+		boot := sections(d.Files["machine.txt"])["/proc/sys/kernel/random/boot_id"]
+		i, known := at[boot]
+		if !known || boot == "" || strings.Contains(boot, " ") { // an error's text, or an older server's
+			i, out = len(out), append(out, nil)
+			at[boot] = i
+		}
+		out[i] = append(out[i], d)
 	}
+	return out
+}
+
+// serversText names servers on one machine, as the beginning of a sentence.
+func serversText(names []string) string {
+	if len(names) == 1 {
+		return "server " + names[0]
+	}
+	return "servers " + strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1] + ", on one machine"
+}
+
+func (m machine) names() []string {
+	var out []string
+	for _, d := range m {
+		out = append(out, d.Server)
+	}
+	return out
+}
+
+// warn adds a finding about servers on one machine.
+func (e *examination) warn(servers []string, mend, format string, args ...any) {
+	e.add(node.Warning{Severity: node.Attention, Node: servers[0], On: servers[0], Mend: mend, Text: serversText(servers) + ": " + fmt.Sprintf(format, args...)})
+}
+
+// machine reads what the kernel told: all servers on it tell the same, but for the network, of which each may have its own.
+func (e *examination) machine(m machine) {
+	facts, names := sections(m[0].Files["machine.txt"]), m.names()
 	cpus := float64(strings.Count(facts["/proc/stat"], "\ncpu"))
-	if load := number(facts["/proc/loadavg"], 0); cpus > 0 && load > loadPerCPU*cpus {
-		add("top", "the load is %.0f on %.0f CPUs", load, cpus)
+	if load := number(facts["/proc/loadavg"], loadOf5Min); cpus > 0 && load > loadPerCPU*cpus {
+		// A fault is what comes of it: servers that lag, slow disks, leaders that change. That is told where it is so.
+		e.note("%s: the load of the last five minutes is %.0f on %.0f CPUs", serversText(names), load, cpus)
 	}
 	total, available := memory(facts["/proc/meminfo"], "MemTotal"), memory(facts["/proc/meminfo"], "MemAvailable")
 	if total > 0 && available < total/lowMemory {
-		add("free -m", "%d MiB of %d MiB of memory are available", available>>10, total>>10)
+		e.warn(names, "free -m", "%d MiB of %d MiB of memory are available", available>>10, total>>10)
 	}
 	if used, most := number(facts["/proc/sys/fs/file-nr"], 0), number(facts["/proc/sys/fs/file-nr"], 2); most > 0 && most-used < most/manyHandles {
-		add("sysctl fs.file-max", "%.0f of %.0f open files are taken", used, most)
+		e.warn(names, "sysctl fs.file-max", "%.0f of %.0f open files are taken", used, most)
 	}
-	if facts["/proc/sys/net/ipv4/ip_forward"] == "0" {
-		add("sysctl -w net.ipv4.ip_forward=1", "the kernel forwards no packets, so pods reach nothing")
+	for _, d := range m {
+		if sections(d.Files["machine.txt"])["/proc/sys/net/ipv4/ip_forward"] == "0" {
+			e.warn([]string{d.Server}, e.procedures.From(d.Server, "sysctl -w net.ipv4.ip_forward=1"), "the kernel forwards no packets, so pods reach nothing")
+		}
 	}
-	return found
 }
+
+// loadOf5Min is the field of /proc/loadavg for that: the load of one minute is high whenever something starts.
+const loadOf5Min = 1
 
 // sections takes apart the text of MachineFacts.
 func sections(text string) map[string]string {
@@ -124,44 +167,43 @@ func memory(text, name string) int64 {
 	return 0
 }
 
-// logged are lines of the log that are worth a person's look, whatever the status says.
-var logged = regexp.MustCompile(`level=ERROR|panic:|fatal error:`)
-
-// programFindings reads the server's log and goroutines.
-func programFindings(d node.Diagnosis) []node.Warning {
-	var found []node.Warning
+// program reads a server's log and goroutines.
+func (e *examination) program(d node.Diagnosis) {
 	if n := strings.Count(d.Files["goroutines.txt"], "\ngoroutine "); n > manyRoutines {
-		found = append(found, node.Warning{Severity: node.Attention, Node: d.Server, Text: fmt.Sprintf("server %s has %d goroutines: something waits that should not", d.Server, n)})
+		e.warn([]string{d.Server}, "", "it has %d goroutines: something waits that should not", n)
 	}
-	var last string
-	n := 0
-	for line := range strings.Lines(d.Files["log.txt"]) {
-		if logged.MatchString(line) {
-			n, last = n+1, strings.TrimSpace(line)
-		}
+	l := readLog(d.Files["log.txt"], e.Time.Add(-errorsIn))
+	if l.errors > 0 {
+		e.warn([]string{d.Server}, e.procedures.Errors(d.Server), "it has logged %s in the last hour, the last one: %s", plural(l.errors, "error", "errors"), l.last)
 	}
-	if n > 0 {
-		const most = 240
-		if len(last) > most {
-			last = strings.ToValidUTF8(last[:most], "") + "…"
-		}
-		found = append(found, node.Warning{Severity: node.Attention, Node: d.Server, On: d.Server, Mend: "journalctl -u barque-server -p err",
-			Text: fmt.Sprintf("server %s has logged %s, the last one: %s", d.Server, plural(n, "error", "errors"), last)})
+	if l.older > 0 {
+		e.note("server %s has logged %s before the last hour", d.Server, plural(l.older, "error", "errors"))
 	}
-	return found
+	for _, why := range sortedKeys(l.harmless) {
+		e.note("server %s has logged %s: %s", d.Server, plural(l.harmless[why], "error that is none", "errors that are none"), why)
+	}
 }
 
-// checkFindings reads what `barque check` found on a server.
-func checkFindings(server, text string) []node.Warning {
-	var findings []check.Finding
-	if json.Unmarshal([]byte(text), &findings) != nil {
-		return nil // an older server, which tells it in another way
-	}
-	var found []node.Warning
-	for _, f := range findings {
-		if !f.OK {
-			found = append(found, node.Warning{Severity: node.Attention, Node: server, On: server, Mend: cmp.Or(f.Remedy, "barque check"), Text: fmt.Sprintf("server %s: %s: %s", server, f.Name, f.Detail)})
+// checks reads what `barque check` found on the servers of a machine. What it found alike on several is told once.
+func (e *examination) checks(m machine) {
+	found := map[check.Finding][]string{}
+	var order []check.Finding
+	for _, d := range m {
+		var findings []check.Finding
+		if json.Unmarshal([]byte(d.Files["check.json"]), &findings) != nil {
+			continue // an older server, which tells it in another way
+		}
+		for _, f := range findings {
+			if f.OK {
+				continue
+			}
+			if found[f] == nil {
+				order = append(order, f)
+			}
+			found[f] = append(found[f], d.Server)
 		}
 	}
-	return found
+	for _, f := range order {
+		e.warn(found[f], cmp.Or(f.Remedy, "barque check"), "%s: %s", f.Name, f.Detail)
+	}
 }

@@ -30,7 +30,7 @@ kernel tells; the nodes, events and pods of the API, without what is in the pods
 No secrets are in the file: none are collected, and what looks like one is taken out of
 the text. Look through it all the same before you give it away: names and addresses
 stay. It works without a quorum and with dead servers; of these, run it on the machine.
-The exit codes are those of 'barque cluster status'.`,
+The exit codes are those of 'barque cluster status'. What is called a note is no fault.`,
 		Example: "  barque cluster doctor\n  barque cluster doctor --output /tmp/x.tar.gz\n  barque cluster doctor --output ''        # only what is wrong",
 		Args:    noArgs,
 	}
@@ -65,7 +65,7 @@ func freePath(path string) error {
 
 // examine does the work of the command. What could not be asked is a finding, too.
 func examine(c *cobra.Command, a *asker, path, format string) error {
-	e := &examination{Time: time.Now().UTC()}
+	e := &examination{Time: time.Now().UTC(), procedures: a.procedures()}
 	h, err := a.ask(c.Context())
 	switch {
 	case c.Context().Err() != nil:
@@ -73,13 +73,16 @@ func examine(c *cobra.Command, a *asker, path, format string) error {
 	case err != nil && h == nil && !isNoAnswer(err):
 		return err
 	case err != nil:
-		e.add(node.Warning{Severity: node.Critical, Text: err.Error(), On: "each server", Mend: "systemctl status barque-server; journalctl -u barque-server -n 100"})
+		e.add(node.Warning{Severity: node.Critical, Text: err.Error(), On: "each server", Mend: e.procedures.Any})
 	default:
 		e.Status = h.status()
 		fmt.Fprintf(c.ErrOrStderr(), "asking %s\n", plural(len(serverNames(e.Status)), "server", "servers"))
 		e.collect(c.Context(), h)
 	}
 	e.local(c.Context(), a.dataDir)
+	if err := e.devNodes(a.devDir()); err != nil {
+		fmt.Fprintf(c.ErrOrStderr(), "what is here of the dev cluster's nodes is not in the file: %v\n", err)
+	}
 	if err := c.Context().Err(); err != nil {
 		return c.Context().Err()
 	}
@@ -103,18 +106,30 @@ func isNoAnswer(err error) bool {
 
 // examination is what a doctor has found.
 type examination struct {
-	Time     time.Time           `json:"time"`
-	Findings []node.Warning      `json:"findings"`
-	Status   *node.ClusterStatus `json:"status,omitempty"` // absent when no server answers
+	Time     time.Time      `json:"time"`
+	Findings []node.Warning `json:"findings"`
+	// Notes are what may help and is no fault: they do not count for the exit code.
+	Notes  []string            `json:"notes,omitempty"`
+	Status *node.ClusterStatus `json:"status,omitempty"` // absent when no server answers
 	// Silent are the servers that gave no diagnosis, with the reason.
 	Silent map[string]string `json:"silent,omitempty"`
 	File   string            `json:"file,omitempty"`
 
-	servers []node.Diagnosis
-	files   map[string]string // by name, of the cluster and of this machine
+	procedures node.Procedures
+	servers    []node.Diagnosis
+	files      map[string]string // by name, of the cluster and of this machine
 }
 
-func (e *examination) add(w node.Warning) { e.Findings = append(e.Findings, w) }
+func (e *examination) add(w node.Warning) {
+	if e.procedures.Here {
+		w.On = ""
+	}
+	e.Findings = append(e.Findings, w)
+}
+
+func (e *examination) note(format string, args ...any) {
+	e.Notes = append(e.Notes, fmt.Sprintf(format, args...))
+}
 
 func serverNames(s *node.ClusterStatus) []string {
 	var names []string
@@ -192,7 +207,14 @@ func (e *examination) write(w io.Writer, on screen) error {
 		return err
 	}
 	for _, name := range sortedKeys(e.Silent) {
-		fmt.Fprintln(w, on.wrap(fmt.Sprintf("%s gave no diagnosis: %s. Run this on its machine, too.", name, strings.ReplaceAll(e.Silent[name], "\n", "; ")), 0))
+		way := "Run this on its machine, too."
+		if e.procedures.Here {
+			way = "What its directory tells is in the file."
+		}
+		fmt.Fprintln(w, on.wrap(fmt.Sprintf("%s gave no diagnosis: %s. %s", name, strings.ReplaceAll(e.Silent[name], "\n", "; "), way), 0))
+	}
+	for _, note := range e.Notes {
+		fmt.Fprintln(w, on.wrap("note: "+note, 0))
 	}
 	if e.File == "" {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/cmd/barque/dev"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/redact"
 	"github.com/barque/barque/internal/version"
@@ -134,6 +136,56 @@ func (e *examination) local(ctx context.Context, dataDir string) {
 	e.files["this-machine/journal.txt"] = string(text)
 }
 
+// maxLog is how much of the end of a node's log is taken, as of a server that answers.
+const maxLog = 2 << 20
+
+// devNodes adds what the nodes of a dev cluster that gave no diagnosis have in their directories; nothing where that is
+// none.
+func (e *examination) devNodes(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	s, err := dev.Inspect(dir)
+	if err != nil {
+		return err
+	}
+	for _, n := range s.Nodes {
+		if slices.ContainsFunc(e.servers, func(d node.Diagnosis) bool { return d.Server == n.Name }) {
+			continue
+		}
+		text, err := endOf(filepath.Join(dir, n.Name+".log"), maxLog)
+		if err != nil {
+			text = "not known: " + err.Error() + "\n"
+		}
+		e.files["this-machine/"+n.Name+"/log.txt"] = text
+		e.files["this-machine/"+n.Name+"/files.txt"] = node.FileSizes(filepath.Join(dir, n.Name))
+	}
+	return nil
+}
+
+// endOf returns the last lines of a file, of at most that many bytes.
+func endOf(path string, most int64) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	from := max(0, info.Size()-most)
+	data, err := io.ReadAll(io.NewSectionReader(f, from, most))
+	if err != nil {
+		return "", err
+	}
+	text := string(data)
+	if from > 0 {
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	return text, nil
+}
+
 // save writes everything into one file, which is there as a whole or not at all, for its owner only.
 func (e *examination) save(path string) (err error) {
 	tmp, err := os.OpenFile(path+".unfinished", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -190,6 +242,9 @@ func (e *examination) findingsText() string {
 	}
 	if len(e.Findings) == 0 {
 		fmt.Fprintln(&out, "nothing is found to be wrong")
+	}
+	for _, note := range e.Notes {
+		fmt.Fprintln(&out, "note: "+note)
 	}
 	if e.Status != nil {
 		fmt.Fprintln(&out)

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/barque/barque/cmd/barque/dev"
+	"github.com/barque/barque/cmd/barque/node"
+)
+
+// devDir returns the directory of the dev cluster that is asked about: the one whose kubeconfig, or whose server's data
+// directory, is used. It is empty when that is none.
+func (a *asker) devDir() string {
+	var dirs []string
+	if path, err := findKubeconfig(a.kubeconfig); err == nil {
+		dirs = append(dirs, filepath.Dir(path))
+	}
+	for _, dir := range append(dirs, filepath.Dir(filepath.Clean(a.dataDir))) {
+		if abs, err := filepath.Abs(dir); err == nil && dev.IsCluster(abs) {
+			return abs
+		}
+	}
+	return ""
+}
+
+// procedures are the ways to get at nodes: those of services, or of a dev cluster.
+func (a *asker) procedures() node.Procedures {
+	dir := a.devDir()
+	if dir == "" {
+		return node.Services()
+	}
+	s, err := dev.Inspect(dir)
+	if err != nil {
+		s = nil // as for a user who is not root: then the status tells him so
+	}
+	return devProcedures(dir, s)
+}
+
+// devProcedures are those for the nodes of a dev cluster, whose processes are in the state; nil when that is not known.
+func devProcedures(dir string, s *dev.Status) node.Procedures {
+	command := func(args ...string) string { return dev.CommandLine(dir, args...) }
+	log := func(name string) string { return dev.FromHere(filepath.Join(dir, name+".log")) }
+	p := node.Procedures{
+		Here:   true,
+		Any:    command("status"),
+		Start:  command("start", "NODE"),
+		Errors: func(name string) string { return "grep level=ERROR " + log(name) },
+		JoinAnew: func(server string) string {
+			return command("stop", server) + "; " + command("start", "--wipe", server)
+		},
+		From: func(name, line string) string {
+			return command(append([]string{"exec", name, "--"}, strings.Fields(line)...)...)
+		},
+		Look: func(string, string) string { return command("status") },
+	}
+	p.Recover = "barque cluster recover --inspect"
+	if s == nil {
+		return p
+	}
+	var start []string
+	for _, n := range s.Nodes {
+		if n.Role != dev.Server {
+			continue
+		}
+		p.Recover += " --data-dir " + dev.FromHere(filepath.Join(dir, n.Name))
+		if n.State != dev.Running {
+			start = append(start, command(wakes(n.State), n.Name))
+		}
+	}
+	switch {
+	case len(start) > 0:
+		p.Start = strings.Join(start, "; ")
+	case s.Partitioned:
+		p.Start = command("heal")
+	}
+	p.Look = func(name, _ string) string {
+		i := slices.IndexFunc(s.Nodes, func(n dev.NodeStatus) bool { return n.Name == name })
+		switch {
+		case i < 0:
+			return command("status")
+		case s.Nodes[i].State != dev.Running:
+			return command(wakes(s.Nodes[i].State), name)
+		case s.Partitioned:
+			return command("heal")
+		}
+		return "tail -n 100 " + log(name)
+	}
+	return p
+}
+
+// wakes is the dev command that lets a node run which is in the state.
+func wakes(state string) string {
+	if state == dev.Paused {
+		return "resume"
+	}
+	return "start"
+}

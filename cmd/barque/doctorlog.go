@@ -1,0 +1,77 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"time"
+)
+
+// The log of a server, as the doctor reads it.
+
+// errorsIn is how old an error may be that is a finding: what was wrong before, and is no more, need not be mended.
+const errorsIn = time.Hour
+
+// logged are lines of the log that are worth a person's look, whatever the status says.
+var logged = regexp.MustCompile(`level=ERROR|panic:|fatal error:`)
+
+// harmless are lines that the Kubernetes libraries log as errors and that are no faults of the server, each with the reason.
+var harmless = []struct {
+	line *regexp.Regexp
+	why  string
+}{
+	{regexp.MustCompile(`msg="(Timeout or abort while handling|Post-timeout activity)"`),
+		"a client gave a request up, as one that is stopped does, or the answer took longer than it may; where the cluster is to blame for that, it is told by itself"},
+	{regexp.MustCompile(`msg="(Error on socket receive|Error proxying data from (client to backend|backend to client))"`),
+		"an exec, attach, port-forward or proxy was cut by the client or came to its end"},
+	{regexp.MustCompile(`msg="Unable to authenticate the request"`),
+		"somebody came with a certificate or a token that is not good, or not any more, and was turned away"},
+}
+
+// logReading is what was found in a log.
+type logReading struct {
+	errors, older int
+	last          string         // of the errors
+	harmless      map[string]int // by the reason
+}
+
+// readLog looks for errors. Those from before since are counted apart.
+func readLog(text string, since time.Time) logReading {
+	r := logReading{harmless: map[string]int{}}
+lines:
+	for line := range strings.Lines(text) {
+		if !logged.MatchString(line) {
+			continue
+		}
+		for _, h := range harmless {
+			if h.line.MatchString(line) {
+				r.harmless[h.why]++
+				continue lines
+			}
+		}
+		if at, ok := writtenAt(line); ok && at.Before(since) {
+			r.older++
+			continue
+		}
+		r.errors, r.last = r.errors+1, shortened(strings.TrimSpace(line))
+	}
+	return r
+}
+
+// writtenAt is the time with which the line begins.
+func writtenAt(line string) (time.Time, bool) {
+	rest, ok := strings.CutPrefix(line, "time=")
+	if !ok {
+		return time.Time{}, false
+	}
+	word, _, _ := strings.Cut(rest, " ")
+	at, err := time.Parse(time.RFC3339Nano, word)
+	return at, err == nil
+}
+
+func shortened(line string) string {
+	const most = 240
+	if len(line) <= most {
+		return line
+	}
+	return strings.ToValidUTF8(line[:most], "") + "…"
+}
