@@ -39,6 +39,14 @@ func TestWrongArguments(t *testing.T) {
 		{"cluster status --server", "needs an argument"},
 		{"cluster status --server https://a/b", `"https://a/b"`},
 		{"cluster status --nonsense", "unknown flag"},
+		{"cluster status --server 10.0.0.1:99999", "with a port from 1 to 65535"},
+		{"cluster status --server :6443", "want HOST or HOST:PORT"},
+		{"cluster status --server=", "--server is empty"},
+		{"cluster status --data-dir=", "--data-dir is empty"},
+		{"help nonsense", `unknown command "nonsense"`},
+		{"help cluster nonsense", `unknown command "nonsense" for "barque cluster"`},
+		{"completion nonsense", `unknown command "nonsense"`},
+		{"completion bash x", `it takes no argument, got "x"`},
 		{"cluster members x", "takes no argument"},
 		{"cluster members -o xml", `"xml"`},
 		{"cluster doctor x", "takes no argument"},
@@ -81,7 +89,8 @@ func TestWrongArguments(t *testing.T) {
 		{"token create x", "takes no argument"},
 		{"token create --ttl x", "invalid argument"},
 		{"token create --ttl -1h", "--ttl"},
-		{"token create --ttl 1ms", "want 1s at least"},
+		{"token create --ttl 1ms", "want 1m0s at least, or 0 for ever"},
+		{"token create --ttl 59s", "want 1m0s at least, or 0 for ever"},
 		{"token create --uses -1", "--uses"},
 		{"token create --role king", `--role "king"`},
 		{"token create -o xml", `"xml"`},
@@ -138,8 +147,27 @@ func TestWrongArguments(t *testing.T) {
 		{"verify x", "takes no argument"},
 		{"verify --duration 0s", "--duration"},
 		{"verify -o xml", `"xml"`},
+		{"check --data-dir=", "--data-dir is empty"},
+		{"server --join=", "--join is empty"},
+		{"server --token-file=", "--token-file is empty"},
+		{"agent --server=", "--server is empty"},
+		{"cert rotate --server=", "--server is empty"},
+		{"dev up --dir=", "--dir is empty"},
+		{"cluster recover --data-dir= --inspect", "--data-dir is empty"},
+		{"cluster remove ''", "an argument is empty"},
+		{"cluster promote ''", "an argument is empty"},
+		{"cluster transfer-leader ''", "an argument is empty"},
+		{"snapshot save ''", "an argument is empty"},
+		{"snapshot inspect ''", "an argument is empty"},
+		{"token delete ''", "an argument is empty"},
+		{"dev kill ''", "an argument is empty"},
+		{"dev exec '' true", "an argument is empty"},
 	} {
-		_, err := run(t, strings.Fields(c.line)...)
+		var args []string
+		for _, word := range strings.Fields(c.line) {
+			args = append(args, strings.Trim(word, "'"))
+		}
+		_, err := run(t, args...)
 		if exitCode(err) != 2 || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: exit code %d, %v; want 2, with %q", c.line, exitCode(err), err, c.says)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"time"
 
@@ -9,6 +10,27 @@ import (
 )
 
 // What the shell proposes when a user presses the tabulator; `barque completion` prints the script that asks for it.
+
+// completionCommand prints the script for a shell.
+func completionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "completion",
+		Short: "Print the script that lets a shell complete commands",
+		Long: `Print the script that lets a shell complete commands, their flags and the names of
+servers.`,
+		Example: "  source <(barque completion bash)\n  barque completion bash > /etc/bash_completion.d/barque\n  barque completion fish > ~/.config/fish/completions/barque.fish",
+	}
+	for shell, write := range map[string]func(*cobra.Command, io.Writer) error{
+		"bash":       func(root *cobra.Command, w io.Writer) error { return root.GenBashCompletionV2(w, true) },
+		"zsh":        (*cobra.Command).GenZshCompletion,
+		"fish":       func(root *cobra.Command, w io.Writer) error { return root.GenFishCompletion(w, true) },
+		"powershell": (*cobra.Command).GenPowerShellCompletionWithDesc,
+	} {
+		cmd.AddCommand(&cobra.Command{Use: shell, Short: "Print the script for " + shell, Args: noArgs, ValidArgsFunction: cobra.NoFileCompletions,
+			RunE: func(c *cobra.Command, _ []string) error { return write(c.Root(), c.OutOrStdout()) }})
+	}
+	return cmd
+}
 
 // completionPatience bounds how long a user waits for the names of servers.
 const completionPatience = 2 * time.Second

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -126,40 +125,13 @@ is to be installed.
 	}
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
 	cmd.SetVersionTemplate("barque {{.Version}}\n")
-	cmd.AddCommand(serverCommand(), agentCommand(), clusterCommand(), snapshotCommand(), tokenCommand(), certCommand(), proxyCommand(), devCommand(), checkCommand(), verifyCommand(), versionCommand(),
+	cmd.AddCommand(serverCommand(), agentCommand(), clusterCommand(), snapshotCommand(), tokenCommand(), certCommand(), proxyCommand(), devCommand(), checkCommand(), verifyCommand(), versionCommand(), completionCommand(),
 		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig when none is set", DisableFlagParsing: true})
+	cmd.SetHelpCommand(helpCommand())
+	cmd.InitDefaultHelpCmd()
+	cmd.CompletionOptions.DisableDefaultCmd = true // ours refuses what is no shell
 	addCompletions(cmd)
-	refuseUnknown(cmd)
+	strict(cmd)
+	cmd.PersistentPreRunE = refuseEmpty
 	return cmd
-}
-
-// refuseUnknown makes commands that only have others below them refuse what is none of these, instead of showing their
-// help with exit code 0.
-func refuseUnknown(cmd *cobra.Command) {
-	for _, sub := range cmd.Commands() {
-		refuseUnknown(sub)
-	}
-	if cmd.HasSubCommands() && !cmd.Runnable() {
-		cmd.Args, cmd.RunE = noArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
-	}
-}
-
-// noArgs and exactArgs are cobra's checks with our exit code.
-func noArgs(c *cobra.Command, args []string) error {
-	if len(args) > 0 && !c.HasSubCommands() {
-		return &usageError{c.CommandPath(), fmt.Errorf("it takes no argument, got %q", args[0])}
-	}
-	if err := cobra.NoArgs(c, args); err != nil {
-		return &usageError{c.CommandPath(), err}
-	}
-	return nil
-}
-
-func exactArgs(names ...string) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) != len(names) {
-			return &usageError{c.CommandPath(), fmt.Errorf("want %s (%s), got %d", plural(len(names), "argument", "arguments"), strings.Join(names, ", "), len(args))}
-		}
-		return nil
-	}
 }

@@ -34,7 +34,7 @@ that joins with it knows that it talks to the right cluster.`,
 		Args: noArgs,
 	}
 	cmd.Flags().StringVar(&spec.Role, "role", token.Agent, "what the machine may join as: server or agent")
-	cmd.Flags().DurationVar(&spec.TTL, "ttl", 24*time.Hour, "how long the token is good; 0 is for ever")
+	cmd.Flags().DurationVar(&spec.TTL, "ttl", 24*time.Hour, "how long the token is good, a minute at least; 0 is for ever")
 	cmd.Flags().IntVar(&spec.Uses, "uses", 0, "how many machines may join with it; 0 is any number")
 	cmd.Flags().StringVar(&spec.Description, "description", "", "what it is for")
 	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
@@ -81,8 +81,9 @@ type madeToken struct {
 	Description string     `json:"description,omitempty"`
 }
 
-// shortestTTL of a token: its end is kept in whole seconds, so with less it is over when it is made.
-const shortestTTL = time.Second
+// shortestTTL of a token: in less nobody takes it to another machine, and clocks that are a little off make it end before it
+// is there.
+const shortestTTL = time.Minute
 
 // checkToken refuses what no token can be.
 func checkToken(c *cobra.Command, spec token.Spec) error {

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// What no command takes is refused in one way: with exit code 2 and before anything is done.
+
+// strict makes all commands below cmd refuse arguments that they do not take with our exit code, also those that only
+// have others below them, which cobra has show their help.
+func strict(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		strict(sub)
+	}
+	if cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.Args, cmd.RunE = noArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
+	}
+	if takes := cmd.Args; takes != nil {
+		cmd.Args = func(c *cobra.Command, args []string) error {
+			err := takes(c, args)
+			var usage *usageError
+			if err != nil && !errors.As(err, &usage) {
+				return &usageError{c.CommandPath(), err}
+			}
+			return err
+		}
+	}
+}
+
+// mayNotBeEmpty are flags for which an empty value, as that of a shell's variable that is not set, would silently mean
+// something else than what was meant.
+var mayNotBeEmpty = []string{"data-dir", "dir", "config-dir", "unit-dir", "listen", "server", "join", "name", "node-ip", "token-file",
+	"restore-from", "restore-key-file", "snapshot-key-file", "key-file", "role"}
+
+// refuseEmpty refuses empty arguments, and empty values of such flags.
+func refuseEmpty(c *cobra.Command, args []string) error {
+	switch c.Name() {
+	case cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd: // the word to complete may be empty yet
+		return nil
+	case "exec": // what follows is another command's
+		args = args[:min(1, len(args))]
+	}
+	if slices.Contains(args, "") {
+		return &usageError{c.CommandPath(), errors.New("an argument is empty")}
+	}
+	for _, name := range mayNotBeEmpty {
+		f := c.Flags().Lookup(name)
+		if f != nil && f.Changed && strings.Trim(f.Value.String(), "[]") == "" {
+			return &usageError{c.CommandPath(), fmt.Errorf("--%s is empty: give its value, or leave it out", name)}
+		}
+	}
+	return nil
+}
+
+// helpCommand shows the help of another command, and refuses what is none.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{Use: "help [COMMAND]", Short: "Help about any command", RunE: func(c *cobra.Command, args []string) error {
+		of, left, err := c.Root().Find(args)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("unknown command %q for %q", left[0], of.CommandPath())
+		}
+		if err != nil {
+			return &usageError{c.CommandPath(), err}
+		}
+		of.InitDefaultHelpFlag()
+		return of.Help()
+	}}
+}
+
+// noArgs and exactArgs are cobra's checks with our exit code.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) > 0 && !c.HasSubCommands() {
+		return &usageError{c.CommandPath(), fmt.Errorf("it takes no argument, got %q", args[0])}
+	}
+	if err := cobra.NoArgs(c, args); err != nil {
+		return &usageError{c.CommandPath(), err}
+	}
+	return nil
+}
+
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			return &usageError{c.CommandPath(), fmt.Errorf("want %s (%s), got %d", plural(len(names), "argument", "arguments"), strings.Join(names, ", "), len(args))}
+		}
+		return nil
+	}
+}
