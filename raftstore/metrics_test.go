@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,6 +182,61 @@ func TestEachStageShowsInAMetric(t *testing.T) {
 	for _, calm := range []string{"space_alarm", "quarantined", "log_store_hangs", "log_store_failed", "silent_members", "queue_length", "queue_bytes"} {
 		m.Await(calm+" is 0", func() bool { return m.value(leader, calm) == 0 })
 	}
+}
+
+// The age of history is that of its oldest revision: on a store that has just begun, after hours in which nothing is
+// written, after the write that ends them, and when history came with a snapshot, which knows of a silence half a
+// minute at least.
+func TestAgeOfHistory(t *testing.T) {
+	var ahead atomic.Int64 // of this machine's clock, in nanoseconds
+	var registry *prometheus.Registry
+	c := storetest.NewCluster(t, 1, func(_ int, cfg *raftstore.Config) {
+		cfg.InMemory, cfg.Dir = false, t.TempDir()
+		cfg.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	open := func() {
+		registry = prometheus.NewRegistry()
+		c.Configs[0].Registerer = registry
+		c.Start(0)
+		c.Leader()
+	}
+	put := func() {
+		t.Helper()
+		txn := raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/k", Value: []byte(time.Now().String())}}}
+		if _, err := c.Servers[0].Commit(t.Context(), txn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	check := func(when string, least, most time.Duration) {
+		t.Helper()
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "barque_store_history_age_seconds" })
+		age := time.Duration(families[i].Metric[0].GetGauge().GetValue() * float64(time.Second))
+		// The commands carry milliseconds, and the test itself takes a while.
+		if most += time.Since(began) + time.Second; age < least-time.Second || age > most {
+			t.Errorf("%s: history is %v old, want from %v to %v", when, age, least, most)
+		}
+	}
+	c.Stop(0)
+	open() // with a registry of its own
+	put()
+	check("at the beginning", 0, 0)
+	ahead.Store(int64(3 * time.Hour))
+	check("after three hours", 3*time.Hour, 3*time.Hour)
+	put()
+	check("after the write that ended them", 3*time.Hour, 3*time.Hour)
+	if err := c.Servers[0].Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	c.Stop(0)
+	open()
+	check("after the start with a snapshot", 30*time.Second, 3*time.Hour)
+	ahead.Store(int64(4 * time.Hour))
+	check("an hour later", time.Hour+30*time.Second, 4*time.Hour)
 }
 
 // The rounds of a server that finds no leader, and its requests, count as failed.

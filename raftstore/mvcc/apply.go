@@ -112,7 +112,7 @@ func (s *Store) operate(op *kv.Op, now int64) change {
 func (s *Store) enter(changes []change) uint64 {
 	if len(changes) > 0 {
 		s.revision++
-		s.pending = append(s.pending, newEntry(s.revision, s.clock.elapsed, changes))
+		s.pending = append(s.pending, newEntry(s.revision, s.clock.elapsed, s.clock.newest, changes))
 	}
 	return s.revision
 }

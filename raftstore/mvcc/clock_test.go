@@ -44,6 +44,32 @@ func TestHistoryOfAQuietStore(t *testing.T) {
 	}
 }
 
+// TestOldestOfHistory asks for the time of the oldest revision, which is that of its command; of one that came with a
+// snapshot, silences before it count as they do for its age.
+func TestOldestOfHistory(t *testing.T) {
+	const began, hour = 1_700_000_000_000, 3_600_000
+	s := New(Limits{})
+	oldest := func(what string, s *Store, want int64) {
+		t.Helper()
+		if got := s.Stats().Oldest; got != want {
+			t.Errorf("%s: the oldest revision is of %d, want %d", what, got, want)
+		}
+	}
+	oldest("nothing", s, 0)
+	put(s, "/k", began)
+	oldest("one revision", s, began)
+	put(s, "/k", began+hour)
+	oldest("two", s, began)
+	step := s.limits.HistoryAge / stepsPerAge
+	loaded := reloaded(t, s)
+	oldest("from a snapshot", loaded, began+hour-step)
+	put(loaded, "/k", began+2*hour)
+	oldest("and another", loaded, began+hour-step)
+	s.Compact(1)
+	s.Publish()
+	oldest("compacted", s, began+hour)
+}
+
 // reloaded returns a store with the state and the history of another one.
 func reloaded(t *testing.T, from *Store) *Store {
 	t.Helper()

@@ -60,7 +60,7 @@ func (s *Store) loadHistory(revision uint64, undos func(yield func(kv.Undo) erro
 		if u.Revision != at || at == 0 {
 			return fmt.Errorf("history goes on with revision %d, and should with %d", u.Revision, at)
 		}
-		e := newEntry(at, u.At, nil)
+		e := newEntry(at, u.At, u.At, nil)
 		if uint64(len(entries))%s.limits.PinEvery == s.limits.PinEvery-1 {
 			e.root = now.view(at)
 		}

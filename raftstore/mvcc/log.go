@@ -36,6 +36,7 @@ func (c *change) event(revision uint64) kv.Event {
 type entry struct {
 	revision uint64
 	at       int64 // when it came, as clock.elapsed
+	wall     int64 // when it came, as its command said, in Unix milliseconds
 	changes  []change
 	one      [1]change // where the changes are when there is one
 	root     *View     // the whole tree as of this revision, in some entries
@@ -49,8 +50,8 @@ const (
 	changeBytes = 32
 )
 
-func newEntry(revision uint64, at int64, changes []change) *entry {
-	e := &entry{revision: revision, at: at}
+func newEntry(revision uint64, at, wall int64, changes []change) *entry {
+	e := &entry{revision: revision, at: at, wall: wall}
 	e.set(changes)
 	return e
 }

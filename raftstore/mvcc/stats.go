@@ -7,9 +7,12 @@ import (
 
 // Stats describe history and those who follow it.
 type Stats struct {
-	Compacted    uint64 // history holds the revisions after this one
-	Revisions    int    // in history
-	Oldest       int64  // time of the oldest of them, as the commands carry it; 0 when there is none
+	Compacted uint64 // history holds the revisions after this one
+	Revisions int    // in history
+	// Oldest is the time of the oldest of them, as its command carried it, in Unix milliseconds; 0 when there is
+	// none. Of those that came with a snapshot it is the time by which history drops them, for which a silence
+	// between two commands does not count in full: it is later than that of the command then.
+	Oldest       int64
 	HistoryBytes int
 
 	Watchers int
@@ -31,7 +34,7 @@ func (s *Store) Stats() Stats {
 	l.mu.RLock()
 	stats := Stats{Compacted: l.compacted, Revisions: len(l.entries), HistoryBytes: l.bytes, Watchers: l.watchers}
 	if len(l.entries) > 0 {
-		stats.Oldest = l.entries[0].at
+		stats.Oldest = l.entries[0].wall
 	}
 	l.mu.RUnlock()
 	stats.Events, stats.Expired, stats.LagSum = l.counts.events.Load(), l.counts.compacted.Load(), l.counts.lagSum.Load()
