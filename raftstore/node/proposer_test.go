@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,7 +18,10 @@ import (
 )
 
 // slowRaft takes entries and answers them when it is told to.
-type slowRaft struct{ release chan struct{} }
+type slowRaft struct {
+	release chan struct{}
+	entries []int // how many requests each has
+}
 
 type slowFuture struct {
 	raft.ApplyFuture
@@ -30,6 +34,7 @@ func (r *slowRaft) apply(data []byte) raft.ApplyFuture {
 	if err != nil {
 		panic(err)
 	}
+	r.entries = append(r.entries, len(c.Requests))
 	return &slowFuture{released: r.release, requests: len(c.Requests)}
 }
 
@@ -37,6 +42,67 @@ func (f *slowFuture) Error() error { <-f.released; return nil }
 
 func (f *slowFuture) Response() any {
 	return &fsm.Response{Outcomes: make([]command.Outcome, f.requests)}
+}
+
+// TestWaitingRequestsShareEntries: while some entries are under way nothing else is proposed, and what came
+// meanwhile goes out in as few entries as hold it.
+func TestWaitingRequestsShareEntries(t *testing.T) {
+	for what, c := range map[string]struct {
+		value, waiting int
+		want           []int // requests in each of the entries that follow
+	}{
+		"in one":    {10, 40, []int{40}},
+		"by number": {10, 2*maxEntryRequests + 5, []int{maxEntryRequests, maxEntryRequests, 5}},
+		"by bytes":  {maxEntryBytes * 3 / 10, 10, []int{4, 4, 2}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				slow, done := &slowRaft{release: make(chan struct{})}, make(chan struct{})
+				p := newProposer(slow.apply, time.Now, c.waiting, done, logstore.NewWatchdog(time.Hour), newMetrics(nil))
+				var running sync.WaitGroup
+				running.Go(p.run)
+				answers := make(chan error, maxInFlight+c.waiting)
+				ask := func() {
+					running.Go(func() {
+						_, err := p.propose(t.Context(), &command.Request{Kind: command.KindTxn, Txn: kv.Txn{
+							Ops: []kv.Op{{Kind: kv.Put, Key: "/k", Value: make([]byte, c.value)}},
+						}})
+						answers <- err
+					})
+				}
+				for range maxInFlight {
+					ask()
+					synctest.Wait()
+				}
+				if len(slow.entries) != maxInFlight {
+					t.Errorf("before the first answer %d entries are under way, want %d", len(slow.entries), maxInFlight)
+				}
+				for range c.waiting {
+					ask()
+				}
+				synctest.Wait()
+				if len(slow.entries) != maxInFlight || len(answers) != 0 {
+					t.Errorf("%d entries are under way, %d requests answered; want %d and none", len(slow.entries), len(answers), maxInFlight)
+				}
+				close(slow.release)
+				synctest.Wait()
+				if got := slow.entries[min(maxInFlight, len(slow.entries)):]; !slices.Equal(got, c.want) {
+					t.Errorf("%d requests that waited went out in %d entries, the first with %v; want %v",
+						c.waiting, len(got), got[:min(len(got), len(c.want))], c.want)
+				}
+				if len(answers) != cap(answers) {
+					t.Errorf("%d of %d requests were answered", len(answers), cap(answers))
+				}
+				for range len(answers) {
+					if err := <-answers; err != nil {
+						t.Error(err)
+					}
+				}
+				close(done)
+				running.Wait()
+			})
+		})
+	}
 }
 
 // TestFullQueue fills the queue while no entry comes back: by number, and by bytes. What does not fit is
