@@ -7,18 +7,21 @@ import (
 )
 
 const (
-	flagFast   = "fast-failure-detection"
-	flagPeriod = "node-monitor-period"
-	flagGrace  = "node-monitor-grace-period"
+	flagFast    = "fast-failure-detection"
+	flagPeriod  = "node-monitor-period"
+	flagGrace   = "node-monitor-grace-period"
+	flagStartup = "node-startup-grace-period"
+	flagGoodbye = "node-goodbye-grace-period"
 )
 
-// addTimeFlags adds the times of failure detection, with the names that they have in Kubernetes.
+// addTimeFlags adds the times of failure detection, with the names that they have in Kubernetes, where it has them.
 func addTimeFlags(c *cobra.Command, t *node.Times) {
 	flags := c.Flags()
 	flags.BoolVar(&t.Fast, flagFast, t.Fast, "ask every node once a second, so that a dead one is Unknown in less than 5 s; give it to all servers")
 	flags.DurationVar(&t.MonitorPeriod, flagPeriod, t.MonitorPeriod, "how often the nodes' life is looked at (1s with --"+flagFast+")")
 	flags.DurationVar(&t.MonitorGrace, flagGrace, t.MonitorGrace, "how long a node may show no life before it counts as Unknown (3s with --"+flagFast+")")
-	flags.DurationVar(&t.StartupGrace, "node-startup-grace-period", t.StartupGrace, "the same for a node of which nothing was heard since this server started")
+	flags.DurationVar(&t.StartupGrace, flagStartup, t.StartupGrace, "the same for a node of which nothing was heard since this server started; no less than --"+flagGrace+" if not given")
+	flags.DurationVar(&t.GoodbyeGrace, flagGoodbye, t.GoodbyeGrace, "the same for a node that said good-bye, as one that starts again does; no less than --"+flagGrace+" if not given")
 	flags.Int64Var(&t.NotReadySeconds, "default-not-ready-toleration-seconds", t.NotReadySeconds, "how long pods that say nothing else stay on a node that is not ready")
 	flags.Int64Var(&t.UnreachableSeconds, "default-unreachable-toleration-seconds", t.UnreachableSeconds, "how long pods that say nothing else stay on a node that is gone")
 	flags.Float32Var(&t.EvictionRate, "node-eviction-rate", t.EvictionRate, "from how many nodes a second, in each zone, pods are evicted; 0 is none")
@@ -34,6 +37,12 @@ func completeTimes(c *cobra.Command, t *node.Times) error {
 	}
 	if t.Fast && !c.Flags().Changed(flagGrace) {
 		t.MonitorGrace = node.FastMonitorGrace
+	}
+	if !c.Flags().Changed(flagStartup) {
+		t.StartupGrace = max(t.StartupGrace, t.MonitorGrace)
+	}
+	if !c.Flags().Changed(flagGoodbye) {
+		t.GoodbyeGrace = max(t.GoodbyeGrace, t.MonitorGrace)
 	}
 	return t.Check()
 }

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/barque/barque/controllers/pods"
 )
 
 // unknowable are the conditions that only the kubelet can know.
@@ -149,23 +151,38 @@ func mergeTaints(have, want []corev1.Taint) []corev1.Taint {
 	return out
 }
 
-// evictionTime tells when a pod has to leave a node with these taints; never when ok is false.
-func evictionTime(pod *corev1.Pod, taints []corev1.Taint, now time.Time) (at time.Time, ok bool) {
-	for i := range taints {
-		t := &taints[i]
-		if t.Effect != corev1.TaintEffectNoExecute {
-			continue
+// evictingTaint is a taint that evicts, and since when.
+type evictingTaint struct {
+	taint *corev1.Taint
+	since time.Time
+}
+
+// evictionTime tells when a pod has to leave a node with these taints; never when ok is false. A pod that came later than
+// a taint that it tolerates for a while has that while from when it came.
+func evictionTime(pod *corev1.Pod, taints []evictingTaint, now time.Time) (at time.Time, ok bool) {
+	came := arrival(pod)
+	if came.After(now) { // by another server's clock
+		came = now
+	}
+	for _, t := range taints {
+		since := t.since
+		if came.After(since) {
+			since = came
 		}
-		since := now
-		if t.TimeAdded != nil {
-			since = t.TimeAdded.Time
-		}
-		when, leaves := leavesFor(pod, t, since)
+		when, leaves := leavesFor(pod, t.taint, since)
 		if leaves && (!ok || when.Before(at)) {
 			at, ok = when, true
 		}
 	}
 	return at, ok
+}
+
+// arrival is when a pod was given to its node.
+func arrival(pod *corev1.Pod) time.Time {
+	if c := pods.Condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+		return c.LastTransitionTime.Time
+	}
+	return pod.CreationTimestamp.Time
 }
 
 // leavesFor applies the first toleration that matches a taint, as Kubernetes does.

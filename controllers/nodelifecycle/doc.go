@@ -38,7 +38,8 @@
 //
 // A new leader begins where the old one was. Since when a node is silent is what its own gossip says, which
 // has listened all the time; a node of which it has never heard gets its grace from when this process
-// started. Who evicts, and when, stands in the taints.
+// started. Who evicts, and when, stands in the taints; since when those are there that people put on, which do
+// not say it, every server remembers from when it saw them.
 package nodelifecycle
 
 import (

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,7 +34,7 @@ func newEvictor(c *Controller, client kubernetes.Interface, recorder record.Even
 	e := &evictor{Controller: c, client: client, recorder: recorder, listPods: c.cfg.Informers.Core().V1().Pods().Lister()}
 	e.loop = runtime.NewLoop("taint-eviction", 8, c.cfg.Logger, e.reconcile)
 	runtime.Watch(e.loop, c.pods, func(old, now *corev1.Pod) []runtime.Key {
-		if now == nil || now.Spec.NodeName == "" || (old != nil && old.Spec.NodeName != "" && len(old.Spec.Tolerations) == len(now.Spec.Tolerations)) {
+		if now == nil || now.Spec.NodeName == "" || (old != nil && old.Spec.NodeName != "" && equality.Semantic.DeepEqual(old.Spec.Tolerations, now.Spec.Tolerations)) {
 			return nil
 		}
 		return []runtime.Key{runtime.KeyOf(now)}
@@ -83,7 +84,7 @@ func (e *evictor) reconcile(ctx context.Context, key runtime.Key) (time.Duration
 		return 0, err
 	}
 	now := time.Now()
-	at, leaves := evictionTime(pod, node.Spec.Taints, now)
+	at, leaves := evictionTime(pod, e.sightings.see(node, now), now)
 	switch {
 	case !leaves:
 		return 0, nil

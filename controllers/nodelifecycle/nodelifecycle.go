@@ -48,6 +48,8 @@ type Controller struct {
 	list  corelisters.NodeLister
 	words *words
 	born  time.Time
+
+	sightings *sightings
 }
 
 // New asks the factory for the informers it needs; it is called before they are started, and when Liveness
@@ -61,8 +63,8 @@ func New(cfg Config) (*Controller, error) {
 	}
 	cfg.Settings = cfg.Settings.withDefaults()
 	core := cfg.Informers.Core().V1()
-	c := &Controller{cfg: cfg, nodes: core.Nodes().Informer(), list: core.Nodes().Lister(), pods: core.Pods().Informer(), words: newWords(), born: time.Now()}
-	if err := c.words.listen(c.nodes); err != nil {
+	c := &Controller{cfg: cfg, nodes: core.Nodes().Informer(), list: core.Nodes().Lister(), pods: core.Pods().Informer(), words: newWords(), born: time.Now(), sightings: newSightings()}
+	if err := errors.Join(c.words.listen(c.nodes), c.sightings.listen(c.nodes)); err != nil {
 		return nil, err
 	}
 	return c, runtime.EnsureIndex(c.pods, podsByNode, func(obj any) ([]string, error) {

@@ -17,6 +17,7 @@ type Times struct {
 	MonitorPeriod time.Duration // how often nodes are looked at
 	MonitorGrace  time.Duration // without life until Unknown
 	StartupGrace  time.Duration // the same for a node that was never heard of
+	GoodbyeGrace  time.Duration // the same for a node that said good-bye
 
 	// Default tolerations of pods: how many seconds they stay on a node that is not ready, or unreachable.
 	NotReadySeconds, UnreachableSeconds int64
@@ -27,10 +28,10 @@ type Times struct {
 	UnhealthyShare        float32 // which share of a zone is large, of at least three nodes
 }
 
-// DefaultTimes are Kubernetes' defaults.
+// DefaultTimes are Kubernetes' defaults; it knows no good-bye.
 func DefaultTimes() Times {
 	return Times{
-		MonitorPeriod: 5 * time.Second, MonitorGrace: 40 * time.Second, StartupGrace: 60 * time.Second,
+		MonitorPeriod: 5 * time.Second, MonitorGrace: 40 * time.Second, StartupGrace: 60 * time.Second, GoodbyeGrace: 40 * time.Second,
 		NotReadySeconds: 300, UnreachableSeconds: 300,
 		EvictionRate: 0.1, SecondaryEvictionRate: 0.01, LargeZone: 50, UnhealthyShare: 0.55,
 	}
@@ -51,6 +52,7 @@ const (
 func (t Times) Check() error {
 	for flag, d := range map[string]time.Duration{
 		"node-monitor-period": t.MonitorPeriod, "node-monitor-grace-period": t.MonitorGrace, "node-startup-grace-period": t.StartupGrace,
+		"node-goodbye-grace-period": t.GoodbyeGrace,
 	} {
 		if d <= 0 {
 			return fmt.Errorf("--%s %s: want a time such as 5s", flag, d)
@@ -72,7 +74,7 @@ func (t Times) Check() error {
 // settings are the times of the node controller, for which 0 is its default and less is none.
 func (t Times) settings() nodelifecycle.Settings {
 	s := nodelifecycle.Settings{
-		Period: t.MonitorPeriod, Grace: t.MonitorGrace, StartupGrace: t.StartupGrace,
+		Period: t.MonitorPeriod, Grace: t.MonitorGrace, StartupGrace: t.StartupGrace, GoodbyeGrace: t.GoodbyeGrace,
 		EvictionRate: rate(t.EvictionRate), SecondaryEvictionRate: rate(t.SecondaryEvictionRate),
 		LargeZone: t.LargeZone, UnhealthyShare: float64(t.UnhealthyShare),
 	}

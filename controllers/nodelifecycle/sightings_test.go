@@ -1,0 +1,133 @@
+package nodelifecycle_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/controllers/nodelifecycle"
+)
+
+// taintBy puts a taint on a node as a person does: it does not tell since when.
+func (w *world) taintBy(node, value string) {
+	w.t.Helper()
+	n := w.node(node)
+	n.Spec.Taints = nil
+	if value != "" {
+		n.Spec.Taints = []corev1.Taint{{Key: "repair", Value: value, Effect: corev1.TaintEffectNoExecute}}
+	}
+	if _, err := w.Client.CoreV1().Nodes().Update(w.t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// runPatient puts a pod on a node that tolerates such a taint for a while.
+func (w *world) runPatient(name, node string, seconds int64) {
+	now := metav1.Now()
+	w.Cluster.Add(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, CreationTimestamp: now},
+		Spec:       corev1.PodSpec{NodeName: node, Tolerations: []corev1.Toleration{{Key: "repair", Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now},
+		}},
+	})
+	synctest.Wait()
+}
+
+// leavesIn fails unless a pod leaves after so long, and not before.
+func (w *world) leavesIn(pod string, after time.Duration) {
+	w.t.Helper()
+	time.Sleep(after - time.Second)
+	if w.going(pod) {
+		w.t.Fatalf("%s left sooner than in %v", pod, after)
+	}
+	time.Sleep(2 * time.Second)
+	if !w.going(pod) {
+		w.t.Fatalf("%s has not left in %v", pod, after)
+	}
+}
+
+// A taint that a person puts on does not tell since when it is there.
+func TestATaintOfAPersonEvicts(t *testing.T) {
+	for name, c := range map[string]struct{ meanwhile func(w *world) }{
+		"in one term": {func(*world) { time.Sleep(30 * time.Second) }},
+		"over terms": {func(w *world) {
+			for range 6 {
+				time.Sleep(5 * time.Second)
+				w.abdicate()
+				w.lead()
+			}
+		}},
+		"without a leader": {func(w *world) {
+			w.abdicate()
+			time.Sleep(30 * time.Second)
+			w.lead()
+		}},
+		"its value changes": {func(w *world) {
+			time.Sleep(30 * time.Second)
+			w.taintBy("n1", "disk")
+			time.Sleep(30 * time.Second)
+		}},
+		"it was taken off": {func(w *world) {
+			time.Sleep(30 * time.Second)
+			w.taintBy("n1", "")
+			time.Sleep(5 * time.Minute)
+			w.taintBy("n1", "memory")
+			time.Sleep(30 * time.Second)
+		}},
+		"a server that has just started leads": {func(w *world) {
+			time.Sleep(30 * time.Second)
+			w.abdicate()
+			w.elect(nodelifecycle.Settings{})
+			time.Sleep(30 * time.Second)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 2, oneZone)
+				w.runPatient("patient", "n1", 60)
+				w.taintBy("n1", "memory")
+				if !w.going("pn1") {
+					t.Error("a pod that does not tolerate it stays")
+				}
+				c.meanwhile(w)
+				w.leavesIn("patient", 30*time.Second)
+				if w.going("pn0") {
+					t.Error("a pod of another node leaves")
+				}
+			})
+		})
+	}
+}
+
+// A pod that comes to a node with a taint has its time from when it came: otherwise it would be evicted at once, and so
+// would the one that takes its place.
+func TestATaintOfAPersonAndAPodThatComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, oneZone)
+		w.taintBy("n0", "memory")
+		time.Sleep(time.Hour)
+		w.runPatient("late", "n0", 60)
+		w.leavesIn("late", time.Minute)
+	})
+}
+
+// The seconds of a toleration may be changed while they run.
+func TestATolerationThatBecomesShorter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, oneZone)
+		w.runPatient("patient", "n0", 3600)
+		w.taintBy("n0", "memory")
+		time.Sleep(30 * time.Second)
+		pod := w.pod("patient")
+		*pod.Spec.Tolerations[0].TolerationSeconds = 60
+		if _, err := w.Client.CoreV1().Pods("d").Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.leavesIn("patient", 30*time.Second)
+	})
+}
