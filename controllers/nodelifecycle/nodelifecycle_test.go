@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/controllers/controllertest"
@@ -141,17 +142,23 @@ func (w *world) kubeletWrites(node string) {
 	w.kubeletWritesAt(node, metav1.Now())
 }
 
-// kubeletWritesAt is the same by a clock that may be wrong.
+// kubeletWritesAt is the same by a clock that may be wrong. It writes again when the controller was faster, as a kubelet does.
 func (w *world) kubeletWritesAt(node string, at metav1.Time) {
 	w.t.Helper()
-	n := w.node(node)
-	for i := range n.Status.Conditions {
-		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			c.Status, c.LastHeartbeatTime = corev1.ConditionTrue, at
+	for {
+		n := w.node(node)
+		for i := range n.Status.Conditions {
+			if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
+				c.Status, c.LastHeartbeatTime = corev1.ConditionTrue, at
+			}
 		}
-	}
-	if _, err := w.Client.CoreV1().Nodes().UpdateStatus(w.t.Context(), n, metav1.UpdateOptions{}); err != nil {
-		w.t.Fatal(err)
+		_, err := w.Client.CoreV1().Nodes().UpdateStatus(w.t.Context(), n, metav1.UpdateOptions{})
+		if err == nil {
+			break
+		}
+		if !apierrors.IsConflict(err) {
+			w.t.Fatal(err)
+		}
 	}
 	synctest.Wait()
 }
