@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -194,7 +193,7 @@ func haveNew(servers []string) string {
 func outcomeLost(err error) bool {
 	var asked *refusedCall
 	switch code := statusOf(err); {
-	case !errors.As(err, &asked), errors.Is(err, syscall.ECONNREFUSED):
+	case !errors.As(err, &asked), unsent(err):
 		return false
 	case code != 0:
 		return code == http.StatusGatewayTimeout
@@ -340,8 +339,7 @@ func certCall(ctx context.Context, kubeconfig, method, path string, params map[s
 	if err != nil {
 		return err
 	}
-	config.Timeout = 15 * time.Second
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(reaching(config, 15*time.Second))
 	if err != nil {
 		return err
 	}

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -102,11 +105,34 @@ func askAPI(ctx context.Context, config *rest.Config, what string, f func(contex
 	return withAdvice(config, withoutLeader(err))
 }
 
+// unsent tells whether a request that has failed never reached a server: there was no connection, or it was to nobody who is
+// trusted.
+func unsent(err error) bool {
+	var network *net.OpError
+	var untrusted *tls.CertificateVerificationError
+	return errors.As(err, &network) && network.Op == "dial" || errors.As(err, &untrusted) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// dialPatience is how long a machine that is off is waited for. It is shorter than the time for any answer, so that it is
+// known that nothing was sent.
+const dialPatience = 5 * time.Second
+
+// reaching returns the configuration for requests that are answered within a time (0: any), and that are given up sooner when
+// there is no way to the server.
+func reaching(config *rest.Config, within time.Duration) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Timeout = within
+	if config.Dial == nil {
+		config.Dial = (&net.Dialer{Timeout: dialPatience}).DialContext
+	}
+	return config
+}
+
 func newClient(given string) (*kubernetes.Clientset, *rest.Config, error) {
 	config, err := clientConfig(given)
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(reaching(config, config.Timeout))
 	return client, config, err
 }

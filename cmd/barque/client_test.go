@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/verify"
 )
 
@@ -105,6 +107,46 @@ func TestPerhapsDone(t *testing.T) {
 	}
 }
 
+// TestUnsent: where there is no way to a server, or one to somebody else, no command leaves open whether something was changed.
+func TestUnsent(t *testing.T) {
+	other := httptest.NewTLSServer(nil) // of a CA that the kubeconfig does not know
+	t.Cleanup(other.Close)
+	other.Config.ErrorLog = log.New(io.Discard, "", 0)
+	untrusted := filepath.Join(t.TempDir(), "kubeconfig")
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {server: '" + other.URL +
+		"'}}]\nusers: [{name: u, user: {}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+	if err := os.WriteFile(untrusted, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := savedBackup(t)
+	for _, line := range []string{
+		"cluster keys rotate", "cluster promote s1", "cluster transfer-leader", "cluster remove s1 --yes", "cert rotate --ca --yes",
+		"token delete abcdef", "snapshot restore --yes " + file,
+	} {
+		_, err := run(t, append(strings.Fields(line), "--kubeconfig", untrusted)...)
+		var untrusted *tls.CertificateVerificationError
+		if exitCode(err) != 1 || !errors.As(err, &untrusted) {
+			t.Errorf("%s at a server that is not trusted: exit code %d: %v", line, exitCode(err), err)
+		}
+	}
+	// A machine that is off.
+	for _, gone := range []error{syscall.EHOSTUNREACH, os.ErrDeadlineExceeded} {
+		config := &rest.Config{Host: "https://s1", Dial: func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: gone}
+		}}
+		_, changed := memberChange(t.Context(), config, http.MethodPost, "promote s1", "s1", node.PromoteServer)
+		_, rotated := askKeys(t.Context(), config, http.MethodPost, nil)
+		for what, err := range map[string]error{"memberChange": changed, "askKeys": rotated} {
+			if exitCode(err) != 1 || !errors.Is(err, gone) || !strings.Contains(err.Error(), "asks another server") {
+				t.Errorf("%s, %v: exit code %d: %v", what, gone, exitCode(err), err)
+			}
+		}
+		if asked := (&refusedCall{"x", &url.Error{Op: "Post", URL: "https://s1", Err: &net.OpError{Op: "dial", Err: gone}}}); outcomeLost(asked) {
+			t.Errorf("%v: what was not sent may have been done", gone)
+		}
+	}
+}
+
 // TestVerified: a promise that was found to be broken counts also when the run was interrupted, or could not clean up; that
 // nothing is left is said only when nothing is.
 func TestVerified(t *testing.T) {
@@ -182,7 +224,8 @@ func TestAdvice(t *testing.T) {
 		"asks another server who ": away,
 	} {
 		for _, line := range []string{
-			"cluster remove s1 --yes", "cluster promote s1", "cluster transfer-leader", "cluster keys list", "token ls", "token delete x", "cert show",
+			"cluster remove s1 --yes", "cluster promote s1", "cluster transfer-leader", "cluster keys list", "cluster keys rotate",
+			"token ls", "token delete x", "cert show",
 			"snapshot ls", "snapshot save " + filepath.Join(t.TempDir(), "x"), "snapshot restore --yes " + file, "verify --duration 1s",
 		} {
 			_, err := run(t, append(strings.Fields(line), "--kubeconfig", kubeconfig)...)

@@ -163,9 +163,7 @@ func unfinishedKeys(answer *node.KeysAnswer) error {
 
 // askKeys asks for the keys' status, or for a change.
 func askKeys(ctx context.Context, config *rest.Config, method string, query url.Values) (*node.KeysAnswer, error) {
-	config = rest.CopyConfig(config)
-	config.Timeout = 20 * time.Second
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(reaching(config, 20*time.Second))
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +190,7 @@ func askKeys(ctx context.Context, config *rest.Config, method string, query url.
 		return nil, fmt.Errorf("%s; `barque cluster status` tells why, and what to do", answer.Error)
 	}
 	var status apierrors.APIStatus
-	if err != nil && method != http.MethodGet && !errors.As(err, &status) {
+	if err != nil && method != http.MethodGet && !errors.As(err, &status) && !unsent(err) {
 		return nil, &exitError{exitUnfinished, fmt.Errorf("the answer of %s did not come: %w; `barque cluster keys list` shows whether it was begun", config.Host, err)}
 	}
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -265,9 +264,7 @@ const memberCallTimeout = time.Minute
 
 // memberChange asks a server to make a change, or, with GET, what it would do. Errors begin with what the user calls it.
 func memberChange(ctx context.Context, config *rest.Config, method, what, name string, change node.MemberChange) (*node.MemberAnswer, error) {
-	config = rest.CopyConfig(config)
-	config.Timeout = memberCallTimeout
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(reaching(config, memberCallTimeout))
 	if err != nil {
 		return nil, err
 	}
@@ -288,7 +285,7 @@ func memberChange(ctx context.Context, config *rest.Config, method, what, name s
 		}
 	}
 	var status apierrors.APIStatus
-	sent := method != http.MethodGet && !errors.As(err, &status) && !errors.Is(err, syscall.ECONNREFUSED)
+	sent := method != http.MethodGet && !errors.As(err, &status) && !unsent(err)
 	switch {
 	case err == nil:
 		return answer, nil

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -136,10 +135,10 @@ func (s *snapshotClient) restore(c *cobra.Command, path string, wish node.Snapsh
 	return nil, fmt.Errorf("restore %s: nothing was changed: %w", path, err)
 }
 
-// lostAnswer is returned when a restore was sent, and what became of it was not heard. Where nobody took the
-// connection nothing was sent.
+// lostAnswer is returned when a restore was sent, and what became of it was not heard. Where there was
+// no connection nothing was sent.
 func (s *snapshotClient) lostAnswer(path string, err error) error {
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	if unsent(err) {
 		return fmt.Errorf("restore %s: nothing was changed: %w", path, withAdvice(s.config, err))
 	}
 	return &exitError{exitUnfinished, fmt.Errorf("restore %s: the answer was lost, so it may or may not have taken effect; doing it again does no harm: %w", path, err)}

@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -108,14 +105,6 @@ func perhaps(err error, what string) error {
 		return &exitError{exitUnfinished, fmt.Errorf("%w; `barque token ls` shows %s", err, what)}
 	}
 	return unchanged(err)
-}
-
-// unsent tells whether a request that has failed never reached a server: there was no connection, or it was to nobody who is
-// trusted.
-func unsent(err error) bool {
-	var network *net.OpError
-	var untrusted *tls.CertificateVerificationError
-	return errors.As(err, &network) && network.Op == "dial" || errors.As(err, &untrusted) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 func tokenListCommand() *cobra.Command {
