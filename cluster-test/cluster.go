@@ -41,9 +41,9 @@ type Cluster struct {
 	Client   kubernetes.Interface
 	UpOutput string // what `barque dev up` said
 
-	nodes  []string
-	disks  map[string]*disk.Disk
-	before *machine
+	nodes      []string
+	disks      map[string]*disk.Disk
+	forwarding string // as it was before
 }
 
 // clusters counts the clusters of this process, for their names.
@@ -82,7 +82,7 @@ func Reserve() (*Cluster, error) {
 	name := fmt.Sprintf("t%d%c", os.Getpid(), 'a'+(clusters.Add(1)-1)%26)
 	c := &Cluster{ID: name, Dir: filepath.Join("/tmp", "bq-"+name)}
 	var err error
-	if c.before, err = lookAround(); err != nil {
+	if c.forwarding, err = forwarding(); err != nil {
 		return nil, err
 	}
 	return c, reaper.expect(c)

@@ -2,8 +2,11 @@ package clustertest
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,24 +17,16 @@ import (
 	"github.com/google/nftables"
 )
 
-// machine is what of the machine cannot be told apart by a cluster's name.
-type machine struct {
-	files      []string // where containerd's shims and the CNI library keep notes
-	forwarding string
-}
+// Where containerd's shims and the CNI library keep notes, for all nodes of a machine.
+const (
+	shimSockets = "/run/barque"
+	cniNotes    = "/var/lib/cni/results"
+)
 
-func lookAround() (*machine, error) {
-	m := &machine{}
-	for _, pattern := range []string{"/run/barque/*", "/var/lib/cni/results/*"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			return nil, err
-		}
-		m.files = append(m.files, found...)
-	}
+// forwarding is the one setting of the machine that all clusters share.
+func forwarding() (string, error) {
 	data, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
-	m.forwarding = strings.TrimSpace(string(data))
-	return m, err
+	return strings.TrimSpace(string(data)), err
 }
 
 // leftovers is an error for everything of the cluster that is still on this machine.
@@ -92,22 +87,53 @@ func (c *Cluster) leftFiles(left func(string, ...any)) error {
 			left("%s", f)
 		}
 	}
-	now, err := lookAround()
+	own, err := c.sharedFiles(shimSockets, cniNotes)
 	if err != nil {
 		return err
 	}
-	// While another cluster lives on this machine, nobody knows whose these are.
-	if !barqueRuns() {
-		for _, f := range now.files {
-			if !slices.Contains(c.before.files, f) {
-				left("%s", f)
-			}
-		}
-		if now.forwarding != c.before.forwarding {
-			left("net.ipv4.ip_forward is %s, it was %s", now.forwarding, c.before.forwarding)
+	for _, f := range own {
+		left("%s", f)
+	}
+	// While another cluster lives on this machine, nobody knows whose this is.
+	now, err := forwarding()
+	if err == nil && now != c.forwarding && !barqueRuns() {
+		left("net.ipv4.ip_forward is %s, it was %s", now, c.forwarding)
+	}
+	return err
+}
+
+// sharedFiles are the files of this cluster's nodes in directories that all clusters of a machine share: the sockets of
+// shims, in a directory that is named by the hash of the node's data directory, and the notes of the CNI library, which name it.
+func (c *Cluster) sharedFiles(sockets, notes string) ([]string, error) {
+	nodes := slices.Clone(c.nodes)
+	for i := range 9 { // also of a cluster that a test has made itself
+		nodes = append(nodes, fmt.Sprintf("s%d", i+1), fmt.Sprintf("a%d", i+1))
+	}
+	slices.Sort(nodes)
+	var own []string
+	for _, n := range slices.Compact(nodes) {
+		sum := sha256.Sum256([]byte(c.DataDir(n)))
+		dir := filepath.Join(sockets, hex.EncodeToString(sum[:6]))
+		if _, err := os.Stat(dir); err == nil {
+			own = append(own, dir)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
 		}
 	}
-	return nil
+	found, err := filepath.Glob(filepath.Join(notes, "*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, note := range found {
+		text, err := os.ReadFile(note)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // another cluster removes its own
+			return nil, err
+		}
+		if bytes.Contains(text, []byte(c.Dir+"/")) {
+			own = append(own, note)
+		}
+	}
+	return own, nil
 }
 
 func (c *Cluster) leftNetwork(left func(string, ...any)) error {

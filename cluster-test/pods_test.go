@@ -278,3 +278,41 @@ spec:
 		t.Errorf("kubectl get shows\n%s", out)
 	}
 }
+
+// A taint that a person puts on a node says not since when it is there. A pod that tolerates it for some seconds leaves
+// after them, and one that does not tolerate it at once.
+func TestTaintOfAPerson(t *testing.T) {
+	s := newSpace(t)
+	const seconds = 3
+	s.Apply(fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: patient}
+spec:
+  terminationGracePeriodSeconds: 0
+  tolerations: [{key: repair, operator: Exists, effect: NoExecute, tolerationSeconds: %d}]
+  containers: [{name: c, image: "barque.local/hello:1"}]
+`, seconds))
+	node := s.WaitReady("patient").Spec.NodeName
+	s.Apply(fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: hasty}
+spec:
+  nodeName: %s
+  terminationGracePeriodSeconds: 0
+  containers: [{name: c, image: "barque.local/hello:1"}]
+`, node))
+	s.WaitReady("hasty")
+	began := time.Now()
+	defer s.K("taint", "nodes", node, "repair-")
+	s.K("taint", "nodes", node, "repair=disk:NoExecute")
+	s.K("wait", "--for=delete", "pod/hasty", "--timeout=10s")
+	s.K("wait", "--for=delete", "pod/patient", "--timeout=20s")
+	if took := time.Since(began); took < seconds*time.Second {
+		t.Errorf("it stayed %v, and tolerates %d seconds", took, seconds)
+	}
+	if taints := s.K("get", "node", node, "-o", "jsonpath={.spec.taints}"); strings.Contains(taints, "timeAdded") {
+		t.Errorf("what was put on was changed: %s", taints)
+	}
+}
