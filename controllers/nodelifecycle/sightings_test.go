@@ -39,7 +39,7 @@ func (w *world) runPatient(name, node string, seconds int64) {
 }
 
 // leavesIn fails unless a pod leaves after so long, and not before.
-func (w *world) leavesIn(pod string, after time.Duration) {
+func leavesIn(w *world, pod string, after time.Duration) {
 	w.t.Helper()
 	time.Sleep(after - time.Second)
 	if w.going(pod) {
@@ -51,57 +51,69 @@ func (w *world) leavesIn(pod string, after time.Duration) {
 	}
 }
 
+// untilEvicted puts a taint on a node with a pod that tolerates it for a minute, and wants it to leave half a minute after
+// what happens meanwhile.
+func untilEvicted(t *testing.T, meanwhile func(w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, oneZone)
+		w.runPatient("patient", "n1", 60)
+		w.taintBy("n1", "memory")
+		if !w.going("pn1") {
+			t.Error("a pod that does not tolerate it stays")
+		}
+		meanwhile(w)
+		leavesIn(w, "patient", 30*time.Second)
+		if w.going("pn0") {
+			t.Error("a pod of another node leaves")
+		}
+	})
+}
+
 // A taint that a person puts on does not tell since when it is there.
 func TestATaintOfAPersonEvicts(t *testing.T) {
-	for name, c := range map[string]struct{ meanwhile func(w *world) }{
-		"in one term": {func(*world) { time.Sleep(30 * time.Second) }},
-		"over terms": {func(w *world) {
+	t.Run("in one term", func(t *testing.T) {
+		untilEvicted(t, func(*world) { time.Sleep(30 * time.Second) })
+	})
+	t.Run("over terms", func(t *testing.T) {
+		untilEvicted(t, func(w *world) {
 			for range 6 {
 				time.Sleep(5 * time.Second)
 				w.abdicate()
 				w.lead()
 			}
-		}},
-		"without a leader": {func(w *world) {
+		})
+	})
+	t.Run("without a leader", func(t *testing.T) {
+		untilEvicted(t, func(w *world) {
 			w.abdicate()
 			time.Sleep(30 * time.Second)
 			w.lead()
-		}},
-		"its value changes": {func(w *world) {
+		})
+	})
+	t.Run("its value changes", func(t *testing.T) {
+		untilEvicted(t, func(w *world) {
 			time.Sleep(30 * time.Second)
 			w.taintBy("n1", "disk")
 			time.Sleep(30 * time.Second)
-		}},
-		"it was taken off": {func(w *world) {
+		})
+	})
+	t.Run("it was taken off", func(t *testing.T) {
+		untilEvicted(t, func(w *world) {
 			time.Sleep(30 * time.Second)
 			w.taintBy("n1", "")
 			time.Sleep(5 * time.Minute)
 			w.taintBy("n1", "memory")
 			time.Sleep(30 * time.Second)
-		}},
-		"a server that has just started leads": {func(w *world) {
+		})
+	})
+	t.Run("a server that has just started leads", func(t *testing.T) {
+		untilEvicted(t, func(w *world) {
 			time.Sleep(30 * time.Second)
 			w.abdicate()
 			w.elect(nodelifecycle.Settings{})
 			time.Sleep(30 * time.Second)
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 2, oneZone)
-				w.runPatient("patient", "n1", 60)
-				w.taintBy("n1", "memory")
-				if !w.going("pn1") {
-					t.Error("a pod that does not tolerate it stays")
-				}
-				c.meanwhile(w)
-				w.leavesIn("patient", 30*time.Second)
-				if w.going("pn0") {
-					t.Error("a pod of another node leaves")
-				}
-			})
 		})
-	}
+	})
 }
 
 // A pod that comes to a node with a taint has its time from when it came: otherwise it would be evicted at once, and so
@@ -112,7 +124,7 @@ func TestATaintOfAPersonAndAPodThatComesLater(t *testing.T) {
 		w.taintBy("n0", "memory")
 		time.Sleep(time.Hour)
 		w.runPatient("late", "n0", 60)
-		w.leavesIn("late", time.Minute)
+		leavesIn(w, "late", time.Minute)
 	})
 }
 
@@ -128,6 +140,6 @@ func TestATolerationThatBecomesShorter(t *testing.T) {
 		if _, err := w.Client.CoreV1().Pods("d").Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		w.leavesIn("patient", 30*time.Second)
+		leavesIn(w, "patient", 30*time.Second)
 	})
 }
