@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -61,6 +62,36 @@ func (c *Cluster) well(ctx context.Context) error {
 		err = fmt.Errorf("%s: %v", status.Health, status.Warnings)
 	}
 	return err
+}
+
+// oldServersStop starts servers of a cluster that was recovered as they were, all at once: they are a majority of it, and
+// serve nothing all the same, but stop, and do not start again.
+func (s *Space) oldServersStop(t *testing.T, cluster string, names ...string) {
+	t.Helper()
+	var starting sync.WaitGroup
+	for _, n := range names {
+		starting.Go(func() {
+			if r := s.DevResult(t.Context(), "start", n); r.Error == nil || !contains(r.Err, "recovered without it", "dev start --wipe "+n) {
+				t.Errorf("%s, which was left behind, starts: %v\n%s", n, r.Error, r.Err)
+			}
+		})
+	}
+	starting.Wait()
+	for _, n := range names {
+		Eventually(t, deadline, n+" stops by itself", func(ctx context.Context) error {
+			if state := s.nodeState(ctx, n); state != "dead" {
+				return fmt.Errorf("it is %s", state)
+			}
+			return nil
+		})
+		if r := s.BarqueResult(t.Context(), "cluster", "status", "--data-dir", s.DataDir(n)); !contains(r.Out, "on this machine", n+" is of cluster "+cluster+", which was recovered without it") {
+			t.Errorf("the status on %s: code %d\n%s%s", n, r.Code, r.Out, r.Err)
+		}
+	}
+	last := names[len(names)-1]
+	if r := s.DevResult(t.Context(), "start", last); r.Error == nil || !contains(r.Err, last+" has ended", "dev start --wipe "+last) {
+		t.Errorf("an old server that has learned of the recovery starts again: %v\n%s", r.Error, r.Err)
+	}
 }
 
 // Two of three servers are lost for good: the third becomes a new cluster, and the others join it.
@@ -121,13 +152,11 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 		}
 		return nil
 	})
-	if r := s.DevResult(t.Context(), "start", "s2"); r.Error == nil || !contains(r.Err, "the cluster was recovered without it", "barque dev stop s2", "barque dev start --wipe s2") {
-		t.Errorf("a server that was left behind starts: %v\n%s", r.Error, r.Err)
-	}
-	if r := s.DevResult(t.Context(), "start", "--wipe", "s2"); r.Error == nil || !contains(r.Err, "s2 runs") {
+	s.oldServersStop(t, before.ID, "s2", "s3")
+	if r := s.DevResult(t.Context(), "start", "--wipe", "s1"); r.Error == nil || !contains(r.Err, "s1 runs") {
 		t.Errorf("a server that runs drops its store: %v\n%s", r.Error, r.Err)
 	}
-	s.Dev(t, "stop", "s2")
+	write("beside-old-servers")
 	for _, n := range []string{"s2", "s3"} {
 		s.Dev(t, "start", "--wipe", n)
 	}

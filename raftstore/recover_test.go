@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/mvcc"
 	"github.com/barque/barque/raftstore/storetest"
 )
 
@@ -106,7 +108,7 @@ func checkRecovered(t *testing.T, c *storetest.Cluster, survives int, acknowledg
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Status().StateHash; got != hash || v.Count("/", "") != 121 {
+	if got := inheritedHash(t, s); got != hash || v.Count("/", "") != 121 {
 		t.Errorf("%d keys with the hash %s, want 121 with %s", v.Count("/", ""), got, hash)
 	}
 	if v.Revision() < acknowledged+1<<20 {
@@ -120,7 +122,7 @@ func checkRecovered(t *testing.T, c *storetest.Cluster, survives int, acknowledg
 	var log syncbuf.Buffer
 	c.Configs[old].Logger = slog.New(slog.NewTextHandler(&log, nil))
 	c.Start(old)
-	c.Await("the old member is told", func() bool { return strings.Contains(log.String(), "another cluster") })
+	c.Await("the old member is told", func() bool { return strings.Contains(log.String(), "was recovered without it") })
 	if lead, ok := c.Servers[old].Leader(); ok {
 		t.Errorf("the old member follows %+v", lead)
 	}
@@ -138,6 +140,20 @@ func checkRecovered(t *testing.T, c *storetest.Cluster, survives int, acknowledg
 	if v, err := c.Servers[old].View(ctx, raftstore.ViewOptions{}); err != nil || v.Count("/", "") != 121 {
 		t.Errorf("%v, %v", v, err)
 	}
+}
+
+// inheritedHash is the hash of the state that a server had before it was recovered: without the item that tells of it.
+func inheritedHash(t *testing.T, s *raftstore.Server) string {
+	t.Helper()
+	item, told, err := s.Get(limited(t), "\x00raftstore/ancestors/test")
+	if err != nil || !told {
+		t.Fatalf("nothing tells of the recovery: %v", err)
+	}
+	all, err := strconv.ParseUint(s.Status().StateHash, 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%016x", all-mvcc.Hash(&item))
 }
 
 // A recovery that dies at any step is finished by a second one, and the directory is not opened in between.
@@ -182,8 +198,13 @@ func TestRecoverSurvivesCrashes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if after.ClusterID != "new" || after.StateHash != before.StateHash || len(after.Members) != 1 || after.Revision <= before.Revision {
+				if after.ClusterID != "new" || after.Keys != before.Keys+1 || len(after.Ancestors) != 1 || len(after.Members) != 1 || after.Revision <= before.Revision {
 					t.Errorf("before %+v, after %+v", before, after)
+				}
+				c.Configs[0].ClusterID = "new"
+				c.Start(0)
+				if got := inheritedHash(t, c.Servers[0]); got != before.StateHash {
+					t.Errorf("what it had has the hash %s, and had %s", got, before.StateHash)
 				}
 			})
 		})

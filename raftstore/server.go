@@ -51,6 +51,12 @@ type (
 	RemovedError = node.RemovedError
 	// Report is what the directory of a server that does not run knows.
 	Report = node.Report
+	// Succession tells that a cluster was recovered from a lost quorum, and goes on as another one.
+	Succession = node.Succession
+	// Rival is a server that was recovered as a cluster of its own while this one was well.
+	Rival = node.Rival
+	// OutlivedError is returned by Open for the directory of a server whose cluster was recovered without it.
+	OutlivedError = node.OutlivedError
 	// RecoverConfig says whose directory becomes a cluster of its own.
 	RecoverConfig = node.RecoverConfig
 	// StrangerError is returned when the server at an address is not the one that was looked for.
@@ -96,6 +102,10 @@ type Config struct {
 	// it serves nothing any more, and Open refuses its directory with a *RemovedError. The program should
 	// close it. It must not block.
 	OnRemoved func(Removal)
+	// OnOutlived is called, once, when this server has learned that its cluster was recovered without it and goes on as
+	// another one: it serves nothing any more, and Open refuses its directory with an *OutlivedError. The program should
+	// close it. It must not block.
+	OnOutlived func(Succession)
 	// Version of the program, for status.
 	Version string
 	// Stream connects the servers. It stays the caller's, who closes it after the server.
@@ -166,7 +176,7 @@ func Open(cfg Config) (*Server, error) {
 	n, err := node.Open(node.Config{
 		Name: cfg.Name, Dir: cfg.Dir, InMemory: cfg.InMemory, ServerID: cfg.ServerID, Bootstrap: cfg.Bootstrap,
 		ClusterID: cfg.ClusterID, Version: cfg.Version, Peers: cfg.Peers,
-		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
+		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, OnOutlived: cfg.OnOutlived, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
 		History: limits.history(), StateBytes: limits.StateBytes, CheckTxn: limits.checkForwarded, QueueLength: cfg.QueueLength,
 		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
 		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings, Report: cfg.Report, JoinAgain: cfg.JoinAgain, OnReseed: cfg.OnReseed, KeepQuarantine: cfg.KeepQuarantine,
@@ -181,6 +191,10 @@ func Open(cfg Config) (*Server, error) {
 // Inspect reads the directory of a server that does not run.
 func Inspect(dir string, logger *slog.Logger) (*Report, error) { return node.Inspect(dir, logger) }
 
+// Outlived tells what the server of a directory has learned of a recovery of its cluster without it; nil when nothing. It may
+// be asked while the server runs.
+func Outlived(dir string) (*Succession, error) { return node.Outlived(dir) }
+
 // Recover makes the directory of a server that has lost its quorum for good the only member of a new cluster.
 // What was written to the lost servers only is gone. A crash in the middle leaves a directory that Open refuses;
 // the same call finishes it.
@@ -192,6 +206,9 @@ func (s *Server) ID() string { return s.node.ID() }
 
 // ClusterID returns the ID of the cluster.
 func (s *Server) ClusterID() string { return s.node.ClusterID() }
+
+// Ancestors returns from which clusters this one was recovered, as far as this server knows.
+func (s *Server) Ancestors() []Succession { return s.node.Ancestors() }
 
 // Members returns the members as this server knows them.
 func (s *Server) Members() []Member { return s.node.Members() }
@@ -211,7 +228,8 @@ func (s *Server) Status() Status { return s.node.Status() }
 
 // Ready returns nil when this server can serve: when a linearizable read is answered before ctx ends, at the
 // latest after Config.RetryFor. Otherwise the error says why, and does so at once when the reason is known: the
-// server is closed (ErrClosed), was taken out of the group (a *RemovedError), is in quarantine (ErrQuarantined),
+// server is closed (ErrClosed), was taken out of the group (a *RemovedError), belongs to a cluster that was recovered without
+// it (an *OutlivedError), is in quarantine (ErrQuarantined),
 // waits for its disk, is no member yet, or has found no leader for longer than an election takes. All but the
 // first are ErrUnavailable.
 //

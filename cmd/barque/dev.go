@@ -37,13 +37,28 @@ namespace of its own, with its own address, disk directory and containerd.`,
 	return cmd
 }
 
+// leftBehind tells whether a server has learned that the cluster was recovered without it.
+func leftBehind(dir, name string) bool {
+	p, err := dev.Load(dir)
+	if err != nil {
+		return false
+	}
+	n, err := p.Node(name)
+	return err == nil && node.LeftBehind(p.DataDir(n)) != nil
+}
+
 func devStartCommand(w *which) *cobra.Command {
 	wipe := false
 	cmd := devNodeCommand(w, "start", "Start a node that was killed or stopped", "started", func(c *cobra.Command, dir, node string) error {
 		if wipe {
 			return dev.Rejoin(c.Context(), dir, node)
 		}
-		return dev.Start(c.Context(), dir, node, votersOf, func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
+		err := dev.Start(c.Context(), dir, node, votersOf, func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
+		if err != nil && (errors.Is(err, dev.ErrLeftBehind) || leftBehind(dir, node)) {
+			return fmt.Errorf("%w\nTo let it join as a new server, without what its store has: %s; %s",
+				err, dev.CommandLine(dir, "stop", node), dev.CommandLine(dir, "start", "--wipe", node))
+		}
+		return err
 	})
 	cmd.Flags().BoolVar(&wipe, "wipe", false, "drop the store of this server, which was taken out of the cluster or left behind by a recovery, and join as a new one by a server that is ready")
 	return cmd

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -186,21 +187,26 @@ of any one.`,
 		logger := nodeLogger(&o)
 		err = node.RunServer(c.Context(), o, logger)
 		if errors.Is(err, node.ErrRestart) && c.Context().Err() == nil {
-			return again()
+			return again(os.Args)
 		}
 		return err
 	}
 	return cmd
 }
 
-// again replaces this process by a new one of the same program with the same arguments. It keeps its number, so
-// who watches over it notices nothing.
-func again() error {
+// again replaces this process by a new one of the same program with these arguments. It keeps its number, so who watches
+// over it notices nothing.
+func again(args []string) error {
 	path, err := os.Executable()
 	if err == nil {
-		err = syscall.Exec(path, os.Args, os.Environ())
+		err = syscall.Exec(path, args, os.Environ())
 	}
 	return fmt.Errorf("start again: %w", err)
+}
+
+// withoutRejoin are the arguments of an agent that has joined again.
+func withoutRejoin(args []string) []string {
+	return slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--rejoin" || strings.HasPrefix(a, "--rejoin=") })
 }
 
 func agentCommand() *cobra.Command {
@@ -212,14 +218,18 @@ func agentCommand() *cobra.Command {
 	}
 	f := addNodeFlags(cmd)
 	cmd.Flags().StringVar(&f.options.Join, "server", "", "address of any server, https://HOST:6443; the others are found by gossip")
-	cmd.Flags().BoolVar(&f.options.Rejoin, "rejoin", false, "join again with --server and --token, after the cluster was recovered; the pods stay")
+	cmd.Flags().BoolVar(&f.options.Rejoin, "rejoin", false, "join again with --server and --token, after the cluster was begun anew with a backup, or this node was removed; the pods stay")
 	cmd.Flags().Uint16Var(&f.options.APIPort, "api-port", 6443, "port of 127.0.0.1 that leads to the living API servers")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		o, err := f.complete(c)
 		if err != nil {
 			return err
 		}
-		return node.RunAgent(c.Context(), o, newLogger(o.LogLevel))
+		err = node.RunAgent(c.Context(), o, newLogger(o.LogLevel))
+		if errors.Is(err, node.ErrRestart) && c.Context().Err() == nil {
+			return again(withoutRejoin(os.Args)) // that is done, and its token may be used up
+		}
+		return err
 	}
 	return cmd
 }

@@ -41,7 +41,7 @@ When a quorum of servers can be started again: start them, and do not recover.`,
 		logger := newLogger(slog.LevelWarn)
 		survivors, err := node.Survey(*dirs, logger)
 		if errors.Is(err, filelock.ErrHeld) {
-			return &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: a server runs there: %w", err)}
+			return &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: %w", err)}
 		}
 		if err != nil {
 			return err
@@ -90,6 +90,8 @@ func writeSurvivors(w io.Writer, all []node.Survivor) error {
 			fmt.Fprintf(w, "\n%s: a recovery as cluster %s was begun; run the command again, or start the server, to finish it\n", s.Name, s.Recovering)
 		case s.Quarantined != "":
 			fmt.Fprintf(w, "\n%s: its state is known to be wrong: %s\n", s.Name, s.Quarantined)
+		case s.Outlived != nil:
+			fmt.Fprintf(w, "\n%s: %s; recover it only if that one is given up for good\n", s.Name, s.Outlived)
 		case s.Removed != nil:
 			fmt.Fprintf(w, "\n%s: it was taken out of the cluster: %s\n", s.Name, s.Removed.Why)
 		}
@@ -98,6 +100,15 @@ func writeSurvivors(w io.Writer, all []node.Survivor) error {
 		fmt.Fprintf(w, "\n%s has the most: recover that one\n", best.Name)
 	}
 	return nil
+}
+
+// outlived warns of a cluster that was recovered from the same one before.
+func outlived(first node.Survivor) string {
+	if o := first.Outlived; o != nil {
+		return fmt.Sprintf("- Its cluster was recovered before, by another server, and goes on as %s. What that one has is lost,\n"+
+			"  and all of its servers must stop for good: they do not hear of this one.\n", o.Heir)
+	}
+	return ""
 }
 
 func confirmRecovery(c *cobra.Command, all []node.Survivor) error {
@@ -113,10 +124,10 @@ func confirmRecovery(c *cobra.Command, all []node.Survivor) error {
 
 - Writes that only the others had (%s) are lost, also ones that were acknowledged.
 - Writes that this server has and that were never acknowledged count from now on.
-- The others are shut out for good. Each must join again with --wipe; agents with --rejoin.
-- When most servers can be started again, answer no and start them instead: nothing is lost then.
+- The others are shut out for good. Each must join again with --wipe. Agents follow by themselves.
+%s- When most servers can be started again, answer no and start them instead: nothing is lost then.
 
-Recover %s? [y/N] `, first.Name, first.Revision, first.Keys, strings.Join(lost, ", "), first.Name)
+Recover %s? [y/N] `, first.Name, first.Revision, first.Keys, strings.Join(lost, ", "), outlived(first), first.Name)
 	return confirmed(c)
 }
 
@@ -132,10 +143,11 @@ func (r recovered) write(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `%s is the only server of the new cluster %s now. What is left to do:
 
 1. Start it:                 barque server --data-dir %s
-2. Make tokens there:        barque token create --role server; barque token create --role agent
+2. Make a token there:       barque token create --role server
 3. On each other server:     barque server --wipe --join https://ADDRESS-OF-%s:6443 --token TOKEN
-4. On each agent:            barque agent --rejoin --server https://ADDRESS-OF-%s:6443 --token TOKEN
-5. For machines that are gone: barque kubectl delete node NAME
-`, r.Server, r.Cluster, r.DataDir, r.Server, r.Server)
+4. For machines that are gone: barque kubectl delete node NAME
+
+Agents that know its address follow by themselves, within a minute.
+`, r.Server, r.Cluster, r.DataDir, r.Server)
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,8 +60,14 @@ func TestHeld(t *testing.T) {
 	if held, err := filelock.Held(path); !held || err != nil {
 		t.Errorf("locked: %v, %v", held, err)
 	}
+	if pid, command, ok := filelock.Holder(path); !ok || pid != os.Getpid() || !strings.Contains(command, filepath.Base(os.Args[0])) {
+		t.Errorf("its holder: process %d (%s), %v", pid, command, ok)
+	}
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if pid, command, ok := filelock.Holder(path); ok {
+		t.Errorf("given up, and its holder is process %d (%s)", pid, command)
 	}
 	if held, err := filelock.Held(path); held || err != nil {
 		t.Errorf("given up: %v, %v", held, err)

@@ -13,14 +13,23 @@ import (
 type GossipKeys struct {
 	Generation uint64   `json:"generation"`
 	Keys       [][]byte `json:"keys"`
+	// Heir, for an agent, is there when the cluster of which it says to be was recovered and goes on as that one: it is
+	// to follow, and then these are its keys.
+	Heir *Cluster `json:"heir,omitempty"`
+}
+
+// keysRequest says of which cluster the node is that asks.
+type keysRequest struct {
+	Cluster string `json:"cluster"`
 }
 
 // ErrNotYet is returned by Config.Barred when it cannot tell yet: the node may ask again, or ask another server.
 var ErrNotYet = errors.New("this server does not know all nodes yet")
 
 // gossipKeys hands the keys of the pool to a node that proves by its certificate that it is one, and that still belongs
-// to the cluster.
-func (h *Handler) gossipKeys(r *http.Request, _ struct{}) (GossipKeys, error) {
+// to the cluster. The certificate does not tell of which cluster the node takes itself to be, where several have one CA: when
+// one was recovered, or began with a backup. In the pool it would be alone.
+func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error) {
 	name, role, err := h.node(r)
 	if err != nil {
 		return GossipKeys{}, err
@@ -28,7 +37,17 @@ func (h *Handler) gossipKeys(r *http.Request, _ struct{}) (GossipKeys, error) {
 	if err := h.belongs(name, role); err != nil {
 		return GossipKeys{}, err
 	}
-	return h.config.GossipKeys(), nil
+	keys, own := h.config.GossipKeys(), h.config.Cluster()
+	if in.Cluster == own.ID {
+		return keys, nil
+	}
+	if role != token.Agent || !h.config.Inherited(in.Cluster) {
+		h.config.Stray(name, in.Cluster)
+		return GossipKeys{}, refuse(http.StatusConflict, "%q is of cluster %q, and this one is %q, with the same CA: to be a node of this one it must join again", name, in.Cluster, own.ID)
+	}
+	h.config.Logger.Info("an agent follows this cluster, which was recovered from its own", "name", name, "was", in.Cluster, "client", r.RemoteAddr)
+	keys.Heir = &own
+	return keys, nil
 }
 
 // belongs refuses a node that was removed from the cluster, whose certificate is good yet.
@@ -57,8 +76,9 @@ func (h *Handler) node(r *http.Request) (name, role string, err error) {
 	return cert.Subject.CommonName, token.Server, nil
 }
 
-// GossipKeys asks for the keys of the gossip pool, by the certificate that is the client's identity.
-func (c *Client) GossipKeys(ctx context.Context) (GossipKeys, error) {
+// GossipKeys asks for the keys of the gossip pool of the cluster, by the certificate that is the client's identity. It
+// fails with a *RefusedError with http.StatusConflict at a server of another cluster that is not the heir of that one.
+func (c *Client) GossipKeys(ctx context.Context, cluster string) (GossipKeys, error) {
 	var out GossipKeys
-	return out, c.post(ctx, "gossip-keys", struct{}{}, &out)
+	return out, c.post(ctx, "gossip-keys", keysRequest{cluster}, &out)
 }

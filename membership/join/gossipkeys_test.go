@@ -1,6 +1,7 @@
 package join_test
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"net/http"
@@ -23,18 +24,27 @@ func TestGossipKeys(t *testing.T) {
 	for what, w := range map[string]struct {
 		identity *tls.Certificate
 		status   int // 200: it gets them
+		cluster  string
 	}{
-		"an agent":                      {agent(c.ca, "a1"), 200},
-		"a server":                      {server("s2"), 200},
-		"a removed agent":               {agent(c.ca, "removed"), http.StatusForbidden},
-		"a removed server":              {server("removed"), http.StatusForbidden},
-		"one that is not known yet":     {agent(c.ca, "early"), http.StatusServiceUnavailable},
-		"nobody":                        {nil, http.StatusUnauthorized},
-		"another cluster's agent":       {agent(other.ca, "a1"), http.StatusUnauthorized},
-		"an administrator":              {certificate(t, c.ca, pki.Request{CommonName: "admin", Organization: []string{"system:masters"}, Usage: pki.Client}), http.StatusForbidden},
-		"an agent's server certificate": {certificate(t, c.ca, join.NodeServing("a1", netip.MustParseAddr("10.0.0.7"))), http.StatusUnauthorized},
+		"an agent":                        {agent(c.ca, "a1"), 200, ""},
+		"a server":                        {server("s2"), 200, ""},
+		"a removed agent":                 {agent(c.ca, "removed"), http.StatusForbidden, ""},
+		"a removed server":                {server("removed"), http.StatusForbidden, ""},
+		"one that is not known yet":       {agent(c.ca, "early"), http.StatusServiceUnavailable, ""},
+		"nobody":                          {nil, http.StatusUnauthorized, ""},
+		"another cluster's agent":         {agent(other.ca, "a1"), http.StatusUnauthorized, ""},
+		"an administrator":                {certificate(t, c.ca, pki.Request{CommonName: "admin", Organization: []string{"system:masters"}, Usage: pki.Client}), http.StatusForbidden, ""},
+		"an agent's server certificate":   {certificate(t, c.ca, join.NodeServing("a1", netip.MustParseAddr("10.0.0.7"))), http.StatusUnauthorized, ""},
+		"an agent of what was recovered":  {agent(c.ca, "a1"), 200, "ancestor"},
+		"a server of what was recovered":  {server("s2"), http.StatusConflict, "ancestor"},
+		"an agent of a third one":         {agent(c.ca, "a1"), http.StatusConflict, "third"},
+		"an agent that does not say it":   {agent(c.ca, "a1"), http.StatusConflict, " "},
+		"a removed agent of the ancestor": {agent(c.ca, "removed"), http.StatusForbidden, "ancestor"},
 	} {
-		keys, err := c.client(t, w.identity).GossipKeys(t.Context())
+		keys, err := c.client(t, w.identity).GossipKeys(t.Context(), cmp.Or(w.cluster, "c1"))
+		if follows := w.cluster == "ancestor" && w.status == 200; follows != (keys.Heir != nil) || follows && (keys.Heir.ID != "c1") {
+			t.Errorf("%s: it is to follow %+v", what, keys.Heir)
+		}
 		var refused *join.RefusedError
 		switch {
 		case w.status == 200 && (err != nil || keys.Generation != 7 || len(keys.Keys) != 1 || string(keys.Keys[0]) != "a key"):
@@ -42,5 +52,8 @@ func TestGossipKeys(t *testing.T) {
 		case w.status != 200 && (!errors.As(err, &refused) || refused.Status != w.status || len(keys.Keys) != 0):
 			t.Errorf("%s: %+v, %v, want status %d", what, keys, err, w.status)
 		}
+	}
+	if want := map[string]string{"s2": "ancestor", "a1": ""}; c.strays["s2"] != want["s2"] || c.strays["a1"] == "" || len(c.strays) != len(want) {
+		t.Errorf("strays are %v", c.strays)
 	}
 }

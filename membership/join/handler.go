@@ -47,6 +47,10 @@ type Config struct {
 	// certificates though its own is good, or returns nil; ErrNotYet when it cannot tell.
 	GossipKeys func() GossipKeys
 	Barred     func(name, role string) error
+	// Inherited tells whether this cluster was recovered from the one with the ID, and Stray is told of a node that takes
+	// itself to be of another one.
+	Inherited func(cluster string) bool
+	Stray     func(name, cluster string)
 	// Grace is for how long after its end an agent's certificate still gets it a new one, if StillNode allows it:
 	// StillNode returns ErrRemoved for a node whose certificate ended at that time and that was removed.
 	Grace     time.Duration

@@ -33,6 +33,7 @@ type cluster struct {
 	trust     *pki.Trust
 	life      time.Duration
 	stillNode error
+	strays    map[string]string // to what cluster nodes said to belong
 	now       func() time.Time
 }
 
@@ -62,13 +63,15 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{ca: ca, token: tok, trust: pki.TrustOf(ca), life: pki.LeafLifetime, now: time.Now}
+	c := &cluster{ca: ca, token: tok, trust: pki.TrustOf(ca), life: pki.LeafLifetime, now: time.Now, strays: map[string]string{}}
 	handler := join.NewHandler(join.Config{
 		Authority: c.trust,
 		Lifetime:  func() time.Duration { return c.life },
 		Grace:     24 * time.Hour,
 		StillNode: func(context.Context, string, time.Time) error { return c.stillNode },
 		IsServer:  func(name string) bool { return name == "s1" },
+		Inherited: func(cluster string) bool { return cluster == "ancestor" },
+		Stray:     func(name, cluster string) { c.strays[name] = cluster },
 		SharedKey: func(digest string) ([]byte, error) { return []byte("key of " + digest), nil },
 		CheckToken: func(_ context.Context, got pki.Token, _ token.Attempt) error {
 			if got.Secret != tok.Secret {
@@ -436,7 +439,7 @@ func TestTooManyRequests(t *testing.T) {
 	if _, err := join.FetchCA(t.Context(), c.address, c.token); !errors.As(err, &refused) || refused.RetryAfter != time.Second {
 		t.Errorf("asked for the CA: %v", err)
 	}
-	if _, err := c.client(t, certificate(t, c.ca, join.NodeClient("a1"))).GossipKeys(t.Context()); err != nil {
+	if _, err := c.client(t, certificate(t, c.ca, join.NodeClient("a1"))).GossipKeys(t.Context(), "c1"); err != nil {
 		t.Errorf("a node, from the same address: %v", err)
 	}
 	now = now.Add(time.Minute)

@@ -90,6 +90,9 @@ type Config struct {
 	// OnRemoved is called, once, when this server has learned that it was taken out of the group. It does
 	// not serve any more, and should be closed. It must not block.
 	OnRemoved func(Removal)
+	// OnOutlived is called, once, when this server has learned that its cluster was recovered without it and goes on as
+	// another one. It serves nothing any more, and should be closed. It must not block.
+	OnOutlived func(Succession)
 	// Version of the program, for status.
 	Version string
 	Stream  transport.Stream

@@ -17,6 +17,8 @@ type hello struct {
 	Address string `json:"address"`
 	// Known is where the sender takes the members to be, by ID.
 	Known map[string]string `json:"known,omitempty"`
+	// Leader, in an answer, is the ID of the one that the sender knows to lead.
+	Leader string `json:"leader,omitempty"`
 	// Removed, in an answer, tells that the server that asks was taken out of the group for good.
 	Removed *Removal `json:"removed,omitempty"`
 }
@@ -33,7 +35,7 @@ const contactEvery = 2 * time.Second
 func (n *Node) keepContact() {
 	ticker := time.NewTicker(contactEvery)
 	defer ticker.Stop()
-	lost := n.moved()
+	lost := true // whoever else is there may know better what became of this cluster: see outlived.go
 	for {
 		if lost {
 			n.seek()
@@ -131,8 +133,15 @@ func (n *Node) noteUnfriendly(addr string, err error) {
 func (n *Node) noteEnd(from net.Addr, err error) {
 	var stranger *StrangerError
 	host, _, splitErr := net.SplitHostPort(from.String())
-	if errors.As(err, &stranger) && stranger.Cluster != "" && splitErr == nil && !n.knockers.note(host, stranger.Cluster, time.Now()) {
-		return
+	if errors.As(err, &stranger) && stranger.Cluster != "" && splitErr == nil {
+		if !n.knockers.note(host, stranger.Cluster, time.Now()) {
+			return
+		}
+		if n.inherited(stranger.Cluster) != nil {
+			n.cfg.Logger.Warn("an old server runs, of a cluster from which this one was recovered: it was told, and stops if its own cluster has lost its quorum; "+n.cfg.JoinAgain,
+				"from", from, "its", stranger.Cluster, "this", n.id.ClusterID)
+			return
+		}
 	}
 	n.cfg.Logger.Info("a connection of another server has ended", "from", from, "err", err)
 }
@@ -215,7 +224,8 @@ func (n *Node) handleHello(payload []byte) (byte, []byte) {
 	if h.Address != "" && h.ID != n.id.ServerID {
 		n.learn(h.ID, h.Address)
 	}
-	answer := hello{ID: n.id.ServerID, Address: n.cfg.Stream.Addr(), Known: n.known()}
+	_, leader := n.raft.LeaderWithID()
+	answer := hello{ID: n.id.ServerID, Address: n.cfg.Stream.Addr(), Known: n.known(), Leader: string(leader)}
 	if s := n.standing(h.ID); s.State == Removed {
 		answer.Removed = &Removal{Name: s.Name, At: s.since(), Why: s.Why}
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/barque/barque/raftstore/mvcc"
 )
 
 // TestStrangersAreToldOnce: a server that a recovery shut out tries every two seconds, for ever. That is told now and then;
@@ -17,7 +19,7 @@ import (
 func TestStrangersAreToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		n := &Node{cfg: Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}}
+		n := &Node{cfg: Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}, state: mvcc.New(mvcc.Limits{})}
 		told := func() int {
 			defer out.Reset()
 			return strings.Count(out.String(), "\n")

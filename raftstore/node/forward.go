@@ -71,7 +71,9 @@ func (c *clients) to(addr string) *rpc.Client {
 			Dial: func(ctx context.Context) (net.Conn, error) {
 				ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
 				defer cancel()
-				return greet(ctx, n.cfg.Stream, addr, ProtoStore, n.id)
+				conn, err := greet(ctx, n.cfg.Stream, addr, ProtoStore, n.id)
+				n.heed(err)
+				return conn, err
 			},
 		})
 		if c.closed {
@@ -133,6 +135,7 @@ type followed struct {
 	leader raft.ServerID
 	over   chan struct{} // closed when another one than leader is known to lead
 	lost   time.Time     // since when nobody is known to lead; zero while somebody is
+	since  time.Time     // since when somebody leads, but for elections; zero when nobody ever has
 }
 
 // tenure returns a channel that is closed when another server is known to lead than now.
@@ -152,6 +155,9 @@ func (f *followed) learn(leader raft.ServerID) bool {
 	defer f.mu.Unlock()
 	switch {
 	case leader != "":
+		if f.since.IsZero() || !f.lost.IsZero() && time.Since(f.lost) >= leaderlessAfter {
+			f.since = time.Now()
+		}
 		f.lost = time.Time{}
 	case f.lost.IsZero():
 		f.lost = time.Now()
@@ -165,6 +171,17 @@ func (f *followed) learn(leader raft.ServerID) bool {
 		f.over = nil
 	}
 	return true
+}
+
+// inTouchSince returns since when this server has known leaders, with no longer between two than an election takes; zero
+// when it knows none and has not for longer.
+func (f *followed) inTouchSince() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.lost.IsZero() && time.Since(f.lost) >= leaderlessAfter {
+		return time.Time{}
+	}
+	return f.since
 }
 
 // leaderless returns since when nobody is known to lead; zero while somebody is.
@@ -375,7 +392,7 @@ func (n *Node) acceptPeers(l net.Listener) {
 			return
 		}
 		serving.Go(func() { // ends with the connection, or with the node
-			err := rpc.Serve(n.ctx, &checked{Conn: conn, self: n.id}, n.handler())
+			err := rpc.Serve(n.ctx, &checked{Conn: conn, self: n.id, inherited: n.inherited}, n.handler())
 			if n.ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 				n.noteEnd(conn.RemoteAddr(), err)
 			}

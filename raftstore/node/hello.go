@@ -15,8 +15,8 @@ import (
 
 // Protocols on the peer port.
 const (
-	ProtoRaft  = "barque-raft/2"
-	ProtoStore = "barque-store/2"
+	ProtoRaft  = "barque-raft/3"
+	ProtoStore = "barque-store/3"
 )
 
 // helloTimeout bounds how long a peer may take to say to which cluster it belongs.
@@ -27,12 +27,14 @@ const helloTimeout = 5 * time.Second
 //	cluster: length(2) text    server: length(2) text, empty for whoever is there
 //
 // from the one who opens it, and one byte from the other: welcome, or why not, and after that which cluster
-// or server it is, length(2) text. A server of another cluster must not be listened to even when the same CA
+// or server it is, length(2) text. An heir of the other's cluster says as which one it goes on, who was recovered and
+// when, three texts: see succession.go. A server of another cluster must not be listened to even when the same CA
 // signed its certificate, nor must a server be taken for the one that had its address before.
 const (
 	welcome      byte = 0
 	otherCluster byte = 1
 	otherServer  byte = 2
+	heirsServer  byte = 3
 )
 
 // StrangerError is returned when the server at an address is not the one that was looked for.
@@ -40,9 +42,14 @@ type StrangerError struct {
 	Address string
 	// Cluster is the cluster that it belongs to, when that is another one; else Server is its ID.
 	Cluster, Server string
+	// Succession is how the cluster of the one who looked became that other cluster, when it did.
+	Succession *Succession
 }
 
 func (e *StrangerError) Error() string {
+	if e.Succession != nil {
+		return fmt.Sprintf("the server at %s belongs to another cluster: %s", e.Address, e.Succession)
+	}
 	if e.Cluster != "" {
 		return fmt.Sprintf("the server at %s belongs to another cluster, %q", e.Address, e.Cluster)
 	}
@@ -85,6 +92,9 @@ func beWelcome(conn net.Conn, addr, cluster, id string) error {
 	if answer[0] == welcome {
 		return nil
 	}
+	if answer[0] == heirsServer {
+		return readHeir(conn, addr, cluster)
+	}
 	who, err := readText(conn)
 	switch {
 	case err != nil:
@@ -94,6 +104,24 @@ func beWelcome(conn net.Conn, addr, cluster, id string) error {
 	}
 	return &StrangerError{Address: addr, Server: who}
 }
+
+// readHeir reads how the cluster became that of the server there.
+func readHeir(conn net.Conn, addr, cluster string) error {
+	s := &Succession{Cluster: cluster}
+	var at string
+	var err error
+	for _, text := range []*string{&s.Heir, &s.By, &at} {
+		if *text, err = readText(conn); err != nil {
+			return err
+		}
+	}
+	if s.At, err = time.Parse(time.RFC3339Nano, at); err != nil || s.Heir == "" || s.Heir == cluster {
+		return fmt.Errorf("the server at %s does not say well how it became the heir of cluster %q: %w", addr, cluster, errors.Join(err, errGreeting))
+	}
+	return &StrangerError{Address: addr, Cluster: s.Heir, Succession: s}
+}
+
+var errGreeting = errors.New("wrong greeting")
 
 // maxText is longer than any ID: a name of up to 253 bytes and something random.
 const maxText = 512
@@ -121,6 +149,9 @@ func readText(r io.Reader) (string, error) {
 type checked struct {
 	net.Conn
 	self identity
+	// inherited tells how this server's cluster became the heir of another one; nil for one of which it is not. It may be nil.
+	inherited func(cluster string) *Succession
+
 	once sync.Once
 	err  error
 }
@@ -154,6 +185,12 @@ func (c *checked) check() error {
 		return errors.Join(err, c.turnAway(otherCluster, c.self.ClusterID))
 	case cluster != c.self.ClusterID:
 		err = &StrangerError{Address: c.RemoteAddr().String(), Cluster: cluster}
+		if c.inherited != nil {
+			if s := c.inherited(cluster); s != nil {
+				_, writing := c.Conn.Write(appendSuccession([]byte{heirsServer}, s))
+				return errors.Join(err, writing)
+			}
+		}
 		return errors.Join(err, c.turnAway(otherCluster, c.self.ClusterID))
 	case id != "" && id != c.self.ServerID:
 		err = fmt.Errorf("server %s looks for server %q, this one is %q", c.RemoteAddr(), id, c.self.ServerID)

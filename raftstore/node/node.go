@@ -45,6 +45,7 @@ type Node struct {
 	chronicle  chronicle.Chronicle
 	foreign    foreigners // met where one of this cluster was expected
 	knockers   foreigners // that came here, by their host
+	heirs      heirs
 	ear        *ear
 	vacancy    vacancy
 	strangers  *clients // of whom only the address is known
@@ -118,10 +119,10 @@ func open(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := id.checkLog(&cfg); err != nil {
+	if err := errors.Join(checkNotOutlived(&cfg, id.ClusterID), id.checkLog(&cfg)); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), changing: make(gate, 1), hung: make(chan struct{}, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
+	n := &Node{cfg: cfg, id: id, heirs: heirs{claims: make(chan claim, 1)}, nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), changing: make(gate, 1), hung: make(chan struct{}, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
@@ -161,6 +162,7 @@ func open(cfg Config) (*Node, error) {
 func (n *Node) startRaft() error {
 	cfg := n.cfg.raft(n.id.ServerID, n.notify)
 	n.stream = newRaftStream(n.cfg.Stream, n.id)
+	n.stream.inherited, n.stream.heed = n.inherited, n.heed
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: n.stream, MaxPool: raftPool, Timeout: n.cfg.Timeouts.Call,
 		Logger: raftlog.New(n.cfg.Logger), MsgpackUseNewTimeFormat: true,
@@ -258,6 +260,7 @@ func (n *Node) start() {
 	n.running.Go(n.tellOfNoLeader)
 	n.running.Go(n.watchSpace)
 	n.running.Go(n.keepQuarantine)
+	n.running.Go(n.judgeClaims)
 	n.running.Go(n.keepRoom)
 	n.cfg.Logger.Info("store is open", "server", n.id.ServerID, "cluster", n.id.ClusterID,
 		"revision", n.state.Revision(), "lastIndex", n.raft.LastIndex())

@@ -142,6 +142,9 @@ func (n *Node) keepQuarantine() {
 	case <-n.ctx.Done():
 		return
 	}
+	if n.heirs.outlived.Load() != nil {
+		return // that is past mending
+	}
 	n.cfg.Logger.Error("this server is in quarantine and serves nothing: "+n.quarantine.why(), "server", n.id.ServerID, "mark", n.quarantine.path)
 	n.running.Go(n.reseed) // ends with the node
 	ticker := time.NewTicker(handOverEvery)

@@ -30,6 +30,9 @@ type raftStream struct {
 	net.Listener
 	stream transport.Stream
 	self   identity
+	// Set before the first connection, or nil: inherited as in checked, and heed, which is told why dialing failed.
+	inherited func(cluster string) *Succession
+	heed      func(error)
 
 	ctx    context.Context // of dials; ends with cut
 	cancel context.CancelFunc
@@ -71,7 +74,7 @@ func (s *raftStream) Accept() (net.Conn, error) {
 			conn.Close()
 			continue
 		}
-		tracked, err := s.track(&checked{Conn: conn, self: s.self})
+		tracked, err := s.track(&checked{Conn: conn, self: s.self, inherited: s.inherited})
 		if err != nil {
 			continue // Close ends it
 		}
@@ -146,6 +149,9 @@ func (s *raftStream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.C
 	defer cancel()
 	conn, err := greet(ctx, s.stream, string(addr), ProtoRaft, s.self)
 	if err != nil {
+		if s.heed != nil {
+			s.heed(err)
+		}
 		return nil, err
 	}
 	return s.track(conn)

@@ -28,6 +28,9 @@ func (n *Node) Ailment() error {
 	if fatal := n.fatal.Load(); fatal != nil {
 		return fmt.Errorf("%w: this server cannot go on: %w", kv.ErrUnavailable, *fatal)
 	}
+	if err := n.whyOutlived(); err != nil {
+		return err
+	}
 	if err := n.quarantine.explain(); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -37,7 +38,8 @@ const recoverGap = 1 << 30
 // with all that it has: the newest snapshot and its whole log. What was written to the lost servers only is
 // gone; what this server has in its log and was never acknowledged counts from now on.
 //
-// The new group has another ID, so the old members and it do not talk to each other any more. Revisions go on
+// The new group has another ID, so the old members and it do not talk to each other any more, but for one word: an old
+// member that comes back is told that it was outlived, and stops. Revisions go on
 // far above the old ones, and watchers of old ones are told that these are compacted.
 //
 // A crash in the middle leaves a directory that Open refuses; the same call finishes it, and does nothing when
@@ -78,7 +80,7 @@ func recoverLocked(cfg RecoverConfig, c Config) error {
 		}
 	}
 	if id.ClusterID != cfg.ClusterID {
-		if err := standAlone(&c, id); err != nil {
+		if err := standAlone(&c, id, cfg.ClusterID); err != nil {
 			return err
 		}
 		id.ClusterID = cfg.ClusterID
@@ -86,7 +88,8 @@ func recoverLocked(cfg RecoverConfig, c Config) error {
 			return fmt.Errorf("give the store its new cluster: %w", err)
 		}
 	}
-	if err := atomicfile.Remove(filepath.Join(c.Dir, recoveryFile)); err != nil {
+	// What the directory knew of another recovery, without it, is over.
+	if err := errors.Join(atomicfile.Remove(filepath.Join(c.Dir, outlivedFile)), atomicfile.Remove(filepath.Join(c.Dir, recoveryFile))); err != nil {
 		return fmt.Errorf("end the recovery: %w", err)
 	}
 	c.Logger.Warn("the store was recovered as the only member of a new cluster", "server", id.ServerID, "cluster", id.ClusterID)
@@ -109,7 +112,7 @@ func refuseUnfit(c *Config) error {
 
 // standAlone makes a snapshot of all that the server has, with itself as the only member, and empties the log.
 // It may be repeated: the snapshot comes first.
-func standAlone(c *Config, id identity) error {
+func standAlone(c *Config, id identity, heir string) error {
 	// The snapshot may need the room. The server takes it again when it starts.
 	if err := os.Remove(filepath.Join(c.Dir, reserveFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("give the reserve up: %w", err)
@@ -123,10 +126,14 @@ func standAlone(c *Config, id identity) error {
 	_, trans := raft.NewInmemTransport("")
 	defer trans.Close()
 	cfg := c.raft(id.ServerID, nil)
+	inherited, err := inherit(Succession{Cluster: id.ClusterID, Heir: heir, By: id.ServerID, At: time.Now().UTC()})
+	if err != nil {
+		return err
+	}
 	alone := raft.Configuration{Servers: []raft.Server{{
 		ID: raft.ServerID(id.ServerID), Address: raft.ServerAddress(nowhere(id.ServerID)), Suffrage: raft.Voter,
 	}}}
-	err = raft.RecoverCluster(cfg, &ahead{machine, id.ServerID}, s.log, s.log, s.snapshots, trans, alone)
+	err = raft.RecoverCluster(cfg, &ahead{machine, id.ServerID, inherited}, s.log, s.log, s.snapshots, trans, alone)
 	if halted != nil {
 		err = halted
 	}
@@ -141,12 +148,14 @@ func standAlone(c *Config, id identity) error {
 type ahead struct {
 	*fsm.FSM
 	survivor string
+	// inherited goes into the state: from which cluster this one was recovered.
+	inherited kv.Op
 }
 
 // Snapshot implements raft.FSM.
 func (a *ahead) Snapshot() (raft.FSMSnapshot, error) {
-	forget := kv.Txn{Ops: []kv.Op{{Kind: kv.Delete, Key: rosterPrefix + a.survivor}}}
-	a.State().Apply(&forget, a.State().Now(), 0)
+	change := kv.Txn{Ops: []kv.Op{{Kind: kv.Delete, Key: rosterPrefix + a.survivor}, a.inherited}}
+	a.State().Apply(&change, a.State().Now(), 0)
 	a.State().Advance(a.State().Revision() + recoverGap)
 	a.State().Publish()
 	return a.FSM.Snapshot()

@@ -17,7 +17,7 @@ import (
 // ProtoSeed is the protocol by which a server in quarantine gets a right state: it opens a connection to the
 // leader, says seedVersion, and is sent the length of a description, the description, a raft.SnapshotMeta in
 // JSON, and a snapshot.
-const ProtoSeed = "barque-seed/1"
+const ProtoSeed = "barque-seed/2"
 
 const (
 	seedVersion byte = 1
@@ -39,7 +39,7 @@ func (n *Node) acceptSeeds(l net.Listener) {
 			stop := context.AfterFunc(n.ctx, func() { conn.Close() })
 			defer stop()
 			defer conn.Close()
-			if err := n.sendSeed(&checked{Conn: conn, self: n.id}); err != nil {
+			if err := n.sendSeed(&checked{Conn: conn, self: n.id, inherited: n.inherited}); err != nil {
 				n.cfg.Logger.Warn("could not send the state to a server in quarantine", "to", conn.RemoteAddr(), "err", err)
 			}
 		})

@@ -74,6 +74,11 @@ type Status struct {
 	// Foreign has, by address, the other clusters to which the servers belong that this one met where it expected its
 	// own, while it is out of touch: as when the cluster was recovered without it.
 	Foreign map[string]string `json:"foreign,omitempty"`
+	// Outlived tells that this server's cluster was recovered without it, so that it stops; Rival, on a leader, that a
+	// server of this cluster was recovered as another one while this one was well; Ancestors, from which ones this one was.
+	Outlived  *Succession  `json:"outlived,omitempty"`
+	Rival     *Rival       `json:"rival,omitempty"`
+	Ancestors []Succession `json:"ancestors,omitempty"`
 	// Detail is there when it was asked for; see PeerDetails.
 	Detail *Detail `json:"detail,omitempty"`
 }
@@ -107,6 +112,7 @@ func (n *Node) Status() Status {
 	}
 	s.DiskP50, s.DiskP99, s.DiskWrites = n.storage.log.Latency(time.Time{})
 	s.Start, s.Disk, s.DiskFull = n.storage.start, n.diskSpeed(), n.storage.reserve.exhausted()
+	s.Outlived, s.Rival, s.Ancestors = n.heirs.outlived.Load(), n.currentRival(), ancestors(view)
 	s.Changes, s.Foreign = n.chronicle.Newest(), n.foreign.clusters()
 	if n.cfg.Warnings != nil {
 		s.Warnings = n.cfg.Warnings()

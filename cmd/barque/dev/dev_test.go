@@ -135,8 +135,8 @@ func TestQuorum(t *testing.T) {
 		{"s3", errTooFew},
 		{"s3 x y", nil}, // of others nothing is known
 		{"", nil},       // nor before it has joined
-		{"+s1 s2 s3", errLeftBehind},
-		{"+s1 +s2 s3", errLeftBehind},
+		{"+s1 s2 s3", ErrLeftBehind},
+		{"+s1 +s2 s3", ErrLeftBehind},
 		{"s1 s2 +s3", nil},
 	} {
 		var voters []Voter

@@ -131,9 +131,8 @@ func Start(ctx context.Context, dir, name string, voters Voters, progress func(f
 		progress("%s runs, and will be ready when more than half of the servers with a vote do: start another one", name)
 		return nil
 	}
-	if errors.Is(err, errLeftBehind) {
-		return fmt.Errorf("%s runs, and will not be ready: %w. To let it join as a new server, without what its store has: %s; %s",
-			name, err, plan.command("stop", name), plan.command("start", "--wipe", name))
+	if errors.Is(err, ErrLeftBehind) {
+		return fmt.Errorf("%s will not be ready: %w", name, err)
 	}
 	return err
 }
@@ -147,8 +146,8 @@ const startPatience = time.Minute
 // errTooFew is why a server cannot become ready.
 var errTooFew = errors.New("not more than half of the servers with a vote run")
 
-// errLeftBehind is why a server cannot become ready, and should not.
-var errLeftBehind = errors.New("the cluster was recovered without it")
+// ErrLeftBehind is why a server cannot become ready, and should not.
+var ErrLeftBehind = errors.New("the cluster was recovered without it")
 
 // quorum is nil when more than half of the voters run, as far as can be seen from here: the plan does not say who has a
 // vote. What cannot be seen counts as running.
@@ -161,7 +160,7 @@ func (p *Plan) quorum(voters []Voter) error {
 	for _, v := range voters {
 		switch n, err := now.Node(v.Name); {
 		case v.Foreign != "":
-			short = fmt.Errorf("%w: %s is of cluster %s by now", errLeftBehind, v.Name, v.Foreign)
+			short = fmt.Errorf("%w: %s is of cluster %s by now", ErrLeftBehind, v.Name, v.Foreign)
 		case err != nil || n.Process.Alive() && !n.Process.Paused():
 			running++
 		}

@@ -424,7 +424,7 @@ func (p *Plan) wait(ctx context.Context, n *Node, timeout time.Duration, what st
 }
 
 // hopeless tells whether waiting longer is no use.
-func hopeless(err error) bool { return errors.Is(err, errTooFew) || errors.Is(err, errLeftBehind) }
+func hopeless(err error) bool { return errors.Is(err, errTooFew) || errors.Is(err, ErrLeftBehind) }
 
 // poll does the work of wait; try gives up with an error that is hopeless.
 func poll(ctx context.Context, process *Process, name, log string, timeout time.Duration, what string, try func(context.Context) error) error {

@@ -31,6 +31,8 @@ type agent struct {
 	pool     *gossip.Pool
 	balancer *balancer.Balancer
 	stack    *lifecycle.Stack
+	cluster  string        // ID of the one that it was started in
+	follows  chan struct{} // holds a token when it is to be started again, in the heir of that one
 }
 
 // RunAgent runs an agent until the context ends.
@@ -44,14 +46,14 @@ func RunAgent(ctx context.Context, o Options, logger *slog.Logger) (err error) {
 	}
 	defer held.Close()
 	bridgeLogs(logger)
-	a := &agent{options: &o, logger: logger, stack: lifecycle.New(logger)}
+	a := &agent{options: &o, logger: logger, stack: lifecycle.New(logger), follows: make(chan struct{}, 1)}
 	defer func() { err = errors.Join(err, a.stack.Stop()) }()
-	for _, step := range []func(context.Context) error{a.enlist, a.startGossip, a.startBalancer, a.startRemembering, a.startNode} {
+	for _, step := range []func(context.Context) error{a.enlist, a.startFollowing, a.startGossip, a.startBalancer, a.startRemembering, a.startNode} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
 	}
-	logger.Info("agent is ready", "name", o.Name, "cluster", a.record.Cluster.ID)
+	logger.Info("agent is ready", "name", o.Name, "cluster", a.cluster)
 	return a.stack.Wait(ctx)
 }
 
@@ -60,6 +62,7 @@ func (a *agent) enlist(ctx context.Context) (err error) {
 	if a.record, err = enlistAgent(ctx, o, a.logger); err != nil {
 		return err
 	}
+	a.cluster = a.record.clusterID()
 	a.named = namedServer(ctx, o, a.logger)
 	if a.settings, err = a.record.settings(); err != nil {
 		return err
@@ -74,7 +77,7 @@ func (a *agent) enlist(ctx context.Context) (err error) {
 func (a *agent) startGossip(ctx context.Context) (err error) {
 	o, ring := a.options, a.record.gossipRing()
 	a.pool, err = gossip.New(gossip.Config{
-		Name: o.Name, ClusterID: a.record.Cluster.ID, Advertise: o.at(o.GossipPort),
+		Name: o.Name, ClusterID: a.cluster, Advertise: o.at(o.GossipPort),
 		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), KeyGeneration: ring.Generation},
 		Keys:  ring.Keys, Authority: a.ids.trust, Proof: a.ids.proof.proof,
 		Seeds:  a.gossipSeeds,

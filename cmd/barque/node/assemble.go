@@ -25,7 +25,7 @@ func Assemble(now time.Time, observations ...*Observation) *ClusterStatus {
 func AssembleFor(procedures Procedures, now time.Time, observations ...*Observation) *ClusterStatus {
 	observations = slices.Clone(observations)
 	slices.SortStableFunc(observations, func(a, b *Observation) int { return cmp.Compare(b.rank(), a.rank()) })
-	a := &assembly{now: now, base: observations[0], members: map[string]*MemberStatus{}, former: map[string][]FormerServer{}, cas: map[string]*exchange.Status{}}
+	a := &assembly{now: now, base: observations[0], members: map[string]*MemberStatus{}, former: map[string][]FormerServer{}, apart: map[string][]ApartAgent{}, cas: map[string]*exchange.Status{}}
 	a.status = &ClusterStatus{ID: a.base.Cluster, Time: now}
 	for _, o := range observations {
 		a.status.From = append(a.status.From, o.From)
@@ -77,6 +77,7 @@ type assembly struct {
 	members map[string]*MemberStatus
 	lead    *raftstore.Status         // of the leader
 	former  map[string][]FormerServer // by the name of the server that knows them
+	apart   map[string][]ApartAgent   // by the same
 	cas     map[string]*exchange.Status
 }
 
@@ -130,7 +131,7 @@ func (a *assembly) detail(m *MemberStatus, d *raftstore.Detail) {
 		return // an older or a newer server, which says it in another way
 	}
 	m.Views, m.Certificates, m.Backups, m.Disk, m.Started = r.Nodes, r.Certificates, r.Backups, r.Disk, r.Started
-	a.former[m.Name] = r.Former
+	a.former[m.Name], a.apart[m.Name] = r.Former, r.Apart
 	if r.CA != nil {
 		a.cas[m.Name] = r.CA
 	}
@@ -162,6 +163,7 @@ func (a *assembly) leader() {
 		return
 	}
 	a.formerServers()
+	a.apartAgents()
 	names := a.names()
 	for _, h := range a.lead.Health {
 		m := a.members[names[h.ID]]
@@ -189,6 +191,23 @@ func (a *assembly) formerServers() {
 	for _, f := range a.former[a.status.Leader] {
 		if !slices.ContainsFunc(a.peers, func(p raftstore.PeerStatus) bool { return p.Member.Name == f.Name }) { // by what was heard later
 			a.status.Former = append(a.status.Former, f)
+		}
+	}
+}
+
+// apartAgents adds those that the leader knows of, and nobody sees. Any server may know of which cluster one takes itself
+// to be: the one that it has asked.
+func (a *assembly) apartAgents() {
+	said := map[string]string{}
+	for _, server := range slices.Sorted(maps.Keys(a.apart)) {
+		for _, agent := range a.apart[server] {
+			said[agent.Name] = cmp.Or(agent.Cluster, said[agent.Name])
+		}
+	}
+	for _, agent := range a.apart[a.status.Leader] {
+		if a.members[agent.Name] == nil {
+			agent.Cluster = said[agent.Name]
+			a.status.Apart = append(a.status.Apart, agent)
 		}
 	}
 }

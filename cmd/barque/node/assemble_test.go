@@ -167,10 +167,19 @@ func TestWarnings(t *testing.T) {
 		"store full":     {func(w *world) { w.server("s1").Space = "full" }, Degraded, Critical, "", "the store is full", "--store-memory-limit"},
 		"undecided":      {func(w *world) { w.server("s1").Undecided = "states differ" }, Degraded, Critical, "s1", "states differ", "status"},
 		"left behind":    {func(w *world) { w.server("s2").Foreign = map[string]string{"10.0.0.1:6444": "other"} }, Degraded, Critical, "s2", "another cluster, other, at 10.0.0.1:6444", "barque server --wipe"},
-		"one-way":        {func(w *world) { w.server("s2").Detail.Ways[1].Error = "timeout" }, Degraded, Critical, "s2", "s2 does not reach server s3, although s3 reaches s2: timeout", "nc -zv 10.0.0.3 6444"},
-		"far":            {func(w *world) { w.server("s2").Detail.Ways[1].RTT = 250 * time.Millisecond }, Degraded, Attention, "s2", "from server s2 to s3 and back takes 250ms", "ping 10.0.0.3"},
-		"versions":       {func(w *world) { w.server("s2").Version = "v2" }, Degraded, Attention, "", "s1 v1, s2 v2, s3 v1", "one version"},
-		"two voters":     {func(w *world) { w.Peers, w.Nodes = w.Peers[:2], w.Nodes[:2] }, Degraded, Attention, "", "two servers vote, so neither may fail", "barque token create --role server"},
+		"outlived":       {func(w *world) { w.server("s2").Outlived = &raftstore.Succession{Heir: "other"} }, Degraded, Critical, "s2", "recovered without it and goes on as cluster other: it stops", "barque server --wipe"},
+		"a rival": {func(w *world) {
+			w.server("s1").Rival = &raftstore.Rival{Succession: raftstore.Succession{Heir: "other", At: noon}, Address: "10.0.0.4:6444"}
+		}, Degraded, Critical, "", "recovered at 2026-11-20T12:00:00Z as a cluster of its own, other, while this one has a quorum: it is at 10.0.0.4:6444", "stop that server, and then: barque server --wipe"},
+		"an agent is apart": {func(w *world) { w.reports["s1"].Apart = []ApartAgent{{Name: "a9"}} }, Degraded, Attention, "a9", "agent a9 is Ready, and no server sees it by gossip", "barque kubectl delete node a9"},
+		"an agent is a stray": {func(w *world) {
+			w.reports["s1"].Apart = []ApartAgent{{Name: "a9"}}
+			w.reports["s2"].Apart = []ApartAgent{{Name: "a9", Cluster: "old"}} // the one that it has asked
+		}, Degraded, Attention, "a9", "agent a9 takes itself to be of another cluster, old", "barque agent --rejoin"},
+		"one-way":    {func(w *world) { w.server("s2").Detail.Ways[1].Error = "timeout" }, Degraded, Critical, "s2", "s2 does not reach server s3, although s3 reaches s2: timeout", "nc -zv 10.0.0.3 6444"},
+		"far":        {func(w *world) { w.server("s2").Detail.Ways[1].RTT = 250 * time.Millisecond }, Degraded, Attention, "s2", "from server s2 to s3 and back takes 250ms", "ping 10.0.0.3"},
+		"versions":   {func(w *world) { w.server("s2").Version = "v2" }, Degraded, Attention, "", "s1 v1, s2 v2, s3 v1", "one version"},
+		"two voters": {func(w *world) { w.Peers, w.Nodes = w.Peers[:2], w.Nodes[:2] }, Degraded, Attention, "", "two servers vote, so neither may fail", "barque token create --role server"},
 		"was taken out": {func(w *world) {
 			w.reports["s1"].Former = []FormerServer{{Name: "s4", At: noon, Why: "an operator removed it"}}
 		}, Degraded, Attention, "s4", "s4 is no member of the store any more, and has its Node yet: it was taken out at 2026-11-20T12:00:00Z (an operator removed it)", "barque server --wipe --join https://SERVER:6443 --token TOKEN; when it is lost for good, from anywhere: barque kubectl delete node s4"},

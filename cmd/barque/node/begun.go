@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/barque/barque/internal/filelock"
 )
 
 // Begun tells what the node of a data directory was in the middle of, as the plans there say, and what goes on with it: a
-// recovery, or a joining. Other servers do not know of either. It is nil when there is nothing, or nothing can be read, and
+// recovery, or a joining; or that its cluster was recovered without it. Other servers do not know of either. It is nil when there is nothing, or nothing can be read, and
 // while a process runs with the directory: that is about it.
 func Begun(dataDir string) *Warning {
 	w := planned(dataDir)
@@ -33,6 +34,11 @@ func planned(dataDir string) *Warning {
 	r, err := loadRecord(dataDir)
 	if err != nil {
 		return nil
+	}
+	if o := LeftBehind(dataDir); o != nil && r != nil && r.Phase == phaseMember {
+		w.Node, w.Severity, w.Mend = r.Name, Critical, joinAnew
+		w.Text = fmt.Sprintf("on this machine, in %s, the server %s is of cluster %s, which was recovered without it at %s and goes on as cluster %s", dataDir, r.Name, o.Cluster, o.At.Format(time.RFC3339), o.Heir)
+		return w
 	}
 	_, err = os.Stat(rejoinPath(dataDir))
 	granted := err == nil

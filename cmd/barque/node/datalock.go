@@ -18,6 +18,35 @@ const dataLockWait = 5 * time.Second
 // dataLock is the file of the lock on a data directory.
 func dataLock(dir string) string { return filepath.Join(dir, "lock") }
 
+// UsedError is returned for a data directory that a process runs with. It is a filelock.ErrHeld.
+type UsedError struct {
+	DataDir string
+	PID     int    // 0 when it is not known
+	Command string // what the process was started as
+}
+
+func (e *UsedError) Error() string {
+	by := "another process"
+	if e.PID > 0 {
+		by = fmt.Sprintf("process %d (%s)", e.PID, e.Command)
+	}
+	return fmt.Sprintf("data directory %s is in use by %s; stop it first", e.DataDir, by)
+}
+
+// Is makes it a filelock.ErrHeld.
+func (e *UsedError) Is(target error) bool { return target == filelock.ErrHeld }
+
+// checkUnused returns a *UsedError, at once, when a process runs with the data directory.
+func checkUnused(dir string) error {
+	held, err := filelock.Held(dataLock(dir))
+	if err != nil || !held {
+		return err
+	}
+	e := &UsedError{DataDir: dir}
+	e.PID, e.Command, _ = filelock.Holder(dataLock(dir))
+	return e
+}
+
 // lockData takes hold of a data directory for one process, until the file is closed or the process has ended. A
 // second one would drop the store below the first with --wipe, before it finds the ports taken. What a process that was killed
 // has not finished to write, which may be a private key, is removed.

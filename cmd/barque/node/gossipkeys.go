@@ -79,12 +79,17 @@ func (s *server) gossipKeys() join.GossipKeys {
 // fetchKeys asks the other servers.
 func (s *server) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
 	others := slices.DeleteFunc(s.record.servers(), func(k join.Server) bool { return k.Name == s.options.Name })
-	return fetchKeys(ctx, others, s.ids.trust, s.ids.peer.Certificate(), generation)
+	keys, err := fetchKeys(ctx, others, s.ids.trust, s.ids.peer.Certificate(), s.record.clusterID(), generation)
+	return keyring.Ring{Generation: keys.Generation, Keys: keys.Keys}, err
 }
 
 // fetchKeys asks the servers.
 func (a *agent) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
-	return fetchKeys(ctx, a.servers(), a.ids.trust, a.ids.client.Certificate(), generation)
+	keys, err := fetchKeys(ctx, a.servers(), a.ids.trust, a.ids.client.Certificate(), a.cluster, generation)
+	if err == nil && keys.Heir != nil {
+		return keyring.Ring{}, a.follow(*keys.Heir)
+	}
+	return keyring.Ring{Generation: keys.Generation, Keys: keys.Keys}, err
 }
 
 // driveKeys is leader work.
@@ -246,27 +251,33 @@ func newRefresher(self string, pool *gossip.Pool, own *keyring.Own, fetch func(c
 // fetchTimeout bounds how long one server is asked.
 const fetchTimeout = 5 * time.Second
 
-// fetchKeys asks the servers, one after the other, for gossip keys of at least the generation.
-func fetchKeys(ctx context.Context, servers []join.Server, ca join.Verifier, own *tls.Certificate, generation uint64) (keyring.Ring, error) {
+// fetchKeys asks the servers, one after the other, for gossip keys of at least the generation, or of the heir of the cluster.
+func fetchKeys(ctx context.Context, servers []join.Server, ca join.Verifier, own *tls.Certificate, cluster string, generation uint64) (join.GossipKeys, error) {
 	failed := errors.New("no other server is known")
+	var stray error
 	for _, server := range servers {
-		keys, err := fetchKeysFrom(ctx, server, ca, own)
+		keys, err := fetchKeysFrom(ctx, server, ca, own, cluster)
 		var refused *join.RefusedError
 		switch {
-		case err == nil && keys.Generation >= generation:
-			return keyring.Ring{Generation: keys.Generation, Keys: keys.Keys}, nil
+		case err == nil && (keys.Generation >= generation || keys.Heir != nil):
+			return keys, nil
 		case err == nil:
 			failed = fmt.Errorf("%s has gossip keys of generation %d, %d is wanted", server.Name, keys.Generation, generation)
 		case errors.As(err, &refused) && refused.Status == http.StatusForbidden:
-			return keyring.Ring{}, fmt.Errorf("%w: %w", keyring.ErrBarred, err)
+			return join.GossipKeys{}, fmt.Errorf("%w: %w", keyring.ErrBarred, err)
+		case errors.As(err, &refused) && refused.Status == http.StatusConflict:
+			stray = err // others may be of this node's own cluster
 		default:
 			failed = err
 		}
 	}
-	return keyring.Ring{}, failed
+	if stray != nil {
+		return join.GossipKeys{}, fmt.Errorf("%w: %w", keyring.ErrBarred, stray)
+	}
+	return join.GossipKeys{}, failed
 }
 
-func fetchKeysFrom(ctx context.Context, server join.Server, ca join.Verifier, own *tls.Certificate) (join.GossipKeys, error) {
+func fetchKeysFrom(ctx context.Context, server join.Server, ca join.Verifier, own *tls.Certificate, cluster string) (join.GossipKeys, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	client, err := join.NewClient(server.API.String(), ca, own, time.Now)
@@ -274,7 +285,7 @@ func fetchKeysFrom(ctx context.Context, server join.Server, ca join.Verifier, ow
 		return join.GossipKeys{}, err
 	}
 	defer client.Close()
-	return client.GossipKeys(ctx)
+	return client.GossipKeys(ctx, cluster)
 }
 
 // keysHandler serves KeysPath.

@@ -47,7 +47,7 @@ func observe(ctx context.Context, self, clusterID string, store observedStore, n
 
 // report is this server's part of an observation that the store does not know.
 func (s *server) report(ctx context.Context) []byte {
-	r := ServerReport{Time: time.Now(), Started: s.started, Nodes: s.gossipViews(ctx, true), Certificates: s.certificateEnds(), Backups: s.backups.status(), Disk: volumeOf(s.options.DataDir), Former: s.formerServers(), CA: s.exchangeStatus()}
+	r := ServerReport{Time: time.Now(), Started: s.started, Nodes: s.gossipViews(ctx, true), Certificates: s.certificateEnds(), Backups: s.backups.status(), Disk: volumeOf(s.options.DataDir), Former: s.formerServers(), Apart: s.apartAgents(), CA: s.exchangeStatus()}
 	data, err := json.Marshal(r)
 	if err != nil {
 		s.logger.Error("this server cannot report on itself", "err", err)

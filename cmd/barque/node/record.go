@@ -48,7 +48,7 @@ type record struct {
 	Restored string          `json:"restored,omitempty"` // the one that the cluster began with
 
 	dir string
-	mu  sync.Mutex // guards Cluster.Servers, Cluster.CA and Missed once the node runs
+	mu  sync.Mutex // guards Cluster and Missed once the node runs
 }
 
 // servers returns the cluster's servers as they were last known.
@@ -56,6 +56,13 @@ func (r *record) servers() []join.Server {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.Cluster.Servers)
+}
+
+// clusterID is that of the cluster which this node takes itself to be of.
+func (r *record) clusterID() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Cluster.ID
 }
 
 // ca returns what this node believes.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -44,7 +45,7 @@ type Survivor struct {
 	Recovering string `json:"recovering,omitempty"`
 }
 
-// Survey reads data directories of servers that do not run.
+// Survey reads data directories of servers that do not run. It fails with a *UsedError, at once, for one that does.
 func Survey(dataDirs []string, logger *slog.Logger) ([]Survivor, error) {
 	var all []Survivor
 	for _, dir := range dataDirs {
@@ -54,6 +55,9 @@ func Survey(dataDirs []string, logger *slog.Logger) ([]Survivor, error) {
 		}
 		name, err := ServerName(dir)
 		if err != nil {
+			return nil, err
+		}
+		if err := checkUnused(dir); err != nil {
 			return nil, err
 		}
 		plan, err := loadRecoverPlan(dir)
@@ -114,6 +118,11 @@ func votesAlone(members []raftstore.Member) bool {
 // Recover makes the server of the data directory the first of a new cluster, or finishes what was begun. It
 // returns the new cluster's ID.
 func Recover(dataDir string, logger *slog.Logger) (string, error) {
+	held, err := lockData(context.Background(), dataDir) // a server that is started meanwhile finishes it, too
+	if err != nil {
+		return "", err
+	}
+	defer held.Close()
 	plan, err := loadRecoverPlan(dataDir)
 	if err != nil {
 		return "", err

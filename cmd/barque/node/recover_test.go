@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/internal/filelock"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/transport/memnet"
@@ -51,7 +52,7 @@ func checkRecovery(t *testing.T, dir, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := all[0]; s.ClusterID != id || len(s.Members) != 1 || s.Keys != 1 || s.Recovering != "" {
+	if s := all[0]; s.ClusterID != id || len(s.Members) != 1 || s.Keys != 2 || len(s.Ancestors) != 1 || s.Ancestors[0].Cluster != "old" || s.Recovering != "" {
 		t.Errorf("the store is %+v", s.Report)
 	}
 }
@@ -145,6 +146,25 @@ func TestChooseTheNewest(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && (!errors.As(err, &unfit) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
+	}
+}
+
+// A server that runs is refused at once, and which process it is.
+func TestSurveyRefusesWhatRuns(t *testing.T) {
+	dir := oldServer(t, "s1")
+	running, err := lockData(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer running.Close()
+	began := time.Now()
+	_, err = Survey([]string{dir}, quiet())
+	var used *UsedError
+	if !errors.As(err, &used) || !errors.Is(err, filelock.ErrHeld) || used.DataDir != dir || used.PID != os.Getpid() {
+		t.Errorf("%v", err)
+	}
+	if took := time.Since(began); took > dataLockWait/2 {
+		t.Errorf("it took %v to say so", took)
 	}
 }
 

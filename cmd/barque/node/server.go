@@ -50,12 +50,14 @@ type server struct {
 	started  time.Time
 	met      atomic.Pointer[gossip.Pool]               // pool, for the store, which is older
 	nodes    atomic.Pointer[cache.SharedIndexInformer] // for the store, too
+	strays   strays
 	drain    drain
 }
 
 // ErrRestart is returned by RunServer when the server has stopped in order so as to be started again at once, by
-// the same process: its store takes a right state in place of one that was found to be wrong.
-var ErrRestart = errors.New("the server is to be started again, with another state of its store")
+// the same process: its store takes a right state in place of one that was found to be wrong. RunAgent returns it when the
+// agent follows a cluster that was recovered.
+var ErrRestart = errors.New("this node is to be started again, with what it has got")
 
 // RunServer runs a server until the context ends.
 func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) {
@@ -116,8 +118,9 @@ func (s *server) startStore(ctx context.Context) error {
 		Bootstrap: s.record.Phase == phaseBootstrap, ClusterID: s.record.Cluster.ID,
 		Version: version.String(), Stream: mux, Peers: s.peerHints,
 		CleanAfter: o.DeadServerCleanup, MinVoters: o.MinVoters,
-		OnRemoved: func(r raftstore.Removal) { s.removed <- r },
-		Warnings:  s.backups.warnings, Report: s.report, JoinAgain: joinAgain,
+		OnRemoved:  func(r raftstore.Removal) { s.removed <- r },
+		OnOutlived: s.outlived,
+		Warnings:   s.backups.warnings, Report: s.report, JoinAgain: joinAgain,
 		Limits:   raftstore.Limits{StateBytes: storeMemory(o.StoreMemory)},
 		OnReseed: func() { s.fail(ErrRestart) },
 		LogStore: o.LogStore, DiskReserve: reserveBytes(o.DiskReserve), SnapshotEvery: o.SnapshotEntries, TrailingLogs: o.SnapshotEntries / 2,
@@ -128,6 +131,10 @@ func (s *server) startStore(ctx context.Context) error {
 	var removed *raftstore.RemovedError
 	if errors.As(err, &removed) {
 		err = &removedError{o.Name, removed.Removal}
+	}
+	var outlived *raftstore.OutlivedError
+	if errors.As(err, &outlived) {
+		err = &outlivedError{o.Name, o.DataDir, outlived.Succession}
 	}
 	if err != nil {
 		return errors.Join(err, mux.Close())
@@ -278,6 +285,8 @@ func (s *server) startAPI(ctx context.Context) error {
 		Keys:         func() (map[string][]byte, error) { return clusterKeys(o.DataDir) },
 		GossipKeys:   s.gossipKeys,
 		Barred:       s.keysBarred,
+		Inherited:    s.inherited,
+		Stray:        s.strays.note,
 		Logger:       s.logger.With("part", "join"),
 		Now:          time.Now,
 	})

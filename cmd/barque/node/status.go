@@ -48,6 +48,8 @@ type ClusterStatus struct {
 	Members   []MemberStatus `json:"members"`
 	// Former are the servers that the cluster had, and whose Nodes are there yet.
 	Former []FormerServer `json:"former,omitempty"`
+	// Apart are the agents that are Ready, and are not seen by gossip.
+	Apart []ApartAgent `json:"apart,omitempty"`
 }
 
 // Unreached is an address that did not answer.
@@ -243,6 +245,7 @@ type ServerReport struct {
 	Backups      *BackupStatus       `json:"backups,omitempty"`
 	Disk         *VolumeStatus       `json:"disk,omitempty"`
 	Former       []FormerServer      `json:"former,omitempty"`
+	Apart        []ApartAgent        `json:"apart,omitempty"`
 	CA           *exchange.Status    `json:"ca,omitempty"`
 }
 

@@ -70,6 +70,7 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 	w.views()
 	w.versions()
 	w.former()
+	w.apart()
 	w.exchange()
 	w.votes()
 	slices.SortStableFunc(w.found, func(a, b Warning) int {
@@ -185,6 +186,18 @@ func (w *warner) former() {
 	}
 }
 
+// apart warns of agents that run pods, and whose death gossip would not tell.
+func (w *warner) apart() {
+	for _, a := range w.status.Apart {
+		if a.Cluster != "" {
+			w.add(Attention, a.Name, a.Name, "barque agent --rejoin --server https://SERVER:6443 --token TOKEN",
+				"agent %s takes itself to be of another cluster, %s, with the same CA, and takes no part in gossip: this cluster began with a backup, or its agent was left behind", a.Name, a.Cluster)
+			continue
+		}
+		w.add(Attention, a.Name, a.Name, w.by.Look(a.Name, roleAgent)+w.lostForGood("barque kubectl delete node "+a.Name), "agent %s is Ready, and no server sees it by gossip", a.Name)
+	}
+}
+
 // votes warns of a cluster that has too few votes to bear the loss of one server. One that was made with one server is
 // meant to be so, and is left in peace; that more are meant is seen by servers without a vote, be they members of the
 // store or former ones. While one is on its way to a vote, nobody has to do anything.
@@ -221,6 +234,8 @@ func (w *warner) votes() {
 // store warns of what is wrong with a server's part of the store.
 func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 	switch {
+	case s.Outlived != nil:
+		w.add(Critical, m.Name, m.Name, w.by.JoinAnew(m.Name), "server %s is of a cluster that was recovered without it and goes on as cluster %s: it stops", m.Name, s.Outlived.Heir)
 	case m.Store.Quarantined != "":
 		w.add(Critical, m.Name, m.Name, "wait, it heals by itself; should it not: barque cluster remove "+m.Name+", and then, there: "+w.by.JoinAnew(m.Name),
 			"server %s is in quarantine and serves nothing: %s", m.Name, m.Store.Quarantined)
@@ -245,6 +260,11 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 	}
 	if s.Undecided != "" {
 		w.add(Critical, m.Name, "", "barque cluster status", "server %s, which leads: %s", m.Name, s.Undecided)
+	}
+	if r := s.Rival; r != nil {
+		w.add(Critical, "", r.Address, "stop that server, and then: "+w.by.JoinAnew(r.Survivor()),
+			"a server of this cluster was recovered at %s as a cluster of its own, %s, while this one has a quorum: it is at %s, and serves whoever asks there", r.At.Format(time.RFC3339), r.Heir, r.Address)
+		return
 	}
 	for _, addr := range slices.Sorted(maps.Keys(s.Foreign)) {
 		w.add(Critical, m.Name, m.Name, w.by.JoinAnew(m.Name),

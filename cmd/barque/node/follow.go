@@ -1,0 +1,151 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/raftstore"
+)
+
+// A cluster that was recovered from a lost quorum has another ID, and other gossip keys, than the one that its agents know;
+// everything else is the same: the CA, and so the agents' certificates, the settings, the objects. So an agent follows by
+// itself. When it sees no server in its pool any more it asks those that it knows for the keys, shows its certificate and
+// says of which cluster it is; a server of the heir answers with what the agent needs to be of that one, and the agent is
+// started again in it. Its pods stay.
+//
+// It goes from a cluster to its heir and never back, whoever serves. In a cluster that is not the heir of its own, though
+// it has the same CA, an agent is a stray: it is refused, says so in its log, and the status names it. That is one that began
+// with a backup: there may be two of these, and which one an agent is for is for an operator to say, with --rejoin.
+
+// errFollows is why keys were not got: the agent is about to be started again.
+var errFollows = errors.New("this agent follows another cluster")
+
+// follow makes this agent one of the cluster that its own was recovered as.
+func (a *agent) follow(heir join.Cluster) error {
+	if err := a.record.follow(heir); err != nil {
+		return fmt.Errorf("follow cluster %q, which this agent's was recovered as: %w", heir.ID, err)
+	}
+	a.logger.Warn("the cluster of this agent was recovered from a lost quorum; the agent follows, and starts again for that; its pods stay", "was", a.cluster, "cluster", heir.ID)
+	select {
+	case a.follows <- struct{}{}:
+	default: // it is told already
+	}
+	return errFollows
+}
+
+// startFollowing ends the agent when it is to be started again in another cluster.
+func (a *agent) startFollowing(ctx context.Context) error {
+	return a.stack.Start(ctx, lifecycle.Component{Name: "cluster", Run: func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.follows:
+			return ErrRestart
+		}
+	}})
+}
+
+// follow writes down that the node is of another cluster, with the same CA.
+func (r *record) follow(heir join.Cluster) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if heir.ID == "" || len(heir.GossipKeys) == 0 {
+		return errors.New("the server does not tell what is needed for that")
+	}
+	if err := r.sameCluster(heir); err != nil {
+		return err
+	}
+	before := r.Cluster
+	r.Cluster.ID, r.Cluster.GossipKeys, r.Cluster.KeyGeneration = heir.ID, heir.GossipKeys, heir.KeyGeneration
+	if len(heir.Servers) > 0 {
+		r.Cluster.Servers = heir.Servers
+	}
+	if err := r.save(); err != nil {
+		r.Cluster = before
+		return err
+	}
+	return nil
+}
+
+// inherited tells whether this server's cluster was recovered from the one with the ID.
+func (s *server) inherited(cluster string) bool {
+	return slices.ContainsFunc(s.store.Ancestors(), func(a raftstore.Succession) bool { return a.Cluster == cluster })
+}
+
+// strays are nodes that have asked this server, and took themselves to be of another cluster.
+type strays struct {
+	mu    sync.Mutex
+	known map[string]stray // by name
+}
+
+type stray struct {
+	cluster string
+	asked   time.Time
+}
+
+// strayShown is for how long one is told of that does not ask again; it asks every minute.
+const strayShown = 5 * time.Minute
+
+func (s *strays) note(name, cluster string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil {
+		s.known = make(map[string]stray)
+	}
+	s.known[name] = stray{cluster, time.Now()}
+}
+
+// cluster returns the one that a node said lately it is of; empty when it has not.
+func (s *strays) cluster(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k, ok := s.known[name]; ok && time.Since(k.asked) < strayShown {
+		return k.cluster
+	}
+	return ""
+}
+
+// ApartAgent is an agent that has its Node, which is Ready, and that this server does not see by gossip.
+type ApartAgent struct {
+	Name string `json:"name"`
+	// Cluster is the one of which it said that it is, when it asked a server of this one.
+	Cluster string `json:"cluster,omitempty"`
+}
+
+// apartAfter is how long a server must run before it knows all by gossip.
+const apartAfter = time.Minute
+
+// apartAgents are those that this server knows; none before it has run for a while.
+func (s *server) apartAgents() []ApartAgent {
+	nodes, pool := s.nodes.Load(), s.met.Load()
+	if nodes == nil || pool == nil || !(*nodes).HasSynced() || time.Since(s.started) < apartAfter {
+		return nil
+	}
+	var out []ApartAgent
+	for _, object := range (*nodes).GetStore().List() {
+		n, ok := object.(*corev1.Node)
+		if !ok || isServers(n) || !isReady(n) {
+			continue
+		}
+		if _, known := pool.Member(n.Name); !known {
+			out = append(out, ApartAgent{n.Name, s.strays.cluster(n.Name)})
+		}
+	}
+	slices.SortFunc(out, func(a, b ApartAgent) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}

@@ -1,0 +1,130 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/barque/barque/internal/syncbuf"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
+)
+
+// An agent goes on in the cluster that its own was recovered as, with all that it needs for that, and starts again.
+func TestAgentFollowsItsClustersHeir(t *testing.T) {
+	ca, err := pki.NewAuthority("old", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := pki.NewAuthority("other", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := join.Cluster{ID: "old", CA: pki.NewBundle(ca), GossipKeys: [][]byte{{1}}, KeyGeneration: 7, Servers: []join.Server{{Name: "s1"}, {Name: "s2"}}, Settings: json.RawMessage(`{}`)}
+	heir := join.Cluster{ID: "new", CA: pki.NewBundle(ca), GossipKeys: [][]byte{{2}}, Servers: []join.Server{{Name: "s1"}}}
+	for name, c := range map[string]struct {
+		change  func(*join.Cluster)
+		follows bool
+		servers int
+	}{
+		"the heir":           {func(*join.Cluster) {}, true, 1},
+		"one without gossip": {func(h *join.Cluster) { h.Servers = nil }, true, 2},
+		"another CA":         {func(h *join.Cluster) { h.CA = pki.NewBundle(other) }, false, 2},
+		"no keys":            {func(h *join.Cluster) { h.GossipKeys = nil }, false, 2},
+		"no name":            {func(h *join.Cluster) { h.ID = "" }, false, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log syncbuf.Buffer
+			dir := t.TempDir()
+			a := &agent{cluster: "old", follows: make(chan struct{}, 1), logger: slog.New(slog.NewTextHandler(&log, nil)),
+				record: &record{dir: dir, Phase: phaseMember, Name: "a1", Role: roleAgent, Cluster: old}}
+			if err := a.record.save(); err != nil {
+				t.Fatal(err)
+			}
+			is := heir
+			c.change(&is)
+			if err := a.follow(is); errors.Is(err, errFollows) != c.follows || err == nil {
+				t.Errorf("follow: %v", err)
+			}
+			r, err := loadRecord(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, key, generation := "old", byte(1), uint64(7)
+			if c.follows {
+				want, key, generation = "new", 2, 0
+			}
+			if r.Cluster.ID != want || r.Cluster.GossipKeys[0][0] != key || r.Cluster.KeyGeneration != generation || len(r.Cluster.Servers) != c.servers || r.Phase != phaseMember {
+				t.Errorf("it has %+v", r.Cluster)
+			}
+			if got := len(a.follows) == 1; got != c.follows {
+				t.Errorf("it starts again: %v", got)
+			}
+		})
+	}
+}
+
+// Who cannot write it down goes on as it was, and tries again.
+func TestAgentThatCannotWriteDoesNotFollow(t *testing.T) {
+	ca, err := pki.NewAuthority("old", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &record{dir: file, Cluster: join.Cluster{ID: "old", CA: pki.NewBundle(ca)}}
+	if err := r.follow(join.Cluster{ID: "new", CA: pki.NewBundle(ca), GossipKeys: [][]byte{{2}}}); err == nil || r.clusterID() != "old" {
+		t.Errorf("%v, it is of %s", err, r.clusterID())
+	}
+}
+
+func TestStraysAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s strays
+		s.note("a1", "old")
+		if s.cluster("a1") != "old" || s.cluster("a2") != "" {
+			t.Errorf("a1 is of %q, a2 of %q", s.cluster("a1"), s.cluster("a2"))
+		}
+		<-time.After(strayShown)
+		if c := s.cluster("a1"); c != "" {
+			t.Errorf("after a while a1 is of %q", c)
+		}
+	})
+}
+
+// The mark of a server that was left behind is told on its machine, and a recovery takes it away.
+func TestLeftBehindIsTold(t *testing.T) {
+	dir := oldServer(t, "s1")
+	if Begun(dir) != nil || LeftBehind(dir) != nil {
+		t.Fatalf("before: %v, %v", Begun(dir), LeftBehind(dir))
+	}
+	mark, err := json.Marshal(raftstore.Succession{Cluster: "old", Heir: "new", By: "s2.x", At: noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(storeDir(dir), "outlived.json"), mark, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := Begun(dir)
+	if w == nil || w.Severity != Critical || w.Mend != joinAnew || w.Node != "s1" {
+		t.Errorf("it is told as %v", w)
+	}
+	all, err := Survey([]string{dir}, quiet())
+	if err != nil || all[0].Outlived == nil || all[0].Outlived.Heir != "new" {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if _, err := Recover(dir, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	if Begun(dir) != nil || LeftBehind(dir) != nil {
+		t.Errorf("after its own recovery: %v, %v", Begun(dir), LeftBehind(dir))
+	}
+}

@@ -1,0 +1,44 @@
+package filelock
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Holder returns the number and the command line of the process that has the lock on a file, as the kernel tells
+// (proc_locks(5)). ok is false when nobody has it, or when the process is not one that this one can see.
+func Holder(path string) (pid int, command string, ok bool) {
+	var file unix.Stat_t
+	if unix.Stat(path, &file) != nil {
+		return 0, "", false
+	}
+	locks, err := os.Open("/proc/locks")
+	if err != nil {
+		return 0, "", false
+	}
+	defer locks.Close()
+	// 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF
+	of := fmt.Sprintf("%02x:%02x:%d", unix.Major(file.Dev), unix.Minor(file.Dev), file.Ino)
+	for lines := bufio.NewScanner(locks); lines.Scan(); {
+		f := strings.Fields(lines.Text())
+		if len(f) < 6 || f[1] != "FLOCK" || f[5] != of {
+			continue // those that wait have an arrow in between
+		}
+		pid, err := strconv.Atoi(f[4])
+		if err != nil || pid <= 0 {
+			return 0, "", false
+		}
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil {
+			return 0, "", false
+		}
+		return pid, strings.TrimSpace(string(bytes.ReplaceAll(line, []byte{0}, []byte{' '}))), true
+	}
+	return 0, "", false
+}

@@ -1,0 +1,311 @@
+package raftstore_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/storetest"
+)
+
+// split is a cluster of three that has lost its quorum, of which one server was recovered. None runs yet.
+type split struct {
+	*storetest.Cluster
+	t        *testing.T
+	survivor int
+	old      []int // the others, whose disks are there yet
+	told     []atomic.Pointer[raftstore.Succession]
+}
+
+func newSplit(t *testing.T) *split {
+	t.Helper()
+	s := &split{t: t, told: make([]atomic.Pointer[raftstore.Succession], 3)}
+	disk := onDisk(t)
+	s.Cluster = storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
+		disk(i, cfg)
+		cfg.OnOutlived = func(o raftstore.Succession) { s.told[i].Store(&o) }
+	})
+	s.survivor, _ = s.Leader()
+	if _, err := s.Servers[s.survivor].Commit(limited(t), put("/before", "1")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range s.Servers {
+		s.Stop(i)
+		if i != s.survivor {
+			s.old = append(s.old, i)
+		}
+	}
+	s.recover(s.survivor, "new")
+	return s
+}
+
+func (s *split) recover(i int, as string) {
+	s.t.Helper()
+	if err := raftstore.Recover(raftstore.RecoverConfig{Dir: s.Configs[i].Dir, ClusterID: as}); err != nil {
+		s.t.Fatal(err)
+	}
+	s.Configs[i].ClusterID = as
+}
+
+// outlived waits until an old server has learned that it is one, and makes sure that it does nothing any more.
+func (s *split) outlived(i int, heir string) {
+	s.t.Helper()
+	s.Await("the old server is told", func() bool { return s.told[i].Load() != nil })
+	got := s.told[i].Load()
+	if got.Cluster != "test" || got.Heir != heir || got.By == "" || got.At.IsZero() {
+		s.t.Errorf("server %d is told %+v", i, got)
+	}
+	server := s.Servers[i]
+	var o *raftstore.OutlivedError
+	if err := server.Ready(limited(s.t)); !errors.As(err, &o) || !errors.Is(err, raftstore.ErrUnavailable) {
+		s.t.Errorf("server %d is ready: %v", i, err)
+	}
+	if _, err := server.Commit(limited(s.t), put("/old", "1")); err == nil {
+		s.t.Errorf("server %d writes", i)
+	}
+	if _, err := server.View(limited(s.t), raftstore.ViewOptions{Stale: true}); err == nil {
+		s.t.Errorf("server %d shows its state", i)
+	}
+	if status := server.Status(); status.Outlived == nil {
+		s.t.Errorf("server %d does not say so in its status: %+v", i, status)
+	}
+}
+
+// stays makes sure that a restart of an old server changes nothing.
+func (s *split) stays(i int) {
+	s.t.Helper()
+	s.Stop(i)
+	cfg := s.Configs[i]
+	cfg.Stream = s.Net.Host("elsewhere:1") // where it hears of nobody
+	opened, err := raftstore.Open(cfg)
+	var o *raftstore.OutlivedError
+	if !errors.As(err, &o) || o.Cluster != "test" {
+		s.t.Fatalf("it is opened again: %v, %v", opened, err)
+	}
+	if r, err := raftstore.Inspect(cfg.Dir, nil); err != nil || r.Outlived == nil {
+		s.t.Errorf("its directory says %+v, %v", r, err)
+	}
+	if mark, err := raftstore.Outlived(cfg.Dir); err != nil || mark == nil {
+		s.t.Errorf("its mark is %+v, %v", mark, err)
+	}
+}
+
+// neverLeads fails when one of the servers leads while f runs.
+func (s *split) neverLeads(servers []int, f func()) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	ended := make(chan struct{}, len(servers))
+	for _, i := range servers {
+		server := s.Servers[i]
+		go func() { // ends with ctx, or with the server
+			defer func() { ended <- struct{}{} }()
+			if _, term, err := server.AwaitLeadership(ctx); err == nil {
+				s.t.Errorf("the old server %d leads in term %d", i, term)
+			}
+		}()
+	}
+	f()
+	cancel()
+	for range servers {
+		<-ended
+	}
+}
+
+// An old majority comes back while the recovered server runs: none of it is ever elected.
+func TestOldMajorityIsOutlived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSplit(t)
+		s.Start(s.survivor)
+		for _, i := range s.old {
+			s.Start(i)
+		}
+		s.neverLeads(s.old, func() {
+			for _, i := range s.old {
+				s.outlived(i, "new")
+			}
+			<-time.After(10 * time.Second)
+		})
+		for _, i := range s.old { // neither has given the other one its vote
+			if status := s.Servers[i].Status(); status.LeaderID != "" || status.Role == "leader" {
+				t.Errorf("the old server %d follows %q as a %s", i, status.LeaderID, status.Role)
+			}
+		}
+		for _, i := range s.old {
+			s.stays(i)
+		}
+		if _, err := s.Servers[s.survivor].Commit(limited(t), put("/after", "1")); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A server asks before it would stand for election.
+func TestOldServerAsksFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSplit(t)
+		s.Start(s.survivor)
+		old := s.old[0]
+		s.Configs[old].Timeouts = raftstore.Timeouts{Heartbeat: time.Hour}
+		s.Start(old)
+		<-time.After(time.Second)
+		if s.told[old].Load() == nil {
+			t.Error("after a second an old server has not heard that its cluster was recovered")
+		}
+	})
+}
+
+// An old majority has come back and serves before the recovered server is there.
+func TestOldMajorityThatServesIsOutlived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSplit(t)
+		<-time.After(time.Second) // the recovery is before what comes now
+		for _, i := range s.old {
+			s.Start(i)
+		}
+		if _, err := s.Servers[s.old[0]].Commit(limited(t), put("/meanwhile", "1")); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Minute)
+		s.Start(s.survivor)
+		for _, i := range s.old {
+			s.outlived(i, "new")
+			s.stays(i)
+		}
+	})
+}
+
+// Who was recovered more than once is the heir of all, and all of its members know, also those that joined.
+func TestEachAncestorIsOutlived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSplit(t)
+		s.Start(s.survivor)
+		joins := s.old[0]
+		if err := os.RemoveAll(s.Configs[joins].Dir); err != nil {
+			t.Fatal(err)
+		}
+		s.Configs[joins].ClusterID, s.Configs[joins].Bootstrap = "new", false
+		s.Start(joins)
+		if err := s.Servers[joins].Join(limited(t), []string{storetest.Addr(s.survivor)}); err != nil {
+			t.Fatal(err)
+		}
+		s.Await("two voters", func() bool { return len(voters(s.Servers[joins])) == 2 })
+		s.Stop(s.survivor) // the one who was there
+		s.Stop(joins)
+		<-time.After(time.Second)
+		s.recover(joins, "newest")
+		s.Start(joins)
+		if a := s.Servers[joins].Ancestors(); len(a) != 2 || a[0].Cluster != "new" || a[0].Heir != "newest" || a[1].Cluster != "test" || a[1].Heir != "new" {
+			t.Errorf("its ancestors are %+v", a)
+		}
+		s.Start(s.old[1])
+		s.outlived(s.old[1], "newest")
+		// The server that was recovered first is outlived itself.
+		s.Start(s.survivor)
+		s.Await("the first survivor is told", func() bool { return s.told[s.survivor].Load() != nil })
+		if got := s.told[s.survivor].Load(); got.Cluster != "new" || got.Heir != "newest" {
+			t.Errorf("it is told %+v", got)
+		}
+	})
+}
+
+// The recovered cluster is given up: an old directory is recovered itself, and serves.
+func TestOutlivedServerIsRecovered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSplit(t)
+		s.Start(s.survivor)
+		back := s.old[0]
+		s.Start(back)
+		s.outlived(back, "new")
+		s.stays(back)
+		s.recover(back, "third")
+		if r, err := raftstore.Inspect(s.Configs[back].Dir, nil); err != nil || r.Outlived != nil || len(r.Ancestors) != 1 {
+			t.Errorf("its directory says %+v, %v", r, err)
+		}
+		s.Start(back)
+		if _, err := s.Servers[back].Commit(limited(t), put("/third", "1")); err != nil {
+			t.Error(err)
+		}
+		// Neither of the two is the heir of the other one.
+		<-time.After(time.Minute)
+		for _, i := range []int{back, s.survivor} {
+			if err := s.Servers[i].Ready(limited(t)); err != nil {
+				t.Errorf("server %d: %v", i, err)
+			}
+		}
+	})
+}
+
+// A server of the minority is recovered by mistake, and comes back at its address: the cluster, which is well, goes on,
+// also when another one leads, and when one of its servers is started again.
+func TestRecoveryByMistakeStopsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told atomic.Int32
+		disk := onDisk(t)
+		c := storetest.NewCluster(t, 5, func(i int, cfg *raftstore.Config) {
+			disk(i, cfg)
+			cfg.OnOutlived = func(raftstore.Succession) { told.Add(1) }
+		})
+		leader, _ := c.Leader()
+		wrong := (leader + 1) % 5
+		<-time.After(time.Minute)
+		c.Stop(wrong)
+		<-time.After(time.Second)
+		if err := raftstore.Recover(raftstore.RecoverConfig{Dir: c.Configs[wrong].Dir, ClusterID: "mistake"}); err != nil {
+			t.Fatal(err)
+		}
+		c.Configs[wrong].ClusterID = "mistake"
+		c.Start(wrong)
+		c.Await("the leader tells of it", func() bool {
+			r := c.Servers[leader].Status().Rival
+			return r != nil && r.Heir == "mistake" && r.Address == storetest.Addr(wrong)
+		})
+		others := []int{leader, (leader + 2) % 5, (leader + 3) % 5, (leader + 4) % 5}
+		for round := range 3 {
+			for _, i := range others[1:] {
+				c.Stop(i)
+				c.Start(i)
+				<-time.After(10 * time.Second)
+			}
+			if err := c.Servers[leader].TransferLeadership(limited(t), c.Servers[others[1]].ID()); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(20 * time.Second)
+			for _, i := range others {
+				if err := c.Servers[i].Ready(limited(t)); err != nil {
+					t.Errorf("round %d, server %d: %v", round, i, err)
+				}
+			}
+			if err := c.Servers[others[1]].TransferLeadership(limited(t), c.Servers[leader].ID()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := told.Load(); n > 0 {
+			t.Errorf("%d servers of a cluster that was well have stopped", n)
+		}
+	})
+}
+
+// What calls itself an ancestor in a backup is none.
+func TestRestoreBringsNoAncestors(t *testing.T) {
+	c := storetest.NewCluster(t, 1, nil)
+	items := func(yield func(*raftstore.Item) error) error {
+		return errors.Join(
+			yield(&raftstore.Item{Key: "\x00raftstore/ancestors/victim", Value: []byte(`{"cluster":"victim","heir":"test"}`)}),
+			yield(&raftstore.Item{Key: "/a", Value: []byte("1")}),
+		)
+	}
+	if _, err := c.Servers[0].Restore(limited(t), items, raftstore.RestoreOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := c.Servers[0].View(limited(t), raftstore.ViewOptions{}); err != nil || v.Count("/", "") != 1 {
+		t.Fatalf("the restore: %v", err)
+	}
+	if a := c.Servers[0].Ancestors(); len(a) != 0 {
+		t.Errorf("its ancestors are %+v", a)
+	}
+}
