@@ -68,7 +68,7 @@ func (c *Chronicle) Ended(at time.Time, term uint64, before, why string) {
 }
 
 // Began notes that a server leads. Why is that for which the one before it went; guess tells it when that was not
-// noticed, and may be nil.
+// noticed, and may be nil. It is asked with no name when this server has known of no leader before: then nobody was lost.
 func (c *Chronicle) Began(at time.Time, term uint64, leader string, guess func(before string) string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,8 +83,16 @@ func (c *Chronicle) Began(at time.Time, term uint64, leader string, guess func(b
 			}
 		}
 	}
+	first := ""
+	if len(c.changes) == 0 && guess != nil {
+		first = guess("")
+		change.Why = first
+	}
 	if blamed := c.blameFor(term, true); blamed != "" {
 		change.Why = blamed
+		if first != "" {
+			change.Why = first + "; then " + blamed
+		}
 	}
 	c.add(change)
 }

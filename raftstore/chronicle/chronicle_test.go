@@ -50,6 +50,19 @@ func TestChronicle(t *testing.T) {
 	}
 	c.Began(at, 11, "s3", nil)
 	expect("s3", "s1", "s1 is gone; then an election brought no leader", 11)
+	// Where nobody has led before, why this one does is told with all that came of it.
+	var opened Chronicle
+	guess := func(before string) string { return "nobody led at the start" + before }
+	opened.Began(at, 2, "s1", guess)
+	if got := opened.Newest()[0].Why; got != "nobody led at the start" {
+		t.Errorf("after a start: %q", got)
+	}
+	opened = Chronicle{}
+	opened.Blame(2, "an election brought no leader", true)
+	opened.Began(at, 2, "s1", guess)
+	if got := opened.Newest()[0].Why; got != "nobody led at the start; then an election brought no leader" {
+		t.Errorf("after a start and an election in vain: %q", got)
+	}
 	// Where nothing is known of the leader before, that is all there is to say.
 	var fresh Chronicle
 	fresh.Blame(2, "an election brought no leader", true)

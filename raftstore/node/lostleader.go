@@ -142,19 +142,22 @@ func (n *Node) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) 
 	}
 }
 
-// whyElected is why this server leads in place of another one, if it was so quick that nobody was missed in between.
+// whyElected is why this server leads in place of another one, if it was so quick that nobody was missed in between; or why
+// it leads at all, when it has known of none before.
 func (n *Node) whyElected(before string) string {
+	if before == "" {
+		return n.whyFirst()
+	}
 	if last := n.raft.LastContact(); !last.IsZero() {
 		return n.whyLost(nameOf(before), time.Since(last))
 	}
 	return ""
 }
 
-// whyLost tells why this server has lost the leader. Who was heard of until just now has handed over, or another
-// server stands for election.
+// whyLost tells why this server has lost the leader. One that hands over says so before.
 func (n *Node) whyLost(leader string, silent time.Duration) string {
 	if silent < n.cfg.Timeouts.Heartbeat {
-		return fmt.Sprintf("%s handed over, or another server stood for election", leader)
+		return fmt.Sprintf("another server stood for election, though %s was heard of until then", leader)
 	}
 	return fmt.Sprintf("nothing was heard of %s for %s", leader, silent.Round(time.Millisecond))
 }

@@ -46,6 +46,7 @@ type Node struct {
 	foreign    foreigners // met where one of this cluster was expected
 	knockers   foreigners // that came here, by their host
 	heirs      heirs
+	opened     time.Time
 	ear        *ear
 	vacancy    vacancy
 	strangers  *clients // of whom only the address is known
@@ -122,7 +123,7 @@ func open(cfg Config) (*Node, error) {
 	if err := errors.Join(checkNotOutlived(&cfg, id.ClusterID), id.checkLog(&cfg)); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, heirs: heirs{claims: make(chan claim, 1)}, nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), changing: make(gate, 1), hung: make(chan struct{}, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
+	n := &Node{cfg: cfg, id: id, opened: time.Now(), heirs: heirs{claims: make(chan claim, 1)}, nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), changing: make(gate, 1), hung: make(chan struct{}, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)

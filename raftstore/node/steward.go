@@ -289,7 +289,7 @@ func (n *Node) take(ctx context.Context, term uint64, step steward.Step) error {
 	case steward.Remove:
 		return configured(n.raft.RemoveServer(id, 0, call))
 	case steward.HandOver:
-		return n.transfer(ctx, m, "it is to lose its vote")
+		return n.transfer(ctx, m, n.whyRetires())
 	case steward.Expire:
 		old := n.standing(m.ID)
 		return n.decide(ctx, term, m.ID, old, standing{State: steward.Leaving, Name: m.Name, Why: "it was dead: " + step.Why})

@@ -215,8 +215,12 @@ func (a *assembly) apartAgents() {
 // aroundChange is how far apart two servers' clocks may be, and still be taken to speak of the same change of leaders.
 const aroundChange = 30 * time.Second
 
-// whyGone returns what the server says itself that led before, which knows best.
+// whyGone returns what the server says itself that led before, which knows best. Where the leader does not know of one, as
+// when it was started just before, what another one saw.
 func (a *assembly) whyGone(c raftstore.LeaderChange) string {
+	if c.Before == "" {
+		return a.seenByOthers(c)
+	}
 	for _, p := range a.peers {
 		if p.Status == nil || p.Member.ID != c.Before {
 			continue
@@ -224,6 +228,21 @@ func (a *assembly) whyGone(c raftstore.LeaderChange) string {
 		for _, own := range p.Status.Changes {
 			if own.Leader == "" && own.Before == c.Before && own.Term <= c.Term && c.At.Sub(own.At).Abs() < aroundChange {
 				return own.Why
+			}
+		}
+	}
+	return ""
+}
+
+// seenByOthers is why a server leads, as one says that knows who led before it.
+func (a *assembly) seenByOthers(c raftstore.LeaderChange) string {
+	for _, p := range a.peers {
+		if p.Status == nil {
+			continue
+		}
+		for _, seen := range p.Status.Changes {
+			if seen.Leader == c.Leader && seen.Term == c.Term && seen.Before != "" && seen.Why != "" {
+				return cmp.Or(a.whyGone(seen), seen.Why)
 			}
 		}
 	}
