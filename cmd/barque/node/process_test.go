@@ -21,6 +21,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -301,6 +302,14 @@ const (
 	answerFile = "answer" // what the API said to the write
 )
 
+// stopHere stops the process before it returns. A signal to the whole process may be taken by another thread of it, and until
+// that one gets a CPU this one would go on.
+func stopHere() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
+}
+
 // holdPods stops this process, as SIGSTOP from outside would, at the first creation of a pod by a controller while the
 // file "arm" is there: after what was decided, before it is sent. When the process goes on, the write is sent, come what
 // may, and the answer written down.
@@ -313,7 +322,7 @@ func holdPods(dir string) func(uint64, http.RoundTripper) http.RoundTripper {
 			if err := os.WriteFile(filepath.Join(dir, heldFile), fmt.Appendf(nil, "%d", term), 0o600); err != nil {
 				return nil, err
 			}
-			if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+			if err := stopHere(); err != nil {
 				return nil, err
 			}
 			// The end of the term cancels it; here it is to arrive.
