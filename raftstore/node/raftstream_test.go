@@ -70,6 +70,7 @@ func TestRaftConnectionsAreBounded(t *testing.T) {
 
 		// Connections whose other end is gone without a word make room.
 		from.CloseStreams() // so that it needs a new one
+		synctest.Wait()     // until the other end is done with it, too
 		gone := network.Host("a:2")
 		for range maxRaftConns {
 			conn, err := greet(context.Background(), gone, "b:1", ProtoRaft, identity{ClusterID: "test"})
