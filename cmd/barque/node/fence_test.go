@@ -64,6 +64,9 @@ func TestAWriteOfADeposedLeaderIsRefused(t *testing.T) {
 	var answer []byte
 	until(t, time.Minute, "the answer to the held write", func(context.Context) (err error) {
 		answer, err = os.ReadFile(filepath.Join(hold, answerFile))
+		if err == nil && len(answer) == 0 {
+			err = errors.New("it is being written")
+		}
 		return err
 	})
 	t.Logf("%s, which led in term %s, was told: %q", old.order.Name, term, answer)
