@@ -7,11 +7,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/schedule"
@@ -69,37 +64,5 @@ func TestShortRun(t *testing.T) {
 func TestShort(t *testing.T) {
 	if plan, left := schedule.New(1, short, allFaults()); len(plan.Faults)+len(left) != 13 {
 		t.Errorf("the short run has %d kinds, and should have 13", len(plan.Faults)+len(left))
-	}
-}
-
-// TestEvictions: one from a node that was in trouble is excused for a while, and no other is.
-func TestEvictions(t *testing.T) {
-	start := time.Now()
-	at := func(d time.Duration) time.Time { return start.Add(d) }
-	for _, c := range []struct {
-		what string
-		node string
-		when time.Duration
-		want bool
-	}{
-		{"while it lasts", "s1", 15 * time.Second, false},
-		{"soon after", "s1", 20*time.Second + evictable - time.Second, false},
-		{"long after", "s1", 20*time.Second + evictable + time.Second, true},
-		{"before", "s1", 5 * time.Second, true},
-		{"another node", "s2", 15 * time.Second, true},
-		{"one that is still in trouble", "s3", time.Hour, false},
-	} {
-		r := &run{start: start, pods: &pods{owner: make(map[string]string)}, ended: make(map[types.UID]bool),
-			troubles: []trouble{{"s1", at(10 * time.Second), at(20 * time.Second)}, {node: "s3", from: at(0)}}}
-		grace, when := int64(2), metav1.NewTime(at(c.when+2*time.Second))
-		alive := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}, Spec: corev1.PodSpec{NodeName: c.node}}
-		gone := alive.DeepCopy()
-		gone.DeletionTimestamp, gone.DeletionGracePeriodSeconds = &when, &grace
-		for _, pod := range []*corev1.Pod{alive, gone, gone} {
-			r.sawPod(pod)
-		}
-		if (len(r.failures) == 1) != c.want || len(r.failures) > 1 || r.pods.owner["u"] != "p" {
-			t.Errorf("%s: failures %q", c.what, r.failures)
-		}
 	}
 }

@@ -11,8 +11,8 @@
 //
 // What is checked all the time: that no two pods of one name run at once, or are there at once; that the Deployment has no
 // more pods than it declares, and none that changes its node or comes back from being deleted, by what each server's watch
-// tells; that no pod is evicted from a node that nothing happened to; that no two servers have different states at one
-// revision, and none is in quarantine that nobody damaged.
+// tells; that no pod is evicted or removed by force from a node that nothing happened to, or sooner than a dead node is
+// emptied; that no two servers have different states at one revision, and none is in quarantine that nobody damaged.
 //
 // What is checked after each fault: that it happened; that the cluster comes back whole, by itself or by what its operators
 // are told to do; that the Deployment has its replicas, which run, and no others do, and its Service answers on every node.

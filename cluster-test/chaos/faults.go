@@ -80,7 +80,7 @@ func (r *run) inject(number int) {
 	} else {
 		r.settle(f)
 	}
-	r.troubleOver()
+	r.evictions.end(time.Now())
 	span.Settled = time.Since(r.start)
 	r.mu.Lock()
 	r.spans = append(r.spans, span)
@@ -180,22 +180,7 @@ func (t *trial) say(format string, args ...any) { t.note = fmt.Sprintf(format, a
 func (t *trial) meet(nodes ...string) {
 	t.say("%s", strings.Join(nodes, ", "))
 	t.hit = append(t.hit, nodes...)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, n := range nodes {
-		t.troubles = append(t.troubles, trouble{node: n, from: time.Now()})
-	}
-}
-
-// troubleOver ends the times in which nodes may be taken for dead.
-func (r *run) troubleOver() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range r.troubles {
-		if r.troubles[i].to.IsZero() {
-			r.troubles[i].to = time.Now()
-		}
-	}
+	t.evictions.begin(time.Now(), nodes...)
 }
 
 // all returns all servers, the leader first.

@@ -18,25 +18,32 @@ import (
 // podHistory is what one server's watch tells of the pods, change by change, also while a fault is on. A zero one knows
 // nothing yet.
 type podHistory struct {
-	pods     map[string]*corev1.Pod // by name, as of revision; nil: the watch has to begin anew
+	pods     map[string]*corev1.Pod // by name, as of revision; nil: nothing was told yet
+	lost     bool                   // what came after revision will not be told: the watch has to begin anew
 	revision uint64
 	changes  int
 }
 
-// begin takes a list over. It returns what is wrong with it.
-func (h *podHistory) begin(list *corev1.PodList) (wrong []string) {
+// begin takes a list over. It returns the pods that were there before and are not any more, and what is wrong with the list.
+func (h *podHistory) begin(list *corev1.PodList) (missing []*corev1.Pod, wrong []string) {
 	revision, err := strconv.ParseUint(list.ResourceVersion, 10, 64)
 	if err != nil {
-		return []string{fmt.Sprintf("a list of pods is at revision %q", list.ResourceVersion)}
+		return nil, []string{fmt.Sprintf("a list of pods is at revision %q", list.ResourceVersion)}
 	}
 	if revision < h.revision {
 		wrong = append(wrong, fmt.Sprintf("a list of pods is at revision %d, after %d was told", revision, h.revision))
 	}
-	h.revision, h.pods = revision, make(map[string]*corev1.Pod)
+	before := h.pods
+	h.revision, h.pods, h.lost = revision, make(map[string]*corev1.Pod), false
 	for i := range list.Items {
 		h.pods[list.Items[i].Name] = &list.Items[i]
 	}
-	return append(wrong, h.tooMany()...)
+	for name, pod := range before {
+		if now := h.pods[name]; now == nil || now.UID != pod.UID {
+			missing = append(missing, pod)
+		}
+	}
+	return missing, append(wrong, h.tooMany()...)
 }
 
 // take takes an event over. It returns what is wrong with it.
@@ -88,7 +95,7 @@ func (r *run) watchPods(ctx context.Context, s verify.Server) {
 	h := new(podHistory)
 	for ; ctx.Err() == nil; schedule.Pause(ctx, 100*time.Millisecond) {
 		// A server that is away tells nothing; when it is back it tells what was missed.
-		if h.pods != nil {
+		if h.pods != nil && !h.lost {
 			r.followPods(ctx, s, h)
 			continue
 		}
@@ -98,9 +105,13 @@ func (r *run) watchPods(ctx context.Context, s verify.Server) {
 		if err != nil {
 			continue
 		}
-		r.blame(s.Name, h.begin(list))
+		missing, wrong := h.begin(list)
+		r.blame(s.Name, wrong)
+		for _, pod := range missing {
+			r.judge(r.evictions.missing(pod, time.Now()))
+		}
 		for _, pod := range h.pods {
-			r.sawPod(pod)
+			r.sawPod(pod, watch.Added)
 		}
 	}
 	r.mu.Lock()
@@ -132,13 +143,11 @@ func (r *run) followPods(ctx context.Context, s verify.Server, h *podHistory) {
 				break
 			}
 			r.blame(s.Name, h.take(e.Type, pod))
-			if e.Type == watch.Added || e.Type == watch.Modified {
-				r.sawPod(pod)
-			}
+			r.sawPod(pod, e.Type)
 		}
 	}
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		h.pods = nil
+		h.lost = true
 	}
 }
 
@@ -149,45 +158,20 @@ func (r *run) blame(server string, wrong []string) {
 	}
 }
 
-// evictable is for how long after a trouble pods may still be evicted for it: until it was noticed, and tolerated, and a
-// leader that may have changed meanwhile came to it.
-const evictable = monitorGrace + toleration*time.Second + 30*time.Second
-
-// sawPod notes whose a pod is, and holds its eviction against what happened to its node, once.
-func (r *run) sawPod(pod *corev1.Pod) {
-	r.pods.own(pod)
-	if pod.DeletionTimestamp == nil || pod.Spec.NodeName == "" || !r.firstSight(pod) {
-		return
-	}
-	at := pod.DeletionTimestamp.Time
-	if pod.DeletionGracePeriodSeconds != nil {
-		at = at.Add(-time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
-	}
-	if !r.excused(pod.Spec.NodeName, at) {
-		r.fail("pod %s was evicted from %s at %v, and nothing had happened to that node", pod.Name, pod.Spec.NodeName, at.Sub(r.start).Round(time.Second))
+// sawPod notes whose a pod is, and judges its end.
+func (r *run) sawPod(pod *corev1.Pod, kind watch.EventType) {
+	switch kind {
+	case watch.Added, watch.Modified:
+		r.pods.own(pod)
+		r.judge(r.evictions.there(pod, time.Now()))
+	case watch.Deleted:
+		r.judge(r.evictions.gone(pod, time.Now()))
 	}
 }
 
-// firstSight says whether the end of a pod is to be judged: not when it was, and not when the run itself removes pods.
-func (r *run) firstSight(pod *corev1.Pod) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ending || r.ended[pod.UID] {
-		return false
+// judge notes what is wrong with the end of a pod.
+func (r *run) judge(wrong string) {
+	if wrong != "" {
+		r.fail("%s", wrong)
 	}
-	r.ended[pod.UID] = true
-	return true
-}
-
-// excused says whether a node was in trouble at a time, or not long before.
-func (r *run) excused(node string, at time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, t := range r.troubles {
-		// Deletion timestamps are of whole seconds.
-		if t.node == node && !at.Before(t.from.Add(-time.Second)) && (t.to.IsZero() || at.Before(t.to.Add(evictable))) {
-			return true
-		}
-	}
-	return false
 }

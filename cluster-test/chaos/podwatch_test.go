@@ -17,7 +17,8 @@ func podAt(name, uid, node string, revision int) *corev1.Pod {
 		Spec: corev1.PodSpec{NodeName: node}}
 }
 
-func ending(pod *corev1.Pod) *corev1.Pod {
+// asked is one that was asked to end.
+func asked(pod *corev1.Pod) *corev1.Pod {
 	pod.DeletionTimestamp = new(metav1.Time)
 	return pod
 }
@@ -34,7 +35,7 @@ func TestPodHistory(t *testing.T) {
 		events []event
 		wrong  string // of the last one; empty: nothing
 	}{
-		"life and death": {[]event{{watch.Modified, podAt("w1", "a", "s1", 11)}, {watch.Modified, ending(podAt("w1", "a", "s1", 12))},
+		"life and death": {[]event{{watch.Modified, podAt("w1", "a", "s1", 11)}, {watch.Modified, asked(podAt("w1", "a", "s1", 12))},
 			{watch.Added, podAt("w9", "i", "", 13)}, {watch.Modified, podAt("w9", "i", "s2", 14)}, {watch.Bookmark, podAt("", "", "", 14)},
 			{watch.Bookmark, podAt("", "", "", 20)}, {watch.Deleted, podAt("w1", "a", "s1", 21)}, {watch.Deleted, podAt("w9", "i", "s2", 22)}, {watch.Added, podAt("w1", "j", "", 30)},
 			{watch.Deleted, podAt("w1", "j", "", 31)}}, ""},
@@ -42,12 +43,12 @@ func TestPodHistory(t *testing.T) {
 		"one too many":                      {[]event{{watch.Added, podAt("w9", "i", "s1", 11)}}, "5 pods of web at revision 11, and 4 are declared"},
 		"a name twice":                      {[]event{{watch.Added, podAt("w1", "i", "", 11)}}, "two pods w1 at revision 11"},
 		"a name goes to another":            {[]event{{watch.Modified, podAt("w1", "i", "s1", 11)}}, "two pods w1 at revision 11"},
-		"a name twice, when one ends":       {[]event{{watch.Modified, ending(podAt("w1", "a", "s1", 11))}, {watch.Added, podAt("w1", "i", "", 12)}}, "two pods w1"},
+		"a name twice, when one ends":       {[]event{{watch.Modified, asked(podAt("w1", "a", "s1", 11))}, {watch.Added, podAt("w1", "i", "", 12)}}, "two pods w1"},
 		"from nowhere":                      {[]event{{watch.Modified, podAt("w9", "i", "s1", 11)}}, "was not there"},
 		"deleted twice":                     {[]event{{watch.Deleted, podAt("w1", "a", "s1", 11)}, {watch.Deleted, podAt("w1", "a", "s1", 12)}}, "was not there"},
 		"it moves":                          {[]event{{watch.Modified, podAt("w1", "a", "s2", 11)}}, `from node s1 to "s2"`},
 		"it is unbound":                     {[]event{{watch.Modified, podAt("w1", "a", "", 11)}}, `from node s1 to ""`},
-		"it comes back":                     {[]event{{watch.Modified, ending(podAt("w1", "a", "s1", 11))}, {watch.Modified, podAt("w1", "a", "s1", 12)}}, "is not any more"},
+		"it comes back":                     {[]event{{watch.Modified, asked(podAt("w1", "a", "s1", 11))}, {watch.Modified, podAt("w1", "a", "s1", 12)}}, "is not any more"},
 		"the revision stands still":         {[]event{{watch.Modified, podAt("w1", "a", "s1", 10)}}, `revision "10", after 10`},
 		"the revision goes back":            {[]event{{watch.Modified, podAt("w1", "a", "s1", 11)}, {watch.Modified, podAt("w2", "b", "s1", 9)}}, `revision "9", after 11`},
 		"progress goes back":                {[]event{{watch.Bookmark, podAt("", "", "", 9)}}, `revision "9", after 10`},
@@ -58,7 +59,7 @@ func TestPodHistory(t *testing.T) {
 		for i, uid := range []string{"a", "b", "c", "d"} {
 			list.Items = append(list.Items, *podAt(fmt.Sprintf("w%d", i+1), uid, "s1", i+1))
 		}
-		if wrong := h.begin(list); len(wrong) > 0 {
+		if _, wrong := h.begin(list); len(wrong) > 0 {
 			t.Fatalf("%s: %q", name, wrong)
 		}
 		for i, e := range c.events {
@@ -70,22 +71,32 @@ func TestPodHistory(t *testing.T) {
 	}
 }
 
-// TestPodHistoryBeginsAnew: nothing is known of what was between; a list that is older, or has too many, is wrong.
+// TestPodHistoryBeginsAnew: nothing is known of what was between but who is not there any more; a list that is older, or has
+// too many, is wrong.
 func TestPodHistoryBeginsAnew(t *testing.T) {
 	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "10"}}
+	for _, name := range []string{"stays", "goes", "is another"} {
+		list.Items = append(list.Items, *podAt(name, name, "s1", 5))
+	}
 	h := new(podHistory)
-	if wrong := h.begin(list); len(wrong) > 0 {
-		t.Errorf("%q", wrong)
+	if missing, wrong := h.begin(list); len(wrong)+len(missing) > 0 {
+		t.Errorf("%q, missing %v", wrong, missing)
+	}
+	list = &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "12"}, Items: []corev1.Pod{list.Items[0], *podAt("is another", "of that name", "s2", 11)}}
+	missing, wrong := h.begin(list)
+	if len(wrong) > 0 || len(missing) != 2 || missing[0].UID == missing[1].UID || missing[0].Name == "stays" || missing[1].Name == "stays" {
+		t.Errorf("%q, missing %v", wrong, missing)
 	}
 	list.ResourceVersion = "9"
 	for i := range replicas + 1 {
 		list.Items = append(list.Items, *podAt(fmt.Sprintf("w%d", i), fmt.Sprint(i), "s1", 5))
 	}
-	if wrong := strings.Join(h.begin(list), "; "); !strings.Contains(wrong, "at revision 9, after 10") || !strings.Contains(wrong, "5 pods of web") {
+	_, wrong = h.begin(list)
+	if text := strings.Join(wrong, "; "); !strings.Contains(text, "at revision 9, after 12") || !strings.Contains(text, "7 pods of web") {
 		t.Errorf("%q", wrong)
 	}
 	list.ResourceVersion = "x"
-	if wrong := h.begin(list); len(wrong) != 1 {
+	if _, wrong := h.begin(list); len(wrong) != 1 {
 		t.Errorf("%q", wrong)
 	}
 }

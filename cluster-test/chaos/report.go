@@ -20,10 +20,12 @@ func (r *run) report(w io.Writer) error {
 	for _, s := range r.servers {
 		t.Servers = append(t.Servers, s.Name)
 	}
+	orderly, forced := r.evictions.counts()
 	r.pods.mu.Lock()
 	t.Facts = []string{
 		fmt.Sprintf("%d servers, %d agents, %d faults of %d kinds", servers, agents, len(r.spans), len(r.cfg.Faults)),
 		fmt.Sprintf("%d writes of the probe acknowledged, %d calls of clients judged, %d calls of the Service (%d failed)", r.acked, r.calls, r.pods.calls, r.pods.bad),
+		fmt.Sprintf("%d pods evicted in order and %d removed by force, each after something had happened to its node", orderly, forced),
 		fmt.Sprintf("changes of pods looked at, of the server whose watch told of the fewest: %d", r.fewestPodChanges()),
 		fmt.Sprintf("longest time without an acknowledged write: %v", r.longest.Round(time.Millisecond)),
 	}

@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 
 	clustertest "github.com/barque/barque/cluster-test"
@@ -58,26 +57,19 @@ type run struct {
 	rules    map[string]rules // of each node, before there was anything
 	start    time.Time
 
+	evictions evictions
+
 	mu       sync.Mutex
 	samples  []timeline.Sample
 	spans    []timeline.Span
-	troubles []trouble
 	failures []string
-	ending   bool               // the run itself removes what it has made
-	damaging bool               // the fault that is on may make a server's state wrong
-	ended    map[types.UID]bool // pods that were seen to end
+	damaging bool // the fault that is on may make a server's state wrong
 	// podChanges is how many changes of pods each server's watch has told of, when these have ended.
 	podChanges []int
 	acked      int           // writes of probes that have ended
 	calls      int           // of the judged clients
 	longest    time.Duration // without an acknowledged write
 	length     time.Duration // until clients ended for good
-}
-
-// trouble is a time in which a node may rightly have been taken for dead.
-type trouble struct {
-	node     string
-	from, to time.Time // to is zero while it lasts
 }
 
 // execute makes a run. The error is about the run itself: that there was none. What is wrong with the cluster is in the
@@ -89,7 +81,7 @@ func execute(ctx context.Context, cfg config) (_ *run, err error) {
 	}
 	starting, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
-	r := &run{cfg: cfg, start: time.Now(), ended: make(map[types.UID]bool)}
+	r := &run{cfg: cfg, start: time.Now()}
 	r.cluster, err = clustertest.Up(starting, options)
 	if r.cluster == nil {
 		return nil, err

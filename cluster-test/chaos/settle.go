@@ -107,9 +107,7 @@ func (r *run) finish(ctx context.Context) {
 	r.oneState()
 	r.wait("every informer has what the store has", r.watchers.converged)
 	r.wait("the Deployment has its replicas, and its Service answers on every node", r.whole)
-	r.mu.Lock()
-	r.ending = true
-	r.mu.Unlock()
+	r.evictions.stop()
 	r.pods.stop()
 	if err := r.cluster.Client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
 		r.fail("remove the namespace: %v", err)

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// evictions judges the ends of pods. Nobody asks for one in a run, until it removes what it has made: so each is the
+// cluster's own doing, and something must have happened to the pod's node that explains it. What is told by our own clock is
+// when it was seen: the clocks of servers are moved in a run. Its methods may be called from many goroutines, as each
+// server's watch tells the same.
+type evictions struct {
+	mu       sync.Mutex
+	troubles []trouble
+	judged   map[ending]bool
+	over     bool // pods are removed by the run itself
+	// orderly and forced count those that were explained.
+	orderly, forced int
+}
+
+// trouble is a time in which a node may rightly have been taken for dead.
+type trouble struct {
+	node     string
+	from, to time.Time // to is zero while it lasts
+}
+
+// ending is one way in which one pod ends.
+type ending struct {
+	pod    types.UID
+	forced bool
+}
+
+const (
+	// evictable is for how long after a trouble pods may still be evicted for it: until it was noticed, and tolerated,
+	// and a leader that may have changed meanwhile came to it. A Node that is gone is waited for no longer either.
+	evictable = monitorGrace + toleration*time.Second + 30*time.Second
+	// tooSoon is how long after a trouble began no pod that a kubelet has taken may be evicted for it: the node is called
+	// dead and its pods stay for a while. It was heard of at most so long before, and looked at once a second.
+	tooSoon = monitorGrace + toleration*time.Second - 3*time.Second
+)
+
+// begin notes that something happens to nodes, which may rightly be taken for dead until end.
+func (e *evictions) begin(now time.Time, nodes ...string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, n := range nodes {
+		e.troubles = append(e.troubles, trouble{node: n, from: now})
+	}
+}
+
+// end ends all troubles.
+func (e *evictions) end(now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.troubles {
+		if e.troubles[i].to.IsZero() {
+			e.troubles[i].to = now
+		}
+	}
+}
+
+// stop is called before pods are removed by who has made them.
+func (e *evictions) stop() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.over = true
+}
+
+// counts returns how many pods were evicted in order, and how many removed by force, for a reason.
+func (e *evictions) counts() (orderly, forced int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.orderly, e.forced
+}
+
+// there is called with what a watch, or a list, tells of a pod that is there. It returns what is wrong; empty: nothing.
+func (e *evictions) there(pod *corev1.Pod, now time.Time) (wrong string) {
+	if pod.DeletionTimestamp == nil {
+		return ""
+	}
+	return e.judge(pod, false, "was evicted", now)
+}
+
+// gone is called with the last that a watch tells of a pod. One that had not been asked to end, or whose containers ran, was
+// removed by force: its kubelet, which ends it in order, has had no part in that.
+func (e *evictions) gone(pod *corev1.Pod, now time.Time) (wrong string) {
+	if pod.DeletionTimestamp == nil || runs(pod) {
+		return e.judge(pod, true, "was removed by force", now)
+	}
+	return e.there(pod, now)
+}
+
+// missing is called with the last that is known of a pod that is not in a list any more. How it ended was not seen.
+func (e *evictions) missing(pod *corev1.Pod, now time.Time) (wrong string) {
+	return e.judge(pod, false, "ended unseen", now)
+}
+
+// runs says whether a container of the pod is said to run.
+func runs(pod *corev1.Pod) bool {
+	for i := range pod.Status.ContainerStatuses {
+		if pod.Status.ContainerStatuses[i].State.Running != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// judge holds an end against what happened, once.
+func (e *evictions) judge(pod *corev1.Pod, forced bool, what string, now time.Time) (wrong string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	this := ending{pod.UID, forced}
+	if e.over || e.judged[this] {
+		return ""
+	}
+	if e.judged == nil {
+		e.judged = make(map[ending]bool)
+	}
+	e.judged[this] = true
+	wrong = e.explain(pod, now)
+	switch {
+	case wrong != "":
+		return fmt.Sprintf("pod %s (on %q) %s, and %s", pod.Name, pod.Spec.NodeName, what, wrong)
+	case forced:
+		e.forced++
+	default:
+		e.orderly++
+	}
+	return ""
+}
+
+// explain returns why nothing explains the end of a pod; empty: something does. A pod that has no node yet ends for what
+// happened to any of them. mu is held.
+func (e *evictions) explain(pod *corev1.Pod, now time.Time) string {
+	wrong := "nothing had happened to that node"
+	if pod.Spec.NodeName == "" {
+		wrong = "nothing had happened to any node"
+	}
+	for _, t := range e.troubles {
+		if t.node != pod.Spec.NodeName && pod.Spec.NodeName != "" || now.Before(t.from) || !t.to.IsZero() && !now.Before(t.to.Add(evictable)) {
+			continue
+		}
+		if after := now.Sub(t.from); pod.Status.StartTime != nil && after < tooSoon {
+			wrong = fmt.Sprintf("that node had been in trouble for %v only: pods stay for %v", after.Round(100*time.Millisecond), tooSoon)
+			continue
+		}
+		return ""
+	}
+	return wrong
+}
