@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	clustertest "github.com/barque/barque/cluster-test"
@@ -64,5 +65,16 @@ func TestShortRun(t *testing.T) {
 func TestShort(t *testing.T) {
 	if plan, left := schedule.New(1, short, allFaults()); len(plan.Faults)+len(left) != 13 {
 		t.Errorf("the short run has %d kinds, and should have 13", len(plan.Faults)+len(left))
+	}
+}
+
+// TestNames: each kind has a name of its own, which can be given to make in quotes.
+func TestNames(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, f := range allFaults() {
+		if seen[f.name] || strings.ContainsAny(f.name, `'"$\`+"`") {
+			t.Errorf("a kind is called %q", f.name)
+		}
+		seen[f.name] = true
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"time"
@@ -17,15 +18,18 @@ func diskFaults() []fault {
 	return []fault{
 		{name: "disk hangs: leader", needs: disk.Possible, run: hung(theLeader)},
 		{name: "disk hangs: follower", needs: disk.Possible, run: hung(aFollower)},
-		{name: "disk slow: leader", needs: disk.Possible, run: slowDisk},
+		{name: "disk slow: leader", needs: disk.Possible, run: slowDisk(theLeader)},
+		{name: "disk slow: follower", needs: disk.Possible, run: slowDisk(aFollower)},
 		{name: "disk full: leader", needs: disk.Possible, run: full(theLeader)},
+		{name: "disk full: follower", needs: disk.Possible, run: full(aFollower)},
 		{name: "disk full: all", needs: disk.Possible, run: full((*trial).all)},
 		{name: "power off: leader", needs: disk.Possible, run: powerOff(theLeader)},
 		{name: "power off: follower", needs: disk.Possible, run: powerOff(aFollower)},
 		{name: "power off: all servers", needs: disk.Possible, run: powerOff((*trial).all)},
-		{name: "flipped bytes: log", damages: true, run: flipped(damage.Log)},
-		{name: "flipped bytes: snapshot", damages: true, run: flipped(damage.Snapshots)},
+		{name: "flipped bytes: log", damages: true, run: spoilt((*trial).anyReplaceable, flip(damage.Log))},
+		{name: "flipped bytes: snapshot", damages: true, run: spoilt((*trial).awaitSnapshot, flip(damage.Snapshots))},
 		{name: "torn log", run: torn},
+		{name: "torn snapshot", damages: true, run: spoilt((*trial).awaitSnapshot, damage.TearSnapshot)},
 	}
 }
 
@@ -50,17 +54,20 @@ func hung(whom whoms) func(context.Context, *trial) error {
 	}
 }
 
-// slowDisk lets the leader's disk write for some milliseconds of each hundred only.
-func slowDisk(ctx context.Context, t *trial) error {
-	t.meet(t.leader)
-	d := t.cluster.Disk(t.leader)
-	for range 30 {
-		if err := disk.Frozen(func() { t.hold(ctx, 50*time.Millisecond, 250*time.Millisecond) }, d); err != nil {
-			return err
+// slowDisk lets a disk write for some milliseconds of each hundred only.
+func slowDisk(whom whoms) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		node := whom(t)[0]
+		t.meet(node)
+		d := t.cluster.Disk(node)
+		for range 30 {
+			if err := disk.Frozen(func() { t.hold(ctx, 50*time.Millisecond, 250*time.Millisecond) }, d); err != nil {
+				return err
+			}
+			t.hold(ctx, 5*time.Millisecond, 30*time.Millisecond)
 		}
-		t.hold(ctx, 5*time.Millisecond, 30*time.Millisecond)
+		return nil
 	}
-	return nil
 }
 
 // full leaves no room on disks.
@@ -100,23 +107,25 @@ func powerOff(whom whoms) func(context.Context, *trial) error {
 
 func (t *trial) storeDir(node string) string { return filepath.Join(t.cluster.DataDir(node), "store") }
 
-// flipped flips bytes of one kind of file of a server that was killed. It must refuse them at its start or find them
+// flip spoils a store by flipped bytes.
+func flip(kind damage.Kind) func(rnd *rand.Rand, dir string) (note string, err error) {
+	return func(rnd *rand.Rand, dir string) (string, error) { return damage.Flip(rnd, dir, kind) }
+}
+
+// spoilt spoils files of a server that was killed. It must refuse them at its start or find them
 // later; at the latest what clients are told shows what it did not. It is replaced after that in any case: what lies
 // damaged and unread might be read at any time.
-func flipped(kind damage.Kind) func(context.Context, *trial) error {
+func spoilt(choose func(*trial, context.Context) (string, error), spoil func(rnd *rand.Rand, dir string) (note string, err error)) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
-		node := t.replaceable()
-		if kind == damage.Snapshots {
-			var err error
-			if node, err = t.awaitSnapshot(ctx); err != nil {
-				return err
-			}
+		node, err := choose(t, ctx)
+		if err != nil {
+			return err
 		}
 		t.meet(node)
 		if err := t.cluster.KillNodes(ctx, node); err != nil {
 			return err
 		}
-		note, err := damage.Flip(t.rnd, t.storeDir(node), kind)
+		note, err := spoil(t.rnd, t.storeDir(node))
 		if err != nil {
 			return err
 		}
@@ -145,6 +154,9 @@ func flipped(kind damage.Kind) func(context.Context, *trial) error {
 		return t.renew(ctx, node)
 	}
 }
+
+// anyReplaceable returns a server that can be replaced.
+func (t *trial) anyReplaceable(context.Context) (string, error) { return t.replaceable(), nil }
 
 // crashLines of a log are enough to see that it ends with a crash.
 const crashLines = 400

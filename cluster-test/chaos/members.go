@@ -18,7 +18,9 @@ func memberFaults() []fault {
 	return []fault{
 		{name: "transfer", run: transfer},
 		{name: "demote and promote", run: demote},
-		{name: "leave and join", run: leave},
+		{name: "leave and join", run: departed(byItself)},
+		{name: "remove and join", run: departed(byAnother)},
+		{name: "kill in a removal", run: killInRemoval},
 		{name: "replace a server", run: replaceServer},
 		{name: "backup", run: backedUp(verifyBackup)},
 		{name: "restore", alone: true, run: backedUp(restore)},
@@ -91,13 +93,27 @@ func (t *trial) replaceable() string {
 	return nodes[t.rnd.IntN(len(nodes))]
 }
 
-// leave takes a server that lives out, which may lead, and lets it join as a new one. Its pods stay.
-func leave(ctx context.Context, t *trial) error {
-	node := t.replaceable()
-	t.meet(node)
-	if err := t.insist(ctx, "cluster", "remove", node, "--yes"); err != nil {
-		return err
+// departed takes a server that lives out, which may lead, and lets it join as a new one. Its pods stay.
+func departed(command func(t *trial, node string) []string) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		node := t.replaceable()
+		t.meet(node)
+		if err := t.insist(ctx, command(t, node)...); err != nil {
+			return err
+		}
+		return t.rejoin(ctx, node)
 	}
+}
+
+// byItself is the command for who stands at the server, and byAnother that for who does not.
+func byItself(t *trial, node string) []string {
+	// Without a kubeconfig the server at 127.0.0.1 is asked, which is not this one here.
+	return []string{"cluster", "leave", "--data-dir", t.cluster.DataDir(node), "--kubeconfig", t.cluster.Kubeconfig(), "--yes"}
+}
+func byAnother(_ *trial, node string) []string { return []string{"cluster", "remove", node, "--yes"} }
+
+// rejoin lets a server that was taken out join as a new one, after it has ended by itself.
+func (t *trial) rejoin(ctx context.Context, node string) error {
 	err := clustertest.Poll(ctx, time.Minute, func(context.Context) error {
 		if t.cluster.Alive(node) {
 			return fmt.Errorf("%s was taken out and runs on", node)
@@ -108,6 +124,27 @@ func leave(ctx context.Context, t *trial) error {
 		return err
 	}
 	return t.join(ctx, node)
+}
+
+// killInRemoval kills the leader while another server is being taken out, which goes on: by the next leader, or when the
+// command is given again.
+func killInRemoval(ctx context.Context, t *trial) error {
+	node := t.others[0]
+	if node == "s1" { // see replaceable
+		node = t.others[1]
+	}
+	t.meet(t.leader, node)
+	removed := make(chan error, 1)
+	go func() { removed <- t.insist(ctx, byAnother(t, node)...) }() // ends with the command, which has a time
+	t.hold(ctx, 0, 700*time.Millisecond)
+	killed := t.cluster.KillNodes(ctx, t.leader)
+	t.say("%s was killed while %s was taken out", t.leader, node)
+	t.hold(ctx, 0, 2*time.Second)
+	err := errors.Join(killed, t.cluster.StartNode(ctx, t.leader))
+	if err := errors.Join(err, <-removed); err != nil {
+		return err
+	}
+	return t.rejoin(ctx, node)
 }
 
 // replaceServer takes a machine away for ever, and gives the cluster an empty one of its name.

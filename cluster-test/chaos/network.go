@@ -16,8 +16,12 @@ func networkFaults() []fault {
 		{name: "leader alone", run: cutOff(theLeader)},
 		{name: "follower alone", run: cutOff(aFollower)},
 		{name: "agent alone", run: cutOff(anAgent)},
-		{name: "leader mute", run: oneWay(true)},
-		{name: "leader deaf", run: oneWay(false)},
+		{name: "leader mute", run: oneWay(theLeader, true)},
+		{name: "leader deaf", run: oneWay(theLeader, false)},
+		{name: "follower mute", run: oneWay(aFollower, true)},
+		{name: "follower deaf", run: oneWay(aFollower, false)},
+		{name: "agent mute", run: oneWay(anAgent, true)},
+		{name: "agent deaf", run: oneWay(anAgent, false)},
 		{name: "bridge", run: bridge},
 		{name: "flapping", run: flapping},
 		{name: "clients cut off", run: clientsCutOff},
@@ -69,16 +73,19 @@ func cutOff(whom whoms) func(context.Context, *trial) error {
 	}
 }
 
-// oneWay loses what the leader sends the other nodes, or what it is sent. Clients reach all.
-func oneWay(mute bool) func(context.Context, *trial) error {
+// oneWay loses what a node sends the others, or what it is sent. Clients reach all.
+func oneWay(whom whoms, mute bool) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
-		t.meet(t.leader)
+		node := whom(t)[0]
+		t.meet(node)
 		var drops []clustertest.Drop
-		for _, n := range t.nodes()[1:] {
-			if mute {
-				drops = append(drops, clustertest.Drop{From: t.leader, To: n})
-			} else {
-				drops = append(drops, clustertest.Drop{From: n, To: t.leader})
+		for _, n := range t.nodes() {
+			switch {
+			case n == node:
+			case mute:
+				drops = append(drops, clustertest.Drop{From: node, To: n})
+			default:
+				drops = append(drops, clustertest.Drop{From: n, To: node})
 			}
 		}
 		return t.lose(ctx, 3*time.Second, 8*time.Second, drops...)

@@ -27,7 +27,8 @@ func processFaults() []fault {
 		{name: "pause the leader", run: paused(theLeader)},
 		{name: "pause a follower", run: paused(aFollower)},
 		{name: "pause a majority", run: paused(theMajority)},
-		{name: "lose an agent's machine", run: lostMachine(anAgent)},
+		{name: "pause an agent", run: paused(anAgent)},
+		{name: "lose a machine: agent", run: lostMachine(anAgent)},
 		{name: "rolling restart", run: rollingRestart},
 	}
 }
@@ -131,7 +132,7 @@ func paused(whom whoms) func(context.Context, *trial) error {
 	}
 }
 
-// lostMachine takes a machine away with its pods, for so long that they are replaced elsewhere, and gives it back.
+// lostMachine takes a machine away with its pods until they are replaced elsewhere, and gives it back.
 func lostMachine(whom whoms) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		node := whom(t)[0]
@@ -139,9 +140,28 @@ func lostMachine(whom whoms) func(context.Context, *trial) error {
 		if err := t.cluster.KillMachine(ctx, node); err != nil {
 			return err
 		}
-		t.hold(ctx, monitorGrace+toleration*time.Second, monitorGrace+2*toleration*time.Second)
+		if err := t.awaitEvicted(ctx, node); err != nil {
+			return err
+		}
+		t.hold(ctx, 0, toleration*time.Second)
 		return t.cluster.StartNode(ctx, node)
 	}
+}
+
+// awaitEvicted waits until all pods of a node are on their way out.
+func (t *trial) awaitEvicted(ctx context.Context, node string) error {
+	return clustertest.Poll(ctx, patience, func(ctx context.Context) error {
+		list, err := t.cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if list.Items[i].DeletionTimestamp == nil {
+				err = errors.Join(err, fmt.Errorf("pod %s was not evicted", list.Items[i].Name))
+			}
+		}
+		return err
+	})
 }
 
 // rollingRestart stops one server after the other in order, the leader last, and starts it again.

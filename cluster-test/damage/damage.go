@@ -95,6 +95,32 @@ func Tear(rnd *rand.Rand, dir string) (note string, err error) {
 	return fmt.Sprintf("%d bytes after %d of %s", len(junk), end, rel), errors.Join(err, f.Close())
 }
 
+// TearSnapshot cuts the newest snapshot below the store's directory somewhere, as a disk does that has lost what it was told to
+// keep. It tells what it did.
+func TearSnapshot(rnd *rand.Rand, dir string) (note string, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, "snapshots", "*[0-9]", "state.bin")) // others are not finished, or were set aside
+	if err != nil {
+		return "", err
+	}
+	path, size := "", int64(0)
+	var newest time.Time
+	for _, f := range files {
+		info, err := os.Stat(f)
+		if err != nil {
+			return "", err
+		}
+		if info.Size() > 0 && !info.ModTime().Before(newest) {
+			path, size, newest = f, info.Size(), info.ModTime()
+		}
+	}
+	if path == "" {
+		return "", fmt.Errorf("cut a snapshot in %s: %w", dir, ErrNothing)
+	}
+	end := rnd.Int64N(size)
+	rel, _ := filepath.Rel(dir, path)
+	return fmt.Sprintf("%s ends at %d of %d", rel, end, size), os.Truncate(path, end)
+}
+
 // logEnd finds where the log ends: the one file of a Boltdb with its last page, the newest segment of a WAL,
 // which is longer than what it holds, with the last byte that is not zero.
 func logEnd(dir string) (path string, end int64, err error) {
