@@ -1,6 +1,7 @@
 package clustertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -11,9 +12,13 @@ import (
 	"time"
 )
 
-// workStart is how soon after an election each of the leader's routines should work. It is a second on a machine that has
-// the time; here others share two cores.
-const workStart = 5 * time.Second
+// How soon after an election the leader's routines should work: half of them in workStart. On a machine that has the time all
+// do (controllers.TestEveryControllerWorksWithinASecondOfTheElection has all the time); here others share two cores, so the
+// slowest gets slowestStart.
+const (
+	workStart    = time.Second
+	slowestStart = 5 * time.Second
+)
 
 // checkWorkStart asks a leader how long after its election its routines have begun to work.
 func (s *Space) checkWorkStart(leader string) {
@@ -27,11 +32,9 @@ func (s *Space) checkWorkStart(leader string) {
 		s.Fatalf("%s is no server", leader)
 	}
 	const metric = `barque_leader_work_start_seconds{routine="`
-	Eventually(s, workStart, "all of the leader's routines work", func(context.Context) error {
+	Eventually(s, slowestStart, "all of the leader's routines work", func(context.Context) error {
 		page := s.Kubectl(s, "get", "--raw", "/metrics", "--server", "https://"+net.JoinHostPort(servers[i].Address, apiPort))
-		var slowest time.Duration
-		var name string
-		worked := map[string]bool{}
+		worked := map[string]time.Duration{}
 		for line := range strings.Lines(page) {
 			rest, ok := strings.CutPrefix(line, metric)
 			if !ok {
@@ -42,21 +45,21 @@ func (s *Space) checkWorkStart(leader string) {
 			if err != nil {
 				return err
 			}
-			worked[routine] = true
-			if took := time.Duration(after * float64(time.Second)); took > slowest {
-				slowest, name = took, routine
-			}
+			worked[routine] = time.Duration(after * float64(time.Second))
 		}
 		// The values are of this term only. These are among those that people wait for.
 		for _, routine := range []string{"deployment", "replicaset", "scheduler", "nodelifecycle", "endpointslice"} {
-			if !worked[routine] {
+			if _, is := worked[routine]; !is {
 				return fmt.Errorf("%s has not begun, these have: %v", routine, slices.Sorted(maps.Keys(worked)))
 			}
 		}
-		if slowest > workStart {
-			s.Errorf("%s worked %v after the election of %s, want %v at most", name, slowest, leader, workStart)
+		order := slices.SortedFunc(maps.Keys(worked), func(a, b string) int { return cmp.Compare(worked[a], worked[b]) })
+		name, median := order[len(order)-1], worked[order[len(order)/2]]
+		if worked[name] > slowestStart || median >= workStart {
+			s.Errorf("%s worked %v after the election of %s, and half of all within %v; want %v and %v at most", name, worked[name], leader, median, slowestStart, workStart)
 		}
-		s.Logf("%d routines of the leader worked within %v of its election; the slowest was %s", len(worked), slowest.Round(time.Millisecond), name)
+		s.Logf("%d routines of the leader worked within %v of its election, half of them within %v; the slowest was %s",
+			len(worked), worked[name].Round(time.Millisecond), median.Round(time.Millisecond), name)
 		return nil
 	})
 }
