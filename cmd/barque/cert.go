@@ -132,6 +132,8 @@ only verifies the servers by the old CA goes on to believe them.`,
 			return wrong("--undo and --force are for the exchange of the CA: give --ca, too")
 		case o.undo && o.force:
 			return wrong("--undo and --force contradict each other: give one of them")
+		case c.Flags().Changed("wait") && !o.ca:
+			return wrong("--wait is for the exchange of the CA: give --ca, too")
 		case o.ca && o.server != "":
 			return wrong("--server renews the certificates of one server, --ca exchanges the CA of all: give one of them")
 		case o.ca:
@@ -220,7 +222,7 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 	text := "The cluster's CA is exchanged for a new one. All nodes get new certificates; nothing is restarted. Then join tokens\n" +
 		"and client certificates that were made before are void, those in copied kubeconfigs among them.\n"
 	switch {
-	case o.undo && is.Step == pki.Settled:
+	case (o.undo || o.force) && is.Step == pki.Settled:
 		return &exitError{exitRefused, errors.New("nothing was changed: no exchange of the CA is under way")}
 	case o.undo:
 		change, text = exchange.Undo, "The exchange of the CA is given up. The old CA stays, the new one is dropped.\n"

@@ -100,6 +100,7 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 		"do not wait":                 {&certServer{looks: []exchange.Status{settled}}, "--ca --yes --wait=false", 0, "under way"},
 		"nobody said yes":             {&certServer{looks: []exchange.Status{settled}}, "--ca", exitRefused, "--yes"},
 		"nothing to undo":             {&certServer{looks: []exchange.Status{settled}}, "--ca --undo", exitRefused, "no exchange of the CA is under way"},
+		"nothing to force":            {&certServer{looks: []exchange.Status{settled}}, "--ca --force --yes", exitRefused, "no exchange of the CA is under way"},
 		"too late to undo":            {&certServer{looks: []exchange.Status{issuing}, change: says(409)}, "--ca --undo --yes", exitRefused, "because"},
 		"no quorum":                   {&certServer{looks: []exchange.Status{settled}, change: says(503)}, "--ca --yes", 1, "because"},
 		"the outcome is unknown":      {&certServer{looks: []exchange.Status{settled}, change: says(504)}, "--ca --yes", exitUnfinished, "not known"},

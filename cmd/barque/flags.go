@@ -145,6 +145,9 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 	if o.SnapshotEntries != 0 && o.SnapshotEntries < smallestSnapshotEntries {
 		return wrong(fmt.Errorf("--raft-snapshot-entries %d: want %d at least", o.SnapshotEntries, smallestSnapshotEntries))
 	}
+	if err := checkNode(&o); err != nil {
+		return wrong(err)
+	}
 	return o, nil
 }
 
@@ -183,6 +186,9 @@ of any one.`,
 		o, err := f.complete(c)
 		if err != nil {
 			return err
+		}
+		if err := checkServer(&o); err != nil {
+			return &usageError{c.CommandPath(), err}
 		}
 		logger := nodeLogger(&o)
 		err = node.RunServer(c.Context(), o, logger)

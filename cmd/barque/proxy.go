@@ -42,6 +42,9 @@ cut, so that clients find another one. TLS stays between the client and the serv
 		if len(addrs) == 0 {
 			return &usageError{c.CommandPath(), errors.New("give at least one --server")}
 		}
+		if _, err := net.ResolveTCPAddr("tcp", listen); err != nil {
+			return &usageError{c.CommandPath(), fmt.Errorf("--listen %q: want HOST:PORT: %w", listen, err)}
+		}
 		config, err := clientConfig(*kubeconfig)
 		if err != nil {
 			return err

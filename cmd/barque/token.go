@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -82,6 +85,12 @@ type madeToken struct {
 // is there.
 const shortestTTL = time.Minute
 
+// longestDescription of a token, in bytes: all are listed in one table.
+const longestDescription = 200
+
+// tokenID is the form of a token's ID.
+var tokenID = regexp.MustCompile(`^[a-z0-9]+$`)
+
 // checkToken refuses what no token can be.
 func checkToken(c *cobra.Command, spec token.Spec) error {
 	switch {
@@ -93,6 +102,8 @@ func checkToken(c *cobra.Command, spec token.Spec) error {
 		return &usageError{c.CommandPath(), fmt.Errorf("--ttl %s: want %s at least, or 0 for ever", spec.TTL, shortestTTL)}
 	case spec.Uses < 0:
 		return &usageError{c.CommandPath(), fmt.Errorf("--uses %d is negative", spec.Uses)}
+	case len(spec.Description) > longestDescription || strings.ContainsFunc(spec.Description, unicode.IsControl):
+		return &usageError{c.CommandPath(), fmt.Errorf("--description: want one line of %d bytes at most", longestDescription)}
 	}
 	return nil
 }
@@ -155,6 +166,10 @@ func tokenDeleteCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "delete ID", Short: "Delete a join token", Args: exactArgs("ID")}
 	kubeconfig := kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
+		unknown := &exitError{node.ExitUsage, fmt.Errorf("there is no token %q; `barque token ls` lists them by their IDs", args[0])}
+		if !tokenID.MatchString(args[0]) {
+			return unknown
+		}
 		client, config, err := newClient(*kubeconfig)
 		if err != nil {
 			return err
@@ -162,7 +177,7 @@ func tokenDeleteCommand() *cobra.Command {
 		err = askAPI(c.Context(), config, "delete the join token", func(ctx context.Context) error { return token.Delete(ctx, client, args[0]) })
 		switch {
 		case errors.Is(err, token.ErrUnknown):
-			return &exitError{node.ExitUsage, fmt.Errorf("there is no token %q; `barque token ls` lists them by their IDs", args[0])}
+			return unknown
 		case err != nil:
 			return perhaps(err, "whether it is still there")
 		}

@@ -8,6 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
+// CheckTaints refuses taints that parseTaints cannot read.
+func CheckTaints(texts []string) error {
+	_, err := parseTaints(texts)
+	return err
+}
+
 // parseTaints reads taints as kubectl writes them: key=value:Effect, or key:Effect.
 func parseTaints(texts []string) ([]corev1.Taint, error) {
 	var out []corev1.Taint
