@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -407,6 +409,28 @@ func TestInterrupted(t *testing.T) {
 	} {
 		if code := exitCode(interrupted(c.ctx, c.err)); code != c.code {
 			t.Errorf("%s: %d, want %d", name, code, c.code)
+		}
+	}
+}
+
+// TestWithoutRoot: who may not read a file of this machine is told what helps, and the exit code stays.
+func TestWithoutRoot(t *testing.T) {
+	denied := fmt.Errorf("open x: %w", syscall.EACCES)
+	for name, c := range map[string]struct {
+		user int
+		err  error
+		want string
+		code int
+	}{
+		"done":            {1000, nil, "<nil>", 0},
+		"root":            {0, denied, "open x: permission denied", 1},
+		"a user":          {1000, denied, "open x: permission denied; run this as root", 1},
+		"with a code":     {1000, &exitError{exitRefused, denied}, "open x: permission denied; run this as root", exitRefused},
+		"told already":    {1000, fmt.Errorf("run it as root: %w", denied), "run it as root: open x: permission denied", 1},
+		"another mistake": {1000, errors.New("x"), "x", 1},
+	} {
+		if got := withoutRoot(c.user, c.err); fmt.Sprint(got) != c.want || exitCode(got) != c.code {
+			t.Errorf("%s: %v, exit code %d", name, got, exitCode(got))
 		}
 	}
 }

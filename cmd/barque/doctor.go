@@ -200,7 +200,8 @@ func diagnosisOf(ctx context.Context, h *heard, best string, m node.MemberStatus
 }
 
 // write shows the findings to people, and where the rest is.
-func (e *examination) write(w io.Writer, on screen) error {
+func (e *examination) write(to io.Writer, on screen) error {
+	w := new(strings.Builder) // so that all of it is written, or it is known that it was not
 	if len(e.Findings) == 0 {
 		fmt.Fprintln(w, on.paint("nothing is found to be wrong", good))
 	} else if err := writeWarnings(w, on, e.Findings); err != nil {
@@ -216,14 +217,14 @@ func (e *examination) write(w io.Writer, on screen) error {
 	for _, note := range e.Notes {
 		fmt.Fprintln(w, on.wrap("note: "+note, 0))
 	}
-	if e.File == "" {
-		return nil
+	if e.File != "" {
+		info, err := os.Stat(e.File)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "all of it is in %s (%s); no secrets were put into it, but names and addresses were\n", e.File, bytesText(info.Size()))
 	}
-	info, err := os.Stat(e.File)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "all of it is in %s (%s); no secrets were put into it, but names and addresses were\n", e.File, bytesText(info.Size()))
+	_, err := io.WriteString(to, w.String())
 	return err
 }
 

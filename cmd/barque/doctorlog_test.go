@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -104,6 +106,16 @@ func TestDoctorCountsWrites(t *testing.T) {
 		e := &examination{Status: &node.ClusterStatus{Members: []node.MemberStatus{{Name: "s1", Store: &node.StoreStatus{DiskP99Seconds: 0.3, DiskWrites: writes}}}}}
 		if e.diagnose(); len(e.Findings) != findings {
 			t.Errorf("of %d writes: %+v", writes, e.Findings)
+		}
+	}
+}
+
+// TestDoctorThatCannotSay: what it finds is not lost in silence.
+func TestDoctorThatCannotSay(t *testing.T) {
+	full := writerFunc(func([]byte) (int, error) { return 0, syscall.ENOSPC })
+	for _, e := range []*examination{{}, {Findings: []node.Warning{{Text: "x"}}}} {
+		if err := e.write(full, screen{}); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("%v", err)
 		}
 	}
 }

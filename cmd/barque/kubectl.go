@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -14,7 +15,8 @@ import (
 
 // kubectl runs the kubectl that is part of this binary. It exits by itself when kubectl fails.
 func kubectl(args []string) error {
-	if os.Getenv("KUBECONFIG") == "" {
+	given := slices.ContainsFunc(args, func(arg string) bool { return arg == "--kubeconfig" || strings.HasPrefix(arg, "--kubeconfig=") })
+	if os.Getenv("KUBECONFIG") == "" && !given {
 		// Where none is found, kubectl's own search goes on.
 		path, err := findKubeconfig("")
 		if err == nil {

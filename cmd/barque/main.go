@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -31,7 +32,15 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	exitOn(interrupted(ctx, root().ExecuteContext(ctx)))
+	exitOn(withoutRoot(os.Geteuid(), interrupted(ctx, root().ExecuteContext(ctx))))
+}
+
+// withoutRoot says what helps against an error that comes of not being root on this machine, where it does not yet.
+func withoutRoot(user int, err error) error {
+	if user == 0 || !errors.Is(err, os.ErrPermission) || strings.Contains(err.Error(), "root") {
+		return err
+	}
+	return fmt.Errorf("%w; run this as root", err)
 }
 
 // interrupted gives an error that comes from Ctrl-C, or from being told to end, an exit code of its own, unless it has
