@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	clustertest "github.com/barque/barque/cluster-test"
@@ -85,13 +83,8 @@ func (t *trial) awaitNoVote(ctx context.Context, node string) error {
 	})
 }
 
-// replaceable returns a server that joins the others when it is started with an empty store. The first one of a dev
-// cluster would begin a cluster of its own.
-func (t *trial) replaceable() string {
-	nodes := slices.DeleteFunc(t.all(), func(n string) bool { return n == "s1" })
-	slices.Sort(nodes)
-	return nodes[t.rnd.IntN(len(nodes))]
-}
+// replaceable returns a server that another one of its name may take the place of: any.
+func (t *trial) replaceable() string { return t.any() }
 
 // departed takes a server that lives out, which may lead, and lets it join as a new one. Its pods stay.
 func departed(command func(t *trial, node string) []string) func(context.Context, *trial) error {
@@ -130,9 +123,6 @@ func (t *trial) rejoin(ctx context.Context, node string) error {
 // command is given again.
 func killInRemoval(ctx context.Context, t *trial) error {
 	node := t.others[0]
-	if node == "s1" { // see replaceable
-		node = t.others[1]
-	}
 	t.meet(t.leader, node)
 	removed := make(chan error, 1)
 	go func() { removed <- t.insist(ctx, byAnother(t, node)...) }() // ends with the command, which has a time
@@ -191,20 +181,11 @@ func (t *trial) renew(ctx context.Context, node string) error {
 	return t.join(ctx, node)
 }
 
-// join starts a server with an empty store and a token of its own.
+// join starts a server as a new one, in the way that operators of a dev cluster are told to.
 func (t *trial) join(ctx context.Context, node string) error {
-	dir := t.cluster.DataDir(node)
-	if err := errors.Join(os.RemoveAll(filepath.Join(dir, "store")), os.RemoveAll(filepath.Join(dir, "node.json"))); err != nil {
-		return err
-	}
-	token, err := t.barque(ctx, "token", "create", "--role", "server")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(t.cluster.Dir, node+".token"), []byte(strings.TrimSpace(token)+"\n"), 0o600); err != nil {
-		return err
-	}
-	return t.cluster.StartNode(ctx, node)
+	return clustertest.Poll(ctx, patience, func(ctx context.Context) error { // another server may not be ready to let it in
+		return t.cluster.DevResult(ctx, "start", "--wipe", node).Error
+	})
 }
 
 // backedUp is a fault with a backup of the cluster, in a file that is removed afterwards.
