@@ -51,10 +51,12 @@ func exampleCodec() runtime.Codec {
 
 // env is one store to run a conformance test against.
 type env struct {
+	opts        envOptions
 	ctx         context.Context
 	store       storage.Interface // raw, or the watch cache over it
 	raw         *Store
 	cached      bool
+	cache       *cacher.Cacher // when cached
 	backend     *raftstore.Store
 	codec       runtime.Codec
 	transformer *storagetesting.PrefixTransformer
@@ -100,30 +102,45 @@ func newEnv(t testing.TB, opts envOptions) *env {
 		opts.transformer, e.codec = transformer, codec
 		e.failTransformer, e.failCodec = transformer.fail.Store, codec.fail.Store
 	}
+	e.opts = opts
+	if opts.transformer == nil {
+		e.reads = newSwappable(e.transformer)
+	}
+	e.start(t)
+	if e.cached {
+		if err := e.cache.Wait(e.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return e
+}
+
+// start makes the store, and the watch cache over it, which may not be ready yet. It may be done again, as a server
+// does that starts again.
+func (e *env) start(t testing.TB) {
+	t.Helper()
 	raw, err := New(Config{
 		Backend:          e.backend,
 		Codec:            e.codec,
 		New:              func() runtime.Object { return &example.Pod{} },
-		Prefix:           opts.prefix,
+		Prefix:           e.opts.prefix,
 		ResourcePrefix:   "/pods/",
 		GroupResource:    pods,
-		Transformer:      opts.transformer,
+		Transformer:      e.opts.transformer,
 		ProgressInterval: time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if opts.transformer == nil {
+	if e.reads != nil {
 		// Set here, its errors are not named corrupt: that is what these tests expect unless
 		// they bring their own transformer.
-		e.reads = newSwappable(e.transformer)
 		raw.transformer = e.reads
 	}
 	e.raw, e.store = raw, raw
-	if opts.cached {
-		e.store = newCache(t, e, opts)
+	if e.cached {
+		e.store = newCache(t, e, e.opts)
 	}
-	return e
 }
 
 // newCache puts a watch cache over the environment's store, as RESTOptions does, with a recorder
@@ -163,10 +180,8 @@ func newCache(t testing.TB, e *env, opts envOptions) storage.Interface {
 		t.Fatal(err)
 	}
 	delegator := cacher.NewCacheDelegator(c, recording)
-	t.Cleanup(func() { stopCache(e.raw, delegator, c) })
-	if err := c.Wait(e.ctx); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() { stopCache(recording.Store, delegator, c) })
+	e.cache = c
 	return &resuming{delegator, e.raw}
 }
 

@@ -183,6 +183,118 @@ func TestTrap(t *testing.T) {
 	}
 }
 
+// TestKillAtEachPoint kills one of three members at each point that it comes to in its work, in a start with another kind of
+// log, and in that of a new server. The others go on, and it has everything afterwards. What is left has a test in process: see
+// docs/testing.md.
+func TestKillAtEachPoint(t *testing.T) {
+	for _, logStore := range []string{"boltdb", "wal"} {
+		t.Run(logStore, func(t *testing.T) {
+			g, _ := newTestGroup(t, Config{Size: 3, Options: member.Options{LogStore: logStore, TrailingLogs: 5}})
+			ctx, cancel := context.WithTimeout(t.Context(), 5*patience) // there are fifteen starts
+			defer cancel()
+			must(t, g.AwaitVoters(ctx, g.Members()...))
+			written := 0
+			write := func(times int) {
+				t.Helper()
+				for range times {
+					leader, err := g.AwaitLeader(ctx)
+					must(t, err)
+					_, err = leader.Commit(ctx, put(fmt.Sprintf("/%d", written), "v"))
+					must(t, err)
+					written++
+				}
+			}
+			has := func(m *Member, after string) {
+				t.Helper()
+				items, _, err := m.List(ctx, member.ListArgs{Prefix: "/"})
+				if err != nil || len(items) != written {
+					t.Fatalf("%s: %s has %d keys, want %d: %v", after, m.Name, len(items), written, err)
+				}
+			}
+			// follower returns a member that has everything, and another one that leads.
+			follower := func(after string) (leader, m *Member) {
+				t.Helper()
+				must(t, g.AwaitVoters(ctx, g.Members()...))
+				write(10) // more than stays in the log after a snapshot
+				leader, err := g.AwaitLeader(ctx)
+				must(t, err)
+				m = g.Members()[(leader.Index+1)%3]
+				has(m, after)
+				return leader, m
+			}
+			elect := func(leader, m *Member) error {
+				return leader.Change(ctx, member.Change{Kind: member.Transfer, ID: m.ID()})
+			}
+			snapshot := func(_, m *Member) error { return m.Change(ctx, member.Change{Kind: member.Snapshot}) }
+			after := "at the beginning"
+			for _, at := range []struct {
+				point   string
+				hit     int
+				provoke func(leader, m *Member) error
+			}{
+				{faultpoint.LogBeforeSync, 1, func(*Member, *Member) error { write(1); return nil }},
+				{faultpoint.LogAfterSync, 1, func(*Member, *Member) error { write(1); return nil }},
+				{faultpoint.TermBeforeSync, 1, elect},
+				{faultpoint.TermAfterSync, 1, elect},
+				{faultpoint.VoteBeforeSync, 1, elect}, // the term of the vote
+				{faultpoint.VoteAfterSync, 1, elect},
+				{faultpoint.VoteBeforeSync, 2, elect}, // for whom it is
+				{faultpoint.VoteAfterSync, 2, elect},
+				{faultpoint.SnapshotBeforeSync, 1, snapshot},
+				{faultpoint.SnapshotBeforeRename, 1, snapshot},
+				{faultpoint.SnapshotAfterRename, 1, snapshot},
+				{faultpoint.LogBeforeTruncate, 1, snapshot},
+				{faultpoint.LogAfterTruncate, 1, snapshot},
+			} {
+				leader, m := follower(after)
+				must(t, m.Trap(ctx, at.point, at.hit))
+				err := at.provoke(leader, m)
+				limited, cancel := context.WithTimeout(ctx, patience/4)
+				state, notExited := m.Exited(limited)
+				cancel()
+				if notExited != nil {
+					t.Fatalf("%s does not come to %s, hit %d: %v, %v", m.Name, at.point, at.hit, notExited, err)
+				}
+				if status := state.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGKILL {
+					t.Fatalf("at %s: %v", at.point, state)
+				}
+				write(1)
+				must(t, m.Start(ctx))
+				after = fmt.Sprintf("after %s, hit %d", at.point, at.hit)
+				has(m, after)
+			}
+			for _, point := range []string{faultpoint.LogBeforeSwitch, faultpoint.LogAfterSwitch} {
+				_, m := follower(after)
+				must(t, m.Kill())
+				g.cfg.Options.LogStore = map[string]string{"boltdb": "wal", "wal": "boltdb"}[g.cfg.Options.LogStore]
+				must(t, m.Trap(ctx, point, 1))
+				if err := m.Start(ctx); !errors.Is(err, ErrGone) {
+					t.Fatalf("%s in a start: %v", point, err)
+				}
+				write(1)
+				must(t, m.Start(ctx))
+				after = "after " + point
+				has(m, after)
+			}
+			for _, point := range []string{faultpoint.IdentityBeforeRename, faultpoint.IdentityAfterRename} {
+				leader, m := follower(after)
+				must(t, m.Kill())
+				must(t, leader.Change(ctx, member.Change{Kind: member.Remove, ID: m.ID()}))
+				must(t, m.Wipe())
+				must(t, m.Trap(ctx, point, 1))
+				if err := m.Start(ctx); !errors.Is(err, ErrGone) {
+					t.Fatalf("%s in the start of a new server: %v", point, err)
+				}
+				must(t, m.Start(ctx))
+				must(t, m.Join(ctx))
+				after = "after " + point
+				must(t, g.AwaitVoters(ctx, g.Members()...))
+				has(m, after)
+			}
+		})
+	}
+}
+
 func TestKillAndStart(t *testing.T) {
 	g, ctx := newTestGroup(t, Config{Size: 3})
 	leader, err := g.AwaitLeader(ctx)

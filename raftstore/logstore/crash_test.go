@@ -3,6 +3,7 @@ package logstore
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -72,6 +73,8 @@ func TestCrashAtEachPoint(t *testing.T) {
 			next        uint64 // what was under way may be there: the last entry then
 			first2      uint64 // and the first
 			term        uint64
+			voteTerm    uint64
+			vote        string
 		}
 		var crashes []crash
 		var now crash
@@ -104,6 +107,14 @@ func TestCrashAtEachPoint(t *testing.T) {
 				t.Fatal(err)
 			}
 			now.term = i + 1
+			if err := l.SetUint64([]byte(keyVoteTerm), i+1); err != nil {
+				t.Fatal(err)
+			}
+			now.voteTerm = i + 1
+			if err := l.Set([]byte(keyVote), []byte(candidate(i+1))); err != nil {
+				t.Fatal(err)
+			}
+			now.vote = candidate(i + 1)
 		}
 		step(51, 400, func() error { return l.DeleteRange(1, 50) })
 		step(51, 349, func() error { return l.DeleteRange(350, 400) })
@@ -134,6 +145,12 @@ func TestCrashAtEachPoint(t *testing.T) {
 			if term, err2 := l.GetUint64([]byte(keyCurrentTerm)); err2 != nil || term != c.term && term != c.term+1 {
 				t.Errorf("crash %d, at %s: term %d, want %d: %v", i, c.point, term, c.term, err2)
 			}
+			if voteTerm, err := l.GetUint64([]byte(keyVoteTerm)); err != nil && c.voteTerm > 0 || voteTerm != c.voteTerm && voteTerm != c.voteTerm+1 {
+				t.Errorf("crash %d, at %s: voted in term %d, want %d: %v", i, c.point, voteTerm, c.voteTerm, err)
+			}
+			if vote, err := l.Get([]byte(keyVote)); err != nil && c.vote != "" || string(vote) != c.vote && string(vote) != candidate(c.voteTerm) {
+				t.Errorf("crash %d, at %s: voted for %q, want %q: %v", i, c.point, vote, c.vote, err)
+			}
 			if err != nil {
 				t.Errorf("crash %d, at %s: %v", i, c.point, err)
 			}
@@ -142,6 +159,7 @@ func TestCrashAtEachPoint(t *testing.T) {
 		for _, point := range []string{
 			faultpoint.LogBeforeSync, faultpoint.LogAfterSync, faultpoint.LogBeforeTruncate, faultpoint.LogAfterTruncate,
 			faultpoint.LogBeforeSwitch, faultpoint.LogAfterSwitch, faultpoint.TermBeforeSync, faultpoint.TermAfterSync,
+			faultpoint.VoteBeforeSync, faultpoint.VoteAfterSync,
 		} {
 			if !seen[point] {
 				t.Errorf("no crash at %s", point)
@@ -149,6 +167,9 @@ func TestCrashAtEachPoint(t *testing.T) {
 		}
 	})
 }
+
+// candidate is for whom the test votes in a term.
+func candidate(term uint64) string { return fmt.Sprintf("server-%d", term) }
 
 // TestTornWrites loses power in the middle of a write: of what it changed, any part came to the disk. What
 // was acknowledged before is there; what was under way is there as a whole or not at all.

@@ -69,57 +69,103 @@ func full(whom func(*trial) []*store.Member) func(context.Context, *trial) error
 	}
 }
 
-// springs is how long a trap may take to be stepped into before something else is done.
-const springs = 4 * time.Second
+const (
+	// springs is how long a trap may take to be stepped into before another one is set.
+	springs = 10 * time.Second
+	// traps is how many are set before the store, or the harness, is at fault.
+	traps = 4
+	// nudge is how long what makes a member come to a point may take to do so before it is done again.
+	nudge = time.Second
+)
 
-// killAtPoint has a member kill itself at a point, at a hit that is drawn, and cuts its power there if asked to.
-func killAtPoint(ctx context.Context, t *trial, power bool) error {
-	points := slices.DeleteFunc(faultpoint.All(), func(p string) bool { return strings.HasPrefix(p, "identity.") })
-	point, m, hit := points[t.rnd.IntN(len(points))], t.any(), 1
-	if strings.HasPrefix(point, "log.") && strings.HasSuffix(point, "-sync") {
-		hit += t.rnd.IntN(200)
-	}
-	if err := m.Trap(ctx, point, hit); err != nil {
-		return err
-	}
-	waiting, cancel := context.WithTimeout(ctx, springs)
-	defer cancel()
-	if err := t.provoke(waiting, m, point); err != nil {
-		return err
-	}
-	if _, err := m.Exited(waiting); err != nil {
-		err := m.Trap(ctx, "", 0)
-		switch {
-		case err == nil:
-			t.say("%s did not come to %s, hit %d", m.Name, point, hit)
-			return nil
-		case !errors.Is(err, store.ErrGone) && !errors.Is(err, store.ErrDown):
-			return err
-		}
-		if _, err := m.Exited(ctx); err != nil { // it came to it at the last moment
-			return err
-		}
-	}
-	t.say("%s at %s, hit %d", m.Name, point, hit)
-	if power {
-		if err := m.CutPower(); err != nil {
-			return err
-		}
-	}
-	t.hold(ctx, 100*time.Millisecond, time.Second)
-	return m.Start(ctx)
+// inWork are the points that a member comes to while it works, given a reason. To the others it comes in a start: with
+// another kind of log, after a quarantine, with an empty directory.
+func inWork() []string {
+	return slices.DeleteFunc(faultpoint.All(), func(p string) bool {
+		return strings.HasPrefix(p, "identity.") || strings.HasPrefix(p, "seed.") || strings.HasSuffix(p, "-switch")
+	})
 }
 
-// provoke makes a member come to a point.
-func (t *trial) provoke(ctx context.Context, m *store.Member, point string) error {
+// killAtPoint has a member kill itself at a point, at a hit that is drawn, and cuts its power there if asked to. A member that
+// does not come there in time, as one that takes no part in an election, is told of, and another trap is set.
+func killAtPoint(ctx context.Context, t *trial, power bool) error {
+	for range traps {
+		m, sprung, err := t.trap(ctx)
+		if err != nil {
+			return err
+		}
+		if !sprung {
+			continue
+		}
+		if power {
+			if err := m.CutPower(); err != nil {
+				return err
+			}
+		}
+		t.hold(ctx, 100*time.Millisecond, time.Second)
+		return m.Start(ctx)
+	}
+	return fmt.Errorf("no member came to any of %d points in %v each: %s", traps, springs, t.note)
+}
+
+// trap sets one trap, and tells whether a member has stepped into it.
+func (t *trial) trap(ctx context.Context) (m *store.Member, sprung bool, err error) {
+	points := inWork()
+	point, hit := points[t.rnd.IntN(len(points))], 1
+	if m = t.any(); strings.HasPrefix(point, "log.") && strings.HasSuffix(point, "-sync") {
+		hit += t.rnd.IntN(200)
+	}
+	if t.note != "" {
+		t.note += "; "
+	}
+	t.note += fmt.Sprintf("%s at %s, hit %d", m.Name, point, hit)
+	if err := m.Trap(ctx, point, hit); err != nil {
+		return m, false, err
+	}
+	for end := time.Now().Add(springs); time.Now().Before(end); {
+		t.provoke(ctx, m, point)
+		waiting, cancel := context.WithTimeout(ctx, nudge)
+		_, err := m.Exited(waiting)
+		cancel()
+		if err == nil {
+			return m, true, nil
+		}
+	}
+	err = m.Trap(ctx, "", 0)
+	switch {
+	case err == nil:
+		t.note += ": it did not come there"
+		t.missed++
+		return m, false, nil
+	case !errors.Is(err, store.ErrGone) && !errors.Is(err, store.ErrDown):
+		return m, false, err
+	}
+	_, err = m.Exited(ctx) // it came to it at the last moment
+	return m, err == nil, err
+}
+
+// provoke gives a member a reason to come to a point. It may be the wrong moment for it, and the member may be killed in the
+// middle, so that errors say nothing: whether it came there does.
+func (t *trial) provoke(ctx context.Context, m *store.Member, point string) {
+	ctx, cancel := context.WithTimeout(ctx, springs)
+	defer cancel()
 	switch kind, _, _ := strings.Cut(point, "."); {
 	case kind == "snapshot" || strings.HasSuffix(point, "truncate"):
-		// Its error is that of a process that is killed, or it is too early for another snapshot.
 		_ = m.Change(ctx, member.Change{Kind: member.Snapshot})
-	case kind == "term" || kind == "vote":
-		return t.transfer(ctx)
+	case kind == "term" || kind == "vote": // of who is elected as of who votes for it
+		leader, err := t.group.AwaitLeader(ctx)
+		if err != nil {
+			return
+		}
+		next := m
+		if leader == m {
+			next = t.others[0]
+			if next == leader {
+				next = t.leader
+			}
+		}
+		_ = leader.Change(ctx, member.Change{Kind: member.Transfer, ID: next.ID()})
 	}
-	return nil
 }
 
 // killInStart kills a member, and once more in its start.
@@ -128,9 +174,9 @@ func killInStart(ctx context.Context, t *trial) error {
 	if err := m.Kill(); err != nil {
 		return err
 	}
-	points := faultpoint.All()
+	points := append(inWork(), faultpoint.IdentityBeforeRename, faultpoint.IdentityAfterRename)
 	point := points[t.rnd.IntN(len(points))]
-	t.say("%s at %s", m.Name, point)
+	t.say("%s at %s, or a while later", m.Name, point)
 	fresh := strings.HasPrefix(point, "identity.")
 	if fresh { // a new server, with an empty directory, gets its identity
 		if err := t.expel(ctx, m); err != nil {

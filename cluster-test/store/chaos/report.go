@@ -12,6 +12,9 @@ import (
 func (r *run) report(w io.Writer) {
 	fmt.Fprintf(w, "\n%s\n%d writes acknowledged in %v\n", r.log.Summary(), len(r.acks.at), time.Since(r.start).Round(time.Second))
 	r.table(w)
+	if r.missed > 0 {
+		fmt.Fprintf(w, "\n%d traps at a point were not stepped into in %v: others were set instead\n", r.missed, springs)
+	}
 	r.timeline(w)
 	for _, f := range r.failures {
 		fmt.Fprintf(w, "\nFAILURE %s\n", f)

@@ -49,6 +49,7 @@ type run struct {
 	much    atomic.Bool // see writer
 	start   time.Time
 	records []record
+	missed  int // traps at a point that no member stepped into
 
 	mu       sync.Mutex
 	active   []*store.Member // that should serve, when no fault is on
