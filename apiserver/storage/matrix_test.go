@@ -144,6 +144,7 @@ const runLeftOut = "STORAGE_TEST_RUN_LEFT_OUT"
 
 // TestLeftOutTestsFail runs what is left out in processes of their own: what would pass must not be.
 func TestLeftOutTestsFail(t *testing.T) {
+	t.Parallel()
 	for test, why := range leftOut() {
 		t.Run(test, func(t *testing.T) {
 			t.Parallel()
