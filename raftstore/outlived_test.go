@@ -241,7 +241,7 @@ func TestOutlivedServerIsRecovered(t *testing.T) {
 }
 
 // A server of the minority is recovered by mistake, and comes back at its address: the cluster, which is well, goes on,
-// also when another one leads, and when one of its servers is started again.
+// also when another one leads, when one of its servers is started again, and when all are.
 func TestRecoveryByMistakeStopsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told atomic.Int32
@@ -282,6 +282,19 @@ func TestRecoveryByMistakeStopsNobody(t *testing.T) {
 			}
 			if err := c.Servers[others[1]].TransferLeadership(limited(t), c.Servers[leader].ID()); err != nil {
 				t.Fatal(err)
+			}
+		}
+		// Power fails, for all of them.
+		for _, i := range others {
+			c.Stop(i)
+		}
+		for _, i := range others {
+			c.Start(i)
+			<-time.After(30 * time.Second) // too few for a leader at first
+		}
+		for _, i := range others {
+			if err := c.Servers[i].Ready(limited(t)); err != nil {
+				t.Errorf("after a start of all, server %d: %v", i, err)
 			}
 		}
 		if n := told.Load(); n > 0 {

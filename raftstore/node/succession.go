@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/command"
 	"github.com/barque/barque/raftstore/kv"
@@ -158,9 +161,20 @@ func (n *Node) disown(s Succession) error {
 	return err
 }
 
+// disowned tells whether that was written down. After a start of all servers it may stand in the log behind what is known to
+// be committed: there, too, it is the word of one who led.
 func (n *Node) disowned(heir string) bool {
-	_, ok := n.state.Latest().Get(disownedPrefix + heir)
-	return ok
+	key := disownedPrefix + heir
+	if _, ok := n.state.Latest().Get(key); ok {
+		return true
+	}
+	for index, last := n.fsm.Applied().Index+1, n.raft.LastIndex(); index <= last; index++ {
+		var entry raft.Log
+		if n.storage.log.GetLog(index, &entry) == nil && bytes.Contains(entry.Data, []byte(key)) {
+			return true
+		}
+	}
+	return false
 }
 
 // Outlived tells what the server of a directory has learned of a recovery of its cluster without it; nil when nothing. It
