@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/barque/barque/internal/atomicfile"
@@ -22,7 +23,7 @@ func dataLock(dir string) string { return filepath.Join(dir, "lock") }
 type UsedError struct {
 	DataDir string
 	PID     int    // 0 when it is not known
-	Command string // what the process was started as
+	Command string // what the process was started as, without what follows: a token may be there
 }
 
 func (e *UsedError) Error() string {
@@ -43,7 +44,9 @@ func checkUnused(dir string) error {
 		return err
 	}
 	e := &UsedError{DataDir: dir}
-	e.PID, e.Command, _ = filelock.Holder(dataLock(dir))
+	pid, command, _ := filelock.Holder(dataLock(dir))
+	words := strings.Fields(command)
+	e.PID, e.Command = pid, strings.Join(words[:min(2, len(words))], " ")
 	return e
 }
 

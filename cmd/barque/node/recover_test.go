@@ -160,7 +160,7 @@ func TestSurveyRefusesWhatRuns(t *testing.T) {
 	began := time.Now()
 	_, err = Survey([]string{dir}, quiet())
 	var used *UsedError
-	if !errors.As(err, &used) || !errors.Is(err, filelock.ErrHeld) || used.DataDir != dir || used.PID != os.Getpid() {
+	if !errors.As(err, &used) || !errors.Is(err, filelock.ErrHeld) || used.DataDir != dir || used.PID != os.Getpid() || len(strings.Fields(used.Command)) > 2 {
 		t.Errorf("%v", err)
 	}
 	if took := time.Since(began); took > dataLockWait/2 {
