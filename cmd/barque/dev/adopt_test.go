@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,11 +11,14 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
+// ownName is a name for a cluster that no other run of these tests has: namespaces are the machine's.
+func ownName(prefix string) string { return fmt.Sprint(prefix, os.Getpid()) }
+
 // A server that somebody has started by `dev exec` runs: the status says so, it is not started a second time, and it can
 // be stopped.
 func TestANodeThatWasStartedByHandRuns(t *testing.T) {
 	needs.Root(t, "that a server which was started by dev exec is seen to run")
-	p, err := newPlan("byhand", t.TempDir(), 2, 0, nil)
+	p, err := newPlan(ownName("bh"), t.TempDir(), 2, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -268,7 +268,7 @@ func TestUpTellsOfADeadCluster(t *testing.T) {
 
 func TestDownLeavesAnotherDirectorysClusterAlone(t *testing.T) {
 	needs.Root(t, "that another checkout's cluster is left alone")
-	p := &Plan{Name: "downtest"}
+	p := &Plan{Name: ownName("dt")}
 	n := &Node{Name: "s1"}
 	if err := newNamespace(p.netns(n)); err != nil {
 		t.Fatal(err)
