@@ -237,16 +237,39 @@ func (o *RESTOptions) cached(
 	}
 	delegator := cacher.NewCacheDelegator(watchCache, store)
 	// A registry's subresources share its storage and destroy it again.
-	destroy := sync.OnceFunc(func() { stopCache(store, delegator, watchCache) })
+	destroy := sync.OnceFunc(func() {
+		if !stopCache(store, delegator, watchCache) {
+			store.log.Warn("a watch cache that was too far behind when it was stopped is left as it is", "resource", config.GroupResource, "waited", stopLimit)
+		}
+	})
 	return &resuming{delegator, store}, destroy, nil
 }
 
+const (
+	// drainLimit is for how long a watch cache that is to end may take in what its source has for it. On an idle machine
+	// that is milliseconds.
+	drainLimit = 10 * time.Second
+	// stopLimit is for how long the end of a watch cache is waited for.
+	stopLimit = 5 * time.Second
+)
+
 // stopCache ends a watch cache. Events that still reach it while it stops can block it for good
-// (its dispatcher has gone, and its queue holds a hundred), so their source is stopped first.
-func stopCache(store *Store, delegator *cacher.CacheDelegator, watchCache *cacher.Cacher) {
-	store.closeWatches(time.After(time.Second))
+// (its dispatcher has gone, and its queue holds a hundred), so their source is stopped first. It returns false when the cache
+// was so far behind that it is blocked all the same.
+func stopCache(store *Store, delegator, watchCache interface{ Stop() }) bool {
+	store.closeWatches(time.After(drainLimit))
 	delegator.Stop()
-	watchCache.Stop()
+	ended := make(chan struct{})
+	go func() { // ends with the cache; with the process where that is blocked
+		watchCache.Stop()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return true
+	case <-time.After(stopLimit):
+		return false
+	}
 }
 
 // everyResource is an APIResourceConfigSource: what a server stores is what it serves.

@@ -6,6 +6,7 @@ import (
 	"crypto/aes"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/barque/barque/raftstore"
@@ -78,6 +79,30 @@ func stored(t *testing.T, backend Backend, key string) raftstore.Item {
 	}
 	return item
 }
+
+// A cache whose reflector is blocked by a dispatcher that has gone never ends. Whoever stops the server does not wait for it.
+func TestABlockedCacheHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended, blocked := make(chan struct{}), make(chan struct{})
+		close(ended)
+		began := time.Now()
+		if stopCache(&Store{}, stopper(ended), stopper(blocked)) {
+			t.Error("it is said to have ended")
+		}
+		if took := time.Since(began); took > drainLimit+stopLimit {
+			t.Errorf("it took %s", took)
+		}
+		close(blocked)
+		if !stopCache(&Store{}, stopper(ended), stopper(ended)) {
+			t.Error("one that has ended is said to be blocked")
+		}
+	})
+}
+
+// stopper ends when the channel is closed.
+type stopper chan struct{}
+
+func (s stopper) Stop() { <-s }
 
 func TestRESTOptions(t *testing.T) {
 	tests := []struct {

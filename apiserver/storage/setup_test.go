@@ -180,7 +180,11 @@ func newCache(t testing.TB, e *env, opts envOptions) storage.Interface {
 		t.Fatal(err)
 	}
 	delegator := cacher.NewCacheDelegator(c, recording)
-	t.Cleanup(func() { stopCache(recording.Store, delegator, c) })
+	t.Cleanup(func() {
+		if !stopCache(recording.Store, delegator, c) {
+			t.Error("the watch cache does not stop")
+		}
+	})
 	e.cache = c
 	return &resuming{delegator, e.raw}
 }
