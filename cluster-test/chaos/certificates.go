@@ -19,7 +19,7 @@ import (
 
 func certificateFaults() []fault {
 	return []fault{
-		{name: "renew certificates", run: renewCertificates},
+		{name: "renew certificates", spares: true, run: renewCertificates},
 		{name: "ended certificates: agent", run: endedOfAgent},
 		{name: "ended certificates: server", needs: clock.Possible, run: endedOfServer},
 	}

@@ -78,3 +78,12 @@ func TestNames(t *testing.T) {
 		seen[f.name] = true
 	}
 }
+
+// TestSpared: what may evict nobody does not begin while what was before it is still an excuse.
+func TestSpared(t *testing.T) {
+	for _, f := range clockFaults() {
+		if !f.spares {
+			t.Errorf("%s begins while an eviction is excused", f.name)
+		}
+	}
+}

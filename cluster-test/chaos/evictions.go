@@ -26,6 +26,8 @@ type evictions struct {
 type trouble struct {
 	node     string
 	from, to time.Time // to is zero while it lasts
+	// told is when all watches had told what had become of pods until then; zero: some have not.
+	told time.Time
 }
 
 // ending is one way in which one pod ends.
@@ -35,10 +37,11 @@ type ending struct {
 }
 
 const (
-	// evictable is for how long after a trouble pods may still be evicted for it: until it was noticed, and tolerated,
-	// and a leader that may have changed meanwhile came to it. A Node that is gone is waited for no longer either.
-	evictable = monitorGrace + toleration*time.Second + 30*time.Second
-	// tooSoon is how long after a trouble began no pod that a kubelet has taken may be evicted for it: the node is called
+	// late is for how long after all watches have told of a trouble's end an eviction may still be seen that is due to it.
+	// A trouble ends when the cluster is whole, with every Node Ready and no pod on its way out: what comes later was at
+	// most being asked for at that moment.
+	late = 5 * time.Second
+	// tooSoon is how long a trouble lasts before any pod that a kubelet has taken may be evicted for it: the node is called
 	// dead and its pods stay for a while. It was heard of at most so long before, and looked at once a second.
 	tooSoon = monitorGrace + toleration*time.Second - 3*time.Second
 )
@@ -52,7 +55,7 @@ func (e *evictions) begin(now time.Time, nodes ...string) {
 	}
 }
 
-// end ends all troubles.
+// end ends all troubles. What they have led to until now may still be told by a watch that is behind, until told.
 func (e *evictions) end(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -61,6 +64,29 @@ func (e *evictions) end(now time.Time) {
 			e.troubles[i].to = now
 		}
 	}
+}
+
+// told is called when every watch has told what had become of pods when troubles ended.
+func (e *evictions) told(now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.troubles {
+		if t := &e.troubles[i]; !t.to.IsZero() && t.told.IsZero() {
+			t.told = now
+		}
+	}
+}
+
+// excused is for how long from now on an eviction may still be due to a trouble that has been told of.
+func (e *evictions) excused(now time.Time) (d time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range e.troubles {
+		if !t.told.IsZero() {
+			d = max(d, t.told.Add(late).Sub(now))
+		}
+	}
+	return d
 }
 
 // stop is called before pods are removed by who has made them.
@@ -94,9 +120,15 @@ func (e *evictions) gone(pod *corev1.Pod, now time.Time) (wrong string) {
 	return e.there(pod, now)
 }
 
-// missing is called with the last that is known of a pod that is not in a list any more. How it ended was not seen.
+// missing is called with the last that is known of a pod that is not in a list any more. How it ended was not seen there;
+// where another watch has seen any of it, that was judged.
 func (e *evictions) missing(pod *corev1.Pod, now time.Time) (wrong string) {
-	return e.judge(pod, false, "ended unseen", now)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.judged[ending{pod.UID, true}] {
+		return ""
+	}
+	return e.judgeOnce(pod, false, "ended unseen", now)
 }
 
 // runs says whether a container of the pod is said to run.
@@ -113,6 +145,11 @@ func runs(pod *corev1.Pod) bool {
 func (e *evictions) judge(pod *corev1.Pod, forced bool, what string, now time.Time) (wrong string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return e.judgeOnce(pod, forced, what, now)
+}
+
+// judgeOnce is judge; mu is held.
+func (e *evictions) judgeOnce(pod *corev1.Pod, forced bool, what string, now time.Time) (wrong string) {
 	this := ending{pod.UID, forced}
 	if e.over || e.judged[this] {
 		return ""
@@ -141,11 +178,15 @@ func (e *evictions) explain(pod *corev1.Pod, now time.Time) string {
 		wrong = "nothing had happened to any node"
 	}
 	for _, t := range e.troubles {
-		if t.node != pod.Spec.NodeName && pod.Spec.NodeName != "" || now.Before(t.from) || !t.to.IsZero() && !now.Before(t.to.Add(evictable)) {
+		if t.node != pod.Spec.NodeName && pod.Spec.NodeName != "" || now.Before(t.from) || !t.told.IsZero() && !now.Before(t.told.Add(late)) {
 			continue
 		}
-		if after := now.Sub(t.from); pod.Status.StartTime != nil && after < tooSoon {
-			wrong = fmt.Sprintf("that node had been in trouble for %v only: pods stay for %v", after.Round(100*time.Millisecond), tooSoon)
+		lasted := now.Sub(t.from)
+		if !t.to.IsZero() {
+			lasted = min(lasted, t.to.Sub(t.from))
+		}
+		if pod.Status.StartTime != nil && lasted < tooSoon {
+			wrong = fmt.Sprintf("that node had been in trouble for %v only: pods stay for %v", lasted.Round(100*time.Millisecond), tooSoon)
 			continue
 		}
 		return ""

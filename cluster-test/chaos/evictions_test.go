@@ -47,16 +47,22 @@ func TestEvictions(t *testing.T) {
 		want string // in what is wrong; empty: nothing is
 	}{
 		{"evicted while it lasts", evicted, "s1", 115 * time.Second, ""},
-		{"evicted soon after", evicted, "s1", 120*time.Second + evictable - time.Second, ""},
-		{"evicted long after", evicted, "s1", 120*time.Second + evictable, none},
+		{"evicted after, and told by a watch that is behind", evicted, "s1", 125 * time.Second, ""},
+		{"evicted soon after", evicted, "s1", 130*time.Second + late - time.Second, ""},
+		{"evicted later", evicted, "s1", 130*time.Second + late, none},
+		{"evicted ten seconds later", evicted, "s1", 140 * time.Second, none},
+		{"evicted after a short one, when it has been long ago enough for a long one", evicted, "s5", 100*time.Second + tooSoon + time.Second, soon},
+		{"evicted after a short one that some watch has not told of yet", evicted, "s6", 200 * time.Second, soon},
+		{"evicted after a long one that some watch has not told of yet", evicted, "s7", 200 * time.Second, ""},
 		{"evicted before", evicted, "s1", 99 * time.Second, none},
 		{"evicted from another node", evicted, "s2", 115 * time.Second, none},
 		{"evicted from one that is still in trouble", evicted, "s3", time.Hour, ""},
 		{"evicted too soon", evicted, "s1", 100*time.Second + tooSoon - time.Second, soon},
 		{"evicted too soon after, and late enough after one before", evicted, "s4", 33 * time.Second, ""},
 		{"removed by force while it lasts", forced, "s1", 115 * time.Second, ""},
-		{"removed by force soon after", forced, "s1", 120*time.Second + evictable - time.Second, ""},
-		{"removed by force long after", forced, "s1", 120*time.Second + evictable, none},
+		{"removed by force soon after", forced, "s1", 130*time.Second + late - time.Second, ""},
+		{"removed by force later", forced, "s1", 130*time.Second + late, none},
+		{"removed by force after a short one", forced, "s5", 100*time.Second + tooSoon + time.Second, soon},
 		{"removed by force before", forced, "s1", 99 * time.Second, none},
 		{"removed by force from another node", forced, "s2", 115 * time.Second, none},
 		{"removed by force too soon", forced, "s1", 105 * time.Second, soon},
@@ -65,13 +71,20 @@ func TestEvictions(t *testing.T) {
 		{"gone in order", inOrder, "s1", 115 * time.Second, ""},
 		{"gone in order, for nothing", inOrder, "s2", 115 * time.Second, none},
 		{"not in a list any more", missing, "s1", 115 * time.Second, ""},
+		{"not in a list any more soon after", missing, "s1", 130*time.Second + late - time.Second, ""},
+		{"not in a list any more later", missing, "s1", 130*time.Second + late, none},
 		{"not in a list any more, for nothing", missing, "s2", 115 * time.Second, none},
 		{"never taken, and replaced at once", untaken, "s1", 101 * time.Second, ""},
+		{"never taken, and replaced after a short one", untaken, "s5", 100*time.Second + tooSoon + time.Second, ""},
 		{"never taken, and replaced for nothing", untaken, "s2", 101 * time.Second, none},
 		{"never bound, while a node is in trouble", untaken, "", 101 * time.Second, ""},
 	} {
-		e := &evictions{troubles: []trouble{{"s1", at(100 * time.Second), at(120 * time.Second)}, {node: "s3", from: at(0)},
-			{"s4", at(0), at(10 * time.Second)}, {"s4", at(30 * time.Second), at(40 * time.Second)}}}
+		seconds := func(node string, from, to, told int) trouble {
+			return trouble{node, at(time.Duration(from) * time.Second), at(time.Duration(to) * time.Second), at(time.Duration(told) * time.Second)}
+		}
+		e := &evictions{troubles: []trouble{seconds("s1", 100, 120, 130), {node: "s3", from: at(0)}, seconds("s4", 0, 20, 30), seconds("s4", 31, 33, 34),
+			seconds("s5", 100, 102, 110), {node: "s6", from: at(100 * time.Second), to: at(102 * time.Second)},
+			{node: "s7", from: at(100 * time.Second), to: at(120 * time.Second)}}}
 		if c.node == "" {
 			e.troubles = e.troubles[:1]
 		}
@@ -100,20 +113,89 @@ func TestEvictedThenForced(t *testing.T) {
 		t.Error(wrong)
 	}
 	e.end(start.Add(tooSoon))
-	late := start.Add(tooSoon + evictable)
-	if wrong := e.gone(ended("s1"), late); wrong != "" {
+	e.told(start.Add(tooSoon))
+	after := start.Add(tooSoon + late)
+	if wrong := e.gone(ended("s1"), after); wrong != "" {
 		t.Errorf("it has ended in order: %s", wrong)
 	}
-	if wrong := e.gone(asked(taken("s1")), late); !strings.Contains(wrong, "removed by force") {
+	if wrong := e.gone(asked(taken("s1")), after); !strings.Contains(wrong, "removed by force") {
 		t.Errorf("it was removed while it ran: %q", wrong)
 	}
 	e.stop()
 	other := taken("s2")
 	other.UID = types.UID("v")
-	if wrong := e.gone(other, late); wrong != "" {
+	if wrong := e.gone(other, after); wrong != "" {
 		t.Errorf("the run removes it: %s", wrong)
 	}
 	if orderly, forced := e.counts(); orderly != 1 || forced != 0 {
 		t.Errorf("counted are %d in order and %d by force", orderly, forced)
+	}
+}
+
+// TestTroublesEnd: what a trouble has led to is excused until every watch has told of it, and a moment longer; what nobody may
+// be taken for dead for begins then.
+func TestTroublesEnd(t *testing.T) {
+	start := time.Now()
+	at := func(d time.Duration) time.Time { return start.Add(d) }
+	number := 0
+	evicted := func(e *evictions, now time.Time) string {
+		pod := asked(taken("s1"))
+		number++
+		pod.UID = types.UID(rune('a' + number))
+		return e.there(pod, now)
+	}
+	e := new(evictions)
+	e.begin(start, "s1")
+	e.told(at(time.Second)) // it lasts: nothing has been told of its end
+	if d := e.excused(at(time.Hour)); d != 0 {
+		t.Errorf("while it lasts: %v", d)
+	}
+	if wrong := evicted(e, at(tooSoon)); wrong != "" {
+		t.Error(wrong)
+	}
+	e.end(at(time.Minute))
+	if wrong := evicted(e, at(2*time.Minute)); wrong != "" {
+		t.Errorf("a watch that is behind tells of it: %s", wrong)
+	}
+	told := at(3 * time.Minute)
+	e.told(told)
+	e.told(told.Add(time.Minute)) // the first time counts
+	if d := e.excused(told.Add(time.Second)); d != late-time.Second {
+		t.Errorf("an eviction is excused for %v, want %v", d, late-time.Second)
+	}
+	if wrong := evicted(e, told.Add(late-1)); wrong != "" {
+		t.Error(wrong)
+	}
+	if wrong := evicted(e, told.Add(late)); wrong == "" {
+		t.Error("an eviction is excused for longer")
+	}
+	if d := e.excused(told.Add(time.Hour)); d != 0 {
+		t.Errorf("an hour later: %v", d)
+	}
+}
+
+// TestMissingWasSeen: a pod whose end another watch has told is not judged again when it is not in the list of a server that
+// was away, and one that nobody told of is.
+func TestMissingWasSeen(t *testing.T) {
+	start := time.Now()
+	for what, tell := range map[string]func(e *evictions) string{
+		"by force": func(e *evictions) string { return e.gone(taken("s1"), start.Add(tooSoon)) },
+		"in order": func(e *evictions) string { return e.there(asked(taken("s1")), start.Add(tooSoon)) },
+		"":         func(*evictions) string { return "" },
+	} {
+		e := new(evictions)
+		e.begin(start, "s1")
+		if wrong := tell(e); wrong != "" {
+			t.Errorf("%s: %s", what, wrong)
+		}
+		e.end(start.Add(tooSoon))
+		e.told(start.Add(tooSoon))
+		wrong := e.missing(taken("s1"), start.Add(tooSoon+late))
+		if (wrong == "") != (what != "") {
+			t.Errorf("told %q by another watch: %q", what, wrong)
+		}
+		if orderly, forced := e.counts(); orderly+forced > 1 || (orderly+forced == 1) != (what != "") {
+			t.Errorf("told %q by another watch: counted are %d in order and %d by force", what, orderly, forced)
+		}
 	}
 }

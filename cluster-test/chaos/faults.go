@@ -24,7 +24,9 @@ type fault struct {
 	alone bool         // acknowledged writes are undone by it, so that nobody may write meanwhile
 	// damages: it makes the state of a server wrong, which that server may find out, and be quarantined for.
 	damages bool
-	run     func(ctx context.Context, t *trial) error
+	// spares: it meets no node, which nobody may take for dead for it then. So it begins when nothing before it excuses an eviction any more.
+	spares bool
+	run    func(ctx context.Context, t *trial) error
 }
 
 // Name is what reports call it.
@@ -64,7 +66,11 @@ func (r *run) inject(number int) {
 	t := &trial{run: r, rnd: r.cfg.Rand(fmt.Sprintf("fault %d", number))}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, fmt.Errorf("not within %v", patience))
 	defer cancel()
-	schedule.Pause(ctx, betweenFaults)
+	wait := betweenFaults
+	if f.spares {
+		wait = max(wait, r.evictions.excused(time.Now()))
+	}
+	schedule.Pause(ctx, wait)
 	if err := t.aim(ctx); err != nil {
 		r.fail("before %s: %v", f.name, err)
 		return
@@ -82,6 +88,10 @@ func (r *run) inject(number int) {
 	}
 	r.evictions.end(time.Now())
 	span.Settled = time.Since(r.start)
+	if !r.failed() {
+		r.wait("the watch on every server has told of all changes of pods", r.allTold)
+	}
+	r.evictions.told(time.Now())
 	r.mu.Lock()
 	r.spans = append(r.spans, span)
 	gaps := (&timeline.Run{Spans: []timeline.Span{span}, Samples: r.samples}).Gaps()

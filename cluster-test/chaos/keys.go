@@ -11,7 +11,7 @@ import (
 
 func keyFaults() []fault {
 	return []fault{
-		{name: "rotate gossip keys", run: rotateKeys},
+		{name: "rotate gossip keys", spares: true, run: rotateKeys},
 		{name: "kill in a key rotation", run: killInRotation},
 	}
 }

@@ -14,14 +14,14 @@ import (
 
 func memberFaults() []fault {
 	return []fault{
-		{name: "transfer", run: transfer},
-		{name: "demote and promote", run: demote},
+		{name: "transfer", spares: true, run: transfer},
+		{name: "demote and promote", spares: true, run: demote},
 		{name: "leave and join", run: departed(byItself)},
 		{name: "remove and join", run: departed(byAnother)},
 		{name: "kill in a removal", run: killInRemoval},
 		{name: "replace a server", run: replaceServer},
-		{name: "backup", run: backedUp(verifyBackup)},
-		{name: "restore", alone: true, run: backedUp(restore)},
+		{name: "backup", spares: true, run: backedUp(verifyBackup)},
+		{name: "restore", alone: true, spares: true, run: backedUp(restore)},
 	}
 }
 
@@ -183,9 +183,51 @@ func (t *trial) renew(ctx context.Context, node string) error {
 
 // join starts a server as a new one, in the way that operators of a dev cluster are told to.
 func (t *trial) join(ctx context.Context, node string) error {
-	return clustertest.Poll(ctx, patience, func(ctx context.Context) error { // another server may not be ready to let it in
-		return t.cluster.DevResult(ctx, "start", "--wipe", node).Error
+	return joined(ctx, patience, joining{
+		start: func(ctx context.Context) error { return t.cluster.DevResult(ctx, "start", "--wipe", node).Error },
+		runs:  func() bool { return t.cluster.Alive(node) },
+		ready: func(ctx context.Context) error { return t.ready(ctx, node) },
 	})
+}
+
+// ready is nil when a server says that it is.
+func (t *trial) ready(ctx context.Context, node string) error {
+	for _, s := range t.servers {
+		if s.Name == node {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			return s.Client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+		}
+	}
+	return fmt.Errorf("there is no server %s", node)
+}
+
+// joining is how one server joins.
+type joining struct {
+	start func(context.Context) error // starts its process, and waits for a while until it is ready
+	runs  func() bool
+	ready func(context.Context) error
+}
+
+// joined lets a server that does not run join. Another one may not be ready to let it in: then it is started again. One that
+// runs, and was only given up, is waited for. The error tells of the first try, too: what came after it may be due to it.
+func joined(ctx context.Context, limit time.Duration, server joining) error {
+	var first, last error
+	err := clustertest.Poll(ctx, limit, func(ctx context.Context) error {
+		if first != nil && server.runs() {
+			last = server.ready(ctx)
+		} else {
+			last = server.start(ctx)
+		}
+		if first == nil {
+			first = last
+		}
+		return last
+	})
+	if err == nil || errors.Is(err, first) {
+		return err
+	}
+	return fmt.Errorf("%w; the first try: %w", err, first)
 }
 
 // backedUp is a fault with a backup of the cluster, in a file that is removed afterwards.

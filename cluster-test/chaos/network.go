@@ -24,9 +24,9 @@ func networkFaults() []fault {
 		{name: "agent deaf", run: oneWay(anAgent, false)},
 		{name: "bridge", run: bridge},
 		{name: "flapping", run: flapping},
-		{name: "clients cut off", run: clientsCutOff},
+		{name: "clients cut off", spares: true, run: clientsCutOff},
 		{name: "packet loss", run: packetLoss},
-		{name: "slow network", run: slowNetwork},
+		{name: "slow network", spares: true, run: slowNetwork},
 		{name: "kill in a partition", run: killApart},
 	}
 }

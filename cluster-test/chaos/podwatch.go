@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,8 +18,11 @@ import (
 )
 
 // podHistory is what one server's watch tells of the pods, change by change, also while a fault is on. A zero one knows
-// nothing yet.
+// nothing yet. One goroutine changes it; any may ask whether it hasAll.
 type podHistory struct {
+	server string
+
+	mu       sync.Mutex
 	pods     map[string]*corev1.Pod // by name, as of revision; nil: nothing was told yet
 	lost     bool                   // what came after revision will not be told: the watch has to begin anew
 	revision uint64
@@ -26,6 +31,8 @@ type podHistory struct {
 
 // begin takes a list over. It returns the pods that were there before and are not any more, and what is wrong with the list.
 func (h *podHistory) begin(list *corev1.PodList) (missing []*corev1.Pod, wrong []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	revision, err := strconv.ParseUint(list.ResourceVersion, 10, 64)
 	if err != nil {
 		return nil, []string{fmt.Sprintf("a list of pods is at revision %q", list.ResourceVersion)}
@@ -48,6 +55,8 @@ func (h *podHistory) begin(list *corev1.PodList) (missing []*corev1.Pod, wrong [
 
 // take takes an event over. It returns what is wrong with it.
 func (h *podHistory) take(kind watch.EventType, pod *corev1.Pod) (wrong []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	revision, err := strconv.ParseUint(pod.ResourceVersion, 10, 64)
 	if err != nil || revision < h.revision || revision == h.revision && kind != watch.Bookmark {
 		wrong = append(wrong, fmt.Sprintf("%s of pod %s at revision %q, after %d was told", kind, pod.Name, pod.ResourceVersion, h.revision))
@@ -75,6 +84,41 @@ func (h *podHistory) take(kind watch.EventType, pod *corev1.Pod) (wrong []string
 	return append(wrong, h.tooMany()...)
 }
 
+// hasAll is nil when all that was told until a list was made is in the history: it has these pods, as they are, and no others.
+func (h *podHistory) hasAll(list *corev1.PodList) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	left := maps.Clone(h.pods)
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if has := left[pod.Name]; has == nil || has.UID != pod.UID || has.ResourceVersion != pod.ResourceVersion {
+			return fmt.Errorf("the watch of pods on %s has not told of pod %s at revision %s", h.server, pod.Name, pod.ResourceVersion)
+		}
+		delete(left, pod.Name)
+	}
+	for name := range left {
+		return fmt.Errorf("the watch of pods on %s has not told that pod %s is gone", h.server, name)
+	}
+	return nil
+}
+
+// allTold is nil when every server's watch has told what the pods are. One of a server that was away, and was not told so,
+// begins anew after podWatch + podCall at the latest.
+func (r *run) allTold(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, podCall)
+	defer cancel()
+	list, err := r.cluster.Client.CoreV1().Pods(namespace).List(limited, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, h := range r.told {
+		if err := h.hasAll(list); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // tooMany tells when the Deployment has more pods than it declares. It has fewer while some are lost, and what ends is
 // replaced before it has ended.
 func (h *podHistory) tooMany() []string {
@@ -90,9 +134,8 @@ func (h *podHistory) tooMany() []string {
 	return []string{fmt.Sprintf("%d pods of %s at revision %d, and %d are declared: %q", len(names), web, h.revision, replicas, names)}
 }
 
-// watchPods follows the pods through a server for as long as the run lasts.
-func (r *run) watchPods(ctx context.Context, s verify.Server) {
-	h := new(podHistory)
+// watchPods follows the pods through a server for as long as the run lasts. The history is the server's.
+func (r *run) watchPods(ctx context.Context, s verify.Server, h *podHistory) {
 	for ; ctx.Err() == nil; schedule.Pause(ctx, 100*time.Millisecond) {
 		// A server that is away tells nothing; when it is back it tells what was missed.
 		if h.pods != nil && !h.lost {

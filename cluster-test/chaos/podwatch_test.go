@@ -101,6 +101,42 @@ func TestPodHistoryBeginsAnew(t *testing.T) {
 	}
 }
 
+// TestHasAll: a history is asked whether it has all that a list has, as it is there, and nothing else.
+func TestHasAll(t *testing.T) {
+	list := func(pods ...*corev1.Pod) *corev1.PodList {
+		l := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "10"}}
+		for _, p := range pods {
+			l.Items = append(l.Items, *p)
+		}
+		return l
+	}
+	h := &podHistory{server: "s2"}
+	if err := h.hasAll(list(podAt("w1", "a", "s1", 3))); err == nil {
+		t.Error("one that knows nothing has all")
+	}
+	h.begin(list(podAt("w1", "a", "s1", 3), podAt("w2", "b", "s1", 4)))
+	for what, c := range map[string]struct {
+		list *corev1.PodList
+		want string
+	}{
+		"all":               {list(podAt("w2", "b", "s1", 4), podAt("w1", "a", "s1", 3)), ""},
+		"one has come":      {list(podAt("w1", "a", "s1", 3), podAt("w2", "b", "s1", 4), podAt("w3", "c", "s1", 12)), "s2 has not told of pod w3 at revision 12"},
+		"one has changed":   {list(podAt("w1", "a", "s1", 3), podAt("w2", "b", "s1", 12)), "has not told of pod w2 at revision 12"},
+		"one was made anew": {list(podAt("w1", "a", "s1", 3), podAt("w2", "c", "s1", 4)), "has not told of pod w2"},
+		"one has gone":      {list(podAt("w2", "b", "s1", 4)), "has not told that pod w1 is gone"},
+		"there are none":    {list(), "is gone"},
+	} {
+		err := h.hasAll(c.list)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+	}
+	h.take(watch.Deleted, podAt("w1", "a", "s1", 12))
+	if err := h.hasAll(list(podAt("w2", "b", "s1", 4))); err != nil {
+		t.Errorf("after it was told: %v", err)
+	}
+}
+
 // TestAsDeclared: just the pods of the API run, each where it should.
 func TestAsDeclared(t *testing.T) {
 	a, b := runningPod{"a", "s1"}, runningPod{"b", "s2"}

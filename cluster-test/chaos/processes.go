@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clustertest "github.com/barque/barque/cluster-test"
@@ -28,7 +29,7 @@ func processFaults() []fault {
 		{name: "pause a follower", run: paused(aFollower)},
 		{name: "pause a majority", run: paused(theMajority)},
 		{name: "pause an agent", run: paused(anAgent)},
-		{name: "lose a machine: agent", run: lostMachine(anAgent)},
+		{name: "lose a machine: agent", run: loseAgent},
 		{name: "rolling restart", run: rollingRestart},
 	}
 }
@@ -132,20 +133,45 @@ func paused(whom whoms) func(context.Context, *trial) error {
 	}
 }
 
-// lostMachine takes a machine away with its pods until they are replaced elsewhere, and gives it back.
-func lostMachine(whom whoms) func(context.Context, *trial) error {
-	return func(ctx context.Context, t *trial) error {
-		node := whom(t)[0]
-		t.meet(node)
-		if err := t.cluster.KillMachine(ctx, node); err != nil {
-			return err
-		}
-		if err := t.awaitEvicted(ctx, node); err != nil {
-			return err
-		}
-		t.hold(ctx, 0, toleration*time.Second)
-		return t.cluster.StartNode(ctx, node)
+// loseAgent takes an agent's machine away with its pods until they are replaced elsewhere, and gives it back. When no agent
+// has pods it is away for as long as that would take.
+func loseAgent(ctx context.Context, t *trial) error {
+	list, err := t.cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
 	}
+	node, pods := withPods(t.agents, list.Items)
+	t.meet(node)
+	t.say("%s, with %d pods", node, pods)
+	if err := t.cluster.KillMachine(ctx, node); err != nil {
+		return err
+	}
+	if pods > 0 {
+		err = t.awaitEvicted(ctx, node)
+	} else {
+		t.hold(ctx, monitorGrace+toleration*time.Second, monitorGrace+toleration*time.Second)
+	}
+	if err != nil {
+		return err
+	}
+	t.hold(ctx, 0, toleration*time.Second)
+	return t.cluster.StartNode(ctx, node)
+}
+
+// withPods returns the first node that has pods which are not on their way out, and how many; the first one when none has.
+func withPods(nodes []string, pods []corev1.Pod) (node string, count int) {
+	has := make(map[string]int)
+	for i := range pods {
+		if pods[i].DeletionTimestamp == nil {
+			has[pods[i].Spec.NodeName]++
+		}
+	}
+	for _, n := range nodes {
+		if has[n] > 0 {
+			return n, has[n]
+		}
+	}
+	return nodes[0], 0
 }
 
 // awaitEvicted waits until all pods of a node are on their way out.

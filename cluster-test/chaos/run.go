@@ -58,6 +58,7 @@ type run struct {
 	start    time.Time
 
 	evictions evictions
+	told      []*podHistory // of each server's watch
 
 	mu       sync.Mutex
 	samples  []timeline.Sample
@@ -192,7 +193,9 @@ func (r *run) lookOut(ctx context.Context) (stop func()) {
 	var running sync.WaitGroup
 	running.Go(func() { r.watchStates(ctx) })
 	for _, s := range r.servers {
-		running.Go(func() { r.watchPods(ctx, s) })
+		h := &podHistory{server: s.Name}
+		r.told = append(r.told, h)
+		running.Go(func() { r.watchPods(ctx, s, h) })
 	}
 	return func() {
 		cancel()
