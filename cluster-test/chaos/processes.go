@@ -142,7 +142,7 @@ func loseAgent(ctx context.Context, t *trial) error {
 	}
 	node, pods := withPods(t.agents, list.Items)
 	t.meet(node)
-	t.say("%s, with %d pods", node, pods)
+	t.say("%s, pods on it: %d", node, pods)
 	if err := t.cluster.KillMachine(ctx, node); err != nil {
 		return err
 	}
