@@ -6,14 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // TestWrongArguments: every command refuses what cannot be meant with exit code 2, a message that names it, and before it
@@ -173,6 +178,19 @@ func TestWrongArguments(t *testing.T) {
 		{"cert rotate --server=", "--server is empty"},
 		{"dev up --dir=", "--dir is empty"},
 		{"cluster recover --data-dir= --inspect", "--data-dir is empty"},
+		{"cluster status --kubeconfig=", "--kubeconfig is empty"},
+		{"cluster remove s1 --yes --kubeconfig=", "--kubeconfig is empty"},
+		{"cluster keys rotate --kubeconfig=", "--kubeconfig is empty"},
+		{"token create --kubeconfig=", "--kubeconfig is empty"},
+		{"cert rotate --ca --yes --kubeconfig=", "--kubeconfig is empty"},
+		{"snapshot restore --yes --kubeconfig= " + there, "--kubeconfig is empty"},
+		{"verify --kubeconfig=", "--kubeconfig is empty"},
+		{"cluster recover --inspect --data-dir " + dir + " --data-dir=", "--data-dir is empty"},
+		// With something else that is wrong, so that a fault of this test's kind does not start them.
+		{"server --log-level loud --container-runtime-endpoint=", "--container-runtime-endpoint is empty"},
+		{"server --log-level loud --peers=", "--peers is empty"},
+		{"server --log-level loud --cluster-cidr=", "--cluster-cidr is empty"},
+		{"dev up --servers 0 --server-arg=", "--server-arg is empty"},
 		{"cluster remove ''", "an argument is empty"},
 		{"cluster promote ''", "an argument is empty"},
 		{"cluster transfer-leader ''", "an argument is empty"},
@@ -189,6 +207,41 @@ func TestWrongArguments(t *testing.T) {
 		_, err := run(t, args...)
 		if exitCode(err) != 2 || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: exit code %d, %v; want 2, with %q", c.line, exitCode(err), err, c.says)
+		}
+	}
+}
+
+// TestFlagsThatMayBeEmpty: of every flag that takes text it is decided whether an empty value, as that of a shell's variable that is
+// not set, may mean something.
+func TestFlagsThatMayBeEmpty(t *testing.T) {
+	mayBe := map[string]string{
+		"output":      "text for people; no file of the doctor",
+		"format":      "text for people",
+		"description": "none",
+		"token":       "none; where one is needed that is told, and who has joined needs none",
+		"log-level":   "refused as a level",
+		"node-label":  "refused as a label",
+	}
+	seen := map[string]bool{}
+	var look func(c *cobra.Command)
+	look = func(c *cobra.Command) {
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if takes := f.Value.Type(); !strings.HasPrefix(takes, "string") {
+				return
+			}
+			seen[f.Name] = true
+			if _, decided := mayBe[f.Name]; decided == slices.Contains(mayNotBeEmpty, f.Name) {
+				t.Errorf("%s --%s: may it be empty, or not? Both lists say %v", c.CommandPath(), f.Name, decided)
+			}
+		})
+		for _, sub := range c.Commands() {
+			look(sub)
+		}
+	}
+	look(root())
+	for _, name := range append(slices.Sorted(maps.Keys(mayBe)), mayNotBeEmpty...) {
+		if !seen[name] {
+			t.Errorf("no command has a flag --%s that takes text", name)
 		}
 	}
 }

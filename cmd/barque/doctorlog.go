@@ -19,7 +19,8 @@ var harmless = []struct {
 	line *regexp.Regexp
 	why  string
 }{
-	{regexp.MustCompile(`msg="(Timeout or abort while handling|Post-timeout activity)"`),
+	// A panic after the time was over is told by the second line only, as its result.
+	{regexp.MustCompile(`msg="Timeout or abort while handling"|msg="Post-timeout activity".* result=<nil>\s*$`),
 		"a client gave a request up, as one that is stopped does, or the answer took longer than it may; where the cluster is to blame for that, it is told by itself"},
 	{regexp.MustCompile(`msg="(Error on socket receive|Error proxying data from (client to backend|backend to client))"`),
 		"an exec, attach, port-forward or proxy was cut by the client or came to its end"},

@@ -47,6 +47,12 @@ func TestDoctorReadsLogs(t *testing.T) {
 	if len(crashed.Findings) != 1 {
 		t.Errorf("of a panic is found %+v", crashed.Findings)
 	}
+	late := &examination{Time: now, procedures: node.Services()}
+	late.program(node.Diagnosis{Server: "s1", Files: map[string]string{"log.txt": "time=" + now.Format(time.RFC3339Nano) +
+		` level=ERROR msg="Post-timeout activity" part=k8s logger=UnhandledError timeElapsed=1ms method=GET path="/ result=<nil>" result="nil map\ngoroutine 7 [running]: x result=<nil>"` + "\n"}})
+	if len(late.Findings) != 1 || len(late.Notes) != 0 {
+		t.Errorf("of a panic after the time was over is found %+v, noted %q", late.Findings, late.Notes)
+	}
 }
 
 // TestDoctorTellsOfAMachineOnce: what servers on one machine have in common is one finding, or one note; what each has of its

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // What no command takes is refused in one way: with exit code 2 and before anything is done.
@@ -35,7 +36,9 @@ func strict(cmd *cobra.Command) {
 // mayNotBeEmpty are flags for which an empty value, as that of a shell's variable that is not set, would silently mean
 // something else than what was meant.
 var mayNotBeEmpty = []string{"data-dir", "dir", "config-dir", "unit-dir", "listen", "server", "join", "name", "node-ip", "token-file",
-	"restore-from", "restore-key-file", "snapshot-key-file", "key-file", "role"}
+	"restore-from", "restore-key-file", "snapshot-key-file", "key-file", "role", "kubeconfig", "zone", "node-taint", "peers",
+	"container-runtime-endpoint", "registries", "cgroup-root", "cluster-cidr", "service-cidr", "cluster-domain", "raft-log-store",
+	"store-memory-limit", "snapshot-dir", "node-arg", "server-arg"}
 
 // refuseEmpty refuses empty arguments, and empty values of such flags.
 func refuseEmpty(c *cobra.Command, args []string) error {
@@ -50,11 +53,20 @@ func refuseEmpty(c *cobra.Command, args []string) error {
 	}
 	for _, name := range mayNotBeEmpty {
 		f := c.Flags().Lookup(name)
-		if f != nil && f.Changed && strings.Trim(f.Value.String(), "[]") == "" {
+		if f != nil && f.Changed && isEmpty(f.Value) {
 			return &usageError{c.CommandPath(), fmt.Errorf("--%s is empty: give its value, or leave it out", name)}
 		}
 	}
 	return nil
+}
+
+// isEmpty tells whether a flag was given no value, or, of one that may be repeated, an empty one among others.
+func isEmpty(v pflag.Value) bool {
+	if list, is := v.(pflag.SliceValue); is {
+		values := list.GetSlice()
+		return len(values) == 0 || slices.Contains(values, "")
+	}
+	return v.String() == ""
 }
 
 // helpCommand shows the help of another command, and refuses what is none.

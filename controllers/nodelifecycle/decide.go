@@ -159,11 +159,7 @@ type evictingTaint struct {
 
 // evictionTime tells when a pod has to leave a node with these taints; never when ok is false. A pod that came later than
 // a taint that it tolerates for a while has that while from when it came.
-func evictionTime(pod *corev1.Pod, taints []evictingTaint, now time.Time) (at time.Time, ok bool) {
-	came := arrival(pod)
-	if came.After(now) { // by another server's clock
-		came = now
-	}
+func evictionTime(pod *corev1.Pod, taints []evictingTaint, came time.Time) (at time.Time, ok bool) {
 	for _, t := range taints {
 		since := t.since
 		if came.After(since) {
@@ -177,7 +173,7 @@ func evictionTime(pod *corev1.Pod, taints []evictingTaint, now time.Time) (at ti
 	return at, ok
 }
 
-// arrival is when a pod was given to its node.
+// arrival is when a pod was given to its node, by the clock of the server that wrote it down.
 func arrival(pod *corev1.Pod) time.Time {
 	if c := pods.Condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
 		return c.LastTransitionTime.Time

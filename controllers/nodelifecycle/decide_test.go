@@ -41,13 +41,18 @@ func TestEvictionTime(t *testing.T) {
 		"only NoExecute counts": {[]corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}, nil, never, nil},
 		"came before":           {[]corev1.Taint{taint("a")}, []corev1.Toleration{tolerate("a", 30)}, 30 * time.Second, came(2 * time.Minute)},
 		"came later":            {[]corev1.Taint{taint("a")}, []corev1.Toleration{tolerate("a", 30)}, 80 * time.Second, came(10 * time.Second)},
-		"comes in a moment":     {[]corev1.Taint{taint("a")}, nil, time.Minute, came(-time.Hour)},
+		"came by a clock ahead": {[]corev1.Taint{taint("a")}, nil, time.Minute, came(-time.Hour)},
+		"and is tolerated":      {[]corev1.Taint{taint("a")}, []corev1.Toleration{tolerate("a", 30)}, 90 * time.Second, came(-time.Hour)},
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Tolerations: c.tolerations}, Status: corev1.PodStatus{Conditions: c.came}}
 		node := &corev1.Node{Spec: corev1.NodeSpec{Taints: c.taints}}
-		at, ok := evictionTime(pod, newSightings().see(node, now), now)
-		if ok != (c.want != never) || (ok && at.Sub(added.Time) != c.want) {
-			t.Errorf("%s: %v after the taint (%v), want %v", name, at.Sub(added.Time), ok, c.want)
+		taints, arrivals := newSightings(), newArrivals()
+		for _, look := range []time.Duration{0, 30 * time.Second, 2 * time.Hour} { // each says the same
+			now := now.Add(look)
+			at, ok := evictionTime(pod, taints.see(node, now), arrivals.of(pod, now))
+			if ok != (c.want != never) || (ok && at.Sub(added.Time) != c.want) {
+				t.Errorf("%s: looked at %v later: %v after the taint (%v), want %v", name, look, at.Sub(added.Time), ok, c.want)
+			}
 		}
 	}
 }

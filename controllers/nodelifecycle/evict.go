@@ -84,7 +84,7 @@ func (e *evictor) reconcile(ctx context.Context, key runtime.Key) (time.Duration
 		return 0, err
 	}
 	now := time.Now()
-	at, leaves := evictionTime(pod, e.sightings.see(node, now), now)
+	at, leaves := evictionTime(pod, e.sightings.see(node, now), e.arrivals.of(pod, now))
 	switch {
 	case !leaves:
 		return 0, nil

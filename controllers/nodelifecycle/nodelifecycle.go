@@ -50,6 +50,7 @@ type Controller struct {
 	born  time.Time
 
 	sightings *sightings
+	arrivals  *arrivals
 }
 
 // New asks the factory for the informers it needs; it is called before they are started, and when Liveness
@@ -63,8 +64,9 @@ func New(cfg Config) (*Controller, error) {
 	}
 	cfg.Settings = cfg.Settings.withDefaults()
 	core := cfg.Informers.Core().V1()
-	c := &Controller{cfg: cfg, nodes: core.Nodes().Informer(), list: core.Nodes().Lister(), pods: core.Pods().Informer(), words: newWords(), born: time.Now(), sightings: newSightings()}
-	if err := errors.Join(c.words.listen(c.nodes), c.sightings.listen(c.nodes)); err != nil {
+	c := &Controller{cfg: cfg, nodes: core.Nodes().Informer(), list: core.Nodes().Lister(), pods: core.Pods().Informer(), words: newWords(), born: time.Now(),
+		sightings: newSightings(), arrivals: newArrivals()}
+	if err := errors.Join(c.words.listen(c.nodes), c.sightings.listen(c.nodes), c.arrivals.listen(c.pods)); err != nil {
 		return nil, err
 	}
 	return c, runtime.EnsureIndex(c.pods, podsByNode, func(obj any) ([]string, error) {

@@ -27,7 +27,12 @@ func (w *world) taintBy(node, value string) {
 
 // runPatient puts a pod on a node that tolerates such a taint for a while.
 func (w *world) runPatient(name, node string, seconds int64) {
-	now := metav1.Now()
+	w.runPatientAt(name, node, seconds, time.Now())
+}
+
+// runPatientAt is the same, bound by a server whose clock may be wrong.
+func (w *world) runPatientAt(name, node string, seconds int64, at time.Time) {
+	now := metav1.NewTime(at)
 	w.Cluster.Add(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, CreationTimestamp: now},
 		Spec:       corev1.PodSpec{NodeName: node, Tolerations: []corev1.Toleration{{Key: "repair", Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}}},

@@ -1,0 +1,26 @@
+package nodelifecycle_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Pods that a server bound whose clock was an hour ahead have what they tolerate, and no hour more: from the taint, or, when they
+// came later, from when they were first seen, whoever leads then.
+func TestPodsBoundByAClockThatIsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, oneZone)
+		ahead := func(name string) { w.runPatientAt(name, "n1", 60, time.Now().Add(time.Hour)) }
+		ahead("before")
+		time.Sleep(30 * time.Second)
+		w.taintBy("n1", "memory")
+		w.abdicate()
+		time.Sleep(20 * time.Second)
+		ahead("later")
+		time.Sleep(10 * time.Second)
+		w.lead()
+		leavesIn(w, "before", 30*time.Second)
+		leavesIn(w, "later", 19*time.Second) // leavesIn took a second more
+	})
+}
