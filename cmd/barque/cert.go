@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/cmd/barque/dev"
 	"github.com/barque/barque/cmd/barque/node"
@@ -341,11 +340,12 @@ func certCall(ctx context.Context, kubeconfig, method, path string, params map[s
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(reaching(config, 15*time.Second))
+	client, end, err := once(config, 15*time.Second)
 	if err != nil {
 		return err
 	}
-	request := client.Discovery().RESTClient().Verb(method).AbsPath(path)
+	defer end()
+	request := client.Verb(method).AbsPath(path)
 	for name, value := range params {
 		request = request.Param(name, value)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -126,6 +127,22 @@ func reaching(config *rest.Config, within time.Duration) *rest.Config {
 		config.Dial = (&net.Dialer{Timeout: dialPatience}).DialContext
 	}
 	return config
+}
+
+// once returns a client for one request that is to be answered within a time, and what ends its connection. client-go keeps a
+// transport for each Dial that it is given, and its connections: a command that asks again and again would leave one
+// behind with every question.
+func once(config *rest.Config, within time.Duration) (client rest.Interface, end func(), err error) {
+	config = reaching(config, within)
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	set, err := kubernetes.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, nil, err
+	}
+	return set.Discovery().RESTClient(), func() { utilnet.CloseIdleConnectionsFor(httpClient.Transport) }, nil
 }
 
 func newClient(given string) (*kubernetes.Clientset, *rest.Config, error) {

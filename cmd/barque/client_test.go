@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +15,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -245,5 +248,51 @@ func TestAdvice(t *testing.T) {
 	_, err := run(t, "token", "ls", "--kubeconfig", file+"-none")
 	if exitCode(err) != 1 || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), file+"-none") {
 		t.Errorf("a kubeconfig that is not there: exit code %d: %v", exitCode(err), err)
+	}
+}
+
+// TestQuestionsLeaveNoConnections: a command that waits asks often, and leaves no connection behind at the server for each time.
+func TestQuestionsLeaveNoConnections(t *testing.T) {
+	var mu sync.Mutex
+	open := map[net.Conn]bool{}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"change": "promote"}`) }))
+	server.EnableHTTP2 = true
+	server.Config.ConnState = func(c net.Conn, s http.ConnState) {
+		mu.Lock()
+		defer mu.Unlock()
+		if s == http.StateClosed {
+			delete(open, c)
+		} else {
+			open[c] = true
+		}
+	}
+	server.StartTLS()
+	defer server.Close()
+	config := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
+		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {server: '" + server.URL + "', insecure-skip-tls-verify: true}}]\n" +
+		"users: [{name: u, user: {}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		_, keys := askKeys(t.Context(), config, http.MethodGet, nil)
+		_, member := memberChange(t.Context(), config, http.MethodGet, "promote s1", "s1", node.PromoteServer)
+		certs := certCall(t.Context(), path, http.MethodGet, node.CAPath, nil, new(map[string]any))
+		if err := errors.Join(keys, member, certs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() { // the server learns of it a moment later
+		mu.Lock()
+		left := len(open)
+		mu.Unlock()
+		if left == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are left of 30 questions", left)
+		}
 	}
 }

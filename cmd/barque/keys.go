@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/cmd/barque/node"
@@ -163,11 +162,12 @@ func unfinishedKeys(answer *node.KeysAnswer) error {
 
 // askKeys asks for the keys' status, or for a change.
 func askKeys(ctx context.Context, config *rest.Config, method string, query url.Values) (*node.KeysAnswer, error) {
-	client, err := kubernetes.NewForConfig(reaching(config, 20*time.Second))
+	client, end, err := once(config, 20*time.Second)
 	if err != nil {
 		return nil, err
 	}
-	request := client.Discovery().RESTClient().Verb(method).AbsPath(node.KeysPath)
+	defer end()
+	request := client.Verb(method).AbsPath(node.KeysPath)
 	for name, values := range query {
 		request = request.Param(name, values[0])
 	}

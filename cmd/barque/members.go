@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/cmd/barque/node"
@@ -264,11 +263,12 @@ const memberCallTimeout = time.Minute
 
 // memberChange asks a server to make a change, or, with GET, what it would do. Errors begin with what the user calls it.
 func memberChange(ctx context.Context, config *rest.Config, method, what, name string, change node.MemberChange) (*node.MemberAnswer, error) {
-	client, err := kubernetes.NewForConfig(reaching(config, memberCallTimeout))
+	client, end, err := once(config, memberCallTimeout)
 	if err != nil {
 		return nil, err
 	}
-	data, err := client.Discovery().RESTClient().Verb(method).AbsPath(node.MembersPath, name).Param("change", string(change)).DoRaw(ctx)
+	defer end()
+	data, err := client.Verb(method).AbsPath(node.MembersPath, name).Param("change", string(change)).DoRaw(ctx)
 	answer := new(node.MemberAnswer)
 	if json.Unmarshal(data, answer) == nil && answer.Change != "" {
 		switch {
