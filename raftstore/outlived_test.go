@@ -40,7 +40,9 @@ func newSplit(t *testing.T) *split {
 			s.old = append(s.old, i)
 		}
 	}
+	<-time.After(time.Minute)
 	s.recover(s.survivor, "new")
+	<-time.After(10 * time.Second)
 	return s
 }
 
@@ -163,7 +165,6 @@ func TestOldServerAsksFirst(t *testing.T) {
 func TestOldMajorityThatServesIsOutlived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSplit(t)
-		<-time.After(time.Second) // the recovery is before what comes now
 		for _, i := range s.old {
 			s.Start(i)
 		}
@@ -196,8 +197,9 @@ func TestEachAncestorIsOutlived(t *testing.T) {
 		s.Await("two voters", func() bool { return len(voters(s.Servers[joins])) == 2 })
 		s.Stop(s.survivor) // the one who was there
 		s.Stop(joins)
-		<-time.After(time.Second)
+		<-time.After(10 * time.Second)
 		s.recover(joins, "newest")
+		<-time.After(10 * time.Second)
 		s.Start(joins)
 		if a := s.Servers[joins].Ancestors(); len(a) != 2 || a[0].Cluster != "new" || a[0].Heir != "newest" || a[1].Cluster != "test" || a[1].Heir != "new" {
 			t.Errorf("its ancestors are %+v", a)
@@ -222,21 +224,173 @@ func TestOutlivedServerIsRecovered(t *testing.T) {
 		s.Start(back)
 		s.outlived(back, "new")
 		s.stays(back)
+		s.Stop(s.survivor)
+		<-time.After(time.Minute)
 		s.recover(back, "third")
-		if r, err := raftstore.Inspect(s.Configs[back].Dir, nil); err != nil || r.Outlived != nil || len(r.Ancestors) != 1 {
+		if r, err := raftstore.Inspect(s.Configs[back].Dir, nil); err != nil || r.Outlived != nil || len(r.Ancestors) != 2 {
 			t.Errorf("its directory says %+v, %v", r, err)
 		}
 		s.Start(back)
 		if _, err := s.Servers[back].Commit(limited(t), put("/third", "1")); err != nil {
 			t.Error(err)
 		}
-		// Neither of the two is the heir of the other one.
+		// The one that was given up is told, too, where it meets the third.
+		s.Configs[s.survivor].Peers = func() []string { return []string{storetest.Addr(back)} }
 		<-time.After(time.Minute)
-		for _, i := range []int{back, s.survivor} {
-			if err := s.Servers[i].Ready(limited(t)); err != nil {
-				t.Errorf("server %d: %v", i, err)
+		s.Start(s.survivor)
+		s.Await("the survivor is told", func() bool { return s.told[s.survivor].Load() != nil })
+		if got := s.told[s.survivor].Load(); got.Cluster != "new" || got.Heir != "third" {
+			t.Errorf("it is told %+v", got)
+		}
+		if err := s.Servers[back].Ready(limited(t)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// mistake is a cluster of which a server was recovered while the others had a leader.
+type mistake struct {
+	*storetest.Cluster
+	t      *testing.T
+	wrong  int
+	others []int
+	told   atomic.Int32
+}
+
+func newMistake(t *testing.T, size int) *mistake {
+	t.Helper()
+	m := &mistake{t: t}
+	disk := onDisk(t)
+	m.Cluster = storetest.NewCluster(t, size, func(i int, cfg *raftstore.Config) {
+		disk(i, cfg)
+		cfg.OnOutlived = func(raftstore.Succession) { m.told.Add(1) }
+	})
+	leader, _ := m.Leader()
+	m.wrong = (leader + 1) % size
+	for i := range size - 1 {
+		m.others = append(m.others, (m.wrong+1+i)%size)
+	}
+	<-time.After(time.Minute)
+	m.Stop(m.wrong)
+	<-time.After(10 * time.Second)
+	if err := raftstore.Recover(raftstore.RecoverConfig{Dir: m.Configs[m.wrong].Dir, ClusterID: "mistake"}); err != nil {
+		t.Fatal(err)
+	}
+	m.Configs[m.wrong].ClusterID = "mistake"
+	<-time.After(10 * time.Second)
+	return m
+}
+
+// goesOn makes sure that nobody has stopped, and that all serve.
+func (m *mistake) goesOn(when string) {
+	m.t.Helper()
+	<-time.After(30 * time.Second)
+	if n := m.told.Load(); n > 0 {
+		m.t.Fatalf("%s: %d servers of a cluster that was well have stopped", when, n)
+	}
+	for _, i := range m.others {
+		if err := m.Servers[i].Ready(limited(m.t)); err != nil {
+			m.t.Errorf("%s, server %d: %v", when, i, err)
+		}
+	}
+	if _, err := m.Servers[m.others[0]].Commit(limited(m.t), put("/on", when)); err != nil {
+		m.t.Errorf("%s: %v", when, err)
+	}
+}
+
+// Of three servers one is recovered by mistake. What is left of the cluster goes on: when it meets the other one, when one
+// is started again, and when all are, also when they were before they met it.
+func TestRecoveryByMistakeOfOneOfThree(t *testing.T) {
+	for name, before := range map[string]func(m *mistake){
+		"met at once": func(*mistake) {},
+		"all rolled before": func(m *mistake) {
+			for _, i := range m.others {
+				m.Stop(i)
+				m.Start(i)
+				<-time.After(20 * time.Second)
+			}
+		},
+		"power failed before": func(m *mistake) {
+			for _, i := range m.others {
+				m.Stop(i)
+			}
+			<-time.After(time.Hour)
+			for _, i := range m.others {
+				m.Start(i)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMistake(t, 3)
+				before(m)
+				m.Start(m.wrong)
+				m.goesOn("met")
+				for _, i := range m.others {
+					m.Stop(i)
+					m.Start(i)
+					m.goesOn("one started again")
+				}
+				for _, i := range m.others {
+					m.Stop(i)
+				}
+				<-time.After(time.Hour)
+				for _, i := range m.others {
+					m.Start(i)
+					<-time.After(10 * time.Second)
+				}
+				m.goesOn("all started again")
+			})
+		})
+	}
+}
+
+// The same, of five, of which four are started one after the other.
+func TestRecoveryByMistakeAndAStartOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMistake(t, 5)
+		for _, i := range m.others {
+			m.Stop(i)
+		}
+		m.Start(m.wrong)
+		for _, i := range m.others {
+			m.Start(i)
+			<-time.After(30 * time.Second)
+		}
+		m.goesOn("all started again")
+	})
+}
+
+// A server that cannot know whether its cluster was well, since its record was lost and nobody else runs, holds back: it is
+// neither stopped nor marked, and leads nobody; and takes part when one who knows is back.
+func TestInDoubtAServerHoldsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMistake(t, 5)
+		for _, i := range m.others {
+			m.Stop(i)
+		}
+		m.Start(m.wrong)
+		forgetful, knows := m.others[:3], m.others[3]
+		for _, i := range forgetful { // a majority
+			if err := os.Remove(m.Configs[i].Dir + "/presence.json"); err != nil {
+				t.Fatal(err)
+			}
+			m.Start(i)
+		}
+		<-time.After(5 * time.Minute)
+		for _, i := range forgetful {
+			if s := m.Servers[i].Status(); s.HeldBack == nil || s.HeldBack.Heir != "mistake" || s.LeaderID != "" || s.Outlived != nil {
+				t.Errorf("server %d: held back by %v, led by %q, outlived by %v", i, s.HeldBack, s.LeaderID, s.Outlived)
+			}
+			if err := m.Servers[i].Ready(limited(t)); !errors.Is(err, raftstore.ErrUnavailable) {
+				t.Errorf("server %d is ready: %v", i, err)
+			}
+			if mark, err := raftstore.Outlived(m.Configs[i].Dir); mark != nil || err != nil {
+				t.Errorf("server %d is marked: %v, %v", i, mark, err)
 			}
 		}
+		m.Start(knows)
+		m.goesOn("one who knows is back")
 	})
 }
 

@@ -46,6 +46,15 @@ func (c *Chronicle) Blame(term uint64, why string, again bool) {
 	c.blamed, c.blamedIn = why, term
 }
 
+// Unblame takes back what was noted for that term, if nothing else was since.
+func (c *Chronicle) Unblame(term uint64, why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.blamedIn == term && c.blamed == why {
+		c.blamed = ""
+	}
+}
+
 // blameFor takes what is blamed for a change in a term. Once somebody leads it is blamed no more.
 func (c *Chronicle) blameFor(term uint64, leads bool) (why string) {
 	if term <= c.blamedIn {

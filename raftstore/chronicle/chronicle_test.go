@@ -83,3 +83,23 @@ func TestChronicleForgets(t *testing.T) {
 		t.Errorf("%d changes, from term %d to %d", len(all), all[len(all)-1].Term, all[0].Term)
 	}
 }
+
+// What is taken back is the reason of no later change; what was noted after it stays.
+func TestUnblame(t *testing.T) {
+	for name, c := range map[string]struct {
+		blame func(*Chronicle)
+		want  string
+	}{
+		"taken back":            {func(c *Chronicle) { c.Unblame(3, "a handed over") }, "silent"},
+		"of another term":       {func(c *Chronicle) { c.Unblame(2, "a handed over") }, "a handed over"},
+		"another one was since": {func(c *Chronicle) { c.Blame(3, "a is gone", false); c.Unblame(3, "a handed over") }, "a is gone"},
+	} {
+		var chronicle Chronicle
+		chronicle.Blame(3, "a handed over", false)
+		c.blame(&chronicle)
+		chronicle.Ended(time.Now(), 3, "a", "silent")
+		if got := chronicle.Newest()[0].Why; got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}

@@ -21,6 +21,10 @@ type hello struct {
 	Leader string `json:"leader,omitempty"`
 	// Removed, in an answer, tells that the server that asks was taken out of the group for good.
 	Removed *Removal `json:"removed,omitempty"`
+	// Claim, in a question, is what the sender was told of a recovery of the cluster, and Word whether the sender, or in the answer
+	// the one who was asked, was in touch with a leader at that time.
+	Claim *Succession `json:"claim,omitempty"`
+	Word  word        `json:"word,omitempty"`
 }
 
 // contactEvery is how often a server that is out of touch looks for the others.
@@ -228,6 +232,10 @@ func (n *Node) handleHello(payload []byte) (byte, []byte) {
 	answer := hello{ID: n.id.ServerID, Address: n.cfg.Stream.Addr(), Known: n.known(), Leader: string(leader)}
 	if s := n.standing(h.ID); s.State == Removed {
 		answer.Removed = &Removal{Name: s.Name, At: s.since(), Why: s.Why}
+	}
+	if h.Claim != nil && h.Claim.Cluster == n.id.ClusterID {
+		n.heirs.hear(h.ID, *h.Claim, h.Word)
+		answer.Word = n.wordOn(*h.Claim)
 	}
 	data, err := json.Marshal(answer)
 	if err != nil {

@@ -136,7 +136,6 @@ type followed struct {
 	leader raft.ServerID
 	over   chan struct{} // closed when another one than leader is known to lead
 	lost   time.Time     // since when nobody is known to lead; zero while somebody is
-	since  time.Time     // since when somebody leads, but for elections; zero when nobody ever has
 }
 
 // tenure returns a channel that is closed when another server is known to lead than now.
@@ -156,9 +155,6 @@ func (f *followed) learn(leader raft.ServerID) bool {
 	defer f.mu.Unlock()
 	switch {
 	case leader != "":
-		if f.since.IsZero() || !f.lost.IsZero() && time.Since(f.lost) >= leaderlessAfter {
-			f.since = time.Now()
-		}
 		f.lost = time.Time{}
 	case f.lost.IsZero():
 		f.lost = time.Now()
@@ -172,17 +168,6 @@ func (f *followed) learn(leader raft.ServerID) bool {
 		f.over = nil
 	}
 	return true
-}
-
-// inTouchSince returns since when this server has known leaders, with no longer between two than an election takes; zero
-// when it knows none and has not for longer.
-func (f *followed) inTouchSince() time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.lost.IsZero() && time.Since(f.lost) >= leaderlessAfter {
-		return time.Time{}
-	}
-	return f.since
 }
 
 // leaderless returns since when nobody is known to lead; zero while somebody is.

@@ -15,8 +15,8 @@ import (
 
 // Protocols on the peer port.
 const (
-	ProtoRaft  = "barque-raft/3"
-	ProtoStore = "barque-store/3"
+	ProtoRaft  = "barque-raft/2"
+	ProtoStore = "barque-store/2"
 )
 
 // helloTimeout bounds how long a peer may take to say to which cluster it belongs.

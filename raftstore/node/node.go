@@ -46,6 +46,7 @@ type Node struct {
 	foreign    foreigners // met where one of this cluster was expected
 	knockers   foreigners // that came here, by their host
 	heirs      heirs
+	presence   *presence
 	opened     time.Time
 	ear        *ear
 	vacancy    vacancy
@@ -136,6 +137,9 @@ func open(cfg Config) (*Node, error) {
 	if n.quarantine, err = openQuarantine(&cfg); err != nil {
 		return nil, err
 	}
+	if n.presence, err = openPresence(&cfg, id.ClusterID); err != nil {
+		return nil, fmt.Errorf("read when this server was in touch with a leader: %w", err)
+	}
 	n.withdraw()
 	n.book = newBook()
 	n.silence = newSilence(cfg.Timeouts.Heartbeat, cfg.Logger)
@@ -188,7 +192,8 @@ func (n *Node) startRaft() error {
 		Snapshots: n.storage.snapshots, Sever: n.storage.sever, Fatal: n.halt,
 	})
 	before := screen.New(log)
-	n.raft, err = raft.NewRaft(cfg, n.machine, log, n.storage.log, n.storage.snapshots, &screened{&muzzle{heard, n.storage.log.Disk()}, before})
+	before.RefuseVotes = n.holdsBack
+	n.raft, err = raft.NewRaft(cfg, n.machine, log, n.storage.log, n.storage.snapshots, &screened{&muzzle{heard, n.storage.log.Disk(), n.holdsBack}, before})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
 	}
@@ -262,6 +267,7 @@ func (n *Node) start() {
 	n.running.Go(n.watchSpace)
 	n.running.Go(n.keepQuarantine)
 	n.running.Go(n.judgeClaims)
+	n.running.Go(n.keepPresence)
 	n.running.Go(n.keepRoom)
 	n.cfg.Logger.Info("store is open", "server", n.id.ServerID, "cluster", n.id.ClusterID,
 		"revision", n.state.Revision(), "lastIndex", n.raft.LastIndex())
@@ -318,6 +324,7 @@ func (n *Node) Close() error {
 // the entries that it has committed and not applied. So first everything that asks Raft comes to its
 // end, and then Raft does.
 func (n *Node) close() error {
+	n.notePresence()
 	switch err := n.HandOver(); {
 	case errors.Is(err, errNoHeir):
 		n.cfg.Logger.Info("nobody leads after this server: too few others answer")
@@ -331,6 +338,7 @@ func (n *Node) close() error {
 	n.peers.close()
 	n.strangers.close()
 	n.running.Wait()
+	n.presence.close()
 	n.links.Wait()
 	n.offices.Wait()
 	n.questions.close()

@@ -31,6 +31,9 @@ func (n *Node) Ailment() error {
 	if err := n.whyOutlived(); err != nil {
 		return err
 	}
+	if err := n.holdsBack(); err != nil {
+		return err
+	}
 	if err := n.quarantine.explain(); err != nil {
 		return err
 	}

@@ -126,7 +126,7 @@ func standAlone(c *Config, id identity, heir string) error {
 	_, trans := raft.NewInmemTransport("")
 	defer trans.Close()
 	cfg := c.raft(id.ServerID, nil)
-	inherited, err := inherit(Succession{Cluster: id.ClusterID, Heir: heir, By: id.ServerID, At: time.Now().UTC()})
+	inherited, err := inheritance(c, id, heir)
 	if err != nil {
 		return err
 	}
@@ -143,18 +143,41 @@ func standAlone(c *Config, id identity, heir string) error {
 	return nil
 }
 
+// inheritance is of which clusters the new one is the heir: of that of the directory; and of the one as which that was recovered
+// before, without this server. Who recovers this one has given that one up, so its servers are to stop, and its agents to follow.
+func inheritance(c *Config, id identity, heir string) ([]kv.Op, error) {
+	clusters := []string{id.ClusterID}
+	mark, err := readOutlived(c, id.ClusterID)
+	if err != nil {
+		return nil, err
+	}
+	if mark != nil && mark.By != "" { // else it cannot be read
+		clusters = append(clusters, mark.Heir)
+	}
+	now := time.Now().UTC()
+	var ops []kv.Op
+	for _, cluster := range clusters {
+		op, err := inherit(Succession{Cluster: cluster, Heir: heir, By: id.ServerID, At: now})
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op)
+	}
+	return ops, nil
+}
+
 // ahead is a state machine whose snapshot is of a later revision, and in which nothing is decided about the
 // survivor: it may have been told to leave, or to stay without a vote, in the group that is lost.
 type ahead struct {
 	*fsm.FSM
 	survivor string
-	// inherited goes into the state: from which cluster this one was recovered.
-	inherited kv.Op
+	// inherited goes into the state: from which clusters this one was recovered.
+	inherited []kv.Op
 }
 
 // Snapshot implements raft.FSM.
 func (a *ahead) Snapshot() (raft.FSMSnapshot, error) {
-	change := kv.Txn{Ops: []kv.Op{{Kind: kv.Delete, Key: rosterPrefix + a.survivor}, a.inherited}}
+	change := kv.Txn{Ops: append([]kv.Op{{Kind: kv.Delete, Key: rosterPrefix + a.survivor}}, a.inherited...)}
 	a.State().Apply(&change, a.State().Now(), 0)
 	a.State().Advance(a.State().Revision() + recoverGap)
 	a.State().Publish()

@@ -76,7 +76,9 @@ type Status struct {
 	Foreign map[string]string `json:"foreign,omitempty"`
 	// Outlived tells that this server's cluster was recovered without it, so that it stops; Rival, on a leader, that a
 	// server of this cluster was recovered as another one while this one was well; Ancestors, from which ones this one was.
+	// HeldBack is there while it is not known which of the two is right, so that this server neither votes nor leads.
 	Outlived  *Succession  `json:"outlived,omitempty"`
+	HeldBack  *Succession  `json:"heldBack,omitempty"`
 	Rival     *Rival       `json:"rival,omitempty"`
 	Ancestors []Succession `json:"ancestors,omitempty"`
 	// Detail is there when it was asked for; see PeerDetails.
@@ -113,6 +115,7 @@ func (n *Node) Status() Status {
 	s.DiskP50, s.DiskP99, s.DiskWrites = n.storage.log.Latency(time.Time{})
 	s.Start, s.Disk, s.DiskFull = n.storage.start, n.diskSpeed(), n.storage.reserve.exhausted()
 	s.Outlived, s.Rival, s.Ancestors = n.heirs.outlived.Load(), n.currentRival(), ancestors(view)
+	s.HeldBack = n.heirs.held.Load()
 	s.Changes, s.Foreign = n.chronicle.Newest(), n.foreign.clusters()
 	if n.cfg.Warnings != nil {
 		s.Warnings = n.cfg.Warnings()

@@ -1,0 +1,215 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Whether a cluster had a quorum when one of its servers was recovered is what decides which of the two goes on: see
+// outlived.go. So each server keeps a record of when it was in touch with a leader, which nobody is without a quorum, and
+// keeps it on its disk, where it outlives a restart of all. It is in wall time, because it is compared with that of another
+// server, and because a process that was suspended must not take the time for one in which it heard of anybody.
+//
+//	in touch ──no leader, or no look at the clock, for leaderlessAfter──▶ out of touch, from the last look on
+//	    ▲                                                                     │
+//	    └─────────────────a leader: a new span begins─────────────────────────┘
+
+// presenceFile is the record in the directory of a server.
+const presenceFile = "presence.json"
+
+const (
+	presenceFormat = 1
+	// presenceLook is how often a server looks whether it is in touch, and presenceWrite how often it writes that down.
+	presenceLook  = time.Second
+	presenceWrite = 5 * time.Second
+	// presenceSlack is by how much the clocks of two servers may differ, and how late one notices that a leader is gone.
+	presenceSlack = 2 * time.Second
+	// presenceKept is how many spans are kept.
+	presenceKept = 64
+)
+
+// span is a time in which a server was in touch with leaders, with no longer between two than an election takes.
+type span struct {
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
+	// Over tells that it ended then. Else the process did, or the machine, up to presenceWrite and a look after Until.
+	Over bool `json:"over,omitempty"`
+}
+
+// presenceRecord is what stands in presenceFile.
+type presenceRecord struct {
+	Format  int    `json:"format"`
+	Cluster string `json:"cluster"`
+	Spans   []span `json:"spans"` // oldest first
+}
+
+// presence is when this server was in touch with a leader.
+type presence struct {
+	path    string // empty in memory
+	cluster string
+	logger  *slog.Logger
+
+	mu      sync.Mutex
+	spans   []span
+	open    bool // the last one goes on
+	written time.Time
+}
+
+// word is what a server knows of whether it was in touch with a leader at some time.
+type word string
+
+const (
+	wasInTouch  word = "yes"
+	wasNot      word = "no"
+	unknownWord word = "" // as from a program that does not know the question
+)
+
+// openPresence reads the record. One that cannot be read, or is of another cluster, tells nothing.
+func openPresence(cfg *Config, cluster string) (*presence, error) {
+	p := &presence{cluster: cluster, logger: cfg.Logger}
+	if cfg.InMemory {
+		return p, nil
+	}
+	p.path = filepath.Join(cfg.Dir, presenceFile)
+	data, err := os.ReadFile(p.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var record presenceRecord
+	if err := json.Unmarshal(data, &record); err != nil || record.Format != presenceFormat {
+		cfg.Logger.Warn("when this server was in touch with a leader cannot be read, and is recorded anew", "file", p.path, "format", record.Format, "err", err)
+		return p, nil
+	}
+	if record.Cluster == cluster {
+		p.spans = record.Spans
+	}
+	return p, nil
+}
+
+// look takes note of whether a leader is known, and writes that down when it is time to.
+func (p *presence) look(now time.Time, led bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ended := p.pass(now)
+	if led {
+		if !p.open {
+			p.spans = append(p.spans, span{Since: now, Until: now})
+			p.spans = slices.Delete(p.spans, 0, max(0, len(p.spans)-presenceKept))
+			p.open, ended = true, true
+		}
+		p.spans[len(p.spans)-1].Until = now
+	}
+	if since := now.Sub(p.written); ended || p.open && (since >= presenceWrite || since < 0) {
+		p.write(now)
+	}
+}
+
+// pass ends the span when it was not looked at for too long, and tells whether it did: no leader was known, or the process was
+// suspended, or the clock was set. It is called with the lock held.
+func (p *presence) pass(now time.Time) bool {
+	if !p.open {
+		return false
+	}
+	last := &p.spans[len(p.spans)-1]
+	if gap := now.Sub(last.Until); gap >= 0 && gap < leaderlessAfter {
+		return false
+	}
+	last.Over, p.open = true, false
+	return true
+}
+
+// close writes down that the span is over, since the last look.
+func (p *presence) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open {
+		last := &p.spans[len(p.spans)-1]
+		last.Over, p.open = true, false
+		p.write(last.Until)
+	}
+}
+
+// write is called with the lock held.
+func (p *presence) write(now time.Time) {
+	if p.path == "" {
+		return
+	}
+	p.written = now
+	if err := writeJSON(p.path, presenceRecord{presenceFormat, p.cluster, p.spans}); err != nil {
+		p.logger.Debug("cannot write down that this server is in touch with a leader", "file", p.path, "err", err)
+	}
+}
+
+// at tells what is known of a moment. It says no more than what is certain.
+func (p *presence) at(when, now time.Time) word {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pass(now)
+	if len(p.spans) == 0 || when.Before(p.spans[0].Since.Add(-presenceSlack)) {
+		return unknownWord // before the record
+	}
+	answer := wasNot
+	for i, s := range p.spans {
+		if !when.Before(s.Since.Add(presenceSlack)) && !when.After(s.Until.Add(-presenceSlack)) {
+			return wasInTouch
+		}
+		end := s.Until.Add(presenceSlack)
+		if !s.Over && (i < len(p.spans)-1 || !p.open) {
+			end = end.Add(presenceWrite + presenceLook)
+		}
+		if !when.Before(s.Since.Add(-presenceSlack)) && !when.After(end) {
+			answer = unknownWord
+		}
+	}
+	if when.After(now.Add(-presenceSlack)) {
+		return unknownWord // it is about now, or later: who asks again learns it
+	}
+	return answer
+}
+
+// since returns since when this server has been in touch without a break; zero when it is not.
+func (p *presence) since(now time.Time) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pass(now); !p.open {
+		return time.Time{}
+	}
+	return p.spans[len(p.spans)-1].Since
+}
+
+// wallTime is now, as it is compared with what another server, or process, wrote down.
+func wallTime() time.Time { return time.Now().Round(0).UTC() }
+
+// keepPresence keeps the record until the node ends.
+func (n *Node) keepPresence() {
+	ticker := time.NewTicker(presenceLook)
+	defer ticker.Stop()
+	for {
+		n.notePresence()
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (n *Node) notePresence() { n.presence.look(wallTime(), n.isLed()) }
+
+// isLed tells whether this server is in touch with a leader. One that holds back is not.
+func (n *Node) isLed() bool {
+	_, leader := n.raft.LeaderWithID()
+	return leader != raft.ServerID("") && n.heirs.held.Load() == nil
+}
