@@ -38,7 +38,7 @@ func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error
 		return GossipKeys{}, err
 	}
 	keys, own := h.config.GossipKeys(), h.config.Cluster()
-	if in.Cluster == own.ID {
+	if in.Cluster == "" || in.Cluster == own.ID { // an older program does not say it
 		return keys, nil
 	}
 	if role != token.Agent || !h.config.Inherited(in.Cluster) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/barque/barque/membership/join"
@@ -38,10 +39,10 @@ func TestGossipKeys(t *testing.T) {
 		"an agent of what was recovered":  {agent(c.ca, "a1"), 200, "ancestor"},
 		"a server of what was recovered":  {server("s2"), http.StatusConflict, "ancestor"},
 		"an agent of a third one":         {agent(c.ca, "a1"), http.StatusConflict, "third"},
-		"an agent that does not say it":   {agent(c.ca, "a1"), http.StatusConflict, " "},
+		"an agent that does not say it":   {agent(c.ca, "a1"), 200, "-"},
 		"a removed agent of the ancestor": {agent(c.ca, "removed"), http.StatusForbidden, "ancestor"},
 	} {
-		keys, err := c.client(t, w.identity).GossipKeys(t.Context(), cmp.Or(w.cluster, "c1"))
+		keys, err := c.client(t, w.identity).GossipKeys(t.Context(), strings.Trim(cmp.Or(w.cluster, "c1"), "-"))
 		if follows := w.cluster == "ancestor" && w.status == 200; follows != (keys.Heir != nil) || follows && (keys.Heir.ID != "c1") {
 			t.Errorf("%s: it is to follow %+v", what, keys.Heir)
 		}
