@@ -33,6 +33,7 @@ type agent struct {
 	stack    *lifecycle.Stack
 	cluster  string        // ID of the one that it was started in
 	follows  chan struct{} // holds a token when it is to be started again, in the heir of that one
+	offered  offer         // who says that it is that heir; fetchKeys' own
 }
 
 // RunAgent runs an agent until the context ends.

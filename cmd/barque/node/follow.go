@@ -22,12 +22,24 @@ import (
 // says of which cluster it is; a server of the heir answers with what the agent needs to be of that one, and the agent is
 // started again in it. Its pods stay.
 //
+// A server of a cluster that is well may have been recovered by mistake, and says the same. So the agent follows only when nobody
+// of those that it has ever known answers for its own cluster, and only when it has asked more than once, with some time between.
+//
 // It goes from a cluster to its heir and never back, whoever serves. In a cluster that is not the heir of its own, though
 // it has the same CA, an agent is a stray: it is refused, says so in its log, and the status names it. That is one that began
 // with a backup: there may be two of these, and which one an agent is for is for an operator to say, with --rejoin.
 
 // errFollows is why keys were not got: the agent is about to be started again.
 var errFollows = errors.New("this agent follows another cluster")
+
+// followAfter is for how long nobody but the heir must have answered until an agent follows it.
+const followAfter = 5 * time.Second
+
+// offer is since when a cluster alone has answered, which says that it is the heir of the agent's.
+type offer struct {
+	heir string
+	at   time.Time
+}
 
 // follow makes this agent one of the cluster that its own was recovered as.
 func (a *agent) follow(heir join.Cluster) error {

@@ -1,6 +1,10 @@
 package node
 
 import (
+	"strings"
+	"slices"
+	"net/http"
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -12,6 +16,7 @@ import (
 
 	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
@@ -68,6 +73,99 @@ func TestAgentFollowsItsClustersHeir(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Keys of the agent's own cluster win over an heir, in every order; and an heir is not followed while one who answers may be of
+// the own cluster.
+func TestOwnClusterIsAskedBeforeAnHeir(t *testing.T) {
+	type answer struct {
+		keys join.GossipKeys
+		err  error
+	}
+	answers := map[string]answer{
+		"own":    {join.GossipKeys{Generation: 5}, nil},
+		"behind": {join.GossipKeys{Generation: 4}, nil},
+		"heir":   {join.GossipKeys{Generation: 9, Heir: &join.Cluster{ID: "heir"}}, nil},
+		"third":  {join.GossipKeys{}, &join.RefusedError{Status: http.StatusConflict}},
+		"barred": {join.GossipKeys{}, &join.RefusedError{Status: http.StatusForbidden}},
+		"starts": {join.GossipKeys{}, &join.RefusedError{Status: http.StatusServiceUnavailable}},
+		"away":   {join.GossipKeys{}, errors.New("no route to host")},
+	}
+	for _, c := range []struct {
+		servers []string
+		want    string // keys of "own", "heir", "barred", or "" for another error
+	}{
+		{[]string{"own", "heir"}, "own"},
+		{[]string{"away", "heir", "third", "own"}, "own"},
+		{[]string{"barred", "own"}, "own"},
+		{[]string{"away", "heir", "away"}, "heir"},
+		{[]string{"heir", "third"}, "heir"},
+		{[]string{"heir", "behind"}, ""},
+		{[]string{"heir", "starts", "away"}, ""},
+		{[]string{"heir", "barred"}, "barred"},
+		{[]string{"third", "away"}, "barred"},
+		{[]string{"away"}, ""},
+	} {
+		for range c.servers { // each begins once, both ways around
+			c.servers = append(c.servers[1:], c.servers[0])
+			for _, order := range [][]string{c.servers, backwards(c.servers)} {
+				var servers []join.Server
+				for _, name := range order {
+					servers = append(servers, join.Server{Name: name})
+				}
+				keys, err := fetchKeys(t.Context(), servers, 5, func(_ context.Context, s join.Server) (join.GossipKeys, error) {
+					return answers[s.Name].keys, answers[s.Name].err
+				})
+				got := ""
+				switch {
+				case errors.Is(err, keyring.ErrBarred):
+					got = "barred"
+				case err == nil && keys.Heir != nil:
+					got = "heir"
+				case err == nil:
+					got = "own"
+				}
+				if got != c.want {
+					t.Errorf("%v: %q, want %q (%v)", order, got, c.want, err)
+				}
+			}
+		}
+	}
+}
+
+func backwards(names []string) []string {
+	out := slices.Clone(names)
+	slices.Reverse(out)
+	return out
+}
+
+// An agent asks more than once before it follows, and anew after its own cluster has answered.
+func TestAgentAsksAgainBeforeItFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &agent{cluster: "old", follows: make(chan struct{}, 1), logger: slog.New(slog.DiscardHandler), record: &record{dir: t.TempDir(), Cluster: join.Cluster{ID: "old"}}}
+		own := join.GossipKeys{Generation: 3, Keys: [][]byte{{1}}}
+		heir := func(id string) join.GossipKeys { return join.GossipKeys{Heir: &join.Cluster{ID: id}} }
+		for i, step := range []struct {
+			after   time.Duration
+			keys    join.GossipKeys
+			follows bool // tries to: the heir here tells too little for it
+		}{
+			{0, heir("new"), false},
+			{time.Second, heir("new"), false},
+			{2 * followAfter, own, false},
+			{time.Second, heir("new"), false},
+			{followAfter, heir("other"), false},
+			{followAfter, heir("new"), false},
+			{followAfter, heir("new"), true},
+		} {
+			<-time.After(step.after)
+			ring, err := a.take(step.keys, nil)
+			tried := err != nil && strings.Contains(err.Error(), "does not tell what is needed")
+			if tried != step.follows || (err == nil) != (step.keys.Heir == nil) || err == nil && ring.Generation != 3 {
+				t.Errorf("step %d: %+v, %v", i, ring, err)
+			}
+		}
+	})
 }
 
 // Who cannot write it down goes on as it was, and tries again.
