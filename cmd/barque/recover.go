@@ -69,7 +69,6 @@ When a quorum of servers can be started again: start them, and do not recover.`,
 
 func writeSurvivors(w io.Writer, all []node.Survivor) error {
 	fmt.Fprintln(w, "SERVER\tCLUSTER\tLAST TERM\tLAST ENTRY\tREVISION\tKEYS\tSNAPSHOT AT\tMEMBERS\tDATA DIRECTORY")
-	best := all[0]
 	for _, s := range all {
 		var members []string
 		for _, m := range s.Members {
@@ -80,9 +79,6 @@ func writeSurvivors(w io.Writer, all []node.Survivor) error {
 			members = append(members, name)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", s.Name, s.ClusterID, s.LastTerm, s.LastIndex, s.Revision, s.Keys, s.SnapshotIndex, strings.Join(members, ","), s.DataDir)
-		if s.Quarantined == "" && s.Removed == nil && s.Newer(best.Report) {
-			best = s
-		}
 	}
 	for _, s := range all {
 		switch {
@@ -96,7 +92,10 @@ func writeSurvivors(w io.Writer, all []node.Survivor) error {
 			fmt.Fprintf(w, "\n%s: it was taken out of the cluster: %s\n", s.Name, s.Removed.Why)
 		}
 	}
-	if len(all) > 1 {
+	switch best, err := node.Best(all); {
+	case err != nil:
+		fmt.Fprintf(w, "\nnone of them is to be recovered: %s\n", err)
+	case len(all) > 1:
 		fmt.Fprintf(w, "\n%s has the most: recover that one\n", best.Name)
 	}
 	return nil
@@ -106,7 +105,7 @@ func writeSurvivors(w io.Writer, all []node.Survivor) error {
 func outlived(first node.Survivor) string {
 	if o := first.Outlived; o != nil {
 		return fmt.Sprintf("- Its cluster was recovered before, by another server, and goes on as %s. What that one has is lost,\n"+
-			"  and all of its servers must stop for good: they do not hear of this one.\n", o.Heir)
+			"  and all of its servers must stop for good: stop them first. Its agents follow this one.\n", o.Heir)
 	}
 	return ""
 }
