@@ -58,10 +58,13 @@ type presence struct {
 	cluster string
 	logger  *slog.Logger
 
-	mu      sync.Mutex
-	spans   []span
-	open    bool // the last one goes on
-	written time.Time
+	mu    sync.Mutex // not held while the disk is waited for
+	spans []span
+	open  bool // the last one goes on
+	stale bool // a span has begun or ended that is not written down
+
+	pen     chan struct{} // held by whoever writes
+	written time.Time     // with the pen
 }
 
 // word is what a server knows of whether it was in touch with a leader at some time.
@@ -75,7 +78,7 @@ const (
 
 // openPresence reads the record. One that cannot be read, or is of another cluster, tells nothing.
 func openPresence(cfg *Config, cluster string) (*presence, error) {
-	p := &presence{cluster: cluster, logger: cfg.Logger}
+	p := &presence{cluster: cluster, logger: cfg.Logger, pen: make(chan struct{}, 1)}
 	if cfg.InMemory {
 		return p, nil
 	}
@@ -98,56 +101,91 @@ func openPresence(cfg *Config, cluster string) (*presence, error) {
 	return p, nil
 }
 
-// look takes note of whether a leader is known, and writes that down when it is time to.
+// look takes note of whether a leader is known.
 func (p *presence) look(now time.Time, led bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ended := p.pass(now)
-	if led {
-		if !p.open {
-			p.spans = append(p.spans, span{Since: now, Until: now})
-			p.spans = slices.Delete(p.spans, 0, max(0, len(p.spans)-presenceKept))
-			p.open, ended = true, true
-		}
-		p.spans[len(p.spans)-1].Until = now
+	p.pass(now)
+	if !led {
+		return
 	}
-	if since := now.Sub(p.written); ended || p.open && (since >= presenceWrite || since < 0) {
-		p.write(now)
+	if !p.open {
+		p.spans = append(p.spans, span{Since: now, Until: now})
+		p.spans = slices.Delete(p.spans, 0, max(0, len(p.spans)-presenceKept))
+		p.open, p.stale = true, true
+	}
+	p.spans[len(p.spans)-1].Until = now
+}
+
+// pass ends the span when it was not looked at for too long: no leader was known, or the process was
+// suspended, or the clock was set. It is called with the lock held.
+func (p *presence) pass(now time.Time) {
+	if !p.open {
+		return
+	}
+	if gap := now.Sub(p.spans[len(p.spans)-1].Until); gap < 0 || gap >= leaderlessAfter {
+		p.end()
 	}
 }
 
-// pass ends the span when it was not looked at for too long, and tells whether it did: no leader was known, or the process was
-// suspended, or the clock was set. It is called with the lock held.
-func (p *presence) pass(now time.Time) bool {
-	if !p.open {
-		return false
-	}
-	last := &p.spans[len(p.spans)-1]
-	if gap := now.Sub(last.Until); gap >= 0 && gap < leaderlessAfter {
-		return false
-	}
-	last.Over, p.open = true, false
-	return true
+// end is called with the lock held.
+func (p *presence) end() {
+	p.spans[len(p.spans)-1].Over = true
+	p.open, p.stale = false, true
 }
 
 // close writes down that the span is over, since the last look.
 func (p *presence) close() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.open {
-		last := &p.spans[len(p.spans)-1]
-		last.Over, p.open = true, false
-		p.write(last.Until)
+		p.end()
 	}
-}
-
-// write is called with the lock held.
-func (p *presence) write(now time.Time) {
+	p.mu.Unlock()
 	if p.path == "" {
 		return
 	}
+	written := make(chan struct{})
+	go func() { // ends with the write, which a disk that hangs may hold up
+		defer close(written)
+		p.pen <- struct{}{}
+		p.write(wallTime())
+		<-p.pen
+	}()
+	select {
+	case <-written:
+	case <-time.After(presenceWrite):
+		p.logger.Warn("the disk hangs: that this server was in touch with a leader until now is not written down", "file", p.path)
+	}
+}
+
+// tryWrite writes when nobody does, and waits for nothing: a disk that hangs holds no server up that stops.
+func (p *presence) tryWrite() {
+	if p.path == "" {
+		return
+	}
+	select {
+	case p.pen <- struct{}{}:
+		go func() { // close waits for it
+			p.write(wallTime())
+			<-p.pen
+		}()
+	default:
+	}
+}
+
+// write brings the record to the disk when it is time to. It is called with the pen.
+func (p *presence) write(now time.Time) {
+	p.mu.Lock()
+	since := now.Sub(p.written)
+	due := p.stale || p.open && (since >= presenceWrite || since < 0)
+	p.stale = false
+	record := presenceRecord{presenceFormat, p.cluster, slices.Clone(p.spans)}
+	p.mu.Unlock()
+	if !due {
+		return
+	}
 	p.written = now
-	if err := writeJSON(p.path, presenceRecord{presenceFormat, p.cluster, p.spans}); err != nil {
+	if err := writeJSON(p.path, record); err != nil {
 		p.logger.Debug("cannot write down that this server is in touch with a leader", "file", p.path, "err", err)
 	}
 }
@@ -198,6 +236,7 @@ func (n *Node) keepPresence() {
 	defer ticker.Stop()
 	for {
 		n.notePresence()
+		n.presence.tryWrite()
 		select {
 		case <-n.ctx.Done():
 			return

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -48,6 +49,7 @@ func TestPresence(t *testing.T) {
 			for _, s := range c.steps {
 				for i := s.from; i <= min(s.to, s.from+1200); i++ {
 					p.look(at(i), s.led)
+					p.write(at(i))
 				}
 				switch s.end {
 				case "closed":
@@ -75,7 +77,9 @@ func TestPresenceIsOfOneCluster(t *testing.T) {
 	}
 	began := wallTime()
 	for i := range 100 {
-		p.look(began.Add(time.Duration(i)*time.Second), true)
+		now := began.Add(time.Duration(i) * time.Second)
+		p.look(now, true)
+		p.write(now)
 	}
 	for cluster, want := range map[string]word{"c": wasInTouch, "d": unknownWord} {
 		p, err := openPresence(cfg, cluster)
@@ -92,4 +96,27 @@ func TestPresenceIsOfOneCluster(t *testing.T) {
 	if p, err = openPresence(cfg, "c"); err != nil || p.at(began.Add(50*time.Second), began.Add(time.Hour)) != unknownWord {
 		t.Errorf("a damaged one: %v", err)
 	}
+}
+
+// A disk that hangs holds nobody up: neither who asks what the record says, nor a server that stops.
+func TestPresenceOnADiskThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := openPresence(&Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}, "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.pen <- struct{}{} // a write that does not come back
+		began := wallTime()
+		p.look(began, true)
+		p.tryWrite()
+		p.at(began, began)
+		if took := wallTime().Sub(began); took != 0 {
+			t.Errorf("asking took %s", took)
+		}
+		p.close()
+		if took := wallTime().Sub(began); took > presenceWrite {
+			t.Errorf("closing took %s", took)
+		}
+		<-p.pen
+	})
 }
