@@ -117,11 +117,33 @@ func TestGossip(t *testing.T) {
 	s.Run("lost", testLostAgent)
 }
 
-// testNothingWrong: the doctor has nothing to mend in a cluster that has just been made.
+// ofTheMachine are the doctor's findings that measure the machine, which the tests that run beside this one keep busy.
+var ofTheMachine = regexp.MustCompile(`^the disk of server \S+ is slow: |^one write in a hundred to the log of server |^the way from server \S+ to \S+ and back takes |` +
+	`^server \S+ is \d+ entries behind the leader|MiB of memory are available$|open files are taken$|^the leader changed \d+ times in the last hour: `)
+
+// testNothingWrong: the doctor has soon nothing to mend in a cluster that has just been made, but for how busy the machine is.
 func testNothingWrong(s *Space) {
-	if r := s.timed(s.TB, 40*time.Second, "cluster", "doctor", "--output="); r.Code != 0 || !contains(r.Out, "nothing is found to be wrong") {
-		s.TB.Errorf("code %d\n%s%s", r.Code, r.Out, r.Err)
-	}
+	Eventually(s.TB, deadline, "nothing to mend", func(ctx context.Context) error {
+		r := s.BarqueResult(ctx, "cluster", "doctor", "--output=", "--format", "json")
+		var found struct {
+			Findings []struct{ Text string }
+			Silent   map[string]string
+		}
+		if err := json.Unmarshal([]byte(r.Out), &found); err != nil {
+			return errors.Join(err, r.Error)
+		}
+		busy := 0
+		for _, f := range found.Findings {
+			if !ofTheMachine.MatchString(f.Text) {
+				return fmt.Errorf("code %d, found: %s", r.Code, f.Text)
+			}
+			busy++
+		}
+		if len(found.Silent) > 0 || busy == 0 && r.Code != 0 {
+			return fmt.Errorf("code %d, silent: %v\n%s", r.Code, found.Silent, r.Err)
+		}
+		return nil
+	})
 }
 
 func testKeyRotation(s *Space) {

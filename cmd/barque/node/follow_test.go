@@ -1,15 +1,15 @@
 package node
 
 import (
-	"strings"
-	"slices"
-	"net/http"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
