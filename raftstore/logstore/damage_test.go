@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 // victim is a directory with a log that is to be damaged, over and over.
@@ -137,6 +139,38 @@ func TestFlippedBytes(t *testing.T) {
 				t.Error("no flip had an effect")
 			}
 		})
+	}
+}
+
+// TestFlippedFields: each bit of each field that is Raft's own shows in the sum, also one of a time that ends up where
+// nanoseconds in 64 bits begin again.
+func TestFlippedFields(t *testing.T) {
+	at := time.Date(2026, 11, 21, 5, 0, 0, 123456789, time.UTC)
+	good := raft.Log{Index: 1 << 40, Term: 7, Type: raft.LogCommand, Data: []byte("data"), Extensions: []byte("x"), AppendedAt: at}
+	far := good
+	far.AppendedAt = at.AddDate(1000, 0, 0)
+	for name, e := range map[string]raft.Log{"now": good, "in the year 3026": far} {
+		damaged := make(map[string]raft.Log)
+		for bit := range 64 {
+			index, term, kind, seconds := e, e, e, e
+			index.Index ^= 1 << bit
+			term.Term ^= 1 << bit
+			kind.Type ^= 1 << (bit % 8)
+			seconds.AppendedAt = time.Unix(e.AppendedAt.Unix()^1<<bit, int64(e.AppendedAt.Nanosecond()))
+			damaged[fmt.Sprint("index, bit ", bit)], damaged[fmt.Sprint("term, bit ", bit)] = index, term
+			damaged[fmt.Sprint("type, bit ", bit%8)], damaged[fmt.Sprint("seconds, bit ", bit)] = kind, seconds
+		}
+		damaged["no time"] = raft.Log{Index: e.Index, Term: e.Term, Type: e.Type, Data: e.Data, Extensions: e.Extensions}
+		stored := protect([]*raft.Log{&e})[0]
+		for what, d := range damaged {
+			d.Extensions = stored.Extensions
+			if err := reveal(e.Index, &d); err == nil {
+				t.Errorf("%s: a wrong %s was not found: %+v", name, what, d)
+			}
+		}
+		if err := reveal(e.Index, stored); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

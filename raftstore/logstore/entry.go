@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/hashicorp/raft"
@@ -28,16 +29,23 @@ var (
 )
 
 func entrySum(e *raft.Log, extensions []byte) uint64 {
-	var head [8 + 8 + 1 + 8 + 8]byte
+	var head [8 + 8 + 1 + 8 + 8 + 8]byte
 	binary.LittleEndian.PutUint64(head[0:], e.Index)
 	binary.LittleEndian.PutUint64(head[8:], e.Term)
 	head[16] = byte(e.Type)
-	if !e.AppendedAt.IsZero() {
-		binary.LittleEndian.PutUint64(head[17:], uint64(e.AppendedAt.UnixNano()))
+	n := len(head) - 8
+	if at := e.AppendedAt; !at.IsZero() {
+		nano := at.UnixNano()
+		binary.LittleEndian.PutUint64(head[17:], uint64(nano))
+		// Nanoseconds in 64 bits end in the year 2262 and begin again: a time that is damaged may have the same ones.
+		if !time.Unix(0, nano).Equal(at) {
+			binary.LittleEndian.PutUint64(head[n:], uint64(at.Unix()))
+			n = len(head)
+		}
 	}
 	binary.LittleEndian.PutUint64(head[25:], uint64(len(e.Data)))
 	d := xxhash.New()
-	d.Write(head[:])
+	d.Write(head[:n])
 	d.Write(e.Data)
 	d.Write(extensions)
 	return d.Sum64()

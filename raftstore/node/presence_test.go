@@ -118,5 +118,6 @@ func TestPresenceOnADiskThatHangs(t *testing.T) {
 			t.Errorf("closing took %s", took)
 		}
 		<-p.pen
+		synctest.Wait() // for what close began to write, before the directory goes
 	})
 }
