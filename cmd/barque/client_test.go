@@ -212,11 +212,9 @@ func TestAdvice(t *testing.T) {
 				"reason": map[int]string{http.StatusForbidden: "Forbidden", http.StatusUnauthorized: "Unauthorized"}[status]})
 		})
 	}
-	gone := httptest.NewServer(nil)
 	away := filepath.Join(t.TempDir(), "kubeconfig")
-	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {server: '" + gone.URL +
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {server: '" + deadServer +
 		"'}}]\nusers: [{name: u, user: {}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
-	gone.Close()
 	if err := os.WriteFile(away, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

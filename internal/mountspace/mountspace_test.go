@@ -179,7 +179,7 @@ func TestOthers(t *testing.T) {
 			t.Errorf("unmount %s: %v", point, err)
 		}
 	}
-	deadline := time.Now().Add(5 * time.Second) // whoever looks at new disks may look at this one just now
+	deadline := time.Now().Add(time.Minute) // whoever looks at new disks may look at this one just now
 	for device(t, at("image")) != "" && time.Now().Before(deadline) {
 		<-time.After(10 * time.Millisecond)
 	}

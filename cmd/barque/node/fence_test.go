@@ -77,9 +77,12 @@ func TestAWriteOfADeposedLeaderIsRefused(t *testing.T) {
 	if n, err := old.metric(t.Context(), `barque_store_requests_total{outcome="fenced"}`); err != nil || n < 1 {
 		t.Errorf("%s counts %v requests that were refused for their term (%v), want one at least", old.order.Name, n, err)
 	}
-	if !strings.Contains(old.log.String(), "leadership ended: the controllers have stopped") {
-		t.Errorf("%s does not say that its controllers have stopped", old.order.Name)
-	}
+	until(t, time.Minute, old.order.Name+" says that its controllers have stopped", func(context.Context) error {
+		if !strings.Contains(old.log.String(), "leadership ended: the controllers have stopped") {
+			return errors.New("it does not")
+		}
+		return nil
+	})
 	// A linearizable list, at the old leader: whatever it has sent is behind that.
 	if after := podsOf(t, old.client()); !maps.Equal(before, after) {
 		t.Errorf("the pods were %v, and are %v after the old leader went on", before, after)

@@ -192,17 +192,19 @@ func TestConfirmWantsMoreThanAConnection(t *testing.T) {
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(addr.Port)}},
 		}}
 	}
+	const never, soon = 200 * time.Millisecond, 20 * time.Second
 	for name, c := range map[string]struct {
-		node *corev1.Node
-		tls  *tls.Config
-		want bool
+		node  *corev1.Node
+		tls   *tls.Config
+		limit time.Duration
+		want  bool
 	}{
-		"the kubelet answers":       {at(kubelet.Listener.Addr()), trusting, true},
-		"somebody else answers":     {at(kubelet.Listener.Addr()), &tls.Config{}, false},
-		"a process that is stopped": {at(stopped.Addr()), trusting, false},
-		"it has no address":         {&corev1.Node{}, trusting, false},
+		"the kubelet answers":       {at(kubelet.Listener.Addr()), trusting, soon, true},
+		"somebody else answers":     {at(kubelet.Listener.Addr()), &tls.Config{}, soon, false},
+		"a process that is stopped": {at(stopped.Addr()), trusting, never, false},
+		"it has no address":         {&corev1.Node{}, trusting, soon, false},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), c.limit)
 		l := &liveness{tls: func() *tls.Config { return c.tls }}
 		if got := l.Confirm(ctx, c.node); got != c.want {
 			t.Errorf("%s: %v", name, got)

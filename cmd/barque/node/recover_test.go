@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -45,7 +46,7 @@ func checkRecovery(t *testing.T, dir, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Cluster.ID != id || r.Phase != phaseMember || len(r.Cluster.Servers) != 0 || len(r.Cluster.GossipKeys) != 1 || r.Cluster.GossipKeys[0][0]+r.Cluster.GossipKeys[0][1] == 0 && r.Cluster.GossipKeys[0][2] == 0 {
+	if r.Cluster.ID != id || r.Phase != phaseMember || len(r.Cluster.Servers) != 0 || len(r.Cluster.GossipKeys) != 1 || len(r.Cluster.GossipKeys[0]) != 32 || bytes.Equal(r.Cluster.GossipKeys[0], make([]byte, 32)) {
 		t.Errorf("the record is %+v", r)
 	}
 	all, err := Survey([]string{dir}, quiet())
