@@ -2,6 +2,7 @@ package clustertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -84,25 +85,31 @@ func checkNetwork(s *Space, pods []corev1.Pod) {
 	wget := func(from, url string) Result {
 		return s.KResult("exec", from, "--", "timeout", "5", "wget", "-q", "-O-", url)
 	}
-	welcome := func(what string, r Result) {
-		s.Helper()
-		if r.Error != nil || !strings.Contains(r.Out, "nginx:1.21.6") {
-			s.Errorf("%s: %v\n%s", what, r.Error, r.Out)
+	welcome := func(r Result) error {
+		if r.Error == nil && !strings.Contains(r.Out, "nginx:1.21.6") {
+			return fmt.Errorf("the answer is %q", r.Out)
 		}
+		return r.Error
 	}
 	for _, from := range pods {
 		for _, to := range pods {
-			welcome(fmt.Sprintf("from pod on %s to pod on %s", from.Spec.NodeName, to.Spec.NodeName), wget(from.Name, "http://"+to.Status.PodIP))
+			if err := welcome(wget(from.Name, "http://"+to.Status.PodIP)); err != nil {
+				s.Errorf("from pod on %s to pod on %s: %v", from.Spec.NodeName, to.Spec.NodeName, err)
+			}
 		}
 	}
 	s.K("patch", "service", "myapp", "-p", `{"spec":{"type":"NodePort"}}`)
 	service := s.K("get", "service", "myapp", "-o", "jsonpath={.spec.clusterIP} {.spec.ports[0].nodePort}")
 	address, port, _ := strings.Cut(service, " ")
 	for _, p := range pods {
-		welcome("from pod "+p.Name+" to the ClusterIP", wget(p.Name, "http://"+address))
-		welcome("from node "+p.Spec.NodeName+" to the ClusterIP", s.httpFrom(p.Spec.NodeName, "http://"+address))
-		// The rules for the new port reach each node in its own time.
-		Eventually(s, 10*time.Second, "the node port at "+p.Spec.NodeName, func(ctx context.Context) error {
+		// The rules reach each node in its own time.
+		for from, fetch := range map[string]func() Result{
+			"pod " + p.Name:           func() Result { return wget(p.Name, "http://"+address) },
+			"node " + p.Spec.NodeName: func() Result { return s.httpFrom(p.Spec.NodeName, "http://"+address) },
+		} {
+			Eventually(s, 30*time.Second, "from "+from+" to the ClusterIP", func(context.Context) error { return welcome(fetch()) })
+		}
+		Eventually(s, 30*time.Second, "the node port at "+p.Spec.NodeName, func(ctx context.Context) error {
 			return get(ctx, "http://"+net.JoinHostPort(p.Status.HostIP, port), "nginx:1.21.6")
 		})
 	}
@@ -140,9 +147,12 @@ func get(ctx context.Context, url, want string) error {
 func checkLogs(s *Space, pod string) {
 	ip := s.Pod(pod).Status.PodIP
 	s.K("exec", pod, "--", "wget", "-q", "-O/dev/null", "http://"+ip+"/?first")
-	if log := s.K("logs", pod); !strings.Contains(log, "GET /?first") {
-		s.Errorf("the request is not in the log:\n%s", log)
-	}
+	Eventually(s, 15*time.Second, "the request in the log", func(context.Context) error { // it is written after the answer
+		if log := s.K("logs", pod); !strings.Contains(log, "GET /?first") {
+			return fmt.Errorf("it has\n%s", log)
+		}
+		return nil
+	})
 	if log := s.K("logs", pod, "--tail=1"); strings.Count(log, "\n") != 1 {
 		s.Errorf("--tail=1 shows %q", log)
 	}
@@ -174,8 +184,10 @@ func checkExec(s *Space, pod string) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	shown := onTerminal(s, s.env(), "stty size; tty; exit\n", append(command, "-n", s.Namespace, "exec", "-it", pod, "--", "sh")...)
-	if !strings.Contains(shown, "40 100") || !strings.Contains(shown, "/dev/pts/") {
+	// The size comes after the start, by a message of its own.
+	const ask = `until [ "$(stty size)" = "40 100" ]; do sleep 0.1; done; echo size $(stty size); tty; exit` + "\n"
+	shown := onTerminal(s, s.env(), ask, nil, append(command, "-n", s.Namespace, "exec", "-it", pod, "--", "sh")...)
+	if !strings.Contains(shown, "size 40 100") || !strings.Contains(shown, "/dev/pts/") {
 		s.Errorf("exec -it shows %q, want the size of the terminal and its name", shown)
 	}
 }
@@ -226,10 +238,15 @@ func checkHealing(s *Space) {
 	victim := s.Pods("app=myapp")[0]
 	s.K("delete", "pod", victim.Name)
 	s.K("rollout", "status", "deployment/myapp", "--timeout=30s")
-	pods := s.Pods("app=myapp")
-	if len(pods) != 3 || slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.UID == victim.UID }) {
-		s.Fatalf("after a pod was deleted there are %d", len(pods))
-	}
+	// That the rollout is done may still be said of the time before.
+	var pods []corev1.Pod
+	Eventually(s, 30*time.Second, "three ready pods, without the one that was deleted", func(context.Context) error {
+		pods = s.Pods("app=myapp")
+		if len(pods) != 3 || slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.UID == victim.UID || !Ready(&p) }) {
+			return errors.New(phases(pods))
+		}
+		return nil
+	})
 	pod := pods[0]
 	KillContainer(s, pod.Status.ContainerStatuses[0].ContainerID)
 	again := s.WaitPod(pod.Name, 30*time.Second, "restarted once and ready", func(p *corev1.Pod) bool {

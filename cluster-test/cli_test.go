@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +38,8 @@ func (c *Cluster) timed(t testing.TB, limit time.Duration, args ...string) Resul
 	r := c.BarqueResult(t.Context(), args...)
 	if took := time.Since(began); took > limit {
 		t.Errorf("barque %s took %s, at most %s is good:\n%s%s", strings.Join(args, " "), took.Round(time.Millisecond), limit, r.Out, r.Err)
+	} else {
+		t.Logf("barque %s took %s", strings.Join(args, " "), took.Round(time.Millisecond))
 	}
 	return r
 }
@@ -107,7 +110,7 @@ func TestCommandsWithoutQuorum(t *testing.T) {
 		{"kubectl wait --for=delete pod --all", 1, "no leader has been known for"},
 	} {
 		asking.Go(func() {
-			r := s.timed(t, 15*time.Second, append(strings.Fields(c.line), local)...)
+			r := s.timed(t, 40*time.Second, append(strings.Fields(c.line), local)...)
 			if r.Code != c.code || !contains(r.Err, c.says) {
 				t.Errorf("%s: code %d, want %d\n%s%s", c.line, r.Code, c.code, r.Out, r.Err)
 			}
@@ -392,11 +395,7 @@ func TestCtrlC(t *testing.T) {
 	}
 	s.Barque(t, "cluster", "promote", "s3") // it may have been demoted
 	Eventually(t, deadline, "a whole cluster", func(ctx context.Context) error {
-		status, err := s.Status(ctx)
-		if err == nil && status.Health != "healthy" {
-			err = fmt.Errorf("%s: %v", status.Health, status.Warnings)
-		}
-		return errors.Join(err, s.Healthy(ctx))
+		return errors.Join(s.well(ctx), s.Healthy(ctx))
 	})
 }
 
@@ -457,16 +456,16 @@ func TestStatusOnTerminals(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := []string{"KUBECONFIG=" + c.Kubeconfig(), "TERM=xterm", "NO_COLOR="}
-	shown := onTerminal(t, env, "", path, "cluster", "status")
+	shown := onTerminal(t, env, "", []int{codeDegraded}, path, "cluster", "status") // the machine may be busy
 	if !contains(shown, "\x1b[", "s1", "s2", "s3", "leader", "BEHIND", "GOSSIP") {
 		t.Errorf("a terminal shows\n%s", shown)
 	}
-	for line := range strings.Lines(strings.NewReplacer("\r", "", "\x1b[0m", "", "\x1b[1m", "", "\x1b[2m", "", "\x1b[32m", "").Replace(shown)) {
+	for line := range strings.Lines(regexp.MustCompile(`\r|\x1b\[[0-9;]*m`).ReplaceAllString(shown, "")) {
 		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 100 {
 			t.Errorf("a line of %d columns on a terminal of 100: %q", n, line)
 		}
 	}
-	if out := c.Barque(t, "cluster", "status"); strings.Contains(out, "\x1b") || !contains(out, "VERSION", "TERM", "FROM") {
-		t.Errorf("a pipe gets\n%s", out)
+	if r := c.BarqueResult(t.Context(), "cluster", "status"); r.Error != nil && r.Code != codeDegraded || strings.Contains(r.Out, "\x1b") || !contains(r.Out, "VERSION", "TERM", "FROM") {
+		t.Errorf("a pipe gets, with code %d,\n%s%s", r.Code, r.Out, r.Err)
 	}
 }

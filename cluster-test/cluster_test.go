@@ -54,13 +54,13 @@ func TestStatus(t *testing.T) {
 	c := sharedCluster(t)
 	var s *Status
 	// What an earlier test has broken may be told of for a moment.
-	Eventually(t, 40*time.Second, "a status without warnings", func(ctx context.Context) (err error) {
-		if s, err = c.Status(ctx); err == nil && s.Health != "healthy" {
-			err = fmt.Errorf("%s: %v", s.Health, s.Warnings)
+	Eventually(t, deadline, "a status without warnings", func(ctx context.Context) (err error) {
+		if s, err = c.Status(ctx); err != nil {
+			return err
 		}
-		return err
+		return s.wellBut(ofTheMachine)
 	})
-	if s.ID == "" || s.Term == 0 || s.Revision == 0 || len(s.Members) != 3 || len(s.Warnings) != 0 || s.Health != "healthy" || s.LeaderSince.IsZero() {
+	if s.ID == "" || s.Term == 0 || s.Revision == 0 || len(s.Members) != 3 || s.LeaderSince.IsZero() {
 		t.Errorf("status is %+v", s)
 	}
 	leaders := 0
@@ -89,8 +89,9 @@ func TestStatus(t *testing.T) {
 		t.Errorf("members: %d, %v", len(members), err)
 	}
 	for _, command := range []string{"status", "members"} {
-		if out := c.Barque(t, "cluster", command); !contains(out, "NAME", "ROLE", "GOSSIP", "REVISION", "LAST CONTACT", "DISK", "s1", "s2", "s3", "leader", "follower") {
-			t.Errorf("cluster %s prints\n%s", command, out)
+		r := c.BarqueResult(t.Context(), "cluster", command)
+		if r.Error != nil && r.Code != codeDegraded || !contains(r.Out, "NAME", "ROLE", "GOSSIP", "REVISION", "LAST CONTACT", "DISK", "s1", "s2", "s3", "leader", "follower") {
+			t.Errorf("cluster %s: code %d\n%s%s", command, r.Code, r.Out, r.Err)
 		}
 	}
 }
@@ -224,6 +225,7 @@ func TestAgentAndDataDirectories(t *testing.T) {
 	foreign := strings.TrimSpace(other.Barque(t, "token", "create", "--role=server"))
 	c := Start(t, Options{Servers: 1, Agents: 1, Registry: images})
 	s := NewSpace(t, c)
+	Eventually(t, deadline, "nodes without taints", c.Healthy) // else all pods would go to one
 	s.Apply(hello("spread", 2, "none"))
 	s.K("rollout", "status", "deployment/spread", "--timeout=40s")
 	nodes := map[string]bool{}
@@ -237,7 +239,7 @@ func TestAgentAndDataDirectories(t *testing.T) {
 		t.Errorf("members:\n%s", out)
 	}
 	// With an agent it is the same: what it has to say of itself goes by gossip.
-	if err := c.idles(t.Context(), 60*time.Second, 15*time.Second, nil); err != nil {
+	if err := c.idles(t.Context(), 3*time.Minute, 15*time.Second, nil); err != nil {
 		t.Error(err)
 	}
 	address := c.address(t, "s1")
@@ -270,9 +272,12 @@ func TestAgentAndDataDirectories(t *testing.T) {
 	// After all these refusals nothing is lost.
 	c.Dev(t, "start", "s1")
 	Eventually(t, deadline, "a whole cluster", c.Healthy)
-	if out := s.K("get", "deployment", "spread", "-o", "jsonpath={.status.availableReplicas}"); out != "2" {
-		t.Errorf("%s replicas are available", out)
-	}
+	Eventually(t, deadline, "two available replicas", func(context.Context) error {
+		if out := s.K("get", "deployment", "spread", "-o", "jsonpath={.status.availableReplicas}"); out != "2" {
+			return fmt.Errorf("%q are", out)
+		}
+		return nil
+	})
 }
 
 func TestNotRoot(t *testing.T) {

@@ -374,7 +374,7 @@ func (d *drill) note(m *machines.Machine, name string) {
 	configs := d.api(m).CoreV1().ConfigMaps("default")
 	Eventually(d, deadline, "a write", func(ctx context.Context) error {
 		_, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		return err
+		return exceptExists(err)
 	})
 }
 
@@ -398,7 +398,7 @@ func (d *drill) pod(m *machines.Machine, name, node string) *corev1.Pod {
 	}}
 	Eventually(d, deadline, "pod "+name+" is made", func(ctx context.Context) error {
 		_, err := pods.Create(ctx, wanted, metav1.CreateOptions{})
-		return err
+		return exceptExists(err)
 	})
 	var pod *corev1.Pod
 	Eventually(d, 2*deadline, "pod "+name+" on "+node, func(ctx context.Context) (err error) {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -117,10 +116,6 @@ func TestGossip(t *testing.T) {
 	s.Run("lost", testLostAgent)
 }
 
-// ofTheMachine are the doctor's findings that measure the machine, which the tests that run beside this one keep busy.
-var ofTheMachine = regexp.MustCompile(`^the disk of server \S+ is slow: |^one write in a hundred to the log of server |^the way from server \S+ to \S+ and back takes |` +
-	`^server \S+ is \d+ entries behind the leader|MiB of memory are available$|open files are taken$|^the leader changed \d+ times in the last hour: `)
-
 // testNothingWrong: the doctor has soon nothing to mend in a cluster that has just been made, but for how busy the machine is.
 func testNothingWrong(s *Space) {
 	Eventually(s.TB, deadline, "nothing to mend", func(ctx context.Context) error {
@@ -208,7 +203,7 @@ func testLeaveIsNoDeath(s *Space) {
 	}
 }
 
-// An agent that is lost for good keeps the cluster's status from being healthy until its Node is deleted, as the status says.
+// An agent that is lost for good is warned of until its Node is deleted, as the status says.
 func testLostAgent(s *Space) {
 	t := s.TB.(*testing.T)
 	s.Dev(t, "kill", "a1")
@@ -224,8 +219,8 @@ func testLostAgent(s *Space) {
 		if err != nil {
 			return err
 		}
-		if len(v.Members) != 3 || v.Health != "healthy" {
-			return fmt.Errorf("%s, with %d members", v.Health, len(v.Members))
+		if err := v.wellBut(ofTheMachine); err != nil || len(v.Members) != 3 {
+			return fmt.Errorf("%d members: %w", len(v.Members), err)
 		}
 		r := s.BarqueResult(ctx, "kubectl", "get", "--raw", "/barque/v1/gossip")
 		if r.Error != nil || strings.Contains(r.Out, `"a1"`) {
@@ -252,11 +247,13 @@ spec:
 }
 
 const (
-	// cutWithin is when an agent's connections through a server that says nothing any more are cut: 0.8 s by design, and
-	// room for a machine that is busy with other tests.
-	cutWithin = 1500 * time.Millisecond
-	// actsWithin is when the agent acts on what it is told by another server: client-go asks anew up to 1.6 s after that.
-	actsWithin = 4 * time.Second
+	// cutWithin is when an agent's connections through a server that says nothing any more are cut, on a machine that others
+	// use, too. By design it is within a second, 0.8 s: that it is so at whatever moment the server falls silent is shown in
+	// virtual time by balancer.TestHowSoonConnectionsMove; here it is logged.
+	cutWithin = 5 * time.Second
+	// actsWithin is when the agent acts on what it is told by another server, on such a machine: client-go asks anew up to
+	// 1.6 s after the cut.
+	actsWithin = 15 * time.Second
 )
 
 // The server that the agent is connected to goes, in several ways. What the agent is told by its watches, and what it
@@ -271,21 +268,9 @@ func testAgentMoves(s *Space) {
 		{"pause", "resume", true},
 		{"partition", "heal", true},
 	} {
-		server := s.serverOf(t, "a1")
-		recoverCluster(t, s.Cluster, server)
-		if s.Leader(t) == server { // an election is another matter
-			s.Barque(t, "cluster", "transfer-leader")
-			Eventually(t, deadline, "another leader", func(context.Context) error {
-				if s.Leader(t) == server {
-					return errors.New("not yet")
-				}
-				return nil
-			})
-		}
-		if r := s.serverOf(t, "a1"); r != server {
-			t.Fatalf("the agent went from %s to %s without a reason", server, r)
-		}
 		usual := s.told(t, way.how+"-before")
+		server := s.followerOf(t, "a1")
+		recoverCluster(t, s.Cluster, server)
 		began := time.Now()
 		s.Dev(t, way.how, server)
 		gone := time.Now()
@@ -312,6 +297,20 @@ func testAgentMoves(s *Space) {
 		}
 		Eventually(t, deadline, "a whole cluster", s.Healthy)
 	}
+}
+
+// followerOf is serverOf, when that does not lead: an election is another matter. An agent may go to another server at any
+// time, as one does that finds its own late on a busy machine: it is asked for again.
+func (s *Space) followerOf(t *testing.T, agent string) (server string) {
+	t.Helper()
+	Eventually(t, deadline, "a server of the agent that does not lead", func(ctx context.Context) error {
+		server = s.serverOf(t, agent)
+		if s.Leader(t) != server {
+			return nil
+		}
+		return errors.Join(fmt.Errorf("%s leads", server), s.BarqueResult(ctx, "cluster", "transfer-leader").Error)
+	})
+	return server
 }
 
 // cutAfter returns when the agent, by its log, has first cut its connections through the server after the moment.
@@ -381,10 +380,7 @@ func (s *Space) told(t *testing.T, name string) time.Duration {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		_, err := s.Client.CoreV1().Pods(s.Namespace).Create(ctx, pod, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			err = nil // an earlier try whose answer was lost
-		}
-		return err
+		return exceptExists(err)
 	})
 	created := time.Now()
 	s.WaitPod(name, deadline, "known to the agent", func(p *corev1.Pod) bool { return p.Status.StartTime != nil })

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -41,13 +43,11 @@ func (d *drilled) interrupt() {
 
 	const restore = "barque snapshot restore FILE.backup --key-file backup.key --yes"
 	for _, delay := range []time.Duration{100 * time.Millisecond, 400 * time.Millisecond} {
-		d.note(d.s1, "one")
-		d.note(d.s1, "two")
+		d.noteBoth()
 		d.interrupted(restore, delay)
 		d.restoredOrNot()
 	}
-	d.note(d.s1, "one")
-	d.note(d.s1, "two")
+	d.noteBoth()
 	d.hanging(restore)
 	d.whole(d.s1, d.s2, d.s4)
 	d.restoredOrNot()
@@ -157,21 +157,48 @@ func (d *drilled) settled() (member bool) {
 	return member
 }
 
+// noteBoth writes the notes one and two, in this order. A restore that was interrupted before may come to its end only now, in
+// between: then the first is gone, and both are written again.
+func (d *drilled) noteBoth() {
+	d.Helper()
+	Eventually(d, deadline, "both notes", func(ctx context.Context) error {
+		d.note(d.s1, "one")
+		d.note(d.s1, "two")
+		one, two, err := d.notes(ctx)
+		switch {
+		case err != nil:
+			return err
+		case one && !two:
+			d.Fatal("what was written last is gone, and what was written before that is not")
+		case !one:
+			return errors.New("a restore came between them")
+		}
+		return nil
+	})
+}
+
+// notes says which of the notes are there at one moment.
+func (d *drilled) notes(ctx context.Context) (one, two bool, err error) {
+	list, err := d.api(d.s1).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, false, err
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(list.Items, func(c corev1.ConfigMap) bool { return c.Name == name })
+	}
+	return has("one"), has("two"), nil
+}
+
 // restoredOrNot fails when a part of a restore is there: what was written after the backup is there, or is not.
 func (d *drilled) restoredOrNot() {
 	d.Helper()
 	configs := d.api(d.s1).CoreV1().ConfigMaps("default")
 	Eventually(d, deadline, "all of the restore, or nothing", func(ctx context.Context) error {
-		there := 0
-		for _, name := range []string{"one", "two"} {
-			_, err := configs.Get(ctx, name, metav1.GetOptions{})
-			if err == nil {
-				there++
-			} else if !apierrors.IsNotFound(err) {
-				return err
-			}
+		one, two, err := d.notes(ctx)
+		if err != nil {
+			return err
 		}
-		if there == 1 {
+		if one != two {
 			d.Fatal("a half of what was written after the backup is there")
 		}
 		for _, name := range []string{"one", "two"} {

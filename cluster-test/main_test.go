@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 func TestMain(m *testing.M) {
 	machines.InitIfAsked()
 	ReapIfAsked()
+	hearInterrupts()
 	code := m.Run()
 	if shared.cluster != nil {
 		if err := shared.cluster.Down(); err != nil {
@@ -28,6 +31,14 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// hearInterrupts lets what this process starts hear Ctrl-C also when this process does not, as one that a script has started
+// with &: a command that is interrupted before it has its hand on the signal would go on.
+func hearInterrupts() {
+	if signal.Ignored(syscall.SIGINT) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGINT) // a signal with a handler is not ignored after an exec
+	}
 }
 
 // fastTimes make a cluster tell a dead node in seconds instead of minutes.

@@ -74,7 +74,7 @@ spec:
     image: busybox:1.36
     command: [sh, -c, "trap '' TERM; while [ ! -e /work/log ] || ! grep -q term /work/log; do sleep 0.1; done; cp /work/log /host/` + s.ID + `-hooks"]
     volumeMounts: [{name: work, mountPath: /work}, {name: host, mountPath: /host}]
-  terminationGracePeriodSeconds: 10
+  terminationGracePeriodSeconds: 60
 `)
 	pod := s.WaitReady("order")
 	if got := s.K("exec", "order", "-c", "main", "--", "cat", "/work/log", "/work/hook"); got != "one\ntwo\nmain\nstarted\n" {
@@ -87,8 +87,10 @@ spec:
 	}
 	began := time.Now()
 	s.K("delete", "pod", "order")
-	if took := time.Since(began); took > 9*time.Second {
+	if took := time.Since(began); took > 50*time.Second {
 		t.Errorf("a pod that ends when it is told to took %v", took)
+	} else {
+		t.Logf("the pod ended within %v", took.Round(time.Millisecond))
 	}
 	if got := takeHostFile(t, s.ID+"-hooks"); got != "one\ntwo\nmain\nstopping\nterm\n" {
 		t.Errorf("the pod ended as %q", got)

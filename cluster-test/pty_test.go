@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -16,8 +17,8 @@ import (
 )
 
 // onTerminal runs a command with a terminal of 40 rows and 100 columns, types the input, and
-// returns what the terminal showed.
-func onTerminal(t testing.TB, env []string, input string, command ...string) string {
+// returns what the terminal showed. The command must end with 0, or with one of the codes.
+func onTerminal(t testing.TB, env []string, input string, codes []int, command ...string) string {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -60,7 +61,7 @@ func onTerminal(t testing.TB, env []string, input string, command ...string) str
 	}
 	err = cmd.Wait()
 	<-done
-	if err != nil {
+	if err != nil && !slices.Contains(codes, cmd.ProcessState.ExitCode()) {
 		t.Fatalf("%v: %v\n%s", command, errors.Join(err, context.Cause(ctx)), shown.String())
 	}
 	return shown.String()

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -61,6 +63,33 @@ type Member struct {
 		Name     string    `json:"name"`
 		NotAfter time.Time `json:"notAfter"`
 	} `json:"certificates"`
+}
+
+// ofTheMachine are the warnings of the status, and the findings of the doctor, that measure the machine, which the tests
+// that run beside this one keep busy.
+var ofTheMachine = regexp.MustCompile(`^the disk of server \S+ is slow: |^one write in a hundred to the log of server |^the way from server \S+ to \S+ and back takes |` +
+	`^server \S+ is \d+ entries behind the leader|MiB of memory are available$|open files are taken$|^the leader changed \d+ times in the last hour: `)
+
+// well is nil when the status says that nothing is wrong with the cluster, but for how busy its machine is.
+func (c *Cluster) well(ctx context.Context) error {
+	s, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	return s.wellBut(ofTheMachine)
+}
+
+// wellBut is nil when there is a leader and all warnings have a text that is excused.
+func (s *Status) wellBut(excused *regexp.Regexp) error {
+	want := "healthy"
+	if len(s.Warnings) > 0 {
+		want = "degraded"
+	}
+	grave := slices.DeleteFunc(slices.Clone(s.Warnings), func(w Warning) bool { return excused.MatchString(w.Text) })
+	if s.Leader == "" || s.Health != want || len(grave) > 0 {
+		return fmt.Errorf("%q leads, the cluster is %s: %+v", s.Leader, s.Health, s.Warnings)
+	}
+	return nil
 }
 
 // Exit codes of `barque cluster status` for a cluster that is not well.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // Poll repeats try until it succeeds; the error says what was missing at the last try.
@@ -29,6 +31,15 @@ func Poll(ctx context.Context, limit time.Duration, try func(context.Context) er
 		case <-ticker.C:
 		}
 	}
+}
+
+// exceptExists is the error of a try to make an object that is repeated, but for one: that it is there already says that an
+// earlier try, whose answer was lost, has made it.
+func exceptExists(err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
 }
 
 // Eventually fails the test when try does not succeed within the limit. It returns how long it took.

@@ -238,8 +238,15 @@ func backedUp(f func(ctx context.Context, t *trial, file string) error) func(con
 			return err
 		}
 		defer os.RemoveAll(dir)
-		file := filepath.Join(dir, "b.backup")
-		if _, err := t.barque(ctx, "snapshot", "save", file); err != nil {
+		var file string
+		tries := 0
+		err = clustertest.Poll(ctx, time.Minute, func(ctx context.Context) error { // the server that is asked may have no leader yet
+			tries++
+			file = filepath.Join(dir, fmt.Sprintf("%d.backup", tries)) // a try that was cut off may have made its file
+			_, err := t.barque(ctx, "snapshot", "save", file)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 		return f(ctx, t, file)
