@@ -16,6 +16,7 @@ import (
 
 	"github.com/barque/barque/cmd/barque/dev"
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/raftstore"
 )
 
 func devCommand() *cobra.Command {
@@ -102,16 +103,23 @@ func votersOf(ctx context.Context, config *rest.Config) ([]dev.Voter, error) {
 }
 
 func voters(o *node.Observation) []dev.Voter {
-	var foreign map[string]string
+	own := new(raftstore.Status)
 	for _, p := range o.Peers {
 		if p.Member.Self && p.Status != nil {
-			foreign = p.Status.Foreign
+			own = p.Status
 		}
 	}
 	var all []dev.Voter
 	for _, p := range o.Peers {
+		v := dev.Voter{Name: p.Member.Name, Foreign: own.Foreign[p.Member.Address]}
+		if s := own.Outlived; s != nil && s.By == p.Member.ID {
+			v.Foreign = s.Heir
+		}
+		if s := own.HeldBack; s != nil && s.By == p.Member.ID {
+			v.Away = true
+		}
 		if p.Member.Voter {
-			all = append(all, dev.Voter{Name: p.Member.Name, Foreign: foreign[p.Member.Address]})
+			all = append(all, v)
 		}
 	}
 	return all

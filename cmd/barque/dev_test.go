@@ -91,18 +91,31 @@ func TestDevName(t *testing.T) {
 	}
 }
 
-// TestVoters: who has a vote, and of whom the server has found that it is of another cluster by now.
+// TestVoters: who has a vote, and of whom the server has found that it is, or may be, of another cluster by now.
 func TestVoters(t *testing.T) {
+	own := new(raftstore.Status)
 	o := &node.Observation{Cluster: "old"}
 	for _, server := range []string{"s1", "s2", "s3", "s4"} {
-		p := raftstore.PeerStatus{Member: raftstore.Member{Name: server, Address: server + ":6444", Voter: server != "s4", Self: server == "s1"}}
+		p := raftstore.PeerStatus{Member: raftstore.Member{ID: server + ".x", Name: server, Address: server + ":6444", Voter: server != "s4", Self: server == "s1"}}
 		if p.Member.Self {
-			p.Status = &raftstore.Status{Foreign: map[string]string{"s2:6444": "new", "s4:6444": "new", "elsewhere:6444": "new"}}
+			p.Status = own
 		}
 		o.Peers = append(o.Peers, p)
 	}
-	if got, want := voters(o), []dev.Voter{{Name: "s1"}, {Name: "s2", Foreign: "new"}, {Name: "s3"}}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+	heir := &raftstore.Succession{Cluster: "old", Heir: "new", By: "s2.x"}
+	for name, c := range map[string]struct {
+		own  raftstore.Status
+		want dev.Voter // s2
+	}{
+		"nothing":        {raftstore.Status{}, dev.Voter{Name: "s2"}},
+		"at its address": {raftstore.Status{Foreign: map[string]string{"s2:6444": "new", "s4:6444": "new", "elsewhere:6444": "new"}}, dev.Voter{Name: "s2", Foreign: "new"}},
+		"recovered":      {raftstore.Status{Outlived: heir}, dev.Voter{Name: "s2", Foreign: "new"}},
+		"in doubt":       {raftstore.Status{HeldBack: heir}, dev.Voter{Name: "s2", Away: true}},
+	} {
+		*own = c.own
+		if got, want := voters(o), []dev.Voter{{Name: "s1"}, c.want, {Name: "s3"}}; !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
 	}
 }
 

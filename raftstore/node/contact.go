@@ -119,12 +119,13 @@ func (n *Node) candidates() []string {
 	return addrs
 }
 
-// noteUnfriendly tells the operator of a server of another cluster where one of this was expected.
+// noteUnfriendly tells the operator of a server of another cluster where one of this was expected. One that says that this
+// cluster was recovered is told of when that was judged, which may find that it is not so: see outlived.go.
 func (n *Node) noteUnfriendly(addr string, err error) {
 	var stranger *StrangerError
-	if errors.As(err, &stranger) && stranger.Cluster != "" {
+	if errors.As(err, &stranger) && stranger.Cluster != "" && stranger.Succession == nil {
 		if n.foreign.note(addr, stranger.Cluster, time.Now()) {
-			n.cfg.Logger.Warn("a server of another cluster is where one of this was expected; if the cluster was recovered from a lost quorum without this server, "+
+			n.cfg.Logger.Warn("a server of another cluster is where one of this was expected; if that one took the place of this server's cluster, "+
 				n.cfg.JoinAgain, "address", addr, "its", stranger.Cluster, "this", n.id.ClusterID)
 		}
 		return

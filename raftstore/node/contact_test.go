@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -81,5 +82,20 @@ func TestForeignersAreToldRarely(t *testing.T) {
 	f.forget()
 	if !f.note("a", "y", now) {
 		t.Error("what was forgotten is not told")
+	}
+}
+
+// TestOneWhoCallsItselfTheHeirIsNoForeigner: what it says is judged, and may be untrue; a server of a third cluster is told of.
+func TestOneWhoCallsItselfTheHeirIsNoForeigner(t *testing.T) {
+	var out bytes.Buffer
+	n := &Node{cfg: Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}}
+	heir := &StrangerError{Address: "s1:6444", Cluster: "heir", Succession: &Succession{Cluster: "old", Heir: "heir", By: "s1.x"}}
+	n.noteUnfriendly("s1:6444", fmt.Errorf("connect: %w", heir))
+	if met := n.foreign.clusters(); len(met) > 0 || out.Len() > 0 {
+		t.Errorf("met %v, told\n%s", met, out.String())
+	}
+	n.noteUnfriendly("s2:6444", fmt.Errorf("connect: %w", &StrangerError{Address: "s2:6444", Cluster: "third"}))
+	if met := n.foreign.clusters(); len(met) != 1 || met["s2:6444"] != "third" || !strings.Contains(out.String(), "its=third") {
+		t.Errorf("met %v, told\n%s", met, out.String())
 	}
 }

@@ -72,7 +72,7 @@ type Status struct {
 	// Changes are the last changes of leaders that this server saw since it was opened, newest first.
 	Changes []chronicle.Change `json:"changes,omitempty"`
 	// Foreign has, by address, the other clusters to which the servers belong that this one met where it expected its
-	// own, while it is out of touch: as when the cluster was recovered without it.
+	// own, while it is out of touch. Who says to be the heir of this one is none of them: HeldBack and Outlived tell of these.
 	Foreign map[string]string `json:"foreign,omitempty"`
 	// Outlived tells that this server's cluster was recovered without it, so that it stops; Rival, on a leader, that a
 	// server of this cluster was recovered as another one while this one was well; Ancestors, from which ones this one was.

@@ -126,7 +126,7 @@ func TestQuorum(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		voters  string // those with a cross are of another cluster
+		voters  string // those with a cross are of another cluster, those with a question mark say so
 		because error
 	}{
 		{"s1 s2 s3", nil},
@@ -138,11 +138,13 @@ func TestQuorum(t *testing.T) {
 		{"+s1 s2 s3", ErrLeftBehind},
 		{"+s1 +s2 s3", ErrLeftBehind},
 		{"s1 s2 +s3", nil},
+		{"?s1 s2 s3", errTooFew},
+		{"s1 s2 ?s3", nil},
 	} {
 		var voters []Voter
 		for _, name := range strings.Fields(c.voters) {
-			v := Voter{Name: strings.TrimPrefix(name, "+")}
-			if v.Name != name {
+			v := Voter{Name: strings.Trim(name, "+?"), Away: name[0] == '?'}
+			if name[0] == '+' {
 				v.Foreign = "new"
 			}
 			voters = append(voters, v)

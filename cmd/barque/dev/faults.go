@@ -101,7 +101,8 @@ func Kill(ctx context.Context, dir, name string, machine bool) error {
 // Voter is a server that has a vote in the store.
 type Voter struct {
 	Name    string
-	Foreign string // the other cluster that is at its address by now; empty when none is
+	Foreign string // the other cluster that it is of by now, or that is at its address; empty when none is
+	Away    bool   // it says that it is of another cluster by now, and the server that was asked does not know whether to believe it
 }
 
 // Voters asks a server who has a vote, as far as it knows.
@@ -161,6 +162,7 @@ func (p *Plan) quorum(voters []Voter) error {
 		switch n, err := now.Node(v.Name); {
 		case v.Foreign != "":
 			short = fmt.Errorf("%w: %s is of cluster %s by now", ErrLeftBehind, v.Name, v.Foreign)
+		case v.Away: // it gives no vote here; if it was recovered by mistake, the others' votes are what counts
 		case err != nil || n.Process.Alive() && !n.Process.Paused():
 			running++
 		}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -135,11 +136,16 @@ func TestWarnings(t *testing.T) {
 			w.server("s1").Role = "follower"
 			w.server("s1").Changes = []raftstore.LeaderChange{{At: noon, Before: "s2.x", Why: "nothing was heard of s2 for 2s"}}
 		}, NoQuorum, Critical, "", "no leader since 2026-11-20T12:00:00Z (nothing was heard of s2 for 2s), so nothing can be written: 1 of the 3 servers with a vote answers, and 2 are needed", "barque cluster recover --inspect"},
-		"left behind by a recovery": {func(w *world) {
+		"another cluster in its place": {func(w *world) {
 			w.silence("s1", "it belongs to another cluster")
 			w.silence("s3", "refused")
 			w.server("s2").Foreign = map[string]string{"10.0.0.1:6444": "new"}
-		}, NoQuorum, Critical, "", "was recovered without them and goes on at 10.0.0.1", "barque cluster status --server 10.0.0.1; do not recover this one"},
+		}, NoQuorum, Critical, "", "a server of another cluster is at 10.0.0.1, where one of this was expected", "barque cluster status --server 10.0.0.1 shows the other one: if that took the place of this one, do not recover this one"},
+		"left behind by a recovery": {func(w *world) {
+			w.silence("s1", "it belongs to another cluster")
+			w.silence("s3", "refused")
+			w.server("s2").Outlived = &raftstore.Succession{Heir: "new", By: "s1.x", At: noon}
+		}, NoQuorum, Critical, "", "the cluster was recovered without s2, by server s1, and goes on as new", "with that of s1; do not recover this one"},
 		"an election": {func(w *world) { w.server("s1").Role = "candidate" }, NoQuorum, Critical, "", "they should elect one within seconds", "--watch"},
 		"quarantine":  {func(w *world) { w.server("s2").Quarantined = "it differs" }, Degraded, Critical, "s2", "in quarantine and serves nothing: it differs", "--wipe"},
 		"disk error":  {func(w *world) { w.server("s2").DiskError = "EIO" }, Degraded, Critical, "s2", "cannot write its log and falls behind: EIO", "dmesg"},
@@ -166,7 +172,8 @@ func TestWarnings(t *testing.T) {
 		"store low":      {func(w *world) { w.server("s1").Space = "low" }, Degraded, Attention, "", "the store fills up", "--store-memory-limit"},
 		"store full":     {func(w *world) { w.server("s1").Space = "full" }, Degraded, Critical, "", "the store is full", "--store-memory-limit"},
 		"undecided":      {func(w *world) { w.server("s1").Undecided = "states differ" }, Degraded, Critical, "s1", "states differ", "status"},
-		"left behind":    {func(w *world) { w.server("s2").Foreign = map[string]string{"10.0.0.1:6444": "other"} }, Degraded, Critical, "s2", "another cluster, other, at 10.0.0.1:6444", "barque server --wipe"},
+		"a foreigner":    {func(w *world) { w.server("s2").Foreign = map[string]string{"10.0.0.1:6444": "other"} }, Degraded, Critical, "s2", "another cluster, other, at 10.0.0.1:6444", "start the others; only if that cluster goes on in place of this one, which is given up: barque server --wipe"},
+		"doubt":          {func(w *world) { w.server("s2").HeldBack = &raftstore.Succession{Heir: "new", By: "s3.x", At: noon} }, Degraded, Critical, "s2", "s2 holds back, and takes part again when it hears of the leader", "barque cluster status --watch"},
 		"outlived":       {func(w *world) { w.server("s2").Outlived = &raftstore.Succession{Heir: "other"} }, Degraded, Critical, "s2", "recovered without it and goes on as cluster other: it stops", "barque server --wipe"},
 		"a rival": {func(w *world) {
 			w.server("s1").Rival = &raftstore.Rival{Succession: raftstore.Succession{Heir: "other", At: noon}, Address: "10.0.0.4:6444"}
@@ -219,6 +226,44 @@ func TestWarnings(t *testing.T) {
 				}
 			}
 			t.Errorf("not told: %v", s.Warnings)
+		})
+	}
+}
+
+// TestWhoHoldsBackIsNotToldToWipe: the store of a server that holds back may be what a well cluster needs for its majority.
+// What is told is how to find out; and that an election is near only where enough others can make one.
+func TestWhoHoldsBackIsNotToldToWipe(t *testing.T) {
+	const wipe = "barque server --wipe --join https://SERVER:6443 --token TOKEN"
+	const s1Mistake, s1Right = "if s1 was recovered by mistake: stop it, and start %s again; ", "only if cluster new is to go on in place of this one, on %s: " + wipe
+	for name, c := range map[string]struct {
+		held, silent string // of s1, s2, s3
+		text, mend   string
+		others       bool // warnings beside that
+	}{
+		"it alone answers": {"s2", "s1 s3", "1 of the 3 servers with a vote answers, and 2 are needed; s2 holds back, and gives no vote, having been told that server s1 was recovered at 2026-11-20T12:00:00Z as cluster new; nobody",
+			"start the others, who may know; " + fmt.Sprintf(s1Mistake+s1Right, "s2", "s2"), true},
+		"a majority": {"s2 s3", "s1", "2 of the 3 servers with a vote answer, and 2 are needed; s2 and s3 hold back, and give no vote, having been told",
+			fmt.Sprintf(s1Mistake+s1Right, "s2 and s3", "s2 and s3"), true},
+		"enough of the others": {"s2", "", "3 of the 3 servers with a vote answer, and 2 are needed; they should elect one within seconds", "barque cluster status --watch", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.server("s1").Role = "follower"
+			for _, s := range strings.Fields(c.held) {
+				w.server(s).HeldBack = &raftstore.Succession{Cluster: "c", Heir: "new", By: "s1.x", At: noon}
+			}
+			for _, s := range strings.Fields(c.silent) {
+				w.silence(s, "it belongs to another cluster")
+			}
+			told := Assemble(noon, w.observe(t)).Warnings
+			if len(told) == 0 || told[0].Node != "" || !strings.Contains(told[0].Text, c.text) || told[0].Mend != c.mend || len(told) > 1 != c.others {
+				t.Fatalf("told: %v", told)
+			}
+			for _, warning := range told[1:] {
+				if strings.Contains(warning.Mend, "--wipe") || strings.Contains(warning.Mend, "recover") || strings.Contains(warning.Text, "recovered") {
+					t.Errorf("told: %v", warning)
+				}
+			}
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -77,58 +76,6 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 		return cmp.Or(cmp.Compare(a.Severity, b.Severity), strings.Compare(a.Node, b.Node)) // "critical" comes before "warning"
 	})
 	return w.found
-}
-
-func (w *warner) leaderless() {
-	s := w.status
-	if s.Leader != "" {
-		return
-	}
-	why := ""
-	if last := w.lastLoss(); last != nil {
-		why = fmt.Sprintf(" since %s (%s)", last.At.UTC().Format(time.RFC3339), last.Why)
-	}
-	q := s.Quorum
-	answer := "answer"
-	if q.Answering == 1 {
-		answer = "answers"
-	}
-	text := fmt.Sprintf("the store has no leader%s, so nothing can be written: %d of the %d servers with a vote %s, and %d are needed", why, q.Answering, q.Voters, answer, q.Needed)
-	if q.Answering >= q.Needed {
-		w.add(Critical, "", "", "barque cluster status --watch", "%s; they should elect one within seconds", text)
-		return
-	}
-	if elsewhere := w.elsewhere(); elsewhere != "" {
-		w.add(Critical, "", "", "barque cluster status --server "+elsewhere+"; do not recover this one", "%s; the cluster was recovered without them and goes on at %s", text, elsewhere)
-		return
-	}
-	w.add(Critical, "", "a server that is left", w.by.Start+"; when they are lost for good: "+w.by.Recover, "%s", text)
-}
-
-// elsewhere is the address of a server of another cluster that one of this was expected to be; empty when none was found.
-func (w *warner) elsewhere() string {
-	for _, name := range slices.Sorted(maps.Keys(w.statuses)) {
-		for _, addr := range slices.Sorted(maps.Keys(w.statuses[name].Foreign)) {
-			host, _, err := net.SplitHostPort(addr)
-			if err == nil {
-				return host
-			}
-		}
-	}
-	return ""
-}
-
-// lastLoss is the newest word of a server that a leader was lost.
-func (w *warner) lastLoss() *raftstore.LeaderChange {
-	var last *raftstore.LeaderChange
-	for _, name := range slices.Sorted(maps.Keys(w.statuses)) {
-		for i, c := range w.statuses[name].Changes {
-			if c.Leader == "" && (last == nil || c.At.After(last.At)) {
-				last = &w.statuses[name].Changes[i]
-			}
-		}
-	}
-	return last
 }
 
 // absent warns of nodes that do not answer, or that gossip has lost.
@@ -261,14 +208,17 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 	if s.Undecided != "" {
 		w.add(Critical, m.Name, "", "barque cluster status", "server %s, which leads: %s", m.Name, s.Undecided)
 	}
+	if s.HeldBack != nil {
+		w.holdsBack(m, s.HeldBack)
+	}
 	if r := s.Rival; r != nil {
 		w.add(Critical, "", r.Address, "stop that server, and then: "+w.by.JoinAnew(r.Survivor()),
 			"a server of this cluster was recovered at %s as a cluster of its own, %s, while this one has a quorum: it is at %s, and serves whoever asks there", r.At.Format(time.RFC3339), r.Heir, r.Address)
 		return
 	}
 	for _, addr := range slices.Sorted(maps.Keys(s.Foreign)) {
-		w.add(Critical, m.Name, m.Name, w.by.JoinAnew(m.Name),
-			"server %s found one of another cluster, %s, at %s, where it expected its own: this cluster was recovered without it", m.Name, s.Foreign[addr], addr)
+		w.add(Critical, m.Name, m.Name, w.by.Start+"; only if that cluster goes on in place of this one, which is given up: "+w.by.JoinAnew(m.Name),
+			"server %s knows no leader, and found one of another cluster, %s, at %s, where it expected its own", m.Name, s.Foreign[addr], addr)
 	}
 }
 
