@@ -82,7 +82,8 @@ func (r *Refresher) Run(ctx context.Context) error {
 			if errors.Is(err, ErrBarred) {
 				most = barredRetry
 			}
-			wait, retry = retry, min(2*retry, most)
+			wait = min(retry, most) // who was told no before may have been told by somebody else
+			retry = min(2*wait, most)
 			next = time.Now().Add(wait)
 		}
 		timer.Reset(wait)

@@ -144,6 +144,27 @@ func TestAQuestionIsRepeatedMoreAndMoreRarely(t *testing.T) {
 	}
 }
 
+// Who said no may be of another cluster, and the next one who answers may ask to be asked again: see RefresherConfig.Fetch.
+func TestAMemberThatIsBarredNoMoreAsksAsOftenAsOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *asked) {
+		a.set(func(a *asked) { a.err = ErrBarred })
+		after(10 * time.Minute)
+		barred := a.questions()
+		a.set(func(a *asked) { a.err = errors.New("ask again") })
+		after(5 * time.Minute)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for i := barred + 1; i < len(a.at); i++ {
+			if gap := a.at[i] - a.at[i-1]; gap > maxRetry+spreadOver {
+				t.Errorf("%s between two questions", gap)
+			}
+		}
+		if len(a.at) < barred+15 {
+			t.Errorf("%d questions in five minutes", len(a.at)-barred)
+		}
+	})
+}
+
 func TestARingIsWrittenDownBeforeItIsUsed(t *testing.T) {
 	var journal []string
 	full := errors.New("disk full")

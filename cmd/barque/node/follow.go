@@ -12,7 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -23,7 +25,9 @@ import (
 // started again in it. Its pods stay.
 //
 // A server of a cluster that is well may have been recovered by mistake, and says the same. So the agent follows only when nobody
-// of those that it has ever known answers for its own cluster, and only when it has asked more than once, with some time between.
+// of those that it has ever known answers for its own cluster, nor is seen by gossip, for as long as it takes until a node is
+// given up: the machines of a well cluster may be starting, or out of reach. It counts anew when it is started, when somebody
+// of its own cluster answers, and after a time in which the heir did not.
 //
 // It goes from a cluster to its heir and never back, whoever serves. In a cluster that is not the heir of its own, though
 // it has the same CA, an agent is a stray: it is refused, says so in its log, and the status names it. That is one that began
@@ -32,13 +36,55 @@ import (
 // errFollows is why keys were not got: the agent is about to be started again.
 var errFollows = errors.New("this agent follows another cluster")
 
-// followAfter is for how long nobody but the heir must have answered until an agent follows it.
-const followAfter = 5 * time.Second
+const (
+	// followAfter is for how long nobody but the heir must have answered until an agent follows it.
+	followAfter = 40 * time.Second
+	// offerHolds is how much later the next answer must come for that to be one time. The questions come every fifteen
+	// seconds at least, and take some seconds where machines that are gone are asked.
+	offerHolds = 30 * time.Second
+)
 
-// offer is since when a cluster alone has answered, which says that it is the heir of the agent's.
+// offer is since when a cluster alone has answered, which says that it is the heir of the agent's, and when it did last.
 type offer struct {
-	heir string
-	at   time.Time
+	heir        string
+	since, last time.Time
+}
+
+// fetchKeys asks the servers that the agent has ever known.
+func (a *agent) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
+	keys, err := fetchKeys(ctx, append(knownServers(a.pool), a.servers()...), generation, askKeys(a.ids.trust, a.ids.client.Certificate(), a.cluster))
+	return a.take(keys, err, seesServer(a.pool))
+}
+
+// seesServer tells whether a server of the pool, and so of the agent's own cluster, lives.
+func seesServer(pool *gossip.Pool) bool {
+	return slices.ContainsFunc(pool.Members(), func(m gossip.Member) bool { return m.Role == roleServer && m.State == gossip.Alive })
+}
+
+// take is what the agent makes of an answer, and of whether it sees a server of its own cluster.
+func (a *agent) take(keys join.GossipKeys, err error, sees bool) (keyring.Ring, error) {
+	var own *ownAnswersError
+	if sees || errors.As(err, &own) || err == nil && keys.Heir == nil {
+		a.offered = offer{}
+	}
+	switch {
+	case err != nil:
+		return keyring.Ring{}, err
+	case keys.Heir == nil:
+		return keyring.Ring{Generation: keys.Generation, Keys: keys.Keys}, nil
+	case sees:
+		return keyring.Ring{}, fmt.Errorf("cluster %q says that it is the heir of this agent's, of which a server is seen by gossip", keys.Heir.ID)
+	}
+	now := time.Now()
+	if a.offered.heir != keys.Heir.ID || now.Sub(a.offered.last) > offerHolds {
+		a.offered = offer{heir: keys.Heir.ID, since: now}
+		a.logger.Info("nobody answers for this agent's cluster, and another one says that it goes on in its place: if that stays so, the agent follows", "cluster", a.cluster, "its", keys.Heir.ID, "after", followAfter)
+	}
+	a.offered.last = now
+	if left := followAfter - now.Sub(a.offered.since); left > 0 {
+		return keyring.Ring{}, fmt.Errorf("cluster %q says that it is the heir of this agent's: it is asked again, for %s yet", keys.Heir.ID, left.Round(time.Second))
+	}
+	return keyring.Ring{}, a.follow(*keys.Heir)
 }
 
 // follow makes this agent one of the cluster that its own was recovered as.

@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,8 +113,8 @@ func TestOwnClusterIsAskedBeforeAnHeir(t *testing.T) {
 			c.servers = append(c.servers[1:], c.servers[0])
 			for _, order := range [][]string{c.servers, backwards(c.servers)} {
 				var servers []join.Server
-				for _, name := range order {
-					servers = append(servers, join.Server{Name: name})
+				for i, name := range order {
+					servers = append(servers, join.Server{Name: name, API: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 6443)})
 				}
 				keys, err := fetchKeys(t.Context(), servers, 5, func(_ context.Context, s join.Server) (join.GossipKeys, error) {
 					return answers[s.Name].keys, answers[s.Name].err
@@ -139,33 +142,101 @@ func backwards(names []string) []string {
 	return out
 }
 
-// An agent asks more than once before it follows, and anew after its own cluster has answered.
-func TestAgentAsksAgainBeforeItFollows(t *testing.T) {
+// Of servers that are gone most swallow what they are sent, and a node may know each by several of its addresses, and from
+// several places. It still hears at once who answers, and soon that nobody else does.
+func TestServersThatSwallowAreNotWaitedForOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &agent{cluster: "old", follows: make(chan struct{}, 1), logger: slog.New(slog.DiscardHandler), record: &record{dir: t.TempDir(), Cluster: join.Cluster{ID: "old"}}}
-		own := join.GossipKeys{Generation: 3, Keys: [][]byte{{1}}}
-		heir := func(id string) join.GossipKeys { return join.GossipKeys{Heir: &join.Cluster{ID: id}} }
-		for i, step := range []struct {
-			after   time.Duration
-			keys    join.GossipKeys
-			follows bool // tries to: the heir here tells too little for it
-		}{
-			{0, heir("new"), false},
-			{time.Second, heir("new"), false},
-			{2 * followAfter, own, false},
-			{time.Second, heir("new"), false},
-			{followAfter, heir("other"), false},
-			{followAfter, heir("new"), false},
-			{followAfter, heir("new"), true},
-		} {
-			<-time.After(step.after)
-			ring, err := a.take(step.keys, nil)
-			tried := err != nil && strings.Contains(err.Error(), "does not tell what is needed")
-			if tried != step.follows || (err == nil) != (step.keys.Heir == nil) || err == nil && ring.Generation != 3 {
-				t.Errorf("step %d: %+v, %v", i, ring, err)
+		var servers []join.Server
+		for i := range 14 {
+			servers = append(servers, join.Server{Name: fmt.Sprint("s", i), API: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i % 7)}), 6443)})
+		}
+		answers := byte(6)
+		answer := join.GossipKeys{Heir: &join.Cluster{ID: "heir"}}
+		var mu sync.Mutex
+		asked := map[netip.AddrPort]int{}
+		ask := func(ctx context.Context, s join.Server) (join.GossipKeys, error) {
+			mu.Lock()
+			asked[s.API]++
+			mu.Unlock()
+			if s.API.Addr().As4()[3] == answers {
+				return answer, nil
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(fetchTimeout):
+			}
+			return join.GossipKeys{}, context.DeadlineExceeded
+		}
+		began := time.Now()
+		keys, err := fetchKeys(t.Context(), servers, 5, ask)
+		if took := time.Since(began); err != nil || keys.Heir == nil || took > fetchTimeout+7*askNext {
+			t.Errorf("after %s: %+v, %v", took, keys, err)
+		}
+		for at, n := range asked {
+			if n != 1 {
+				t.Errorf("%s is asked %d times", at, n)
 			}
 		}
+		began, answer = time.Now(), join.GossipKeys{Generation: 5}
+		keys, err = fetchKeys(t.Context(), servers, 5, ask)
+		if took := time.Since(began); err != nil || keys.Generation != 5 || took > 7*askNext {
+			t.Errorf("after %s: %+v, %v", took, keys, err)
+		}
+		clear(asked)
+		answers = 0
+		if keys, err = fetchKeys(t.Context(), servers, 5, ask); err != nil || len(asked) != 1 {
+			t.Errorf("the first one has the keys, and %d are asked: %+v, %v", len(asked), keys, err)
+		}
 	})
+}
+
+// An agent asks for a while before it follows, and anew after its own cluster has answered, or was seen, or nobody has answered
+// for some time.
+func TestAgentAsksAgainBeforeItFollows(t *testing.T) {
+	heir := join.GossipKeys{Heir: &join.Cluster{ID: "new"}}
+	type step struct {
+		after   time.Duration
+		keys    join.GossipKeys
+		err     error
+		sees    bool
+		follows bool // tries to: the heir here tells too little for it
+	}
+	const often = 10 * time.Second
+	asks := func(keys join.GossipKeys, lasts time.Duration) (steps []step) {
+		for range lasts / often {
+			steps = append(steps, step{after: often, keys: keys})
+		}
+		return steps
+	}
+	tries := []step{{after: often, keys: heir, follows: true}}
+	behind, starting := error(&ownAnswersError{errors.New("generation 3")}), error(&ownAnswersError{&join.RefusedError{Status: http.StatusServiceUnavailable}})
+	for name, c := range map[string]struct {
+		steps []step // after the first answer of the heir, and followAfter less often of it
+	}{
+		"it follows":                    {tries},
+		"its own cluster answers":       {slices.Concat([]step{{after: often, keys: join.GossipKeys{Generation: 3}}}, asks(heir, followAfter), tries)},
+		"one of its own is behind":      {slices.Concat([]step{{after: often, err: behind}}, asks(heir, followAfter), tries)},
+		"one of its own may start":      {slices.Concat([]step{{after: often, err: starting}}, asks(heir, followAfter), tries)},
+		"one of its own is seen":        {slices.Concat([]step{{after: often, keys: heir, sees: true}}, asks(heir, followAfter), tries)},
+		"another heir":                  {slices.Concat(asks(join.GossipKeys{Heir: &join.Cluster{ID: "other"}}, often), asks(heir, followAfter), tries)},
+		"nobody, for a moment":          {[]step{{after: often / 2, err: errors.New("no route to host")}, {after: often / 2, keys: heir, follows: true}}},
+		"nobody, for longer":            {slices.Concat([]step{{after: offerHolds + often, keys: heir}}, asks(heir, followAfter-often), tries)},
+		"it could not ask, for an hour": {slices.Concat([]step{{after: time.Hour, keys: heir}}, asks(heir, followAfter-often), tries)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &agent{cluster: "old", follows: make(chan struct{}, 1), logger: slog.New(slog.DiscardHandler), record: &record{dir: t.TempDir(), Cluster: join.Cluster{ID: "old"}}}
+				for i, s := range slices.Concat([]step{{keys: heir}}, asks(heir, followAfter-often), c.steps) {
+					<-time.After(s.after)
+					ring, err := a.take(s.keys, s.err, s.sees)
+					tried := err != nil && strings.Contains(err.Error(), "does not tell what is needed")
+					if tried != s.follows || (err == nil) != (s.keys.Heir == nil && s.err == nil) || err == nil && ring.Generation != 3 {
+						t.Errorf("step %d: %+v, %v", i, ring, err)
+					}
+				}
+			})
+		})
+	}
 }
 
 // Who cannot write it down goes on as it was, and tries again.

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,30 +80,6 @@ func (s *server) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring
 	others := slices.DeleteFunc(s.record.servers(), func(k join.Server) bool { return k.Name == s.options.Name })
 	keys, err := fetchKeys(ctx, others, generation, askKeys(s.ids.trust, s.ids.peer.Certificate(), s.record.clusterID()))
 	return keyring.Ring{Generation: keys.Generation, Keys: keys.Keys}, err
-}
-
-// fetchKeys asks the servers that the agent has ever known.
-func (a *agent) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
-	keys, err := fetchKeys(ctx, append(knownServers(a.pool), a.servers()...), generation, askKeys(a.ids.trust, a.ids.client.Certificate(), a.cluster))
-	return a.take(keys, err)
-}
-
-// take is what the agent makes of an answer.
-func (a *agent) take(keys join.GossipKeys, err error) (keyring.Ring, error) {
-	switch {
-	case err != nil:
-		return keyring.Ring{}, err
-	case keys.Heir == nil:
-		a.offered = offer{}
-	case a.offered.heir != keys.Heir.ID:
-		a.offered = offer{keys.Heir.ID, time.Now()}
-		return keyring.Ring{}, fmt.Errorf("cluster %q says that it is the heir of this agent's: it is asked again", keys.Heir.ID)
-	case time.Since(a.offered.at) < followAfter:
-		return keyring.Ring{}, fmt.Errorf("cluster %q says again that it is the heir of this agent's: it is asked once more", keys.Heir.ID)
-	default:
-		return keyring.Ring{}, a.follow(*keys.Heir)
-	}
-	return keyring.Ring{Generation: keys.Generation, Keys: keys.Keys}, nil
 }
 
 // driveKeys is leader work.
@@ -261,66 +236,6 @@ func newRefresher(self string, pool *gossip.Pool, own *keyring.Own, fetch func(c
 		return generation, anyServer
 	}
 	return keyring.NewRefresher(config)
-}
-
-// fetchTimeout bounds how long one server is asked.
-const fetchTimeout = 5 * time.Second
-
-// fetchKeys asks the servers, one after the other, for gossip keys of at least the generation. What one of the node's own cluster
-// says counts first, in whichever order they are asked. The heir of the cluster is returned only when nobody who answers may be of
-// that: of a cluster that is well, a server may have been recovered by mistake.
-func fetchKeys(ctx context.Context, servers []join.Server, generation uint64, ask func(context.Context, join.Server) (join.GossipKeys, error)) (join.GossipKeys, error) {
-	failed := errors.New("no other server is known")
-	var stray, barred error
-	var heir *join.GossipKeys
-	own := false // one who answered may be of the node's own cluster
-	for _, server := range servers {
-		keys, err := ask(ctx, server)
-		var refused *join.RefusedError
-		switch {
-		case err == nil && keys.Heir != nil:
-			if heir == nil {
-				heir = &keys
-			}
-		case err == nil && keys.Generation >= generation:
-			return keys, nil
-		case err == nil:
-			own, failed = true, fmt.Errorf("%s has gossip keys of generation %d, %d is wanted", server.Name, keys.Generation, generation)
-		case errors.As(err, &refused) && refused.Status == http.StatusForbidden:
-			barred = err
-		case errors.As(err, &refused) && refused.Status == http.StatusConflict:
-			stray = err // others may be of this node's own cluster
-		default:
-			own, failed = own || refused != nil, err
-		}
-	}
-	switch {
-	case barred != nil:
-		return join.GossipKeys{}, fmt.Errorf("%w: %w", keyring.ErrBarred, barred)
-	case heir != nil && !own:
-		return *heir, nil
-	case stray != nil && heir == nil:
-		return join.GossipKeys{}, fmt.Errorf("%w: %w", keyring.ErrBarred, stray)
-	}
-	return join.GossipKeys{}, failed
-}
-
-// askKeys is how a node of the cluster asks one server.
-func askKeys(ca join.Verifier, own *tls.Certificate, cluster string) func(context.Context, join.Server) (join.GossipKeys, error) {
-	return func(ctx context.Context, server join.Server) (join.GossipKeys, error) {
-		return fetchKeysFrom(ctx, server, ca, own, cluster)
-	}
-}
-
-func fetchKeysFrom(ctx context.Context, server join.Server, ca join.Verifier, own *tls.Certificate, cluster string) (join.GossipKeys, error) {
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
-	client, err := join.NewClient(server.API.String(), ca, own, time.Now)
-	if err != nil {
-		return join.GossipKeys{}, err
-	}
-	defer client.Close()
-	return client.GossipKeys(ctx, cluster)
 }
 
 // keysHandler serves KeysPath.
