@@ -80,34 +80,65 @@ func writeSurvivors(w io.Writer, all []node.Survivor) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", s.Name, s.ClusterID, s.LastTerm, s.LastIndex, s.Revision, s.Keys, s.SnapshotIndex, strings.Join(members, ","), s.DataDir)
 	}
-	for _, s := range all {
-		switch {
-		case s.Recovering != "":
-			fmt.Fprintf(w, "\n%s: a recovery as cluster %s was begun; run the command again, or start the server, to finish it\n", s.Name, s.Recovering)
-		case s.Quarantined != "":
-			fmt.Fprintf(w, "\n%s: its state is known to be wrong: %s\n", s.Name, s.Quarantined)
-		case s.Outlived != nil:
-			fmt.Fprintf(w, "\n%s: %s; recover it only if that one is given up for good\n", s.Name, s.Outlived)
-		case s.Removed != nil:
-			fmt.Fprintf(w, "\n%s: it was taken out of the cluster: %s\n", s.Name, s.Removed.Why)
+	for i := range all {
+		for _, note := range notes(&all[i]) {
+			fmt.Fprintf(w, "\n%s: %s\n", all[i].Name, note)
 		}
 	}
-	switch best, err := node.Best(all); {
-	case err != nil:
-		fmt.Fprintf(w, "\nnone of them is to be recovered: %s\n", err)
-	case len(all) > 1:
-		fmt.Fprintf(w, "\n%s has the most: recover that one\n", best.Name)
+	if text := recommendation(all); text != "" {
+		fmt.Fprintf(w, "\n%s\n", text)
 	}
 	return nil
 }
 
-// outlived warns of a cluster that was recovered from the same one before.
-func outlived(first node.Survivor) string {
-	if o := first.Outlived; o != nil {
-		return fmt.Sprintf("- Its cluster was recovered before, by another server, and goes on as %s. What that one has is lost,\n"+
-			"  and all of its servers must stop for good: stop them first. Its agents follow this one.\n", o.Heir)
+// notes are what is to be known of a directory before anything is done with it.
+func notes(s *node.Survivor) []string {
+	var out []string
+	if s.Recovering != "" {
+		out = append(out, fmt.Sprintf("a recovery as cluster %s was begun; run the command again, or start the server, to finish it", s.Recovering))
 	}
-	return ""
+	if s.Quarantined != "" {
+		out = append(out, "its state is known to be wrong: "+s.Quarantined)
+	}
+	if s.Outlived != nil {
+		out = append(out, fmt.Sprintf("%s; recover it only if that one is given up for good", s.Outlived))
+	}
+	if s.Removed != nil {
+		out = append(out, "it was taken out of the cluster: "+s.Removed.Why)
+	}
+	return out
+}
+
+// recommendation tells which of them is to be recovered, if one is; empty where there is no choice, and nothing against it but
+// what is told already.
+func recommendation(all []node.Survivor) string {
+	best, err := node.Best(all)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("none of them is to be recovered: %s", err)
+	case len(all) == 1:
+		return ""
+	case best.Recovering != "":
+		return fmt.Sprintf("%s is the one to go on with: its recovery was begun", best.Name)
+	}
+	if o := node.GoesOn(best, all); o != nil {
+		return fmt.Sprintf("recover none of them while cluster %s goes on; if that one is given up for good, recover %s, which has the most", o.Heir, best.Name)
+	}
+	return fmt.Sprintf("%s has the most: recover that one", best.Name)
+}
+
+// outlived warns of a cluster that was recovered from the same one before.
+func outlived(all []node.Survivor) string {
+	o := node.GoesOn(&all[0], all)
+	if o == nil {
+		return ""
+	}
+	agents := "Its agents follow this one."
+	if all[0].Outlived == nil { // it will not know whose heir it is
+		agents = "Its agents must be started with --rejoin."
+	}
+	return fmt.Sprintf("- Its cluster was recovered before, by another server, and goes on as %s. What that one has is lost,\n"+
+		"  and all of its servers must stop for good: stop them first. %s\n", o.Heir, agents)
 }
 
 func confirmRecovery(c *cobra.Command, all []node.Survivor) error {
@@ -126,7 +157,7 @@ func confirmRecovery(c *cobra.Command, all []node.Survivor) error {
 - The others are shut out for good. Each must join again with --wipe. Agents follow by themselves.
 %s- When most servers can be started again, answer no and start them instead: nothing is lost then.
 
-Recover %s? [y/N] `, first.Name, first.Revision, first.Keys, strings.Join(lost, ", "), outlived(first), first.Name)
+Recover %s? [y/N] `, first.Name, first.Revision, first.Keys, strings.Join(lost, ", "), outlived(all), first.Name)
 	return confirmed(c)
 }
 
@@ -146,7 +177,7 @@ func (r recovered) write(w io.Writer) error {
 3. On each other server:     barque server --wipe --join https://ADDRESS-OF-%s:6443 --token TOKEN
 4. For machines that are gone: barque kubectl delete node NAME
 
-Agents that know its address follow by themselves, within a minute.
+Agents that know its address follow by themselves, within two minutes.
 `, r.Server, r.Cluster, r.DataDir, r.Server)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/raftstore"
@@ -102,7 +103,8 @@ func Choose(all []Survivor) error {
 	return nil
 }
 
-// Best returns the one that Choose accepts when it is the first; if it accepts none, the error tells why.
+// Best returns the one that Choose accepts when it is the first; if it accepts none, the error tells why, of each that nobody
+// should recover. Where GoesOn tells of another cluster, it is the best one only if that is given up.
 func Best(all []Survivor) (*Survivor, error) {
 	best := -1
 	for i, s := range all {
@@ -114,12 +116,29 @@ func Best(all []Survivor) (*Survivor, error) {
 		}
 	}
 	if best < 0 {
-		return nil, Choose(all)
+		var reasons []string
+		for _, s := range all {
+			reasons = append(reasons, s.fit().Error())
+		}
+		return nil, unfit("%s", strings.Join(reasons, "; "))
 	}
 	if err := Choose(slices.Concat(all[best:best+1], all[:best], all[best+1:])); err != nil {
 		return nil, err
 	}
 	return &all[best], nil
+}
+
+// GoesOn tells as which other cluster that of the survivor goes on, as one of the directories has learned; nil when none has.
+func GoesOn(of *Survivor, all []Survivor) *raftstore.Succession {
+	if of.Outlived != nil {
+		return of.Outlived
+	}
+	for _, s := range all {
+		if s.Outlived != nil && s.Outlived.Cluster == of.ClusterID {
+			return s.Outlived
+		}
+	}
+	return nil
 }
 
 func unfit(format string, args ...any) error { return &UnfitError{fmt.Sprintf(format, args...)} }

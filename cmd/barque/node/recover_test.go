@@ -162,6 +162,28 @@ func TestChooseTheNewest(t *testing.T) {
 	}
 }
 
+// When none is fit, the reason of each is told: another one's may be easier to live with.
+func TestWhyNoneIsTheBest(t *testing.T) {
+	at := func(dir string, s Survivor) Survivor {
+		s.Name, s.DataDir = dir, dir
+		return s
+	}
+	_, err := Best([]Survivor{
+		at("a", Survivor{Report: &raftstore.Report{ClusterID: "c", Quarantined: "it differs"}}),
+		at("b", Survivor{Report: &raftstore.Report{ClusterID: "c", Removed: &raftstore.Removal{At: noon}}}),
+		at("c", Survivor{Report: &raftstore.Report{ClusterID: "c"}}),
+	})
+	var unfit *UnfitError
+	if !errors.As(err, &unfit) {
+		t.Fatal(err)
+	}
+	for _, reason := range []string{"a is known to be wrong: it differs", "b was taken out of the cluster at 2026-11-20 12:00", "c is not of a member"} {
+		if !strings.Contains(err.Error(), reason) {
+			t.Errorf("%q is not told: %v", reason, err)
+		}
+	}
+}
+
 // A server that runs is refused at once, and which process it is.
 func TestSurveyRefusesWhatRuns(t *testing.T) {
 	dir := oldServer(t, "s1")

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/raftstore"
+)
+
+// TestInspectRecommendsOneThing: what is told of each directory and what is recommended in the end are of one mind.
+func TestInspectRecommendsOneThing(t *testing.T) {
+	heir := &raftstore.Succession{Cluster: "c", Heir: "new", By: "s9.x"}
+	at := func(name string, index uint64, change func(*node.Survivor)) node.Survivor {
+		members := []raftstore.Member{{Name: name, Voter: true, Self: true}, {Name: "other", Voter: true}}
+		s := node.Survivor{Name: name, DataDir: "/" + name, Report: &raftstore.Report{ClusterID: "c", LastTerm: 1, LastIndex: index, Members: members}}
+		if change != nil {
+			change(&s)
+		}
+		return s
+	}
+	marked := func(s *node.Survivor) { s.Outlived = heir }
+	begun := func(s *node.Survivor) { s.Recovering = "newer" }
+	wrong := func(s *node.Survivor) { s.Quarantined = "it differs" }
+	for name, c := range map[string]struct {
+		all  []node.Survivor
+		last string   // line; empty when there is none of its own
+		not  []string // nowhere
+	}{
+		"the newest":            {[]node.Survivor{at("s1", 5, nil), at("s2", 6, nil)}, "s2 has the most: recover that one", nil},
+		"one":                   {[]node.Survivor{at("s1", 5, nil)}, "", []string{"most", "none"}},
+		"one, marked":           {[]node.Survivor{at("s1", 5, marked)}, "recover it only if that one is given up for good", []string{"most", "none"}},
+		"the newest is marked":  {[]node.Survivor{at("s1", 5, nil), at("s2", 6, marked)}, "recover none of them while cluster new goes on; if that one is given up for good, recover s2, which has the most", []string{"most: recover"}},
+		"another one is marked": {[]node.Survivor{at("s1", 5, marked), at("s2", 6, nil)}, "recover none of them while cluster new goes on; if that one is given up for good, recover s2, which has the most", []string{"most: recover"}},
+		"one was begun":         {[]node.Survivor{at("s1", 5, begun), at("s2", 6, nil)}, "s1 is the one to go on with: its recovery was begun", []string{"most"}},
+		"none":                  {[]node.Survivor{at("s1", 5, wrong), at("s2", 6, wrong)}, "none of them is to be recovered: the state of /s1 is known to be wrong: it differs; the state of /s2 is known to be wrong: it differs", []string{"most"}},
+		"marked, and wrong":     {[]node.Survivor{at("s1", 5, func(s *node.Survivor) { wrong(s); marked(s) })}, "none of them is to be recovered: the state of /s1 is known to be wrong: it differs", nil},
+	} {
+		var out bytes.Buffer
+		if err := writeSurvivors(&out, c.all); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.TrimSpace(out.String())
+		if last := text[strings.LastIndex(text, "\n")+1:]; c.last != "" && !strings.HasSuffix(last, c.last) || c.last == "" && strings.Count(text, "\n") > len(c.all) {
+			t.Errorf("%s: it ends with %q, want %q", name, last, c.last)
+		}
+		for _, not := range c.not {
+			if strings.Contains(text, not) {
+				t.Errorf("%s: it says %q:\n%s", name, not, text)
+			}
+		}
+		for _, s := range c.all {
+			if s.Outlived != nil && !strings.Contains(text, s.Name+": "+heir.String()) {
+				t.Errorf("%s: the mark of %s is not told:\n%s", name, s.Name, text)
+			}
+		}
+	}
+}
+
+// TestRecoveryWarnsOfTheOneBefore: also when only another directory knows of it.
+func TestRecoveryWarnsOfTheOneBefore(t *testing.T) {
+	plain := node.Survivor{Name: "s1", Report: &raftstore.Report{ClusterID: "c"}}
+	marked := node.Survivor{Name: "s2", Report: &raftstore.Report{ClusterID: "c", Outlived: &raftstore.Succession{Cluster: "c", Heir: "new"}}}
+	for name, c := range map[string]struct {
+		all  []node.Survivor
+		want string
+	}{
+		"nobody":      {[]node.Survivor{plain}, ""},
+		"it":          {[]node.Survivor{marked, plain}, "Its agents follow this one."},
+		"another one": {[]node.Survivor{plain, marked}, "Its agents must be started with --rejoin."},
+	} {
+		got := outlived(c.all)
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) || got != "" && !strings.Contains(got, "goes on as new") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
