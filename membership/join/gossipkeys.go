@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/barque/barque/membership/token"
 )
@@ -39,15 +41,54 @@ func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error
 	}
 	keys, own := h.config.GossipKeys(), h.config.Cluster()
 	if in.Cluster == "" || in.Cluster == own.ID { // an older program does not say it
+		if role == token.Agent && h.undecided.came(name) {
+			h.config.Logger.Info("an agent of the cluster from which this one was recovered has followed", "name", name, "client", r.RemoteAddr)
+		}
 		return keys, nil
 	}
 	if role != token.Agent || !h.config.Inherited(in.Cluster) {
 		h.config.Stray(name, in.Cluster)
 		return GossipKeys{}, refuse(http.StatusConflict, "%q is of cluster %q, and this one is %q, with the same CA: to be a node of this one it must join again", name, in.Cluster, own.ID)
 	}
-	h.config.Logger.Info("an agent follows this cluster, which was recovered from its own", "name", name, "was", in.Cluster, "client", r.RemoteAddr)
+	if h.undecided.asked(name, h.config.Now()) {
+		h.config.Logger.Info("an agent of the cluster from which this one was recovered asks for it: it follows when for a while nobody answers for its own",
+			"name", name, "its", in.Cluster, "client", r.RemoteAddr)
+	}
 	keys.Heir = &own
 	return keys, nil
+}
+
+// undecided are agents of a cluster from which this one was recovered, which ask more than once before they follow; where
+// that cluster is well they do not.
+type undecided struct {
+	mu   sync.Mutex
+	told map[string]time.Time // when it was told that it asks, by name
+}
+
+// tellAgain is how often it is told of an agent that it asks.
+const tellAgain = 10 * time.Minute
+
+// asked notes a question, and tells whether it is to be told.
+func (u *undecided) asked(name string, now time.Time) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if told, ok := u.told[name]; ok && now.Sub(told).Abs() < tellAgain {
+		return false
+	}
+	if u.told == nil {
+		u.told = make(map[string]time.Time)
+	}
+	u.told[name] = now
+	return true
+}
+
+// came tells whether an agent that is of this cluster was undecided before.
+func (u *undecided) came(name string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_, was := u.told[name]
+	delete(u.told, name)
+	return was
 }
 
 // belongs refuses a node that was removed from the cluster, whose certificate is good yet.

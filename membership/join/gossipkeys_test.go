@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
@@ -56,5 +57,43 @@ func TestGossipKeys(t *testing.T) {
 	}
 	if want := map[string]string{"s2": "ancestor", "a1": ""}; c.strays["s2"] != want["s2"] || c.strays["a1"] == "" || len(c.strays) != len(want) {
 		t.Errorf("strays are %v", c.strays)
+	}
+}
+
+// An agent of the cluster from which this one was recovered asks every few seconds, and stays there where that one is well. So
+// it is told now and then that it asks, and that it has followed when it has.
+func TestAgentsThatAskTheHeirAreToldNowAndThen(t *testing.T) {
+	c := newCluster(t)
+	agents := map[string]*join.Client{}
+	for _, name := range []string{"a1", "a2"} {
+		agents[name] = c.client(t, certificate(t, c.ca, join.NodeClient(name)))
+	}
+	at := time.Now().Add(time.Hour)
+	c.now = func() time.Time { return at }
+	for i, step := range []struct {
+		after       time.Duration
+		agent, of   string
+		asks, comes int // lines that are told
+	}{
+		{agent: "a1", of: "ancestor", asks: 1},
+		{after: time.Second, agent: "a1", of: "ancestor"},
+		{after: time.Second, agent: "a2", of: "ancestor", asks: 1},
+		{after: time.Minute, agent: "a1", of: "ancestor"},
+		{after: 10 * time.Minute, agent: "a1", of: "ancestor", asks: 1},
+		{agent: "a2", of: "c1", comes: 1},
+		{agent: "a2", of: "c1"},
+		{agent: "a1", of: "ancestor"},
+		{after: -30 * time.Minute, agent: "a1", of: "ancestor", asks: 1}, // the clock was set
+	} {
+		at = at.Add(step.after)
+		before := c.log.String()
+		if _, err := agents[step.agent].GossipKeys(t.Context(), step.of); err != nil {
+			t.Fatal(err)
+		}
+		said := strings.TrimPrefix(c.log.String(), before)
+		asks, comes := strings.Count(said, "asks for it"), strings.Count(said, "has followed")
+		if asks != step.asks || comes != step.comes || strings.Count(said, "name="+step.agent) != asks+comes {
+			t.Errorf("step %d: told\n%s", i, said)
+		}
 	}
 }

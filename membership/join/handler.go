@@ -65,9 +65,10 @@ type Config struct {
 
 // Handler serves Prefix. It authenticates by itself: by token, or by the client's certificate.
 type Handler struct {
-	config  Config
-	mux     *http.ServeMux
-	limiter *limiter
+	config    Config
+	mux       *http.ServeMux
+	limiter   *limiter
+	undecided undecided
 }
 
 // NewHandler returns the server's side of joining.

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
@@ -35,6 +36,7 @@ type cluster struct {
 	stillNode error
 	strays    map[string]string // to what cluster nodes said to belong
 	now       func() time.Time
+	log       syncbuf.Buffer // of the server
 }
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -114,7 +116,7 @@ func newCluster(t *testing.T) *cluster {
 			}
 			return nil
 		},
-		Logger: quiet(),
+		Logger: slog.New(slog.NewTextHandler(&c.log, nil)),
 		Now:    func() time.Time { return c.now() },
 	})
 	server := httptest.NewUnstartedServer(handler)
