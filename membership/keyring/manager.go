@@ -48,6 +48,8 @@ type Manager struct {
 	newest  *document            // as this server's store has it
 	made    map[string]time.Time // when keys were made, by their IDs: a restored backup may not know of the newest
 	changed chan struct{}        // closed and replaced when newest is another one
+
+	driving, installing trouble
 }
 
 // New returns a Manager; Run has to be called.
@@ -113,9 +115,12 @@ func (m *Manager) install(d *document) {
 		_, err = m.config.Own.Install(ring)
 	}
 	if err != nil {
-		m.config.Logger.Warn("gossip keys of the cluster are not in use here; trying again", "generation", d.Generation, "err", err)
+		if m.installing.fails(time.Now()) {
+			m.config.Logger.Warn("gossip keys of the cluster are not in use here; it is tried again", "generation", d.Generation, "every", retryEvery, "err", err)
+		}
 		return
 	}
+	m.installing.over(time.Now())
 	m.config.Logger.Info("gossip keys changed", "generation", d.Generation, "step", d.Step, "keys", d.ids())
 }
 
@@ -131,11 +136,16 @@ func (d *document) ids() []string {
 func (m *Manager) Drive(ctx context.Context, term uint64) error {
 	ticker := time.NewTicker(retryEvery)
 	defer ticker.Stop()
+	m.driving.over(time.Now()) // that of another term
 	for {
 		members := m.config.Changed()
 		_, document := m.latest()
-		if err := m.drive(ctx, term); err != nil && ctx.Err() == nil {
-			m.config.Logger.Warn("the rotation of the gossip keys does not go on; trying again", "err", err)
+		if err := m.drive(ctx, term); err == nil {
+			if lasted := m.driving.over(time.Now()); lasted > 0 {
+				m.config.Logger.Info("the rotation of the gossip keys goes on again", "after", lasted.Round(time.Second))
+			}
+		} else if ctx.Err() == nil && m.driving.fails(time.Now()) {
+			m.config.Logger.Warn("the rotation of the gossip keys does not go on; it is tried again", "every", retryEvery, "err", err)
 		}
 		select {
 		case <-ctx.Done():
