@@ -83,7 +83,11 @@ func newPlan(name, dir string, servers, agents int, args []string) (*Plan, error
 	if err := checkSize(name, servers, agents); err != nil {
 		return nil, err
 	}
-	subnet, err := freeSubnet()
+	used, err := addresses()
+	if err != nil {
+		return nil, err
+	}
+	subnet, err := freeSubnet(used)
 	if err != nil {
 		return nil, err
 	}
@@ -97,18 +101,23 @@ func newPlan(name, dir string, servers, agents int, args []string) (*Plan, error
 	return p, nil
 }
 
-// freeSubnet returns a /24 that overlaps no address of this machine.
-func freeSubnet() (netip.Prefix, error) {
+// addresses returns those of this machine, with their networks.
+func addresses() ([]netip.Prefix, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("list this machine's addresses: %w", err)
+		return nil, fmt.Errorf("list this machine's addresses: %w", err)
 	}
-	var used []netip.Prefix
+	var all []netip.Prefix
 	for _, a := range addrs {
 		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
-			used = append(used, prefix)
+			all = append(all, prefix)
 		}
 	}
+	return all, nil
+}
+
+// freeSubnet returns a /24 that overlaps none of the networks in use.
+func freeSubnet(used []netip.Prefix) (netip.Prefix, error) {
 	for second := 77; second < 100; second++ {
 		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(second), 0, 0}), 24)
 		if !slices.ContainsFunc(used, subnet.Overlaps) {
