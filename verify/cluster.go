@@ -27,6 +27,9 @@ type Options struct {
 	Pods     bool          // start pods too
 	// Progress is told what has been done; it may be nil.
 	Progress func(format string, args ...any)
+	// Undone tells of the error of a request that changes something that for certain it has changed nothing, as when there is
+	// no leader; it may be nil.
+	Undone func(error) bool
 }
 
 // Report is what Cluster has found.
@@ -84,9 +87,10 @@ const (
 	namespacePrefix = "barque-verify-"
 	// settleTime is how long what takes seconds may take.
 	settleTime = time.Minute
-	// askTime is how long the answer to one request may take; a cluster without a leader gives none. A request that makes
-	// something has all of it also when the run was interrupted meanwhile.
-	askTime = 10 * time.Second
+	// askTime is how long the answer to one request may take. A server that lives has answered by then, also one that has just
+	// lost its leader: it lets a request wait for the next one for ten seconds. A request that makes something has all of it
+	// also when the run was interrupted meanwhile.
+	askTime = 15 * time.Second
 	// removeTime is how long removing may take, also when the run was interrupted.
 	removeTime = 2 * time.Minute
 )
@@ -111,7 +115,7 @@ func Cluster(ctx context.Context, o Options) (_ *Report, err error) {
 		_, err := c.client.CoreV1().Namespaces().Create(ctx, made, metav1.CreateOptions{})
 		return err
 	})
-	if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) { // another run's, or none
+	if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || err != nil && o.Undone != nil && o.Undone(err) { // another run's, or none
 		return nil, fmt.Errorf("make the namespace %s: %w", c.namespace, err)
 	}
 	defer func() {

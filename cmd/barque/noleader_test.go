@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -71,6 +73,7 @@ func TestCommandsWithoutALeader(t *testing.T) {
 		"cert rotate --ca --yes":          true,
 		"snapshot save " + file + ".copy": false,
 		"snapshot restore --yes " + file:  true,
+		"verify":                          true,
 	} {
 		t.Run(line, func(t *testing.T) {
 			server := new(leaderless)
@@ -89,6 +92,32 @@ func TestCommandsWithoutALeader(t *testing.T) {
 				t.Errorf("it was asked for %d times", server.changes)
 			}
 		})
+	}
+}
+
+// TestVerifyThatFindsNoLeaderAsItBegins: the leader is lost between looking around and the first write. That has changed nothing,
+// so there is nothing to be removed, which would take minutes.
+func TestVerifyThatFindsNoLeaderAsItBegins(t *testing.T) {
+	lost := new(leaderless)
+	kubeconfig := secureKubeconfigOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, port, err := net.SplitHostPort(r.Host)
+		switch path := r.URL.Path; {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		case path == node.StatusPath:
+			fmt.Fprint(w, `{"id": "c", "members": [{"name": "s1", "role": "server", "address": "127.0.0.1"}]}`)
+		case strings.HasSuffix(path, "/endpointslices"):
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1", "items": [{"ports": [{"port": %s}]}]}`, port)
+		case path == "/readyz":
+			fmt.Fprint(w, "ok")
+		default:
+			lost.ServeHTTP(w, r)
+		}
+	}))
+	_, err := run(t, "verify", "--kubeconfig", kubeconfig)
+	if exitCode(err) != exitNoQuorum || !strings.Contains(err.Error(), "make the namespace") || !strings.HasSuffix(err.Error(), "; nothing was changed") || lost.changes != 1 {
+		t.Errorf("exit code %d after %d requests for a change: %v", exitCode(err), lost.changes, err)
 	}
 }
 

@@ -43,7 +43,7 @@ time, and named; the exit code is 1 then, too.`,
 		began := time.Now()
 		r, err := verify.Cluster(c.Context(), verify.Options{Config: config, Duration: *duration, Pods: *pods, Progress: func(format string, args ...any) {
 			fmt.Fprintf(c.ErrOrStderr(), "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
-		}})
+		}, Undone: func(err error) bool { return noLeader(withoutLeader(err)) }})
 		if r != nil { // also when it was cut short: what was found is found
 			if err := print(c, *format, r, func(w io.Writer) error { return writeVerified(w, r) }); err != nil {
 				return err
@@ -67,6 +67,8 @@ func verified(r *verify.Report, err error, interrupted bool) error {
 		return &exitError{exitUnfinished, fmt.Errorf("the cluster was not verified to the end: %w", err)}
 	case err != nil && interrupted:
 		return &exitError{exitInterrupted, fmt.Errorf("the cluster was not verified: %w; nothing is left of it", err)}
+	case err != nil && r == nil: // nothing was begun
+		return unchanged(withoutLeader(fmt.Errorf("the cluster was not verified: %w", err)))
 	case err != nil:
 		return fmt.Errorf("the cluster was not verified: %w", err)
 	case r.Unjudged():
