@@ -193,13 +193,7 @@ func haveNew(servers []string) string {
 // outcomeLost tells whether a request that changes something may have done so, though it failed.
 func outcomeLost(err error) bool {
 	var asked *refusedCall
-	switch code := statusOf(err); {
-	case !errors.As(err, &asked), unsent(err):
-		return false
-	case code != 0:
-		return code == http.StatusGatewayTimeout
-	}
-	return true
+	return errors.As(err, &asked) && maybeDone(err)
 }
 
 // statusOf is the HTTP status of the answer; 0 when there was none.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,6 +113,13 @@ func unsent(err error) bool {
 	var network *net.OpError
 	var untrusted *tls.CertificateVerificationError
 	return errors.As(err, &network) && network.Op == "dial" || errors.As(err, &untrusted) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// maybeDone tells whether a request that changes something may have done so, though it failed: the server says that it does not
+// know, or its answer did not come.
+func maybeDone(err error) bool {
+	status := statusOf(err)
+	return err != nil && (status == http.StatusGatewayTimeout || status == 0 && !unsent(err))
 }
 
 // dialPatience is how long a machine that is off is waited for. It is shorter than the time for any answer, so that it is

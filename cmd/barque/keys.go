@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/cmd/barque/node"
@@ -189,8 +188,10 @@ func askKeys(ctx context.Context, config *rest.Config, method string, query url.
 		}
 		return nil, fmt.Errorf("%s; `barque cluster status` tells why, and what to do", answer.Error)
 	}
-	var status apierrors.APIStatus
-	if err != nil && method != http.MethodGet && !errors.As(err, &status) && !unsent(err) {
+	if method != http.MethodGet && maybeDone(err) {
+		if statusOf(err) != 0 {
+			return nil, &exitError{exitUnfinished, fmt.Errorf("whether it was begun is not known: %w; `barque cluster keys list` shows it", said(data, err))}
+		}
 		return nil, &exitError{exitUnfinished, fmt.Errorf("the answer of %s did not come: %w; `barque cluster keys list` shows whether it was begun", config.Host, err)}
 	}
 	if err != nil {

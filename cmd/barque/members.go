@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/cmd/barque/node"
@@ -284,13 +283,14 @@ func memberChange(ctx context.Context, config *rest.Config, method, what, name s
 			return nil, fmt.Errorf("%s: %s; `barque cluster status` tells why, and what to do", what, answer.Error)
 		}
 	}
-	var status apierrors.APIStatus
-	sent := method != http.MethodGet && !errors.As(err, &status) && !unsent(err)
+	sent := method != http.MethodGet && maybeDone(err)
 	switch {
 	case err == nil:
 		return answer, nil
 	case sent && ctx.Err() != nil:
 		return nil, &exitError{exitUnfinished, fmt.Errorf("%s: interrupted; the servers finish what was begun, or undo it: %s", what, whereToLook(change))}
+	case sent && statusOf(err) != 0:
+		return nil, &exitError{exitUnfinished, fmt.Errorf("%s: whether it was done is not known: %w; %s", what, said(data, err), whereToLook(change))}
 	case sent:
 		return nil, &exitError{exitUnfinished, fmt.Errorf("%s: the answer of %s did not come: %w; %s", what, config.Host, err, whereToLook(change))}
 	case ctx.Err() != nil:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"regexp"
 	"strings"
 	"time"
@@ -111,8 +110,7 @@ func checkToken(c *cobra.Command, spec token.Spec) error {
 // perhaps gives the error of a write its exit code: one whose answer did not come may have been done, unless it was not even
 // sent.
 func perhaps(err error, what string) error {
-	status := statusOf(err)
-	if status == http.StatusGatewayTimeout || status == 0 && !unsent(err) {
+	if maybeDone(err) {
 		return &exitError{exitUnfinished, fmt.Errorf("%w; `barque token ls` shows %s", err, what)}
 	}
 	return unchanged(err)
