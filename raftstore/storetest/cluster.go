@@ -33,9 +33,6 @@ func NewCluster(t testing.TB, size int, edit func(i int, cfg *raftstore.Config))
 		t: t, Net: new(memnet.Network), Configs: make([]raftstore.Config, size),
 		Servers: make([]*raftstore.Server, size), Hosts: make([]*memnet.Host, size),
 	}
-	t.Cleanup(c.Close)
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
-	defer cancel()
 	for i := range size {
 		c.Configs[i] = raftstore.Config{
 			Name: fmt.Sprintf("s%d", i), InMemory: true, Bootstrap: i == 0, ClusterID: "test", Timeouts: fast,
@@ -44,6 +41,11 @@ func NewCluster(t testing.TB, size int, edit func(i int, cfg *raftstore.Config))
 		if edit != nil {
 			edit(i, &c.Configs[i])
 		}
+	}
+	t.Cleanup(c.Close) // now: directories that edit asked the test for go after it
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	for i := range size {
 		c.Start(i)
 		if i > 0 {
 			if err := c.Servers[i].Join(ctx, []string{Addr(0)}); err != nil {
