@@ -153,8 +153,10 @@ func TestQuorum(t *testing.T) {
 		{"+s1 s2 s3", ErrLeftBehind},
 		{"+s1 +s2 s3", ErrLeftBehind},
 		{"s1 s2 +s3", nil},
-		{"?s1 s2 s3", errTooFew},
+		{"?s1 s2 s3", errDoubt},
 		{"s1 s2 ?s3", nil},
+		{"?s1 +s2 s3", ErrLeftBehind},
+		{"+s1 ?s2 s3", ErrLeftBehind},
 	} {
 		var voters []Voter
 		for _, name := range strings.Fields(c.voters) {
@@ -166,6 +168,10 @@ func TestQuorum(t *testing.T) {
 		}
 		if got := p.quorum(voters); !errors.Is(got, c.because) || hopeless(got) != (c.because != nil) {
 			t.Errorf("voters %q: %v", c.voters, got)
+		}
+		soon, later := p.giveUp(voters, doubtPatience-time.Second), p.giveUp(voters, doubtPatience)
+		if waits := c.because == errDoubt; (soon == nil) != (waits || c.because == nil) || !errors.Is(later, c.because) || waits && !errors.Is(later, errTooFew) {
+			t.Errorf("voters %q: %v, and after a while %v", c.voters, soon, later)
 		}
 	}
 }

@@ -144,8 +144,14 @@ const editPatience = 10 * time.Second
 // startPatience is how long a server may take until it is ready.
 const startPatience = time.Minute
 
-// errTooFew is why a server cannot become ready.
-var errTooFew = errors.New("not more than half of the servers with a vote run")
+// errTooFew is why a server cannot become ready, and errDoubt when that is so because of one that says to be of another cluster.
+var (
+	errTooFew = errors.New("not more than half of the servers with a vote run")
+	errDoubt  = fmt.Errorf("%w, without those that say to be of another cluster", errTooFew)
+)
+
+// doubtPatience is how long a server may be in doubt: the others, who may know, may be about to be started, too.
+const doubtPatience = 10 * time.Second
 
 // ErrLeftBehind is why a server cannot become ready, and should not.
 var ErrLeftBehind = errors.New("the cluster was recovered without it")
@@ -163,6 +169,9 @@ func (p *Plan) quorum(voters []Voter) error {
 		case v.Foreign != "":
 			short = fmt.Errorf("%w: %s is of cluster %s by now", ErrLeftBehind, v.Name, v.Foreign)
 		case v.Away: // it gives no vote here; if it was recovered by mistake, the others' votes are what counts
+			if short == errTooFew {
+				short = errDoubt
+			}
 		case err != nil || n.Process.Alive() && !n.Process.Paused():
 			running++
 		}
@@ -171,6 +180,15 @@ func (p *Plan) quorum(voters []Voter) error {
 		return nil
 	}
 	return short
+}
+
+// giveUp returns why a server that has waited for so long to become ready will not; nil while it may.
+func (p *Plan) giveUp(voters []Voter, waited time.Duration) error {
+	err := p.quorum(voters)
+	if errors.Is(err, errDoubt) && waited < doubtPatience {
+		return nil
+	}
+	return err
 }
 
 // Stop ends a node in order: leadership is handed over, pods go on. One that does not run is stopped already.

@@ -349,6 +349,7 @@ func (p *Plan) waitEndpoint(ctx context.Context, timeout time.Duration) error {
 // that are members of the store, it gives up when too few of these run.
 func (p *Plan) waitServing(ctx context.Context, n *Node, timeout time.Duration, voters Voters) (*rest.Config, error) {
 	var config *rest.Config
+	began := time.Now()
 	err := p.wait(ctx, n, timeout, "does not become ready", func(ctx context.Context) error {
 		c, err := clientcmd.BuildConfigFromFlags("https://"+p.apiAddr(n), p.nodeKubeconfig(n))
 		if err != nil {
@@ -366,12 +367,10 @@ func (p *Plan) waitServing(ctx context.Context, n *Node, timeout time.Duration, 
 			return nil
 		}
 		if answers := (*apierrors.StatusError)(nil); voters != nil && errors.As(err, &answers) {
-			who, err := voters(ctx, c)
-			if err == nil {
-				err = p.quorum(who)
-			}
-			if hopeless(err) {
-				return err
+			if who, err := voters(ctx, c); err == nil {
+				if err := p.giveUp(who, time.Since(began)); err != nil {
+					return err
+				}
 			}
 		}
 		// /readyz says that it is not ready, and this mostly says why.
