@@ -18,13 +18,16 @@ type split struct {
 	*storetest.Cluster
 	t        *testing.T
 	survivor int
-	old      []int // the others, whose disks are there yet
+	ahead    time.Duration // by how much its clock is ahead
+	old      []int         // the others, whose disks are there yet
 	told     []atomic.Pointer[raftstore.Succession]
 }
 
-func newSplit(t *testing.T) *split {
+func newSplit(t *testing.T) *split { return newSplitAhead(t, 0) }
+
+func newSplitAhead(t *testing.T, ahead time.Duration) *split {
 	t.Helper()
-	s := &split{t: t, told: make([]atomic.Pointer[raftstore.Succession], 3)}
+	s := &split{t: t, ahead: ahead, told: make([]atomic.Pointer[raftstore.Succession], 3)}
 	disk := onDisk(t)
 	s.Cluster = storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
 		disk(i, cfg)
@@ -41,14 +44,20 @@ func newSplit(t *testing.T) *split {
 		}
 	}
 	<-time.After(time.Minute)
+	s.Configs[s.survivor].Now = clockAhead(ahead)
 	s.recover(s.survivor, "new")
 	<-time.After(10 * time.Second)
 	return s
 }
 
+// clockAhead returns a clock that is ahead of the others.
+func clockAhead(by time.Duration) func() time.Time {
+	return func() time.Time { return time.Now().Add(by) }
+}
+
 func (s *split) recover(i int, as string) {
 	s.t.Helper()
-	if err := raftstore.Recover(raftstore.RecoverConfig{Dir: s.Configs[i].Dir, ClusterID: as}); err != nil {
+	if err := raftstore.Recover(raftstore.RecoverConfig{Dir: s.Configs[i].Dir, ClusterID: as, Now: s.Configs[i].Now}); err != nil {
 		s.t.Fatal(err)
 	}
 	s.Configs[i].ClusterID = as
@@ -155,9 +164,10 @@ func TestOldServerAsksFirst(t *testing.T) {
 		s.Configs[old].Timeouts = raftstore.Timeouts{Heartbeat: time.Hour}
 		s.Start(old)
 		<-time.After(time.Second)
-		if s.told[old].Load() == nil {
-			t.Error("after a second an old server has not heard that its cluster was recovered")
+		if held := s.Servers[old].Status().HeldBack; held == nil || held.Heir != "new" {
+			t.Errorf("after a second an old server holds back for %v", held)
 		}
+		s.outlived(old, "new")
 	})
 }
 
@@ -178,6 +188,33 @@ func TestOldMajorityThatServesIsOutlived(t *testing.T) {
 			s.stays(i)
 		}
 	})
+}
+
+// It is no matter by how much the clocks differ: an old majority that was elected soon after the recovery, and well before or after it by the raw times,
+// is outlived all the same.
+func TestOldMajorityIsOutlivedWhateverTheClocks(t *testing.T) {
+	for _, ahead := range []time.Duration{-70 * time.Second, 70 * time.Second, 30 * time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSplitAhead(t, ahead)
+				<-time.After(10 * time.Second)
+				for _, i := range s.old {
+					s.Start(i)
+				}
+				if _, err := s.Servers[s.old[0]].Commit(limited(t), put("/meanwhile", "1")); err != nil {
+					t.Fatal(err)
+				}
+				<-time.After(2 * time.Minute)
+				s.Start(s.survivor)
+				for _, i := range s.old {
+					s.outlived(i, "new")
+				}
+				if _, err := s.Servers[s.survivor].Commit(limited(t), put("/after", "1")); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 // Who was recovered more than once is the heir of all, and all of its members know, also those that joined.
@@ -257,7 +294,10 @@ type mistake struct {
 	told   atomic.Int32
 }
 
-func newMistake(t *testing.T, size int) *mistake {
+func newMistake(t *testing.T, size int) *mistake { return newMistakeAhead(t, size, 0) }
+
+// newMistakeAhead is of a server whose clock is ahead.
+func newMistakeAhead(t *testing.T, size int, ahead time.Duration) *mistake {
 	t.Helper()
 	m := &mistake{t: t}
 	disk := onDisk(t)
@@ -273,10 +313,12 @@ func newMistake(t *testing.T, size int) *mistake {
 	<-time.After(time.Minute)
 	m.Stop(m.wrong)
 	<-time.After(10 * time.Second)
-	if err := raftstore.Recover(raftstore.RecoverConfig{Dir: m.Configs[m.wrong].Dir, ClusterID: "mistake"}); err != nil {
+	cfg := &m.Configs[m.wrong]
+	cfg.Now = clockAhead(ahead)
+	if err := raftstore.Recover(raftstore.RecoverConfig{Dir: cfg.Dir, ClusterID: "mistake", Now: cfg.Now}); err != nil {
 		t.Fatal(err)
 	}
-	m.Configs[m.wrong].ClusterID = "mistake"
+	cfg.ClusterID = "mistake"
 	<-time.After(10 * time.Second)
 	return m
 }
@@ -340,6 +382,90 @@ func TestRecoveryByMistakeOfOneOfThree(t *testing.T) {
 					<-time.After(10 * time.Second)
 				}
 				m.goesOn("all started again")
+			})
+		})
+	}
+}
+
+// The same, whatever the clock of the server says that was recovered by mistake: also while its cluster has not written down yet that it is no heir.
+func TestRecoveryByMistakeWhateverTheClocks(t *testing.T) {
+	for _, ahead := range []time.Duration{-70 * time.Second, 70 * time.Second, 30 * time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMistakeAhead(t, 3, ahead)
+				m.Start(m.wrong)
+				m.goesOn("met")
+				for _, i := range m.others {
+					if r := m.Servers[i].Status().Rival; m.Servers[i].Status().Role == "leader" && (r == nil || r.Heir != "mistake") {
+						t.Errorf("server %d leads, and tells of %+v", i, r)
+					}
+				}
+				for _, i := range m.others {
+					m.Stop(i)
+				}
+				<-time.After(time.Minute)
+				for _, i := range m.others {
+					m.Start(i)
+				}
+				m.goesOn("all started again")
+			})
+		})
+	}
+}
+
+// A server that was away has an old configuration: of that, a majority did not run, though the cluster was well. It does not leave that for good
+// because nobody else answers it for a moment; nor at all, when it can find servers that it does not know yet.
+func TestOldConfigurationMakesNoMajority(t *testing.T) {
+	for _, finds := range []bool{false, true} {
+		t.Run(map[bool]string{false: "cut off for a moment", true: "finds the new ones"}[finds], func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var told atomic.Int32
+				disk := onDisk(t)
+				with := func(i int, cfg *raftstore.Config) {
+					disk(i, cfg)
+					cfg.OnOutlived = func(raftstore.Succession) { told.Add(1) }
+				}
+				c := storetest.NewCluster(t, 3, with)
+				leader, _ := c.Leader()
+				away, wrong := (leader+1)%3, (leader+2)%3
+				c.Stop(away)
+				for range 2 {
+					i := c.Add(with)
+					c.Start(i)
+					if err := c.Servers[i].Join(limited(t), []string{storetest.Addr(leader)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.Await("five voters", func() bool { return len(voters(c.Servers[leader])) == 5 })
+				<-time.After(time.Minute)
+				c.Stop(wrong)
+				<-time.After(10 * time.Second)
+				if err := raftstore.Recover(raftstore.RecoverConfig{Dir: c.Configs[wrong].Dir, ClusterID: "mistake"}); err != nil {
+					t.Fatal(err)
+				}
+				c.Configs[wrong].ClusterID = "mistake"
+				<-time.After(time.Minute)
+				c.Start(wrong)
+				for _, i := range []int{leader, 3, 4} {
+					if !finds || i == leader {
+						c.Net.Cut(storetest.Addr(away), storetest.Addr(i))
+					}
+				}
+				if finds {
+					c.Configs[away].Peers = func() []string { return []string{storetest.Addr(3)} }
+				}
+				c.Start(away)
+				<-time.After(6 * time.Second)
+				if held := c.Servers[away].Status().HeldBack; (held == nil) != finds {
+					t.Errorf("it holds back for %v", held)
+				}
+				<-time.After(map[bool]time.Duration{true: time.Minute}[finds])
+				c.Net.Heal()
+				c.Await("it follows", func() bool { return c.Servers[away].Ready(limited(t)) == nil })
+				<-time.After(time.Minute)
+				if told.Load() > 0 {
+					t.Error("a server of a cluster that was well has stopped")
+				}
 			})
 		})
 	}

@@ -126,8 +126,8 @@ type Config struct {
 	// negative number means none.
 	DiskReserve int64
 
-	// Now is the wall clock of this server: what it says while it leads decides when keys expire. Default:
-	// time.Now. It is for tests whose clocks drift.
+	// Now is the wall clock of this server: what it says while it leads decides when keys expire, and when it was in touch with a leader
+	// is recorded by it. Default: time.Now. It is for tests whose clocks drift, or are set.
 	Now func() time.Time
 
 	// LogStore is how the log is kept on disk: "boltdb" (one file, the default) or "wal" (segments that are

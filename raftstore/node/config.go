@@ -115,8 +115,8 @@ type Config struct {
 	// small. Default: 64 MiB; a negative number means none.
 	DiskReserve int64
 
-	// Now is the wall clock that rides in the commands which this server proposes, for tests whose clocks
-	// drift. Default: time.Now.
+	// Now is the wall clock: what rides in the commands which this server proposes, and when it was in touch with a leader. It is for
+	// tests whose clocks drift, or are set. Default: time.Now.
 	Now func() time.Time
 
 	Logger     *slog.Logger

@@ -25,6 +25,8 @@ type hello struct {
 	// the one who was asked, was in touch with a leader at that time.
 	Claim *Succession `json:"claim,omitempty"`
 	Word  word        `json:"word,omitempty"`
+	// Ago, in a question, is how long before it that was.
+	Ago *ago `json:"ago,omitempty"`
 }
 
 // contactEvery is how often a server that is out of touch looks for the others.
@@ -234,9 +236,11 @@ func (n *Node) handleHello(payload []byte) (byte, []byte) {
 	if s := n.standing(h.ID); s.State == Removed {
 		answer.Removed = &Removal{Name: s.Name, At: s.since(), Why: s.Why}
 	}
-	if h.Claim != nil && h.Claim.Cluster == n.id.ClusterID {
-		n.heirs.hear(h.ID, *h.Claim, h.Word)
-		answer.Word = n.wordOn(*h.Claim)
+	if h.Claim != nil && h.Claim.Cluster == n.id.ClusterID && h.Ago != nil {
+		if _, ok := n.member(h.ID); ok {
+			n.heirs.hear(h.ID, *h.Claim, h.Word, time.Now())
+		}
+		answer.Word = n.wordOn(*h.Claim, *h.Ago)
 	}
 	data, err := json.Marshal(answer)
 	if err != nil {

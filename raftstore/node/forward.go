@@ -120,8 +120,10 @@ func (n *Node) leader() (addr string, local bool, err error) {
 		return "", false, n.noLeader()
 	}
 	local = string(id) == n.id.ServerID
-	if local && n.storage.log.Disk().Check() != nil {
-		return "", false, errHungLeader
+	if local {
+		if err := n.mayLead(); err != nil {
+			return "", false, err
+		}
 	}
 	return string(address), local, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 
 // Protocols on the peer port.
 const (
-	ProtoRaft  = "barque-raft/2"
-	ProtoStore = "barque-store/2"
+	ProtoRaft  = "barque-raft/3"
+	ProtoStore = "barque-store/3"
 )
 
 // helloTimeout bounds how long a peer may take to say to which cluster it belongs.
@@ -27,8 +28,8 @@ const helloTimeout = 5 * time.Second
 //	cluster: length(2) text    server: length(2) text, empty for whoever is there
 //
 // from the one who opens it, and one byte from the other: welcome, or why not, and after that which cluster
-// or server it is, length(2) text. An heir of the other's cluster says as which one it goes on, who was recovered and
-// when, three texts: see succession.go. A server of another cluster must not be listened to even when the same CA
+// or server it is, length(2) text. An heir of the other's cluster says as which one it goes on, who was recovered,
+// when, and how many nanoseconds ago that was by its clock, four texts: see succession.go. A server of another cluster must not be listened to even when the same CA
 // signed its certificate, nor must a server be taken for the one that had its address before.
 const (
 	welcome      byte = 0
@@ -44,6 +45,7 @@ type StrangerError struct {
 	Cluster, Server string
 	// Succession is how the cluster of the one who looked became that other cluster, when it did.
 	Succession *Succession
+	ago        ago // that was when it said so
 }
 
 func (e *StrangerError) Error() string {
@@ -82,6 +84,7 @@ func greet(ctx context.Context, s transport.Stream, dest, proto string, self ide
 }
 
 func beWelcome(conn net.Conn, addr, cluster, id string) error {
+	asked := time.Now()
 	if _, err := conn.Write(appendText(appendText(nil, cluster), id)); err != nil {
 		return err
 	}
@@ -93,7 +96,7 @@ func beWelcome(conn net.Conn, addr, cluster, id string) error {
 		return nil
 	}
 	if answer[0] == heirsServer {
-		return readHeir(conn, addr, cluster)
+		return readHeir(conn, addr, cluster, asked)
 	}
 	who, err := readText(conn)
 	switch {
@@ -105,21 +108,27 @@ func beWelcome(conn net.Conn, addr, cluster, id string) error {
 	return &StrangerError{Address: addr, Server: who}
 }
 
-// readHeir reads how the cluster became that of the server there.
-func readHeir(conn net.Conn, addr, cluster string) error {
+// readHeir reads how the cluster became that of the server there, which was asked at that time.
+func readHeir(conn net.Conn, addr, cluster string, asked time.Time) error {
 	s := &Succession{Cluster: cluster}
-	var at string
+	var at, age string
 	var err error
-	for _, text := range []*string{&s.Heir, &s.By, &at} {
+	for _, text := range []*string{&s.Heir, &s.By, &at, &age} {
 		if *text, err = readText(conn); err != nil {
 			return err
 		}
 	}
-	if s.At, err = time.Parse(time.RFC3339Nano, at); err != nil || s.Heir == "" || s.Heir == cluster {
+	s.At, err = time.Parse(time.RFC3339Nano, at)
+	nanoseconds, ageErr := strconv.ParseInt(age, 10, 64)
+	if err := errors.Join(err, ageErr); err != nil || nanoseconds < 0 || s.Heir == "" || s.Heir == cluster {
 		return fmt.Errorf("the server at %s does not say well how it became the heir of cluster %q: %w", addr, cluster, errors.Join(err, errGreeting))
 	}
-	return &StrangerError{Address: addr, Cluster: s.Heir, Succession: s}
+	least := min(time.Duration(nanoseconds), longAgo)
+	return &StrangerError{Address: addr, Cluster: s.Heir, Succession: s, ago: ago{Least: least, Most: least + time.Since(asked)}}
 }
+
+// longAgo is more than any age can be, and less than what cannot be added to.
+const longAgo = 100 * 365 * 24 * time.Hour
 
 var errGreeting = errors.New("wrong greeting")
 
@@ -150,7 +159,7 @@ type checked struct {
 	net.Conn
 	self identity
 	// inherited tells how this server's cluster became the heir of another one; nil for one of which it is not. It may be nil.
-	inherited func(cluster string) *Succession
+	inherited func(cluster string) *bequest
 
 	once sync.Once
 	err  error
@@ -186,8 +195,8 @@ func (c *checked) check() error {
 	case cluster != c.self.ClusterID:
 		err = &StrangerError{Address: c.RemoteAddr().String(), Cluster: cluster}
 		if c.inherited != nil {
-			if s := c.inherited(cluster); s != nil {
-				_, writing := c.Conn.Write(appendSuccession([]byte{heirsServer}, s))
+			if b := c.inherited(cluster); b != nil {
+				_, writing := c.Conn.Write(b.append([]byte{heirsServer}))
 				return errors.Join(err, writing)
 			}
 		}

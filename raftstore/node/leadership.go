@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/barque/barque/raftstore/kv"
 )
 
@@ -153,7 +155,23 @@ func during(ctx, tenure context.Context) context.Context {
 	return leading
 }
 
-// followLeadership takes Raft's notifications, and those of the disk, until Raft has stopped. Raft waits for it to take each,
+// enterOffice begins a tenure when Raft has this server for the leader, and it may be: it may have become one, as the only voter, or not
+// have stopped yet to be one, while it could not. It is called by followLeadership alone, which hears of the end after this.
+func (n *Node) enterOffice() {
+	if n.raft.State() == raft.Leader && n.mayLead() == nil {
+		n.leadership.elected(n.ctx, &n.offices, n.takeOffice)
+	}
+}
+
+// mayLead returns an ErrUnavailable while this server does not lead, whatever Raft says.
+func (n *Node) mayLead() error {
+	if n.storage.log.Disk().Check() != nil {
+		return errHungLeader
+	}
+	return n.holdsBack()
+}
+
+// followLeadership takes Raft's notifications, those of the disk, and those of whether this server holds back, until Raft has stopped. Raft waits for it to take each,
 // so it does nothing that blocks.
 func (n *Node) followLeadership() {
 	hung := false
@@ -161,9 +179,15 @@ func (n *Node) followLeadership() {
 		select {
 		case elected := <-n.notify:
 			if elected {
-				n.leadership.elected(n.ctx, &n.offices, n.takeOffice)
+				n.enterOffice()
 			} else {
 				n.leadership.deposed(n.whyDeposed())
+			}
+		case <-n.heirs.changed:
+			if err := n.holdsBack(); err != nil {
+				n.leadership.deposed(err)
+			} else {
+				n.enterOffice()
 			}
 		case <-n.storage.log.Disk().Changed():
 			hung = n.heedDisk(hung)

@@ -301,7 +301,7 @@ func (n *Node) candidacy() lostAnswer {
 	a := lostAnswer{Lost: true, ID: raft.ServerID(n.id.ServerID), Index: n.raft.LastIndex(), Candidate: n.raft.State() == raft.Candidate}
 	a.Term = n.storage.termAt(a.Index)
 	self, ok := n.member(n.id.ServerID)
-	a.Stands = ok && self.Voter && n.quarantine.err() == nil && n.storage.log.Disk().Check() == nil
+	a.Stands = ok && self.Voter && n.quarantine.err() == nil && n.mayLead() == nil
 	return a
 }
 

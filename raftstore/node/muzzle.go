@@ -141,9 +141,7 @@ func (n *Node) heedDisk(told bool) bool {
 	if told {
 		n.cfg.Logger.Warn("the disk writes again: this server takes part as before", "dir", n.cfg.Dir)
 	}
-	if n.raft.State() == raft.Leader {
-		n.leadership.elected(n.ctx, &n.offices, n.takeOffice)
-	}
+	n.enterOffice()
 	return false
 }
 

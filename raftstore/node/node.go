@@ -124,7 +124,7 @@ func open(cfg Config) (*Node, error) {
 	if err := errors.Join(checkNotOutlived(&cfg, id.ClusterID), id.checkLog(&cfg)); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, opened: time.Now(), heirs: heirs{claims: make(chan claim, 1)}, nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), changing: make(gate, 1), hung: make(chan struct{}, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
+	n := &Node{cfg: cfg, id: id, opened: time.Now(), heirs: heirs{claims: make(chan claim, trialsKept), changed: make(chan struct{}, 1)}, nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), changing: make(gate, 1), hung: make(chan struct{}, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
@@ -348,7 +348,7 @@ func (n *Node) close() error {
 	n.following.Wait()
 	n.stats.unregister()
 	n.leaveRoom()
-	return errors.Join(err, n.storage.log.Close(), n.lock.release())
+	return errors.Join(err, n.storage.log.Close(), n.unlock())
 }
 
 // Snapshot writes a snapshot of the state to disk now.

@@ -1,10 +1,9 @@
 package node
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -20,37 +19,34 @@ import (
 //
 //	told ──by a server of the CA──▶ one was in touch then, or it is disowned ─▶ well: the leader writes down that the other is no heir
 //	                            ├─▶ a leader is known ───────────────────────▶ for the leader to judge
-//	                            ├─▶ a majority of the voters was not ────────▶ outlived, for good
+//	                            ├─▶ a majority of the voters was not ────────▶ it holds back, and asks again; after outlivedAfter: outlived, for good
 //	                            └─▶ nobody knows for certain ────────────────▶ it holds back, and asks again
 //
 // Outlived it gives no vote and asks for none, takes and sends no entries, and serves nothing; its directory is marked,
 // so that a restart changes nothing; and the program is told, and closes it.
 //
-// Who holds back gives no vote and asks for none, and does not lead, but runs on, and nothing is written: it may be a server
+// Who holds back gives no vote and asks for none, and does not lead, but runs on, and takes no write: it may be a server
 // of a cluster that is well, whose other members cannot be asked at the moment; and if it is not, it must not serve beside the heir.
+//
+// When the recovery was is told as how long ago, and each server counts back by its own clock from when it hears that: the clocks
+// of two may differ by any time that does not change. What the heir's own says must not have been set since.
 //
 // The server that was recovered is known not to have been in touch: it did not run.
 //
 // A server says hello to all members as soon as it is opened, which normally is before it would stand for election, so as to hear
 // of it before it has a majority. It is told again with every connection that it tries.
 
-// claim is somebody's word that the cluster of this server was recovered.
-type claim struct {
-	Succession
-	from string // address
-}
-
 // heirs is what a server knows of those who call themselves heirs of its cluster.
 type heirs struct {
-	claims   chan claim // holds one that is to be judged
+	claims   chan claim    // that are to be judged
+	changed  chan struct{} // holds a token when this server has begun or ceased to hold back
 	outlived atomic.Pointer[Succession]
 	held     atomic.Pointer[Succession] // for which this server holds back
 	rival    atomic.Pointer[Rival]
 	rivals   foreigners // that were told of
-	doubts   int        // of this server, while it leads, one after the other; judgeClaims' own
 
 	mu    sync.Mutex
-	heard map[string]saying // by server
+	heard map[string]saying // by server, a member
 }
 
 // saying is what another server has said of itself when it asked about the same.
@@ -60,12 +56,9 @@ type saying struct {
 	at    time.Time
 }
 
-const (
-	// sayingHolds is for how long that counts: a server that is outlived stops, and is asked in vain.
-	sayingHolds = time.Minute
-	// doubtsOfLeader is after how many doubts a server that leads holds back: others may just be slow to answer.
-	doubtsOfLeader = 3
-)
+// sayingHolds is for how long that counts, and what is said of how long ago a recovery was: a server that is outlived stops, and is asked
+// in vain.
+const sayingHolds = time.Minute
 
 // Rival is a server of a cluster that was recovered from this one while this one was well.
 type Rival struct {
@@ -84,35 +77,39 @@ func (n *Node) heed(err error) {
 		return
 	}
 	select {
-	case n.heirs.claims <- claim{*stranger.Succession, stranger.Address}:
-	default: // one is being judged, and this one comes again
+	case n.heirs.claims <- claim{*stranger.Succession, stranger.Address, time.Now(), stranger.ago}:
+	default: // others are being judged, and this one comes again
 	}
 }
 
 // judgeClaims ends with the node, or when this server is outlived.
 func (n *Node) judgeClaims() {
-	var last claim
-	again := make(<-chan time.Time) // while in doubt
+	var d docket
 	for {
+		again := make(<-chan time.Time)
+		if d.open() {
+			again = time.After(0)
+		}
 		select {
-		case last = <-n.heirs.claims:
+		case c := <-n.heirs.claims:
+			d.hear(c)
 		case <-again:
 		case <-n.ctx.Done():
 			return
 		}
-		v := n.judge(last)
-		if v == isOutlived {
-			return
+		for len(n.heirs.claims) > 0 { // nobody else takes them
+			d.hear(<-n.heirs.claims)
+		}
+		for _, t := range d.trials {
+			if (t.due || t.open) && n.judge(&d, t) == isOutlived {
+				return
+			}
 		}
 		// Each question may bring the next claim.
 		select {
 		case <-time.After(contactEvery):
 		case <-n.ctx.Done():
 			return
-		}
-		again = make(<-chan time.Time)
-		if v == inDoubt {
-			again = time.After(0)
 		}
 	}
 }
@@ -122,7 +119,7 @@ type findings struct {
 	disowned bool
 	well     bool // one was in touch with a leader then
 	out      int  // how many voters were not, for certain
-	voters   int
+	voters   int  // and others that may be, since another member knows of them
 	leads    bool // this server does
 	led      bool // by another one, as this server or another one knows
 	// goesOn tells that this server, which leads, has been in touch without a break since before that time, which is about
@@ -137,7 +134,7 @@ const (
 	forOthers                   // the leader is to judge
 	notYet                      // it is soon known
 	inDoubt                     // this server holds back
-	isOutlived                  // the cluster had lost its quorum
+	isOutlived                  // the cluster had lost its quorum, as was found again and again
 )
 
 // judge tells what follows from them.
@@ -156,115 +153,87 @@ func (f findings) judge() judgement {
 }
 
 // judge finds out what a claim means for this server, and does what follows.
-func (n *Node) judge(c claim) judgement {
-	f := n.find(c)
-	v := f.judge()
-	if v != inDoubt {
-		n.heirs.doubts = 0
+func (n *Node) judge(d *docket, t *trial) judgement {
+	f := n.find(t)
+	v := t.weigh(f.judge(), f.leads, time.Now())
+	if v == isOutlived { // held back until the end
+		n.outlive(t.claim)
+		return v
+	}
+	if v == inDoubt && t.out == 1 {
+		n.cfg.Logger.Warn("most servers of this cluster had no leader when another one was recovered, as far as they answer: unless one turns out to know better, this server is going to stop for good",
+			"server", n.id.ServerID, "its", t.Heir, "for", outlivedAfter)
+	}
+	if held := d.holder(); held != nil {
+		n.holdBack(held.claim)
+	} else {
 		n.release()
 	}
-	switch v {
-	case isWell:
-		if f.leads && !f.disowned {
-			if err := n.disown(c.Succession); err != nil { // it is tried again when the other one is met again
-				n.cfg.Logger.Warn("cannot write down that another cluster is not the heir of this one", "its", c.Heir, "err", err)
-			}
+	if v != isWell {
+		return v
+	}
+	if f.leads && !f.disowned {
+		if err := n.disown(t.Succession); err != nil { // it is tried again when the other one is met again
+			n.cfg.Logger.Warn("cannot write down that another cluster is not the heir of this one", "its", t.Heir, "err", err)
 		}
-		if f.leads || f.disowned {
-			n.meetRival(c)
-		}
-	case inDoubt:
-		if n.heirs.doubts++; !f.leads || n.heirs.doubts >= doubtsOfLeader {
-			n.holdBack(c)
-		}
-	case isOutlived:
-		n.outlive(c)
+	}
+	if f.leads || f.disowned {
+		n.meetRival(t.claim)
 	}
 	return v
 }
 
 // find asks the other members, but for whoever is where the claim came from.
-func (n *Node) find(c claim) findings {
-	now := wallTime()
+func (n *Node) find(t *trial) findings {
 	n.notePresence()
-	f := findings{disowned: n.disowned(c.Heir), leads: n.leadership.term() != 0}
-	if since := n.presence.since(now); !since.IsZero() {
-		f.goesOn = since.Before(c.At)
+	when := t.when(time.Now())
+	f := findings{disowned: n.disowned(t.Succession), leads: n.leadership.term() != 0, goesOn: n.presence.goesOn(when)}
+	if f.disowned {
+		return f
 	}
 	if _, leader := n.raft.LeaderWithID(); leader != "" && string(leader) != n.id.ServerID {
 		f.led = true
 	}
-	own := n.wordOn(c.Succession)
-	words := n.askAbout(c, own, &f)
-	words[n.id.ServerID] = own
-	if _, ok := n.member(c.By); ok && c.By != n.id.ServerID {
-		words[c.By] = wasNot
+	i := inquiry{node: n, claim: t.claim, question: hello{
+		ID: n.id.ServerID, Address: n.cfg.Stream.Addr(), Claim: &t.Succession, Ago: &when, Word: n.wordOn(t.Succession, when),
+	}}
+	words := i.ask()
+	f.led = f.led || i.led
+	for _, w := range words {
+		f.well = f.well || w == wasInTouch // whoever says so, also one who has no vote, or is not known here
+	}
+	if t.By != n.id.ServerID {
+		words[t.By] = wasNot
 	}
 	for _, m := range n.Members() {
 		if m.Voter {
 			f.voters++
-		}
-		switch words[m.ID] {
-		case wasInTouch:
-			f.well = true
-		case wasNot:
-			if m.Voter {
+			if words[m.ID] == wasNot {
 				f.out++
 			}
 		}
 	}
-	f.well = f.well || own == wasInTouch
+	f.voters += len(i.unknown)
 	return f
 }
 
-// askAbout returns what the other members say of a claim, now or of late, and whether one follows a leader.
-func (n *Node) askAbout(c claim, own word, f *findings) map[string]word {
-	ctx, cancel := context.WithTimeout(n.ctx, min(n.cfg.Timeouts.Call, n.cfg.Timeouts.Heartbeat/2))
-	defer cancel()
-	question := hello{ID: n.id.ServerID, Address: n.cfg.Stream.Addr(), Claim: &c.Succession, Word: own}
-	words := n.heirs.sayings(c.Succession, time.Now())
-	var mu sync.Mutex
-	var asking sync.WaitGroup
-	for _, m := range n.others() {
-		if m.ID == c.By || n.book.of(m.ID, m.Address) == c.from {
-			continue
-		}
-		asking.Go(func() {
-			var answer hello
-			data, err := n.tell(ctx, m, callHello, question)
-			if err != nil || json.Unmarshal(data, &answer) != nil || answer.ID != m.ID {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if answer.Leader != "" && answer.Leader != n.id.ServerID {
-				f.led = true
-			}
-			if answer.Word != unknownWord {
-				words[m.ID] = answer.Word
-			}
-		})
-	}
-	asking.Wait()
-	return words
-}
-
 // wordOn is what this server knows itself: whether its cluster had a leader when somebody recovered a server of it.
-func (n *Node) wordOn(s Succession) word {
-	if n.disowned(s.Heir) {
+func (n *Node) wordOn(s Succession, when ago) word {
+	if n.disowned(s) {
 		return wasInTouch
 	}
-	return n.presence.at(s.At, wallTime())
+	return n.presence.at(when)
 }
 
-// hear takes what another server says of itself when it asks.
-func (h *heirs) hear(id string, s Succession, w word) {
+// hear takes what another member says of itself when it asks.
+func (h *heirs) hear(id string, s Succession, w word, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.heard == nil {
 		h.heard = make(map[string]saying)
 	}
-	h.heard[id] = saying{s, w, time.Now()}
+	h.heard[id] = saying{s, w, now}
+	maps.DeleteFunc(h.heard, func(_ string, said saying) bool { return now.Sub(said.at) >= sayingHolds })
 }
 
 // sayings returns what others have said of late.
@@ -273,7 +242,7 @@ func (h *heirs) sayings(s Succession, now time.Time) map[string]word {
 	defer h.mu.Unlock()
 	words := make(map[string]word)
 	for id, said := range h.heard {
-		if said.claim.Heir == s.Heir && said.claim.At.Equal(s.At) && now.Sub(said.at) < sayingHolds {
+		if said.claim.recovery() == s.recovery() && now.Sub(said.at) < sayingHolds {
 			words[id] = said.word
 		}
 	}
@@ -282,27 +251,36 @@ func (h *heirs) sayings(s Succession, now time.Time) map[string]word {
 
 // holdBack keeps this server from voting, from standing for election, and from leading, until it is released.
 func (n *Node) holdBack(c claim) {
-	if n.heirs.held.Swap(&c.Succession) != nil {
+	if was := n.heirs.held.Swap(&c.Succession); was != nil && was.recovery() == c.recovery() {
 		return
 	}
-	n.leadership.deposed(n.holdsBack())
-	n.cfg.Logger.Error("a server says that this server's cluster was recovered without it, and nobody who can be asked knows whether the cluster had a leader then: "+
-		"until it is known, this server gives no vote and does not lead; start the other servers of this cluster; or, if that other one was recovered by mistake, stop it, and start this one again; "+
+	n.heirs.tell()
+	n.cfg.Logger.Error("a server says that this server's cluster was recovered without it, and it is not known for certain yet whether the cluster had a leader then: "+
+		"until it is, this server gives no vote and does not lead; start the other servers of this cluster; or, if that other one was recovered by mistake, stop it, and start this one again; "+
 		"or, if it is right, "+n.cfg.JoinAgain,
 		"server", n.id.ServerID, "cluster", c.Cluster, "its", c.Heir, "recovered", c.At, "by", c.By, "toldBy", c.from)
 }
 
-// release ends that.
+// release ends that. Raft may have this server for the leader all the time, as when it is the only voter.
 func (n *Node) release() {
 	if s := n.heirs.held.Swap(nil); s != nil {
+		n.heirs.tell()
 		n.cfg.Logger.Info("this server takes part again: it is known now what became of its cluster", "server", n.id.ServerID, "cluster", s.Cluster, "other", s.Heir)
+	}
+}
+
+// tell makes followLeadership look whether this server holds back.
+func (h *heirs) tell() {
+	select {
+	case h.changed <- struct{}{}:
+	default: // a token is there
 	}
 }
 
 // holdsBack returns an ErrUnavailable while this server holds back.
 func (n *Node) holdsBack() error {
 	if s := n.heirs.held.Load(); s != nil {
-		return fmt.Errorf("%w: this server holds back: it was told that %s, and nobody who can be asked knows whether the cluster had a leader then", kv.ErrUnavailable, s)
+		return fmt.Errorf("%w: this server holds back: it was told that %s, and it is not known for certain yet whether the cluster had a leader then", kv.ErrUnavailable, s)
 	}
 	return nil
 }

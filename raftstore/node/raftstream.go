@@ -31,7 +31,7 @@ type raftStream struct {
 	stream transport.Stream
 	self   identity
 	// Set before the first connection, or nil: inherited as in checked, and heed, which is told why dialing failed.
-	inherited func(cluster string) *Succession
+	inherited func(cluster string) *bequest
 	heed      func(error)
 
 	ctx    context.Context // of dials; ends with cut

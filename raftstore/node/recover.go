@@ -25,6 +25,8 @@ type RecoverConfig struct {
 	// ClusterID of the new group: another one than the directory has, and than any other group ever had.
 	ClusterID string
 	Logger    *slog.Logger
+	// Now is the wall clock, for tests. Default: time.Now.
+	Now func() time.Time
 	// WrapLog and WrapSnapshots are for tests, as in Config.
 	WrapLog       func(logstore.Store) logstore.Store
 	WrapSnapshots func(raft.SnapshotStore) raft.SnapshotStore
@@ -45,9 +47,12 @@ const recoverGap = 1 << 30
 // A crash in the middle leaves a directory that Open refuses; the same call finishes it, and does nothing when
 // it is finished.
 func Recover(cfg RecoverConfig) error {
-	c := Config{Dir: cfg.Dir, Logger: cfg.Logger, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots}
+	c := Config{Dir: cfg.Dir, Logger: cfg.Logger, Now: cfg.Now, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
 	}
 	lock, err := lockExisting(&c)
 	if err != nil {
@@ -154,7 +159,7 @@ func inheritance(c *Config, id identity, heir string) ([]kv.Op, error) {
 	if mark != nil && mark.By != "" { // else it cannot be read
 		clusters = append(clusters, mark.Heir)
 	}
-	now := time.Now().UTC()
+	now := c.Now().UTC()
 	var ops []kv.Op
 	for _, cluster := range clusters {
 		op, err := inherit(Succession{Cluster: cluster, Heir: heir, By: id.ServerID, At: now})

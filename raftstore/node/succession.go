@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,6 +42,9 @@ type Succession struct {
 	At time.Time `json:"at"`
 }
 
+// recovery names the recovery, whatever the heir is called by now: it may have been recovered once more, itself.
+func (s *Succession) recovery() string { return s.By + "/" + s.At.UTC().Format(time.RFC3339Nano) }
+
 // Survivor is the name of the server that was recovered.
 func (s Succession) Survivor() string { return nameOf(s.By) }
 
@@ -50,7 +54,7 @@ func (s Succession) String() string {
 
 const (
 	// ancestorPrefix is that of the keys under which a group keeps of which others it is the heir, and disownedPrefix
-	// of those under which it keeps who calls himself its heir and is not. The cluster's ID follows.
+	// of those under which it keeps which recoveries of it were a mistake. The cluster's ID follows, or the name of the recovery.
 	ancestorPrefix = kv.ReservedPrefix + "ancestors/"
 	disownedPrefix = kv.ReservedPrefix + "disowned/"
 )
@@ -77,8 +81,15 @@ func ancestors(view *mvcc.View) []Succession {
 // Ancestors returns from which clusters this one was recovered, as far as this server knows.
 func (n *Node) Ancestors() []Succession { return ancestors(n.state.Latest()) }
 
+// bequest is how this group became the heir of a cluster, and how long ago by this server's clock. Who is told counts back from now by
+// his own clock, so it is no matter by how much the two differ, as long as none is set.
+type bequest struct {
+	Succession
+	age time.Duration
+}
+
 // inherited returns how this group became the heir of a cluster, or nil when it is not.
-func (n *Node) inherited(cluster string) *Succession {
+func (n *Node) inherited(cluster string) *bequest {
 	item, ok := n.state.Latest().Get(ancestorPrefix + cluster)
 	if !ok {
 		return nil
@@ -88,15 +99,15 @@ func (n *Node) inherited(cluster string) *Succession {
 		return nil // a newer version may write what this one cannot read
 	}
 	s.Heir = n.id.ClusterID // who was recovered more than once is the heir of all
-	return s
+	return &bequest{*s, max(0, n.cfg.Now().Sub(s.At))}
 }
 
-// appendSuccession writes it as it goes over the wire: its parts but for the cluster, which the other one has named.
-func appendSuccession(b []byte, s *Succession) []byte {
-	for _, text := range []string{s.Heir, s.By, s.At.UTC().Format(time.RFC3339Nano)} {
-		b = appendText(b, text)
+// append writes it as it goes over the wire: its parts but for the cluster, which the other one has named.
+func (b *bequest) append(to []byte) []byte {
+	for _, text := range []string{b.Heir, b.By, b.At.UTC().Format(time.RFC3339Nano), strconv.FormatInt(int64(b.age), 10)} {
+		to = appendText(to, text)
 	}
-	return b
+	return to
 }
 
 // OutlivedError is returned by Open for the directory of a server whose cluster was recovered without it.
@@ -153,7 +164,7 @@ func (n *Node) disown(s Succession) error {
 		return err
 	}
 	outcome, err := n.Propose(n.ctx, &command.Request{Kind: command.KindTxn, Txn: kv.Txn{
-		Ops: []kv.Op{{Kind: kv.Put, Key: disownedPrefix + s.Heir, Value: value}}, Term: n.leadership.term(),
+		Ops: []kv.Op{{Kind: kv.Put, Key: disownedPrefix + s.recovery(), Value: value}}, Term: n.leadership.term(),
 	}})
 	if err == nil {
 		_, err = outcome.Result()
@@ -163,8 +174,8 @@ func (n *Node) disown(s Succession) error {
 
 // disowned tells whether that was written down. After a start of all servers it may stand in the log behind what is known to
 // be committed: there, too, it is the word of one who led.
-func (n *Node) disowned(heir string) bool {
-	key := disownedPrefix + heir
+func (n *Node) disowned(s Succession) bool {
+	key := disownedPrefix + s.recovery()
 	if _, ok := n.state.Latest().Get(key); ok {
 		return true
 	}

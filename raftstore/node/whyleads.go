@@ -55,7 +55,13 @@ func (n *Node) handleHandOver(payload []byte) (byte, []byte) {
 		return answerRefused, fmt.Appendf(nil, "%q does not lead in term %d, as this server knows", word.ID, word.Term)
 	}
 	n.chronicle.Blame(word.Term+1, word.Why, false)
-	time.AfterFunc(n.transferTime(), func() { n.chronicle.Unblame(word.Term+1, word.Why) }) // nothing came of it
+	n.running.Go(func() { // ends with the node
+		select {
+		case <-time.After(n.transferTime()): // nothing came of it
+			n.chronicle.Unblame(word.Term+1, word.Why)
+		case <-n.ctx.Done():
+		}
+	})
 	return answerOK, nil
 }
 

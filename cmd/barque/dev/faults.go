@@ -150,8 +150,9 @@ var (
 	errDoubt  = fmt.Errorf("%w, without those that say to be of another cluster", errTooFew)
 )
 
-// doubtPatience is how long a server may be in doubt: the others, who may know, may be about to be started, too.
-const doubtPatience = 10 * time.Second
+// doubtPatience is how long a server may be in doubt: the others, who may know, may be about to be started, too; and when it is left behind
+// itself, it makes sure of that for more than ten seconds.
+const doubtPatience = 25 * time.Second
 
 // ErrLeftBehind is why a server cannot become ready, and should not.
 var ErrLeftBehind = errors.New("the cluster was recovered without it")
