@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/barque/barque/internal/netdump"
 )
 
 // What the dev clusters of one machine share: its address ranges, and whether it forwards packets. Each is
@@ -87,7 +89,7 @@ func (p *Plan) restoreForwarding() error {
 
 // devBridges returns the bridges of all dev clusters.
 func devBridges() ([]netlink.Link, error) {
-	all, err := netlink.LinkList()
+	all, err := netdump.Whole(netlink.LinkList) // others may make containers meanwhile
 	if err != nil {
 		return nil, fmt.Errorf("list this machine's interfaces: %w", err)
 	}
