@@ -40,7 +40,7 @@ func TestBirth(t *testing.T) {
 // that allow him to are there already, as for a server that joins.
 func TestReadinessIsNeverForbidden(t *testing.T) {
 	born := startCluster(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := born.Prepare(ctx, born.admin); err != nil {
 		t.Fatal(err)

@@ -66,6 +66,9 @@ func TestAServerThatIsStartedWithoutALeader(t *testing.T) {
 		_, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "x-"}}, metav1.CreateOptions{})
 		return err
 	}
+	if _, err := c.admin.Discovery().ServerVersion(); err != nil { // it serves, which may take a moment
+		t.Fatal(err)
+	}
 	began := time.Now()
 	err := configs(c.admin)
 	if !apierrors.IsServiceUnavailable(err) || !apierrors.HasStatusCause(err, storage.CauseNoLeader) || !strings.Contains(err.Error(), "no leader has been known for 1m0s") {

@@ -33,7 +33,7 @@ func newMetered(t *testing.T) *metered {
 		m.registries[i] = prometheus.NewRegistry()
 		cfg.Registerer = m.registries[i]
 		cfg.Limits.HistoryBytes = 64 << 10
-		cfg.Timeouts.Heartbeat, cfg.Timeouts.Lease = 2*time.Second, time.Second // the leader stays
+		cfg.Timeouts.Heartbeat, cfg.Timeouts.Lease = 5*time.Second, 5*time.Second // the leader stays
 	})
 	return m
 }

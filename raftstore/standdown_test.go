@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/storetest"
@@ -12,9 +13,11 @@ import (
 // A leader that is about to stop hands over while it goes on serving: nobody's write fails, and the term that it led is
 // over. For one that does not lead there is nothing to do.
 func TestHandOverWhileServing(t *testing.T) {
-	c := storetest.NewCluster(t, 3, nil)
+	c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
+		cfg.Timeouts.Heartbeat, cfg.Timeouts.Lease = 3*time.Second, 3*time.Second // only the call ends an office
+	})
 	leader, term := c.Leader()
-	leading, _, err := c.Servers[leader].AwaitLeadership(t.Context())
+	leading, _, err := c.Servers[leader].AwaitLeadership(limited(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,8 @@ func newWired(t *testing.T, limits func(i int) raftstore.Limits) *wired {
 	ctx := limited(t)
 	for i := range 3 {
 		mux := w.ca.ServerMux()
-		cfg := raftstore.Config{Name: fmt.Sprintf("s%d", i), InMemory: true, Bootstrap: i == 0, ClusterID: "here", Stream: mux}
+		cfg := raftstore.Config{Name: fmt.Sprintf("s%d", i), InMemory: true, Bootstrap: i == 0, ClusterID: "here", Stream: mux,
+			Timeouts: raftstore.Timeouts{Heartbeat: 5 * time.Second, Lease: 5 * time.Second, Silence: -1}} // the leader stays
 		if limits != nil {
 			cfg.Limits = limits(i)
 		}

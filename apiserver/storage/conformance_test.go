@@ -172,7 +172,7 @@ func watchTests() []conformance {
 		}},
 		simple("RunTestWatcherTimeout", storagetesting.RunTestWatcherTimeout),
 		simple("RunTestWatchDeleteEventObjectHaveLatestRV", storagetesting.RunTestWatchDeleteEventObjectHaveLatestRV),
-		simple("RunTestWatchInitializationSignal", storagetesting.RunTestWatchInitializationSignal),
+		simple("RunTestWatchInitializationSignal", storagetesting.RunTestWatchInitializationSignal).alsoAlone(),
 		{name: "RunOptionalTestProgressNotify", run: func(t *testing.T, e *env) {
 			storagetesting.RunOptionalTestProgressNotify(e.ctx, t, e.store, e.increaseRV)
 		}},
@@ -182,7 +182,7 @@ func watchTests() []conformance {
 		{name: "RunTestNamespaceScopedWatch", opts: envOptions{indexes: true}, run: func(t *testing.T, e *env) {
 			storagetesting.RunTestNamespaceScopedWatch(e.ctx, t, e.store)
 		}},
-		{name: "RunTestWatchDispatchBookmarkEvents", run: func(t *testing.T, e *env) {
+		{name: "RunTestWatchDispatchBookmarkEvents", alone: true, run: func(t *testing.T, e *env) {
 			storagetesting.RunTestWatchDispatchBookmarkEvents(e.ctx, t, e.store, e.cached)
 		}},
 		{name: "RunTestOptionalWatchBookmarksWithCorrectResourceVersion", run: func(t *testing.T, e *env) {
@@ -194,10 +194,7 @@ func watchTests() []conformance {
 		}},
 		simple("RunSendInitialEventsBackwardCompatibility", storagetesting.RunSendInitialEventsBackwardCompatibility),
 		{name: "RunWatchSemantics", alone: true, run: func(t *testing.T, e *env) {
-			if e.cached {
-				e.store = newTurns(e.store)
-			}
-			storagetesting.RunWatchSemantics(e.ctx, t, e.store)
+			storagetesting.RunWatchSemantics(e.ctx, t, newTurns(e.store))
 		}},
 		simple("RunWatchSemanticInitialEventsExtended", storagetesting.RunWatchSemanticInitialEventsExtended).alsoAlone(),
 		simple("RunWatchListMatchSingle", storagetesting.RunWatchListMatchSingle).alsoAlone(),

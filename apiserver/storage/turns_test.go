@@ -13,13 +13,13 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// turns lets the scenarios of one test, each with a namespace, go one after the other over a watch cache:
+// turns lets the scenarios of one test, each with a namespace, go one after the other:
 // from a scenario's first object until it stops its watch.
 //
-// RunWatchSemantics has nearly twenty at once over one cache. A watch of it holds ten events, of
+// RunWatchSemantics has nearly twenty at once over one store. A watch of its cache holds ten events, of
 // all namespaces, and a cache as young as those of tests has no patience: it ends the watches that
 // nobody has come to read yet, as it may. A store that commits many objects at once is too quick for
-// them.
+// them. And each event has 150 ms, which twenty together do not always have on a busy machine, without a cache either.
 type turns struct {
 	storage.Interface
 	free chan struct{} // holds a token when nobody has the turn

@@ -151,13 +151,15 @@ func TestDisagreements(t *testing.T) {
 // What a member tells of itself is asked for by any other one; who tells nothing does not answer.
 func TestMembersTellOfThemselves(t *testing.T) {
 	nodes := startPool(t, 71, 1, 1)
-	about, err := nodes[0].AboutOf(t.Context(), "a1")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	about, err := nodes[0].AboutOf(ctx, "a1")
 	if err != nil || string(about) != `{"of":"a1"}` {
 		t.Errorf("a1 tells %s, %v", about, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if about, err := nodes[1].AboutOf(ctx, "s1"); err == nil || !strings.Contains(err.Error(), "does not answer") {
+	if about, err := nodes[1].AboutOf(short, "s1"); err == nil || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("s1 tells %s, %v", about, err)
 	}
 	if _, err := nodes[0].AboutOf(t.Context(), "a9"); err == nil {

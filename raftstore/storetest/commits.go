@@ -126,8 +126,8 @@ func expiry(t *testing.T, s *raftstore.Store) {
 	want(t, "watch", err, nil)
 	defer w.Close()
 	commit(t, s, raftstore.Txn{Ops: []raftstore.Op{
-		{Kind: raftstore.Put, Key: "/short", Value: []byte("v"), TTL: 50 * time.Millisecond},
-		{Kind: raftstore.Put, Key: "/renewed", TTL: 50 * time.Millisecond},
+		{Kind: raftstore.Put, Key: "/short", Value: []byte("v"), TTL: 3 * time.Second}, // longer than a slow disk takes for the two
+		{Kind: raftstore.Put, Key: "/renewed", TTL: 3 * time.Second},
 		{Kind: raftstore.Put, Key: "/long", TTL: time.Hour},
 	}})
 	put(t, s, "/renewed", "for ever")
