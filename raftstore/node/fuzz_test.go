@@ -63,6 +63,8 @@ func FuzzWelcome(f *testing.F) {
 	f.Add([]byte{welcome, 'x'})
 	f.Add(appendText([]byte{otherCluster}, "other"))
 	f.Add(appendText([]byte{otherServer}, "s2-y"))
+	heir := bequest{Succession{Heir: "heir", By: "s2-y"}, 1}
+	f.Add(heir.append([]byte{heirsServer}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in := bytes.NewReader(data)
 		err := beWelcome(&canned{Reader: in}, "there", "cluster", "s1-x")
@@ -75,6 +77,9 @@ func FuzzWelcome(f *testing.F) {
 		var stranger *StrangerError
 		if errors.As(err, &stranger) && len(stranger.Cluster)+len(stranger.Server) > maxText {
 			t.Fatal("a name that is too long")
+		}
+		if stranger != nil && stranger.Succession != nil && !stranger.ago.sound() {
+			t.Fatalf("it was %v ago", stranger.ago)
 		}
 	})
 }

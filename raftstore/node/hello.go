@@ -45,7 +45,8 @@ type StrangerError struct {
 	Cluster, Server string
 	// Succession is how the cluster of the one who looked became that other cluster, when it did.
 	Succession *Succession
-	ago        ago // that was when it said so
+	heard      time.Time // by the clock that nobody sets
+	ago        ago       // that was then
 }
 
 func (e *StrangerError) Error() string {
@@ -123,8 +124,8 @@ func readHeir(conn net.Conn, addr, cluster string, asked time.Time) error {
 	if err := errors.Join(err, ageErr); err != nil || nanoseconds < 0 || s.Heir == "" || s.Heir == cluster {
 		return fmt.Errorf("the server at %s does not say well how it became the heir of cluster %q: %w", addr, cluster, errors.Join(err, errGreeting))
 	}
-	least := min(time.Duration(nanoseconds), longAgo)
-	return &StrangerError{Address: addr, Cluster: s.Heir, Succession: s, ago: ago{Least: least, Most: least + time.Since(asked)}}
+	least, heard := min(time.Duration(nanoseconds), longAgo), time.Now() // it was said between the two times, however long this process was suspended
+	return &StrangerError{Address: addr, Cluster: s.Heir, Succession: s, heard: heard, ago: ago{Least: least, Most: least + heard.Sub(asked)}}
 }
 
 // longAgo is more than any age can be, and less than what cannot be added to.

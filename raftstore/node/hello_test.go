@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -85,4 +86,40 @@ func TestDrippingGreeting(t *testing.T) {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 	})
+}
+
+// An heir says how long ago it was recovered. When it answers late, it was as much later, at most.
+func TestHeirTellsHowLongAgo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := Succession{Cluster: "cluster", Heir: "heir", By: "s2-y", At: time.Unix(1e9, 0).UTC()}
+		peer, heir := net.Pipe()
+		defer peer.Close()
+		defer heir.Close()
+		go func() { // ends with the connection
+			io.ReadFull(heir, make([]byte, len(greeting("cluster", "s2-y"))))
+			<-time.After(3 * time.Second)
+			b := bequest{s, time.Hour}
+			heir.Write(b.append([]byte{heirsServer}))
+		}()
+		var stranger *StrangerError
+		if err := beWelcome(peer, "there", "cluster", "s2-y"); !errors.As(err, &stranger) || stranger.Succession == nil || *stranger.Succession != s {
+			t.Fatalf("told: %v", err)
+		}
+		if want := (ago{time.Hour, time.Hour + 3*time.Second}); stranger.ago != want || !stranger.heard.Equal(time.Now()) {
+			t.Errorf("it was %v ago at %s", stranger.ago, stranger.heard)
+		}
+	})
+}
+
+// An answer that comes after this process was suspended is about another moment than the question was.
+func TestLateAnswerDoesNotCount(t *testing.T) {
+	for _, c := range []struct {
+		late time.Duration
+		want word
+	}{{0, wasInTouch}, {time.Minute, unknownWord}} {
+		i := inquiry{node: &Node{id: self}, words: make(map[string]word), began: time.Now().Add(-c.late)}
+		if i.take(hello{ID: "s3-z", Word: wasInTouch}); i.words["s3-z"] != c.want {
+			t.Errorf("after %s: %q", c.late, i.words["s3-z"])
+		}
+	}
 }

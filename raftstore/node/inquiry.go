@@ -15,6 +15,7 @@ type inquiry struct {
 	node     *Node
 	claim    claim
 	question hello
+	began    time.Time // what it says of how long ago the recovery was is of then
 
 	mu      sync.Mutex
 	words   map[string]word
@@ -77,7 +78,7 @@ func (i *inquiry) take(answer hello) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	self := i.node.id.ServerID
-	if answer.ID == self || answer.ID == "" {
+	if answer.ID == self || answer.ID == "" || time.Since(i.began) > presenceSlack { // this process was suspended: whoever answers may have looked for another moment
 		return
 	}
 	if answer.Leader != "" && answer.Leader != self {

@@ -77,7 +77,7 @@ func (n *Node) heed(err error) {
 		return
 	}
 	select {
-	case n.heirs.claims <- claim{*stranger.Succession, stranger.Address, time.Now(), stranger.ago}:
+	case n.heirs.claims <- claim{*stranger.Succession, stranger.Address, stranger.heard, stranger.ago}:
 	default: // others are being judged, and this one comes again
 	}
 }
@@ -186,7 +186,8 @@ func (n *Node) judge(d *docket, t *trial) judgement {
 // find asks the other members, but for whoever is where the claim came from.
 func (n *Node) find(t *trial) findings {
 	n.notePresence()
-	when := t.when(time.Now())
+	now := time.Now()
+	when := t.when(now)
 	f := findings{disowned: n.disowned(t.Succession), leads: n.leadership.term() != 0, goesOn: n.presence.goesOn(when)}
 	if f.disowned {
 		return f
@@ -194,7 +195,7 @@ func (n *Node) find(t *trial) findings {
 	if _, leader := n.raft.LeaderWithID(); leader != "" && string(leader) != n.id.ServerID {
 		f.led = true
 	}
-	i := inquiry{node: n, claim: t.claim, question: hello{
+	i := inquiry{node: n, claim: t.claim, began: now, question: hello{
 		ID: n.id.ServerID, Address: n.cfg.Stream.Addr(), Claim: &t.Succession, Ago: &when, Word: n.wordOn(t.Succession, when),
 	}}
 	words := i.ask()
