@@ -62,7 +62,8 @@ func (t *trial) when(now time.Time) ago {
 // weigh takes what was found now together with what was found before, and tells what follows.
 func (t *trial) weigh(found judgement, leads bool, now time.Time) judgement {
 	t.due = false
-	if found != isOutlived {
+	lost := found == isOutlived // for certain, if nobody turns out to know better
+	if !lost {
 		t.out = 0
 	} else {
 		if t.out == 0 {
@@ -78,7 +79,7 @@ func (t *trial) weigh(found judgement, leads bool, now time.Time) judgement {
 		t.doubts, t.holds = 0, false
 		return found
 	}
-	if t.doubts++; !leads || t.doubts >= doubtsOfLeader {
+	if t.doubts++; lost || !leads || t.doubts >= doubtsOfLeader { // what a leader took meanwhile would be lost with its cluster
 		t.holds = true
 	}
 	return found

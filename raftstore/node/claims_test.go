@@ -49,10 +49,19 @@ func TestWeighIsPatient(t *testing.T) {
 	})
 	t.Run("a leader", func(t *testing.T) {
 		var one trial
-		for i, found := range []judgement{isOutlived, inDoubt, isOutlived} {
+		for i, found := range []judgement{inDoubt, inDoubt, inDoubt} {
 			if one.weigh(found, true, at(i)); one.holds != (i == 2) {
 				t.Errorf("question %d: holds back: %t", i, one.holds)
 			}
+		}
+	})
+	t.Run("a leader of a cluster that was lost", func(t *testing.T) {
+		var one trial
+		if v := one.weigh(isOutlived, true, at(0)); v != inDoubt || !one.holds {
+			t.Errorf("%d, holds back: %t", v, one.holds)
+		}
+		if one.weigh(isWell, true, at(2)); one.holds {
+			t.Error("it holds back, though one knew better")
 		}
 	})
 }

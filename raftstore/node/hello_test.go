@@ -122,4 +122,8 @@ func TestLateAnswerDoesNotCount(t *testing.T) {
 			t.Errorf("after %s: %q", c.late, i.words["s3-z"])
 		}
 	}
+	i := inquiry{node: &Node{id: self}, words: map[string]word{"s3-z": wasNot}, began: time.Now()}
+	if i.take(hello{ID: "s3-z"}); len(i.words) != 0 {
+		t.Errorf("one who does not know any more: %v", i.words)
+	}
 }

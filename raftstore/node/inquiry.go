@@ -84,8 +84,8 @@ func (i *inquiry) take(answer hello) {
 	if answer.Leader != "" && answer.Leader != self {
 		i.led = true
 	}
-	if answer.Word != unknownWord {
-		i.words[answer.ID] = answer.Word
+	if i.words[answer.ID] = answer.Word; answer.Word == unknownWord {
+		delete(i.words, answer.ID) // also what it said before
 	}
 	for id, addr := range answer.Known {
 		if _, ok := i.node.member(id); !ok && id != self {

@@ -185,18 +185,23 @@ func (n *Node) judge(d *docket, t *trial) judgement {
 
 // find asks the other members, but for whoever is where the claim came from.
 func (n *Node) find(t *trial) findings {
+	f := findings{disowned: n.disowned(t.Succession), leads: n.leadership.term() != 0}
+	if f.disowned {
+		return f
+	}
 	n.notePresence()
 	now := time.Now()
 	when := t.when(now)
-	f := findings{disowned: n.disowned(t.Succession), leads: n.leadership.term() != 0, goesOn: n.presence.goesOn(when)}
-	if f.disowned {
-		return f
+	f.goesOn = n.presence.goesOn(when)
+	own := n.presence.at(when)
+	if time.Since(now) > presenceSlack { // this process was suspended in between, and looked for another moment
+		own = unknownWord
 	}
 	if _, leader := n.raft.LeaderWithID(); leader != "" && string(leader) != n.id.ServerID {
 		f.led = true
 	}
 	i := inquiry{node: n, claim: t.claim, began: now, question: hello{
-		ID: n.id.ServerID, Address: n.cfg.Stream.Addr(), Claim: &t.Succession, Ago: &when, Word: n.wordOn(t.Succession, when),
+		ID: n.id.ServerID, Address: n.cfg.Stream.Addr(), Claim: &t.Succession, Ago: &when, Word: own,
 	}}
 	words := i.ask()
 	f.led = f.led || i.led
