@@ -135,7 +135,7 @@ test-unit: bundle ## run the unit tests, with the race detector where a C compil
 	else echo "warning: no C compiler: the unit tests run without the race detector"; race=; cgo=0; fi; \
 	echo "go test $$race, all packages but $(E2E_PKGS)"; \
 	$(NOTING); \
-	CGO_ENABLED=$$cgo $(GO) test $$race -timeout 10m $(UNIT_PKGS); \
+	CGO_ENABLED=$$cgo $(GO) test $$race -timeout 20m $(UNIT_PKGS); \
 	if [ -n "$$race" ]; then \
 	  echo "go test, what is built without the race detector only (raftstore/addresses_test.go)"; \
 	  CGO_ENABLED=0 $(GO) test -timeout 5m -run 'Address|Moves' ./raftstore; \

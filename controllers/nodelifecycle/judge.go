@@ -7,8 +7,11 @@ type evidence struct {
 	// life is what Liveness says; heardOf is false when it has never heard of the node.
 	life    Life
 	heardOf bool
-	// silentSince is since when there was no sign of life by this controller's clock.
+	// silentSince is since when the node was not known to be well, by this controller's clock: one that is heard of
+	// again, and does not answer yet, is in it still.
 	silentSince time.Time
+	// heard is until when it was last heard of, alive; zero when that was not in this term.
+	heard time.Time
 	// told is when the kubelet was last seen to write its conditions; zero when it was not.
 	told time.Time
 	// probed says whether the node itself has been asked, and answered what it did.
@@ -59,8 +62,11 @@ func judge(e evidence, s Settings, now time.Time) judgement {
 	j := judgement{again: s.Period}
 	grace := graceFor(e, s)
 	silent, told := now.Sub(e.silentSince), e.told.After(e.silentSince)
+	if e.heard.After(e.silentSince) { // two silences with a sign of life between them are no long one
+		silent = now.Sub(e.heard)
+	}
 	if told {
-		silent, grace = now.Sub(e.told), max(grace, wordCounts)
+		silent, grace = min(silent, now.Sub(e.told)), max(grace, wordCounts)
 	}
 	alive := e.heardOf && e.life.State == Alive
 	switch {

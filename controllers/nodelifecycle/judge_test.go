@@ -116,6 +116,15 @@ func TestJudgeWithAShortGrace(t *testing.T) {
 		"new": {
 			evidence{silentSince: ago(30 * time.Second)},
 			judgement{again: time.Second}},
+		"silent again, and heard of since it was before": {
+			evidence{heardOf: true, life: Life{State: Suspect}, silentSince: ago(time.Minute), heard: ago(2500 * time.Millisecond), tainted: true, probed: true},
+			judgement{unreachable: true, again: 500 * time.Millisecond}},
+		"silent again, for its grace": {
+			evidence{heardOf: true, life: Life{State: Suspect}, silentSince: ago(time.Minute), heard: ago(3 * time.Second), tainted: true, probed: true},
+			judgement{unreachable: true, unknown: true, again: time.Second}},
+		"it has answered since it was heard of": {
+			evidence{heardOf: true, life: Life{State: Dead}, silentSince: ago(2 * time.Second), heard: ago(time.Minute), probed: true},
+			judgement{unreachable: true, again: time.Second}},
 	} {
 		if got := judge(c.e, s, now); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
@@ -197,8 +206,13 @@ func TestMemory(t *testing.T) {
 	if e := m.evidence(node(at(-3600)), suspect(5), true, at(10)); !e.told.Equal(at(10)) {
 		t.Errorf("told %v, want the time by this clock", e.told)
 	}
-	if e := m.evidence(node(at(-3600), taint), alive(11), true, at(12)); !e.silentSince.Equal(at(-1)) || !e.tainted {
+	if e := m.evidence(node(at(-3600), taint), alive(11), true, at(12)); !e.silentSince.Equal(at(-1)) || !e.tainted || !e.heard.Equal(at(12)) {
 		t.Errorf("forgotten before the taint is off: %+v", e)
+	}
+	for _, look := range []int{13, 14} { // it is silent again, since before the last look
+		if e := m.evidence(node(at(-3600), taint), suspect(11), true, at(look)); !e.silentSince.Equal(at(-1)) || !e.heard.Equal(at(11)) {
+			t.Errorf("silent again: %+v", e)
+		}
 	}
 	if e := m.evidence(node(at(-3600)), alive(11), true, at(13)); !e.silentSince.IsZero() {
 		t.Errorf("alive, and silent since %v", e.silentSince)

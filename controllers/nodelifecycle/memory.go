@@ -18,7 +18,9 @@ type memory struct {
 }
 
 type remembered struct {
-	silentSince time.Time // without a break; zero while all is well
+	silentSince time.Time // zero while all is well; it goes on until the node itself, or its kubelet, has answered
+	alive       bool      // at the last look, as is heard of it
+	heard       time.Time // until when it was
 	unreachable bool      // as last judged
 	illSince    time.Time // as in evidence
 }
@@ -47,6 +49,12 @@ func (m *memory) evidence(node *corev1.Node, life Life, heardOf bool, now time.T
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.of(node.Name)
+	switch {
+	case heardOf && life.State == Alive:
+		r.alive, r.heard = true, now
+	case heardOf && r.alive:
+		r.alive, r.heard = false, life.Since // which may be before the last look
+	}
 	tainted := hasTaint(node, corev1.TaintNodeUnreachable, corev1.TaintEffectNoSchedule)
 	switch {
 	case heardOf && life.State == Alive && !tainted:
@@ -67,7 +75,7 @@ func (m *memory) evidence(node *corev1.Node, life Life, heardOf bool, now time.T
 		r.illSince = now
 	}
 	return evidence{
-		life: life, heardOf: heardOf, silentSince: r.silentSince, told: m.words.hear(node, now), tainted: tainted,
+		life: life, heardOf: heardOf, silentSince: r.silentSince, heard: r.heard, told: m.words.hear(node, now), tainted: tainted,
 		marked: ready == corev1.ConditionUnknown, illSince: r.illSince,
 	}
 }
