@@ -29,8 +29,9 @@ import (
 // So a server that gossip takes for alive, or has not heard of yet, is suspect while it does not answer
 // the store. What gossip says otherwise stands: a node may well have lost its store and run its pods.
 //
-// With fast failure detection there is a third one: this server asks all nodes itself. One that does not
-// answer is suspect, too, and one that has answered after gossip called it dead lives.
+// With fast failure detection there is a third one: this server asks all nodes itself, once a second. One that does not
+// answer is suspect, too. What gossip says of the death of one that answers, or did until it was asked last, adds
+// nothing: gossip may be wrong, and the next questions tell within a second.
 type liveness struct {
 	pool interface {
 		Member(name string) (gossip.Member, bool)
@@ -99,15 +100,15 @@ func (l *liveness) Life(node string) (nodelifecycle.Life, bool) {
 		return nodelifecycle.Life{}, false
 	}
 	life := nodelifecycle.Life{Since: m.Since}
-	heardSince := l.pulse != nil && l.pulse.Heard(node).After(m.Since)
+	answered := l.pulse != nil && !l.pulse.Heard(node).IsZero()
 	switch {
 	case m.State == gossip.Left:
 		life.State = nodelifecycle.Left
-	case m.State == gossip.Alive || heardSince && !silent:
+	case m.State == gossip.Alive || answered && !silent:
 		life.State, life.Ill = nodelifecycle.Alive, illness(m.Facts.Health)
 	default:
 		life.State = nodelifecycle.Dead
-		if silent && (heardSince || since.Before(m.Since)) { // gossip was wrong then, or took its time
+		if silent && (answered || since.Before(m.Since)) { // gossip was wrong, or took its time
 			life.Since = since
 		}
 	}
