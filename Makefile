@@ -115,7 +115,7 @@ E2E_PKGS := ./cluster-test ./cluster-test/chaos
 # it is shown at the end. And with a directory for temporary files, which must be empty at the end. Its name is short, since
 # sockets stand below it, and the same each time if it can be, since go test takes results from its cache only then.
 # Else the exit code stays that of the tests.
-NOTING = NOT_TESTED=$$(mktemp); TMPDIR=/tmp/b.tests; mkdir $$TMPDIR 2>/dev/null || TMPDIR=$$(mktemp -d /tmp/b.XXXX); export NOT_TESTED TMPDIR; \
+NOTING = NOT_TESTED=$$(mktemp); temporary=$${TMPDIR:-/tmp}; TMPDIR=$$temporary/b.tests; mkdir $$TMPDIR 2>/dev/null || TMPDIR=$$(mktemp -d $$temporary/b.XXXX); export NOT_TESTED TMPDIR; \
 	trap 'rc=$$?; sort -u $$NOT_TESTED; rm -f $$NOT_TESTED; \
 	  rmdir $$TMPDIR 2>/dev/null || { echo "tests have left these below $$TMPDIR:"; ls -A $$TMPDIR; [ $$rc != 0 ] || rc=1; }; exit $$rc' EXIT
 

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/barque/barque/internal/trouble"
 	"github.com/barque/barque/pki"
 )
 
@@ -293,7 +294,7 @@ func stepName(s pki.Step) string {
 // Lead makes the steps while this server leads, in the term, until the context ends.
 func (e *Exchange) Lead(ctx context.Context, term uint64) error {
 	said := ""
-	var cannot trouble
+	var cannot trouble.Trouble
 	for {
 		nodes := e.Changed()
 		e.mu.Lock()
@@ -317,9 +318,13 @@ func (e *Exchange) Lead(ctx context.Context, term uint64) error {
 			said = waiting
 		}
 		if err == nil {
-			cannot.over(e.Logger)
+			if past, was := cannot.Over(); was {
+				e.Logger.Info("the exchange of the CA can go on again", "after", time.Since(past.Since).Round(time.Millisecond), "tries", past.Tries, "newest", past.Newest)
+			}
 		} else if ctx.Err() == nil {
-			cannot.failed(e.Logger, err, stepName(b.Step))
+			if tries, tell := cannot.Failed(err); tell {
+				e.Logger.Warn("the exchange of the CA cannot go on yet", "step", stepName(b.Step), "tries", tries, "retryIn", retry, "err", err)
+			}
 			again = time.After(retry)
 		}
 		select {

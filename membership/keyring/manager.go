@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/barque/barque/internal/trouble"
 )
 
 // Store keeps one value for all servers.
@@ -49,7 +51,7 @@ type Manager struct {
 	made    map[string]time.Time // when keys were made, by their IDs: a restored backup may not know of the newest
 	changed chan struct{}        // closed and replaced when newest is another one
 
-	driving, installing trouble
+	installing trouble.Trouble
 }
 
 // New returns a Manager; Run has to be called.
@@ -115,12 +117,12 @@ func (m *Manager) install(d *document) {
 		_, err = m.config.Own.Install(ring)
 	}
 	if err != nil {
-		if m.installing.fails(time.Now()) {
+		if _, tell := m.installing.Failed(err); tell {
 			m.config.Logger.Warn("gossip keys of the cluster are not in use here; it is tried again", "generation", d.Generation, "every", retryEvery, "err", err)
 		}
 		return
 	}
-	m.installing.over(time.Now())
+	m.installing.Over()
 	m.config.Logger.Info("gossip keys changed", "generation", d.Generation, "step", d.Step, "keys", d.ids())
 }
 
@@ -136,16 +138,18 @@ func (d *document) ids() []string {
 func (m *Manager) Drive(ctx context.Context, term uint64) error {
 	ticker := time.NewTicker(retryEvery)
 	defer ticker.Stop()
-	m.driving.over(time.Now()) // that of another term
+	var driving trouble.Trouble
 	for {
 		members := m.config.Changed()
 		_, document := m.latest()
 		if err := m.drive(ctx, term); err == nil {
-			if lasted := m.driving.over(time.Now()); lasted > 0 {
-				m.config.Logger.Info("the rotation of the gossip keys goes on again", "after", lasted.Round(time.Second))
+			if past, was := driving.Over(); was {
+				m.config.Logger.Info("the rotation of the gossip keys goes on again", "after", time.Since(past.Since).Round(time.Second))
 			}
-		} else if ctx.Err() == nil && m.driving.fails(time.Now()) {
-			m.config.Logger.Warn("the rotation of the gossip keys does not go on; it is tried again", "every", retryEvery, "err", err)
+		} else if ctx.Err() == nil {
+			if _, tell := driving.Failed(err); tell {
+				m.config.Logger.Warn("the rotation of the gossip keys does not go on; it is tried again", "every", retryEvery, "err", err)
+			}
 		}
 		select {
 		case <-ctx.Done():

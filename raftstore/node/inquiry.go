@@ -84,8 +84,10 @@ func (i *inquiry) take(answer hello) {
 	if answer.Leader != "" && answer.Leader != self {
 		i.led = true
 	}
-	if i.words[answer.ID] = answer.Word; answer.Word == unknownWord {
+	if answer.Word == unknownWord {
 		delete(i.words, answer.ID) // also what it said before
+	} else {
+		i.words[answer.ID] = answer.Word
 	}
 	for id, addr := range answer.Known {
 		if _, ok := i.node.member(id); !ok && id != self {

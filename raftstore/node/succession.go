@@ -82,7 +82,8 @@ func ancestors(view *mvcc.View) []Succession {
 func (n *Node) Ancestors() []Succession { return ancestors(n.state.Latest()) }
 
 // bequest is how this group became the heir of a cluster, and how long ago by this server's clock. Who is told counts back from now by
-// his own clock, so it is no matter by how much the two differ, as long as none is set.
+// his own clock, which may differ by any time that does not change. This server's must agree with that of the server that was recovered,
+// and neither must have been set since.
 type bequest struct {
 	Succession
 	age time.Duration

@@ -1,0 +1,50 @@
+// Package trouble paces what is said of a step that is tried every few seconds and fails again and again: it is told when
+// that begins, each minute while it goes on, and when it is over. Errors are not compared, because they may tell times.
+package trouble
+
+import (
+	"sync"
+	"time"
+)
+
+// again is how often it is said that something still fails.
+const again = time.Minute
+
+// Trouble is such a step. The zero value is none. It may be used by several at once.
+type Trouble struct {
+	mu   sync.Mutex
+	now  Past
+	told time.Time
+}
+
+// Past is what there is to tell of trouble that is over.
+type Past struct {
+	Since  time.Time // the first failure
+	Tries  int
+	Newest error // the last failure
+}
+
+// Failed notes a try that failed, and returns how many there are by now, and whether it is to be told.
+func (t *Trouble) Failed(err error) (tries int, tell bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	if t.now.Tries == 0 {
+		t.now.Since = now
+	}
+	t.now.Tries++
+	t.now.Newest = err
+	if tell = t.now.Tries == 1 || now.Sub(t.told) >= again; tell {
+		t.told = now
+	}
+	return t.now.Tries, tell
+}
+
+// Over notes that it does not fail any more, and returns what there was; false when there was none.
+func (t *Trouble) Over() (Past, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	past := t.now
+	t.now = Past{}
+	return past, past.Tries > 0
+}
