@@ -35,10 +35,19 @@ func TestAWriteOfADeposedLeaderIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	const replicas = 5
-	if _, err := servers[0].client().AppsV1().ReplicaSets("default").Create(t.Context(), replicaSet(replicas), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	created := make(chan error, 1)
+	creation := servers[0].client().AppsV1().ReplicaSets("default")
+	go func() {
+		_, err := creation.Create(t.Context(), replicaSet(replicas), metav1.CreateOptions{})
+		created <- err
+		close(created)
+	}()
+	defer func() {
+		for range created { // until it has ended
+		}
+	}()
 
+	// The controller may be faster than the answer to the creation: the server stops with that answer unsent then.
 	var old *process
 	until(t, time.Minute, "a leader that is stopped in the middle of a reconcile", func(context.Context) error {
 		for _, p := range servers {
@@ -46,6 +55,13 @@ func TestAWriteOfADeposedLeaderIsRefused(t *testing.T) {
 				old = p
 				return nil
 			}
+		}
+		select {
+		case err := <-created: // nil again and again once it was answered
+			if err != nil {
+				t.Fatal(err)
+			}
+		default:
 		}
 		return errors.New("none is")
 	})
