@@ -71,14 +71,17 @@ func (n *Node) fillVacancy() {
 	}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
+	wrote := false // a tick ago: a vote, most likely, of which it takes a moment to hear whether it has made a leader
 	for {
 		select {
 		case <-ticker.C:
 		case <-n.ctx.Done():
 			return
 		}
+		before := wrote
+		wrote = n.storage.log.Disk().Busy()
 		_, leader := n.raft.LeaderWithID()
-		if turn := n.vacancy.tick(leader != "", n.raft.CurrentTerm()); turn > 0 && n.raft.State() == raft.Follower {
+		if turn := n.vacancy.tick(leader != "", n.raft.CurrentTerm()); turn > 0 && !before && n.raft.State() == raft.Follower {
 			n.succeed(n.ctx, "", doubt{why: vacant, turns: turn - 1}) // the first one is for whoever comes first
 		}
 	}
