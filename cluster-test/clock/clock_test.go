@@ -87,9 +87,17 @@ func (c *child) end() error {
 	return c.command.Wait()
 }
 
-// ask returns how far the wall clock is from this process's, and the monotonic clock.
-func (c *child) ask() (off, monotonic time.Duration) {
+// answer is what a process tells of its clocks, and when, by this process's: at some moment between asked and told.
+type answer struct {
+	asked, told time.Time
+	wall        time.Time
+	monotonic   time.Duration // since its start
+}
+
+// ask asks the process for its clocks.
+func (c *child) ask() (a answer) {
 	c.t.Helper()
+	a.asked = time.Now()
 	if _, err := fmt.Fprintln(c.in); err != nil {
 		c.t.Fatal(err)
 	}
@@ -97,36 +105,48 @@ func (c *child) ask() (off, monotonic time.Duration) {
 	if _, err := fmt.Fscan(c.out, &wall, &mono); err != nil {
 		c.t.Fatalf("the process does not answer: %v\n%s", err, c.errors.String())
 	}
-	return time.Until(time.Unix(0, wall)), time.Duration(mono)
+	a.told, a.wall, a.monotonic = time.Now(), time.Unix(0, wall), time.Duration(mono)
+	return a
 }
 
-// near is how long an answer may take.
-const near = 5 * time.Second
+// near is how much two readings of one clock may differ otherwise: that of the machine may be adjusted a little.
+const near = time.Second
+
+// off says by how much the wall clock is at least wrong, if it should be off by so much: 0 when it may be right.
+func (a answer) off(by time.Duration) time.Duration {
+	early, late := a.asked.Add(by).Round(0).Sub(a.wall), a.wall.Sub(a.told.Add(by).Round(0))
+	return max(early-near, late-near, 0)
+}
+
+// went says whether the monotonic clock went on since an earlier answer as that of this process did.
+func (a answer) went(since answer) bool {
+	passed := a.monotonic - since.monotonic
+	return passed >= 0 && passed >= a.asked.Sub(since.told)-near && passed <= a.told.Sub(since.asked)+near
+}
 
 func TestMove(t *testing.T) {
 	c, other := startChild(t), startChild(t)
-	_, last := c.ask()
+	last := c.ask()
 	for _, by := range []time.Duration{time.Hour, -time.Hour, 30 * time.Second, -30 * time.Second} {
 		moved, err := Move(c.command.Process.Pid, by)
 		if err != nil {
 			t.Fatal(err)
 		}
-		off, monotonic := c.ask()
-		if (off-by).Abs() > near || monotonic < last || monotonic > last+near {
-			t.Errorf("moved by %v, the wall clock is %v off; the monotonic one went from %v to %v", by, off, last, monotonic)
+		now := c.ask()
+		if now.off(by) > 0 || !now.went(last) {
+			t.Errorf("moved by %v: %+v, before %+v", by, now, last)
 		}
-		last = monotonic
 		if _, err := Move(c.command.Process.Pid, by); err == nil {
 			t.Error("a clock was moved twice")
 		}
-		if off, _ := other.ask(); off.Abs() > near {
-			t.Errorf("the clock of another process is %v off", off)
+		if of := other.ask(); of.off(0) > 0 {
+			t.Errorf("the clock of another process is %v off: %+v", of.off(0), of)
 		}
 		if err := moved.Back(); err != nil {
 			t.Fatal(err)
 		}
-		if off, _ := c.ask(); off.Abs() > near {
-			t.Errorf("put right, it is %v off", off)
+		if last = c.ask(); last.off(0) > 0 || !last.went(now) {
+			t.Errorf("put right, it is %v off: %+v, before %+v", last.off(0), last, now)
 		}
 	}
 }
@@ -143,8 +163,8 @@ func TestMoveOften(t *testing.T) {
 			t.Fatal(err, c.errors.String())
 		}
 	}
-	if off, _ := c.ask(); off.Abs() > near {
-		t.Errorf("the clock is %v off", off)
+	if a := c.ask(); a.off(0) > 0 {
+		t.Errorf("the clock is %v off: %+v", a.off(0), a)
 	}
 	if err := c.end(); err != nil {
 		t.Errorf("%v: %s", err, c.errors.String())

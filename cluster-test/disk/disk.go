@@ -172,6 +172,20 @@ func (d *Disk) CutPower() error {
 	return nil
 }
 
+// CommitEvery sets for how long the kernel keeps to itself what nobody has synced, until the disk is detached: it is five
+// seconds otherwise.
+func (d *Disk) CommitEvery(seconds int) error {
+	f, err := d.open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Mount("", d.Mount, "", unix.MS_REMOUNT, fmt.Sprintf("commit=%d", seconds)); err != nil {
+		return fmt.Errorf("let %s keep what is not synced for %d seconds: %w", d.Mount, seconds, err)
+	}
+	return nil
+}
+
 // Frozen makes all writes to the disks hang while f runs. Whoever writes cannot even be killed meanwhile. They are thawed
 // when it returns, also when f panics; when the process ends meanwhile, whoever cleans up after it must Thaw them.
 func Frozen(f func(), disks ...*Disk) (err error) {

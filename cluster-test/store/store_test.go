@@ -95,10 +95,24 @@ func TestOperations(t *testing.T) {
 		t.Fatalf("the future: %v", err)
 	}
 	must(t, a.Change(ctx, member.Change{Kind: member.Snapshot}))
-	must(t, a.Change(ctx, member.Change{Kind: member.Transfer, ID: b.ID()}))
-	if leader, err := g.AwaitLeader(ctx); err != nil || leader != b {
-		t.Fatalf("%v leads, %v", leader, err)
-	}
+	must(t, poll(ctx, "the second member leads", func(ctx context.Context) (bool, error) {
+		// It is refused while a member does not answer, and a busy machine may bring another election after it.
+		if err := a.Change(ctx, member.Change{Kind: member.Transfer, ID: b.ID()}); err != nil {
+			return false, err
+		}
+		leader, err := g.AwaitLeader(ctx)
+		return leader == b, err
+	}))
+}
+
+// remove has a member that stays remove another one, for as long as that is refused: those that stay may not have found each
+// other yet, or one may not answer for a moment.
+func remove(t *testing.T, ctx context.Context, by, gone *Member) {
+	t.Helper()
+	must(t, poll(ctx, gone.Name+" is removed", func(ctx context.Context) (bool, error) {
+		err := by.Change(ctx, member.Change{Kind: member.Remove, ID: gone.ID()})
+		return err == nil, err
+	}))
 }
 
 func TestLoads(t *testing.T) {
@@ -152,18 +166,21 @@ func TestTrap(t *testing.T) {
 			_, err := m.Commit(ctx, put("/0", "v")) // the election has written its entries
 			must(t, err)
 			must(t, m.Trap(ctx, faultpoint.LogAfterSync, 3))
-			acknowledged := 1
+			acknowledged, repeated := 1, false
 			for ; acknowledged < 10; acknowledged++ {
+				began := time.Now()
 				if _, err := m.Commit(ctx, put(fmt.Sprintf("/%d", acknowledged), "v")); err != nil {
 					if !errors.Is(err, ErrGone) {
 						t.Fatal(err)
 					}
 					break
 				}
+				// A disk that does not write for two seconds has the store ask again, by another entry of the log.
+				repeated = repeated || time.Since(began) > 2*time.Second
 			}
 			state, err := m.Exited(ctx)
 			must(t, err)
-			if status := state.Sys().(syscall.WaitStatus); !status.Signaled() || acknowledged != 3 {
+			if status := state.Sys().(syscall.WaitStatus); !status.Signaled() || acknowledged > 3 || acknowledged < 3 && !repeated {
 				t.Errorf("%v after %d writes", state, acknowledged)
 			}
 			must(t, m.Trap(ctx, faultpoint.LogBeforeSync, 1))
@@ -298,7 +315,7 @@ func TestKillAtEachPoint(t *testing.T) {
 			for _, point := range []string{faultpoint.IdentityBeforeRename, faultpoint.IdentityAfterRename} {
 				leader, m := follower(after)
 				must(t, m.Kill())
-				must(t, leader.Change(ctx, member.Change{Kind: member.Remove, ID: m.ID()}))
+				remove(t, ctx, leader, m)
 				must(t, m.Wipe())
 				must(t, m.Trap(ctx, point, 1))
 				if err := m.Start(ctx); !errors.Is(err, ErrGone) {
@@ -352,7 +369,7 @@ func TestKillAndStart(t *testing.T) {
 		t.Fatalf("revision %d, ID %s, %v", revision, leader.ID(), err)
 	}
 	must(t, leader.Stop(ctx))
-	must(t, next.Change(ctx, member.Change{Kind: member.Remove, ID: id}))
+	remove(t, ctx, next, leader)
 	must(t, leader.Wipe())
 	must(t, leader.Start(ctx))
 	must(t, leader.Join(ctx))
@@ -424,9 +441,10 @@ func TestPower(t *testing.T) {
 	}
 	must(t, m.CutPower())
 	acknowledged()
-	// Whoever syncs a file syncs the names of all: the member does so every few seconds, and the kernel by itself five seconds
-	// after a name was written. So the one stands still, and the other begins to count with this file.
+	// Whoever syncs a file syncs the names of all: the member does so every few seconds, and the kernel by itself some time
+	// after a name was written. So the one stands still, and the other has minutes, which begin with this file.
 	must(t, m.Pause())
+	must(t, m.onDisk(func(d *disk.Disk) error { return d.CommitEvery(300) }))
 	must(t, m.Files(func(dir string) error {
 		err := syncDir(dir)
 		return errors.Join(err, os.WriteFile(filepath.Join(dir, "unsynced"), []byte("x"), 0o600))

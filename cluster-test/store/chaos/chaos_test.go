@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/barque/barque/cluster-test/store/member"
 	"github.com/barque/barque/internal/linear"
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/raftstore"
 )
 
 var seed = flag.Uint64("seed", 0, "seed of the short run; 0 draws one")
@@ -75,10 +78,33 @@ var rollBack = fault{name: "roll back", run: func(ctx context.Context, t *trial)
 			}
 		}
 		t.settle()
+		if err := t.eachRegisterWritten(ctx); err != nil {
+			return err
+		}
 		t.hold(ctx, 500*time.Millisecond, time.Second)
 	}
 	return nil
 }}
+
+// eachRegisterWritten waits until each register, of which there are four, was written, from now on: what is lost then, and told of
+// before and after, is for the search for an order to find.
+func (t *trial) eachRegisterWritten(ctx context.Context) error {
+	const registers = 4
+	for since := uint64(0); ; {
+		items, revision, err := t.leader.List(ctx, member.ListArgs{Prefix: "/reg/"})
+		if err == nil && since == 0 {
+			since = revision
+		}
+		written := slices.DeleteFunc(items, func(i raftstore.Item) bool { return i.ModRevision <= since })
+		if err == nil && len(written) == registers {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%d registers were written since revision %d: %w", len(written), since, errors.Join(err, context.Cause(ctx)))
+		}
+		schedule.Pause(ctx, 10*time.Millisecond)
+	}
+}
 
 // TestFindsLoss loses acknowledged writes. Both kinds of checks must find that.
 func TestFindsLoss(t *testing.T) {
