@@ -25,8 +25,7 @@ const (
 // ReadyProbe asks a server's /readyz over TLS. Any answer but 200 is ErrNotReady. It keeps a connection for each lane, so that a
 // probe costs one exchange, and drops one that a probe was unanswered over.
 func ReadyProbe(config *tls.Config) func(ctx context.Context, server netip.AddrPort, lane int) error {
-	p := &readyProbe{config: config, clients: map[lane]*http.Client{}}
-	return p.ask
+	return newReadyProbe(config, connectTimeout, laneIdle).ask
 }
 
 type lane struct {
@@ -35,10 +34,15 @@ type lane struct {
 }
 
 type readyProbe struct {
-	config *tls.Config
+	config        *tls.Config
+	connect, idle time.Duration // connectTimeout and laneIdle
 
 	mu      sync.Mutex
 	clients map[lane]*http.Client // each has one connection
+}
+
+func newReadyProbe(config *tls.Config, connect, idle time.Duration) *readyProbe {
+	return &readyProbe{config: config, connect: connect, idle: idle, clients: map[lane]*http.Client{}}
 }
 
 func (p *readyProbe) client(l lane) *http.Client {
@@ -48,8 +52,8 @@ func (p *readyProbe) client(l lane) *http.Client {
 	if c == nil {
 		c = &http.Client{Transport: &http.Transport{
 			TLSClientConfig: p.config, ForceAttemptHTTP2: true, MaxConnsPerHost: 1,
-			DialContext:         (&net.Dialer{Timeout: connectTimeout}).DialContext,
-			TLSHandshakeTimeout: connectTimeout, IdleConnTimeout: laneIdle,
+			DialContext:         (&net.Dialer{Timeout: p.connect}).DialContext,
+			TLSHandshakeTimeout: p.connect, IdleConnTimeout: p.idle,
 		}}
 		p.clients[l] = c
 	}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // readyServer serves /readyz as f does, and counts connections.
@@ -30,6 +31,11 @@ func readyServer(t *testing.T, f http.HandlerFunc) (server netip.AddrPort, roots
 	return netip.MustParseAddrPort(s.Listener.Addr().String()), roots, connections
 }
 
+// patientProbe is a ReadyProbe on a machine that may stand still for longer than a connection may take.
+func patientProbe(roots *x509.CertPool) func(context.Context, netip.AddrPort, int) error {
+	return newReadyProbe(&tls.Config{RootCAs: roots}, time.Minute, time.Minute).ask
+}
+
 func TestReadyProbe(t *testing.T) {
 	var status atomic.Int32
 	addr, roots, connections := readyServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -39,7 +45,7 @@ func TestReadyProbe(t *testing.T) {
 		w.WriteHeader(int(status.Load()))
 		_, _ = w.Write(make([]byte, 3000)) // a page that tells why
 	})
-	probe := ReadyProbe(&tls.Config{RootCAs: roots})
+	probe := patientProbe(roots)
 	for i := range 20 {
 		status.Store(http.StatusOK)
 		if err := probe(t.Context(), addr, i%lanes); err != nil {
@@ -75,7 +81,7 @@ func TestAHungConnectionIsDropped(t *testing.T) {
 					<-r.Context().Done()
 				}
 			})
-			probe := ReadyProbe(&tls.Config{RootCAs: roots})
+			probe := patientProbe(roots)
 			if err := probe(t.Context(), addr, 0); err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +133,7 @@ func TestASlowConnectionIsSetUpOnce(t *testing.T) {
 			}()
 		}
 	}()
-	probe := ReadyProbe(&tls.Config{RootCAs: roots})
+	probe := patientProbe(roots)
 	addr := netip.MustParseAddrPort(gate.Addr().String())
 	for range 3 {
 		ctx, cancel := context.WithCancelCause(t.Context())

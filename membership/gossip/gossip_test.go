@@ -86,7 +86,7 @@ func fast(c *memberlist.Config) {
 // calm gives answers time, on a machine that is busy with other tests, and calls nobody dead for a while.
 func calm(c *memberlist.Config) {
 	fast(c)
-	c.ProbeInterval, c.ProbeTimeout = 20*time.Second, time.Second
+	c.ProbeInterval, c.ProbeTimeout, c.TCPTimeout = 20*time.Second, 10*time.Second, 20*time.Second
 }
 
 func startNode(t *testing.T, c Config) *node {
@@ -115,7 +115,7 @@ func startNode(t *testing.T, c Config) *node {
 // eventually waits for the condition at every change of the pool.
 func (n *node) eventually(what string, condition func() bool) {
 	n.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for {
 		changed := n.Changed()
 		if condition() {
