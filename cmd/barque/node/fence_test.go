@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/apiserver/storage"
@@ -35,21 +36,18 @@ func TestAWriteOfADeposedLeaderIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	const replicas = 5
-	created := make(chan error, 1)
+	refused, ended := make(chan error, 1), make(chan struct{})
 	creation := servers[0].client().AppsV1().ReplicaSets("default")
+	creating, enough := context.WithCancel(t.Context())
 	go func() {
-		_, err := creation.Create(t.Context(), replicaSet(replicas), metav1.CreateOptions{})
-		created <- err
-		close(created)
+		defer close(ended)
+		refused <- create(creating, creation, replicaSet(replicas))
 	}()
-	defer func() {
-		for range created { // until it has ended
-		}
-	}()
+	defer func() { enough(); <-ended }()
 
 	// The controller may be faster than the answer to the creation: the server stops with that answer unsent then.
 	var old *process
-	until(t, time.Minute, "a leader that is stopped in the middle of a reconcile", func(context.Context) error {
+	until(t, patience, "a leader that is stopped in the middle of a reconcile", func(context.Context) error {
 		for _, p := range servers {
 			if p.paused() {
 				old = p
@@ -57,7 +55,7 @@ func TestAWriteOfADeposedLeaderIsRefused(t *testing.T) {
 			}
 		}
 		select {
-		case err := <-created: // nil again and again once it was answered
+		case err := <-refused:
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,14 +69,14 @@ func TestAWriteOfADeposedLeaderIsRefused(t *testing.T) {
 	}
 	others := slices.DeleteFunc(slices.Clone(servers), func(p *process) bool { return p == old })
 	client := others[0].client()
-	until(t, time.Minute, "the new leader's pods", func(ctx context.Context) error {
+	until(t, patience, "the new leader's pods", func(ctx context.Context) error {
 		return havePods(ctx, client, replicas)
 	})
 	before := podsOf(t, client)
 
 	old.signal(syscall.SIGCONT)
 	var answer []byte
-	until(t, time.Minute, "the answer to the held write", func(context.Context) (err error) {
+	until(t, patience, "the answer to the held write", func(context.Context) (err error) {
 		answer, err = os.ReadFile(filepath.Join(hold, answerFile))
 		if err == nil && len(answer) == 0 {
 			err = errors.New("it is being written")
@@ -89,11 +87,15 @@ func TestAWriteOfADeposedLeaderIsRefused(t *testing.T) {
 	if !strings.HasPrefix(string(answer), "409") || !strings.Contains(string(answer), string(storage.CauseLeaderTermOver)) {
 		t.Errorf("the write of the deposed leader was answered with %q, want 409 with the cause %s", answer, storage.CauseLeaderTermOver)
 	}
-	until(t, time.Minute, "the old leader is ready again", old.ready)
-	if n, err := old.metric(t.Context(), `barque_store_requests_total{outcome="fenced"}`); err != nil || n < 1 {
-		t.Errorf("%s counts %v requests that were refused for their term (%v), want one at least", old.order.Name, n, err)
-	}
-	until(t, time.Minute, old.order.Name+" says that its controllers have stopped", func(context.Context) error {
+	until(t, patience, "the old leader is ready again", old.ready)
+	until(t, patience, old.order.Name+" counts a request that was refused for its term", func(ctx context.Context) error {
+		n, err := old.metric(ctx, `barque_store_requests_total{outcome="fenced"}`)
+		if err == nil && n < 1 {
+			err = fmt.Errorf("it counts %v", n)
+		}
+		return err
+	})
+	until(t, patience, old.order.Name+" says that its controllers have stopped", func(context.Context) error {
 		if !strings.Contains(old.log.String(), "leadership ended: the controllers have stopped") {
 			return errors.New("it does not")
 		}
@@ -106,6 +108,24 @@ func TestAWriteOfADeposedLeaderIsRefused(t *testing.T) {
 	t.Run("told to stop before it is ready", func(t *testing.T) { stopUnready(t, servers) })
 }
 
+// create creates it, again when a leader was lost over that: then it may be there or not.
+func create(ctx context.Context, client appsclient.ReplicaSetInterface, wanted *appsv1.ReplicaSet) error {
+	for {
+		_, err := client.Create(ctx, wanted, metav1.CreateOptions{})
+		switch {
+		case err == nil, apierrors.IsAlreadyExists(err):
+			return nil
+		case !apierrors.IsServiceUnavailable(err) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err):
+			return err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
 // stopUnready ends all servers and starts one, which cannot become ready alone, and is told to stop.
 func stopUnready(t *testing.T, servers []*process) {
 	for _, p := range servers {
@@ -113,7 +133,7 @@ func stopUnready(t *testing.T, servers []*process) {
 		<-p.ended
 	}
 	lonely := servers[0].space.startProcess(t, servers[0].order)
-	until(t, time.Minute, "an answer that it is not ready", func(ctx context.Context) error {
+	until(t, patience, "an answer that it is not ready", func(ctx context.Context) error {
 		if err := lonely.ready(ctx); !apierrors.IsInternalError(err) {
 			return fmt.Errorf("the answer is %v", err)
 		}
@@ -122,14 +142,20 @@ func stopUnready(t *testing.T, servers []*process) {
 	lonely.signal(syscall.SIGTERM)
 	select {
 	case <-lonely.ended:
-	case <-time.After(time.Minute):
-		t.Fatal("it does not end within a minute")
+	case <-time.After(patience):
+		t.Fatalf("it does not end within %v", patience)
 	}
 	if lonely.err != nil {
 		t.Errorf("a server that was told to stop ended with %v", lonely.err)
 	}
-	if log := lonely.log.String(); !strings.Contains(log, "told to stop before it was ready") || strings.Contains(log, "level=ERROR") {
-		t.Errorf("its log does not say so, or tells of errors:\n%s", log)
+	log := lonely.log.String()
+	if !strings.Contains(log, "told to stop before it was ready") {
+		t.Errorf("its log does not say so:\n%s", log)
+	}
+	for line := range strings.Lines(log) { // on a machine that was busy for ten seconds it has missed its store
+		if strings.Contains(line, "level=ERROR") && !strings.Contains(line, "the API's caches") {
+			t.Errorf("its log tells of an error: %s", line)
+		}
 	}
 }
 
@@ -158,10 +184,11 @@ func havePods(ctx context.Context, client kubernetes.Interface, want int) error 
 // podsOf returns the names of the pods that there are, by UID.
 func podsOf(t *testing.T, client kubernetes.Interface) map[types.UID]string {
 	t.Helper()
-	list, err := client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var list *corev1.PodList
+	until(t, patience, "the pods", func(ctx context.Context) (err error) {
+		list, err = client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+		return err
+	})
 	out := map[types.UID]string{}
 	for _, p := range list.Items {
 		out[p.UID] = p.Name

@@ -141,7 +141,7 @@ func TestRotationThroughTheStore(t *testing.T) {
 	if err := m.Rotate(t.Context(), false, false); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for tick := time.NewTicker(5 * time.Millisecond); len(own.Ring().Keys) != 2; {
 		select {
 		case <-tick.C:

@@ -191,7 +191,7 @@ func (p *process) paused() bool {
 func (p *process) config() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(p.order.DataDir, "admin.kubeconfig"))
 	if err == nil {
-		config.QPS, config.Timeout, config.Dial = -1, 20*time.Second, p.space.dial
+		config.QPS, config.Timeout, config.Dial = -1, time.Minute, p.space.dial
 	}
 	return config, err
 }
@@ -226,6 +226,9 @@ func (p *process) ready(ctx context.Context) error {
 	}
 	return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
+
+// patience is for what takes seconds, and longer where packages are tested beside these servers.
+const patience = 4 * time.Minute
 
 // until repeats try until it returns nil.
 func until(t *testing.T, limit time.Duration, what string, try func(ctx context.Context) error) {
@@ -263,7 +266,7 @@ func startThree(t *testing.T, hold string) []*process {
 	t.Helper()
 	s := newSpace(t)
 	first := s.startProcess(t, newOrder(t, 0, hold))
-	until(t, time.Minute, "s1 is ready", first.ready)
+	until(t, patience, "s1 is ready", first.ready)
 	config, err := first.config()
 	if err != nil {
 		t.Fatal(err)
@@ -272,10 +275,11 @@ func startThree(t *testing.T, hold string) []*process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := token.Create(t.Context(), first.client(), ca.Digest(), token.Spec{Role: token.Server, TTL: time.Hour}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	var key pki.Token
+	until(t, patience, "a token", func(ctx context.Context) (err error) {
+		key, err = token.Create(ctx, first.client(), ca.Digest(), token.Spec{Role: token.Server, TTL: time.Hour}, time.Now())
+		return err
+	})
 	all := []*process{first}
 	for i := 1; i < 3; i++ {
 		o := newOrder(t, i, hold)
@@ -283,9 +287,9 @@ func startThree(t *testing.T, hold string) []*process {
 		all = append(all, s.startProcess(t, o))
 	}
 	for _, p := range all {
-		until(t, time.Minute, p.order.Name+" is ready", p.ready)
+		until(t, patience, p.order.Name+" is ready", p.ready)
 	}
-	until(t, time.Minute, "three votes", func(ctx context.Context) error {
+	until(t, patience, "three votes", func(ctx context.Context) error {
 		voters, err := first.metric(ctx, "barque_store_voters")
 		if err == nil && voters != 3 {
 			err = fmt.Errorf("there are %v", voters)
