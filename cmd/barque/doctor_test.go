@@ -19,6 +19,7 @@ import (
 // TestDoctorAsksWhoAnswers: with --server nothing at all is asked of the kubeconfig's server, which may be dead, and cost
 // each question its patience.
 func TestDoctorAsksWhoAnswers(t *testing.T) {
+	patient(t, &apiPatience)
 	var asked []string
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -55,7 +56,7 @@ func TestDoctorAsksWhoAnswers(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	out, err := run(t, "cluster", "doctor", "--kubeconfig", kubeconfig, "--server", strings.TrimPrefix(server.URL, "https://"), "--data-dir", dir, "--output", archive, "--format", "json")
+	out, err := run(t, "cluster", "doctor", "--kubeconfig", kubeconfig, "--server", strings.TrimPrefix(server.URL, "https://"), "--data-dir", dir, "--output", archive, "--format", "json", "--timeout", "1m")
 	dead.Close()
 	<-touched
 	if code := exitCode(err); code != exitNoQuorum { // the store of s1 has told nothing

@@ -28,11 +28,10 @@ import (
 	"github.com/barque/barque/internal/version"
 )
 
-const (
-	// apiPatience bounds each question to the API: without a quorum there is no answer.
-	apiPatience = 5 * time.Second
-	maxEvents   = 1000
-)
+// apiPatience bounds each question to the API: without a quorum there is no answer. Tests have more.
+var apiPatience = 5 * time.Second
+
+const maxEvents = 1000
 
 // apiFiles are what the API tells of the cluster. Objects are told by what happens to them and not by their content, in
 // which people put secrets.

@@ -46,7 +46,7 @@ func watchOf(t *testing.T, looks []http.HandlerFunc, args ...string) string {
 		<-r.Context().Done()
 	})
 	cmd, out := root(), new(bytes.Buffer)
-	cmd.SetArgs(append([]string{"cluster", "status", "--watch", "--interval", "100ms", "--kubeconfig", kubeconfig, "--data-dir", t.TempDir()}, args...))
+	cmd.SetArgs(append([]string{"cluster", "status", "--watch", "--interval", "100ms", "--timeout", "1m", "--kubeconfig", kubeconfig, "--data-dir", t.TempDir()}, args...))
 	cmd.SetOut(out)
 	cmd.SetErr(io.Discard)
 	if err := cmd.ExecuteContext(ctx); err != nil || ctx.Err() == nil {

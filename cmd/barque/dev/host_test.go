@@ -15,7 +15,7 @@ import (
 // Clusters that are made at the same time have addresses of their own; the machine forwards packets until the
 // last one is gone, and then does what it did before.
 func TestClustersAtTheSameTime(t *testing.T) {
-	if !apart.Run(t, apart.Network, time.Minute, "dev clusters at the same time") {
+	if !apart.Run(t, apart.Network, 5*time.Minute, "dev clusters at the same time") {
 		return
 	}
 	forwards := func(want string) {
