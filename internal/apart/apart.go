@@ -5,6 +5,7 @@ package apart
 import (
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -49,6 +50,8 @@ func Run(t *testing.T, own Namespaces, limit time.Duration, untested string) boo
 		return true
 	}
 	needs.Root(t, untested)
+	runtime.LockOSThread() // the signal comes when the thread ends that has started the process: no goroutine is to end this one
+	defer runtime.UnlockOSThread()
 	command := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", limit.String())
 	command.Env = append(os.Environ(), variable+"=1")
 	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | uintptr(own), Pdeathsig: syscall.SIGKILL}

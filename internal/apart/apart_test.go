@@ -15,7 +15,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !Run(t, Mounts, time.Minute, "tests with a network of their own") {
+	if !Run(t, Mounts, 5*time.Minute, "tests with a network of their own") {
 		if now, err := os.Readlink("/proc/self/ns/net"); err != nil || now != before {
 			t.Errorf("the network is %s, %v; it was %s", now, err, before)
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -136,6 +137,8 @@ func TestOthers(t *testing.T) {
 	}
 	defer unix.Unmount(net, unix.MNT_DETACH)
 
+	runtime.LockOSThread() // Pdeathsig is sent when the thread ends that has started the process
+	defer runtime.UnlockOSThread()
 	child := exec.Command("/proc/self/exe")
 	child.Env = append(os.Environ(), keepVariable+"="+filepath.Join(kept, "lost+found"))
 	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
@@ -174,12 +177,18 @@ func TestOthers(t *testing.T) {
 			t.Errorf("%s is not mounted inside and outside", point)
 		}
 	}
+	// Whoever looks at all mounts, or at new disks, may look at these just now.
+	deadline := time.Now().Add(time.Minute)
 	for _, point := range []string{over, inner, theirs} {
-		if err := unix.Unmount(point, 0); err != nil {
+		err := unix.Unmount(point, 0)
+		for errors.Is(err, unix.EBUSY) && time.Now().Before(deadline) {
+			<-time.After(10 * time.Millisecond)
+			err = unix.Unmount(point, 0)
+		}
+		if err != nil {
 			t.Errorf("unmount %s: %v", point, err)
 		}
 	}
-	deadline := time.Now().Add(time.Minute) // whoever looks at new disks may look at this one just now
 	for device(t, at("image")) != "" && time.Now().Before(deadline) {
 		<-time.After(10 * time.Millisecond)
 	}
