@@ -157,6 +157,23 @@ func (p procedure) run(m *machines.Machine, command string, oldnew ...string) st
 	return p.shell(m, p.words(command, oldnew...))
 }
 
+// insist is run, again for as long as the command is refused, as it is while one of the servers does not answer for a moment.
+func (p procedure) insist(m *machines.Machine, command string, oldnew ...string) string {
+	p.Helper()
+	return p.drill.insist(m, p.words(command, oldnew...))
+}
+
+// insist is shell, again for as long as the command is refused.
+func (d *drill) insist(m *machines.Machine, command string) (out string) {
+	d.Helper()
+	Eventually(d, deadline, "on "+m.Name+": "+command, func(context.Context) error {
+		r := d.try(m, command)
+		out = r.Out
+		return r.Error
+	})
+	return out
+}
+
 // serve performs a command of the page that runs on.
 func (p procedure) serve(m *machines.Machine, command string, oldnew ...string) {
 	p.Helper()

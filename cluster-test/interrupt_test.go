@@ -22,7 +22,7 @@ import (
 func (d *drilled) interrupt() {
 	for _, delay := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond} {
 		d.interrupted("barque cluster demote s4 --yes", delay)
-		d.shell(d.s1, "barque cluster promote s4")
+		d.insist(d.s1, "barque cluster promote s4")
 	}
 	d.whole(d.s1, d.s2, d.s4)
 

@@ -126,11 +126,13 @@ func (d *drill) writeUntil(m *machines.Machine, total, size int) {
 	configs := d.api(m).CoreV1().ConfigMaps("default")
 	for n := 1; n*size <= total; n++ {
 		next := bulky(fmt.Sprintf("fill-%d", n), size)
-		_, err := configs.Create(d.Context(), next, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			_, err = configs.Update(d.Context(), next, metav1.UpdateOptions{})
-		}
-		d.must(err)
+		Eventually(d, deadline, next.Name+" is written", func(ctx context.Context) error {
+			_, err := configs.Create(ctx, next, metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) {
+				_, err = configs.Update(ctx, next, metav1.UpdateOptions{})
+			}
+			return err
+		})
 	}
 }
 
@@ -147,7 +149,9 @@ func TestFullDisk(t *testing.T) {
 	n, said := d.writeUntilRefused(s1, 900<<10, 200)
 	t.Logf("after %d objects: %s", n, strings.TrimSpace(said))
 	d.diskIsFull(s1, said)
-	d.must(d.api(s1).CoreV1().ConfigMaps("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name!=kept"}))
+	Eventually(d, deadline, "all but one are deleted", func(ctx context.Context) error {
+		return d.api(s1).CoreV1().ConfigMaps("default").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name!=kept"})
+	})
 	d.roomAgain(s1)
 
 	ballast := s1.Path(machines.DataDir + "/ballast")
