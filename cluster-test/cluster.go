@@ -160,8 +160,8 @@ func (c *Cluster) Down() error {
 	if r := c.DevResult(ctx, "down", "--name", c.ID); r.Error != nil {
 		return errors.Join(err, r.Error)
 	}
-	// What was killed may take a moment to be reaped by whoever inherited it.
-	err = errors.Join(err, os.RemoveAll(c.mirrors()), os.RemoveAll(c.images()), Poll(ctx, 5*time.Second, func(context.Context) error { return c.leftovers() }))
+	// What was killed may take a moment to be reaped by whoever inherited it, and a network namespace to be taken down by the kernel.
+	err = errors.Join(err, os.RemoveAll(c.mirrors()), os.RemoveAll(c.images()), Poll(context.Background(), 30*time.Second, func(context.Context) error { return c.leftovers() }))
 	if err == nil {
 		reaper.done(c)
 	}

@@ -13,7 +13,7 @@ import (
 
 // What is seen and done from the machine itself, behind the cluster's back.
 
-// ContainerPIDs returns the processes of a container, the one that the runtime started first.
+// ContainerPIDs returns the processes of a container, the one that the runtime started first: it is process 1 there.
 func ContainerPIDs(t testing.TB, containerID string) []int {
 	t.Helper()
 	_, id, ok := strings.Cut(containerID, "://")
@@ -31,13 +31,28 @@ func ContainerPIDs(t testing.TB, containerID string) []int {
 			continue
 		}
 		if groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)); err == nil && bytes.Contains(groups, []byte(id)) {
-			out = append(out, pid)
+			if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil && isFirst(string(status)) {
+				out = append([]int{pid}, out...)
+			} else {
+				out = append(out, pid)
+			}
 		}
 	}
 	if len(out) == 0 {
 		t.Fatalf("container %s has no process on this machine", containerID)
 	}
 	return out
+}
+
+// isFirst says, by what the kernel tells of a process, whether it is process 1 of the innermost namespace that it is in.
+func isFirst(status string) bool {
+	for line := range strings.Lines(status) {
+		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			f := strings.Fields(ids)
+			return len(f) > 0 && f[len(f)-1] == "1"
+		}
+	}
+	return false
 }
 
 // KillContainer kills a container's first process.

@@ -34,14 +34,15 @@ func NewSpace(t testing.TB, c *Cluster) *Space {
 		if t.Failed() && dumps.Add(1) <= 3 {
 			c.Dump(t.Output())
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if r := c.KubectlResult(ctx, "", "delete", "namespace", name, "--wait=false"); r.Error != nil {
-			t.Errorf("remove the test's namespace: %v", r.Error)
+		err := Poll(context.Background(), time.Minute, func(ctx context.Context) error {
+			return c.KubectlResult(ctx, "", "delete", "namespace", name, "--wait=false", "--ignore-not-found").Error
+		})
+		if err != nil {
+			t.Errorf("remove the test's namespace: %v", err)
 		}
 	})
 	// The admission of pods needs it; kubectl run at once is what people do with new namespaces.
-	Eventually(t, 10*time.Second, "the namespace's default service account", func(ctx context.Context) error {
+	Eventually(t, time.Minute, "the namespace's default service account", func(ctx context.Context) error {
 		_, err := c.Client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
@@ -58,7 +59,7 @@ func (s *Space) Run(name string, part func(*Space)) {
 // K runs kubectl in the namespace; it must succeed.
 func (s *Space) K(args ...string) string {
 	s.Helper()
-	return must(s, s.KResult(args...))
+	return s.done(s, args, func() Result { return s.KResult(args...) })
 }
 
 // KResult runs kubectl in the namespace.
@@ -69,7 +70,7 @@ func (s *Space) KResult(args ...string) Result {
 // Apply applies a manifest.
 func (s *Space) Apply(manifest string) string {
 	s.Helper()
-	return must(s, s.ApplyResult(manifest))
+	return s.done(s, nil, func() Result { return s.ApplyResult(manifest) })
 }
 
 // ApplyResult applies a manifest that may be refused.
