@@ -1,7 +1,9 @@
 package clustertest
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,9 +52,12 @@ spec:
 			}
 		})
 	}
-	if out := s.K("get", "deployments,pods,configmaps", "-o", "name"); out != "configmap/kube-root-ca.crt\n" {
-		t.Errorf("refused manifests left\n%s", out)
-	}
+	Eventually(t, deadline, "nothing of the refused manifests, and what each namespace gets", func(context.Context) error {
+		if out := s.K("get", "deployments,pods,configmaps", "-o", "name"); out != "configmap/kube-root-ca.crt\n" {
+			return fmt.Errorf("there is\n%s", out)
+		}
+		return nil
+	})
 }
 
 // The answer to an invalid object is 422 with a cause for each field, for programs.

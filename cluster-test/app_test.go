@@ -93,9 +93,10 @@ func checkNetwork(s *Space, pods []corev1.Pod) {
 	}
 	for _, from := range pods {
 		for _, to := range pods {
-			if err := welcome(wget(from.Name, "http://"+to.Status.PodIP)); err != nil {
-				s.Errorf("from pod on %s to pod on %s: %v", from.Spec.NodeName, to.Spec.NodeName, err)
-			}
+			// Without a probe a pod is ready before nginx has opened its port.
+			Eventually(s, 30*time.Second, fmt.Sprintf("from pod on %s to pod on %s", from.Spec.NodeName, to.Spec.NodeName), func(context.Context) error {
+				return welcome(wget(from.Name, "http://"+to.Status.PodIP))
+			})
 		}
 	}
 	s.K("patch", "service", "myapp", "-p", `{"spec":{"type":"NodePort"}}`)

@@ -46,7 +46,7 @@ func TestBackupIntoRunningCluster(t *testing.T) {
 	s.K("delete", "deployment", "saved")
 	s.K("delete", "configmap", "deleted")
 	s.K("create", "configmap", "later", "--from-literal=a=b")
-	before := c.revision()
+	before := c.revision(t)
 	configs := c.Client.CoreV1().ConfigMaps(s.Namespace)
 	list, err := configs.List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -67,7 +67,7 @@ func TestBackupIntoRunningCluster(t *testing.T) {
 	if err := json.Unmarshal([]byte(c.Barque(t, "snapshot", "restore", file, "--key-file", key, "--yes", "-o", "json")), &restored); err != nil || restored.Revision <= before {
 		t.Errorf("restored at revision %d, it was %d before: %v", restored.Revision, before, err)
 	}
-	Eventually(t, 20*time.Second, "what was deleted is back and what was new is gone", func(ctx context.Context) error {
+	Eventually(t, deadline, "what was deleted is back and what was new is gone", func(ctx context.Context) error {
 		if _, err := configs.Get(ctx, "deleted", metav1.GetOptions{}); err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func TestBackupIntoRunningCluster(t *testing.T) {
 		}
 		return nil
 	})
-	Eventually(t, 30*time.Second, "the pods are back", func(ctx context.Context) error {
+	Eventually(t, deadline, "the pods are back", func(ctx context.Context) error {
 		ready := 0
 		for _, p := range s.Pods("app=saved") {
 			if p.DeletionTimestamp == nil && Ready(&p) {
@@ -95,14 +95,14 @@ func TestBackupIntoRunningCluster(t *testing.T) {
 	} else if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 		t.Errorf("a watch from before: %v", err)
 	}
-	Eventually(t, 30*time.Second, "the cluster is healthy", c.Healthy)
+	Eventually(t, deadline, "the cluster is healthy", c.Healthy)
 }
 
 // expectExpired checks that a watch ends, and that it ends with 410 if it says why.
 func expectExpired(t *testing.T, w watch.Interface) {
 	t.Helper()
 	defer w.Stop()
-	end := time.After(20 * time.Second)
+	end := time.After(deadline)
 	for {
 		select {
 		case e, ok := <-w.ResultChan():
@@ -159,7 +159,7 @@ func TestBackupFromNothing(t *testing.T) {
 	s := newSpace(t)
 	c := s.Cluster
 	s.K("create", "configmap", "kept", "--from-literal=a=before")
-	before := c.revision()
+	before := c.revision(t)
 	file, key := c.saveBackup(t)
 	path, err := Binary()
 	if err != nil {

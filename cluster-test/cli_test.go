@@ -51,7 +51,7 @@ func TestCommandsWithoutQuorum(t *testing.T) {
 	recoverCluster(t, s.Cluster, "s1", "s2", "s3")
 	file, key := s.saveBackup(t)
 	s1, local := s.address(t, "s1"), "--kubeconfig="+s.kubeconfigFor(t, "s1")
-	s.Barque(t, "cluster", "transfer-leader", "s3")
+	s.insist(t, "cluster", "transfer-leader", "s3")
 	s.Dev(t, "kill", "s3")
 	Eventually(t, deadline, "the status tells of a dead server", func(ctx context.Context) error {
 		r := s.BarqueResult(ctx, "cluster", "status")
@@ -393,7 +393,7 @@ func TestCtrlC(t *testing.T) {
 			}
 		}
 	}
-	s.Barque(t, "cluster", "promote", "s3") // it may have been demoted
+	s.insist(t, "cluster", "promote", "s3") // it may have been demoted
 	Eventually(t, deadline, "a whole cluster", func(ctx context.Context) error {
 		return errors.Join(s.well(ctx), s.Healthy(ctx))
 	})
@@ -430,7 +430,7 @@ func (c *Cluster) interrupt(t testing.TB, after time.Duration, args ...string) (
 	}
 	select {
 	case <-ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Errorf("barque %s goes on after Ctrl-C", strings.Join(args, " "))
 		if err := cmd.Process.Kill(); err != nil {
 			t.Error(err)

@@ -3,6 +3,7 @@ package clustertest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,12 +27,20 @@ func contains(text string, parts ...string) bool {
 	return true
 }
 
-func (c *Cluster) revision() uint64 {
-	s, err := c.Status(context.Background())
-	if err != nil {
-		return 0
-	}
-	return s.Revision
+// revision is that of the store now.
+func (c *Cluster) revision(t testing.TB) (revision uint64) {
+	t.Helper()
+	Eventually(t, deadline, "the revision", func(ctx context.Context) error {
+		s, err := c.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if revision = s.Revision; revision == 0 {
+			return errors.New("it is not told")
+		}
+		return nil
+	})
+	return revision
 }
 
 // nodeState asks `dev status` for a node: running, paused or dead.
@@ -52,48 +61,56 @@ func (c *Cluster) nodeState(ctx context.Context, node string) string {
 
 func TestStatus(t *testing.T) {
 	c := sharedCluster(t)
-	var s *Status
-	// What an earlier test has broken may be told of for a moment.
-	Eventually(t, deadline, "a status without warnings", func(ctx context.Context) (err error) {
-		if s, err = c.Status(ctx); err != nil {
+	// What an earlier test has broken may be told of for a moment, and an election may come between what the servers say.
+	Eventually(t, deadline, "a status without warnings that tells all of three servers", func(ctx context.Context) error {
+		s, err := c.Status(ctx)
+		if err != nil {
 			return err
 		}
-		return s.wellBut(ofTheMachine)
+		return errors.Join(s.wellBut(ofTheMachine), s.tellsAll(3))
 	})
-	if s.ID == "" || s.Term == 0 || s.Revision == 0 || len(s.Members) != 3 || s.LeaderSince.IsZero() {
-		t.Errorf("status is %+v", s)
-	}
-	leaders := 0
-	for _, m := range s.Members {
-		if m.Role != "server" || m.Gossip != "alive" || m.Address == "" || m.Version == "" || m.Store == nil {
-			t.Fatalf("member %+v", m)
-		}
-		if m.Store.State == "leader" {
-			leaders++
-			if m.Name != s.Leader {
-				t.Errorf("%s leads, the status says %s", m.Name, s.Leader)
-			}
-		}
-		if m.Store.Term != s.Term || m.Store.Applied == 0 || m.Store.DiskP50 <= 0 || m.Store.DiskP99 <= 0 || (m.Store.LastContact == nil) != (m.Name == s.Leader) {
-			t.Errorf("store of %s: %+v", m.Name, m.Store)
-		}
-		if len(m.Ways) != 2 || m.Ways[0].RTT == nil || *m.Ways[0].RTT <= 0 || len(m.Certificates) == 0 || m.Certificates[0].NotAfter.Before(time.Now()) {
-			t.Errorf("%s: ways %+v, certificates %+v", m.Name, m.Ways, m.Certificates)
-		}
-	}
-	if leaders != 1 {
-		t.Errorf("%d leaders", leaders)
-	}
 	var members []Member
 	if err := json.Unmarshal([]byte(c.Barque(t, "cluster", "members", "-o", "json")), &members); err != nil || len(members) != 3 {
 		t.Errorf("members: %d, %v", len(members), err)
 	}
 	for _, command := range []string{"status", "members"} {
-		r := c.BarqueResult(t.Context(), "cluster", command)
-		if r.Error != nil && r.Code != codeDegraded || !contains(r.Out, "NAME", "ROLE", "GOSSIP", "REVISION", "LAST CONTACT", "DISK", "s1", "s2", "s3", "leader", "follower") {
-			t.Errorf("cluster %s: code %d\n%s%s", command, r.Code, r.Out, r.Err)
+		Eventually(t, deadline, "a table of the members", func(ctx context.Context) error {
+			r := c.BarqueResult(ctx, "cluster", command)
+			if r.Error != nil && r.Code != codeDegraded || !contains(r.Out, "NAME", "ROLE", "GOSSIP", "REVISION", "LAST CONTACT", "DISK", "s1", "s2", "s3", "leader", "follower") {
+				return fmt.Errorf("cluster %s: code %d\n%s%s", command, r.Code, r.Out, r.Err)
+			}
+			return nil
+		})
+	}
+}
+
+// tellsAll is nil when the status tells all that there is to be told of so many servers.
+func (s *Status) tellsAll(servers int) error {
+	if s.ID == "" || s.Term == 0 || s.Revision == 0 || len(s.Members) != servers || s.LeaderSince.IsZero() {
+		return fmt.Errorf("status is %+v", s)
+	}
+	leaders := 0
+	for _, m := range s.Members {
+		if m.Role != "server" || m.Gossip != "alive" || m.Address == "" || m.Version == "" || m.Store == nil {
+			return fmt.Errorf("member %+v", m)
+		}
+		if m.Store.State == "leader" {
+			leaders++
+			if m.Name != s.Leader {
+				return fmt.Errorf("%s leads, the status says %s", m.Name, s.Leader)
+			}
+		}
+		if m.Store.Term != s.Term || m.Store.Applied == 0 || m.Store.DiskP50 <= 0 || m.Store.DiskP99 <= 0 || (m.Store.LastContact == nil) != (m.Name == s.Leader) {
+			return fmt.Errorf("store of %s: %+v", m.Name, m.Store)
+		}
+		if len(m.Ways) != servers-1 || m.Ways[0].RTT == nil || *m.Ways[0].RTT <= 0 || len(m.Certificates) == 0 || m.Certificates[0].NotAfter.Before(time.Now()) {
+			return fmt.Errorf("%s: ways %+v, certificates %+v", m.Name, m.Ways, m.Certificates)
 		}
 	}
+	if leaders != 1 {
+		return fmt.Errorf("%d leaders", leaders)
+	}
+	return nil
 }
 
 // `dev up` of a cluster that runs says so and changes nothing.
@@ -128,17 +145,21 @@ func (c *Cluster) join(t *testing.T, token, name string) Result {
 // address returns a node's own address.
 func (c *Cluster) address(t testing.TB, node string) string {
 	t.Helper()
-	status, err := c.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range status.Members {
-		if m.Name == node {
-			return m.Address
+	address := ""
+	Eventually(t, deadline, "the address of "+node, func(ctx context.Context) error {
+		status, err := c.Status(ctx)
+		if err != nil {
+			return err
 		}
-	}
-	t.Fatalf("%s is no member", node)
-	return ""
+		for _, m := range status.Members {
+			if m.Name == node && m.Address != "" {
+				address = m.Address
+				return nil
+			}
+		}
+		return fmt.Errorf("%s is no member", node)
+	})
+	return address
 }
 
 func TestTokens(t *testing.T) {
@@ -168,7 +189,7 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%s: code %d, %s", c2.what, r.Code, r.Err)
 		}
 	}
-	Eventually(t, 20*time.Second, "the token expires", func(context.Context) error {
+	Eventually(t, deadline, "the token expires", func(context.Context) error {
 		// It is removed soon after, and then not known any more.
 		if r := c.join(t, expired, "joiner"); !strings.Contains(r.Err, "expired") && !strings.Contains(r.Err, "not known") {
 			return fmt.Errorf("joining says %s", r.Err)

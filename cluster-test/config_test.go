@@ -22,7 +22,7 @@ func TestHelloWithoutRegistry(t *testing.T) {
 	port := s.K("get", "service", "hello", "-o", "jsonpath={.spec.ports[0].nodePort}")
 	seen := map[string]bool{}
 	for _, p := range s.Pods("app=hello") {
-		Eventually(t, 10*time.Second, "an answer of "+p.Name+" through the node port", func(ctx context.Context) error {
+		Eventually(t, deadline, "an answer of "+p.Name+" through the node port", func(ctx context.Context) error {
 			return get(ctx, "http://"+p.Status.HostIP+":"+port+"/", "Hello from "+p.Name)
 		})
 		seen[p.Spec.NodeName] = true
@@ -37,9 +37,12 @@ func TestConfig(t *testing.T) {
 	s := newSpace(t)
 	s.K("apply", "-f", examples+"config.yaml")
 	s.WaitReady("config")
-	if log := s.K("logs", "config"); !strings.Contains(log, "colour is blue, user is admin\nfiles: /etc/app: app.conf colour") {
-		t.Errorf("the log is\n%s", log)
-	}
+	Eventually(t, deadline, "what the pod says", func(context.Context) error { // it is ready when its process has begun
+		if log := s.K("logs", "config"); !strings.Contains(log, "colour is blue, user is admin\nfiles: /etc/app: app.conf colour") {
+			return fmt.Errorf("the log is\n%s", log)
+		}
+		return nil
+	})
 	sh := func(script string) string { return s.K("exec", "config", "--", "sh", "-c", script) }
 	if got := sh(`echo "$COLOUR $PASSWORD"; cat /etc/app/app.conf`); got != "blue correct horse battery staple\nlisten = 8080\ngreeting = hello\n" {
 		t.Errorf("environment and file are %q", got)

@@ -59,8 +59,8 @@ func TestIdleClusterWritesNothing(t *testing.T) {
 		return nil
 	}
 	c.Barque(t, "snapshot", "save", filepath.Join(t.TempDir(), "idle.backup"))
-	// What the tests before have left to be cleaned up may take a while.
-	if err := c.idles(t.Context(), 150*time.Second, time.Minute, meanwhile); err != nil {
+	// What the tests before have left to be cleaned up may take a while, and a busy machine may write that a node was late.
+	if err := c.idles(t.Context(), 4*time.Minute, time.Minute, meanwhile); err != nil {
 		t.Fatal(err)
 	}
 	if told < 3*5 {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,12 +21,17 @@ func TestLeave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Barque(t, "cluster", "transfer-leader", "s3") // a leader leaves
-	if r := s.BarqueResult(t.Context(), "cluster", "remove", "s3"); r.Code != 4 || !contains(r.Err, "s3 hands leadership over", "2 servers vote instead of 3", "nothing was changed") {
-		t.Errorf("nobody confirmed: code %d, %s", r.Code, r.Err)
-	}
-	s.Barque(t, "cluster", "demote", "s2", "--yes")
-	s.Barque(t, "cluster", "promote", "s2")
+	Eventually(t, deadline, "what the removal of a leader would do", func(ctx context.Context) error { // after an election it is another one
+		if r := s.BarqueResult(ctx, "cluster", "transfer-leader", "s3"); r.Error != nil {
+			return r.Error
+		}
+		if r := s.BarqueResult(ctx, "cluster", "remove", "s3"); r.Code != 4 || !contains(r.Err, "s3 hands leadership over", "2 servers vote instead of 3", "nothing was changed") {
+			return fmt.Errorf("nobody confirmed: code %d, %s", r.Code, r.Err)
+		}
+		return nil
+	})
+	s.insist(t, "cluster", "demote", "s2", "--yes")
+	s.insist(t, "cluster", "promote", "s2")
 	if out := s.On(t, "s3", barque, "cluster", "leave", "--data-dir", s.DataDir("s3"), "--kubeconfig", s.DataDir("s3")+"/admin.kubeconfig", "--yes"); !contains(out, "s3 was taken out") {
 		t.Errorf("leave says %q", out)
 	}
@@ -95,7 +99,7 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 	}
 	write := func(name string) {
 		t.Helper()
-		Eventually(t, 20*time.Second, "a write", func(ctx context.Context) error {
+		Eventually(t, deadline, "a write", func(ctx context.Context) error {
 			_, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 			return exceptExists(err)
 		})
@@ -131,9 +135,10 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 		t.Errorf("s1, which is all of the cluster, waits for others: %s", out)
 	}
 	for _, name := range []string{"known-to-all", "known-to-two"} {
-		if _, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Get(t.Context(), name, metav1.GetOptions{}); err != nil {
-			t.Error(err)
-		}
+		Eventually(t, deadline, name+" is there", func(ctx context.Context) error {
+			_, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Get(ctx, name, metav1.GetOptions{})
+			return err
+		})
 	}
 	write("after")
 	Eventually(t, deadline, "the status tells that one server is left", func(ctx context.Context) error {

@@ -24,8 +24,8 @@ spec:
   - name: c
     image: busybox:1.36
     command: [sh, -c, "touch /tmp/live; sleep 3600"]
-    readinessProbe: {exec: {command: [test, -e, /tmp/ready]}, periodSeconds: 1}
-    livenessProbe: {exec: {command: [test, -e, /tmp/live]}, periodSeconds: 1, failureThreshold: 2}
+    readinessProbe: {exec: {command: [test, -e, /tmp/ready]}, periodSeconds: 1, timeoutSeconds: 15}
+    livenessProbe: {exec: {command: [test, -e, /tmp/live]}, periodSeconds: 1, failureThreshold: 2, timeoutSeconds: 15}
   terminationGracePeriodSeconds: 1
 ---
 apiVersion: v1
@@ -48,7 +48,7 @@ spec:
 	s.WaitPod("ready", 30*time.Second, "restarted by its liveness probe", func(p *corev1.Pod) bool {
 		return p.Status.ContainerStatuses[0].RestartCount >= 1 && p.Status.ContainerStatuses[0].State.Running != nil
 	})
-	s.WaitEvent("ready", "Killing", "liveness", 10*time.Second)
+	s.WaitEvent("ready", "Killing", "liveness", 20*time.Second)
 }
 
 func TestInitContainersAndHooks(t *testing.T) {
@@ -77,9 +77,12 @@ spec:
   terminationGracePeriodSeconds: 60
 `)
 	pod := s.WaitReady("order")
-	if got := s.K("exec", "order", "-c", "main", "--", "cat", "/work/log", "/work/hook"); got != "one\ntwo\nmain\nstarted\n" {
-		t.Errorf("the containers ran as %q", got)
-	}
+	Eventually(t, deadline, "the containers to run in order", func(context.Context) error { // a pod is ready when its processes have begun
+		if got := s.K("exec", "order", "-c", "main", "--", "cat", "/work/log", "/work/hook"); got != "one\ntwo\nmain\nstarted\n" {
+			return fmt.Errorf("they ran as %q", got)
+		}
+		return nil
+	})
 	for _, c := range pod.Status.InitContainerStatuses {
 		if c.State.Terminated == nil || c.State.Terminated.Reason != "Completed" {
 			t.Errorf("init container %s: %+v", c.Name, c.State)
@@ -177,9 +180,12 @@ spec:
 			timeout 10 openssl s_client -quiet -verify_quiet -verify_return_error -CAfile $1/ca.crt -verify_hostname kubernetes.default.svc \
 				-connect $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT`, path, mount)
 	}
-	if answer := call("/api/v1/namespaces/" + s.Namespace + "/pods/caller"); !strings.HasPrefix(answer, "HTTP/1.1 200") || !regexp.MustCompile(`"name":\s*"caller"`).MatchString(answer) {
-		t.Errorf("the pod reads itself and gets %s", answer)
-	}
+	Eventually(t, deadline, "the pod reads itself", func(context.Context) error { // each server hears of the role in its own time
+		if answer := call("/api/v1/namespaces/" + s.Namespace + "/pods/caller"); !strings.HasPrefix(answer, "HTTP/1.1 200") || !regexp.MustCompile(`"name":\s*"caller"`).MatchString(answer) {
+			return fmt.Errorf("it gets %s", answer)
+		}
+		return nil
+	})
 	if answer := call("/api/v1/namespaces/" + s.Namespace + "/secrets"); !strings.HasPrefix(answer, "HTTP/1.1 403") {
 		t.Errorf("the pod reads secrets, which it may not, and gets %s", answer)
 	}
@@ -197,9 +203,9 @@ func TestImageThatDoesNotExist(t *testing.T) {
 		}
 		return reasons["ImagePullBackOff"]
 	})
-	s.WaitEvent("lost", "Failed", "ErrImagePull", 10*time.Second)
-	s.WaitEvent("lost", "Failed", "busybox:no-such-tag", 10*time.Second)
-	s.WaitEvent("lost", "BackOff", "Back-off pulling image", 10*time.Second)
+	s.WaitEvent("lost", "Failed", "ErrImagePull", 20*time.Second)
+	s.WaitEvent("lost", "Failed", "busybox:no-such-tag", 20*time.Second)
+	s.WaitEvent("lost", "BackOff", "Back-off pulling image", 20*time.Second)
 	if out := s.K("get", "pod", "lost"); !regexp.MustCompile(`lost +0/1 +(ImagePullBackOff|ErrImagePull) `).MatchString(out) {
 		t.Errorf("kubectl get shows\n%s", out)
 	}
@@ -222,10 +228,19 @@ spec:
 	if last := status.LastTerminationState.Terminated; last == nil || last.ExitCode != 3 || last.Reason != "Error" || status.RestartCount < 1 {
 		t.Errorf("the status is %+v", status)
 	}
-	s.WaitEvent("crash", "BackOff", "restarting failed container", 10*time.Second)
-	if log := s.K("logs", "crash"); log != "run\n" {
-		t.Errorf("the log is %q", log)
-	}
+	s.WaitEvent("crash", "BackOff", "restarting failed container", 20*time.Second)
+	s.waitLog("crash", "run\n")
+}
+
+// waitLog waits until the log of a pod is the text: what a container has said may come there when it has ended.
+func (s *Space) waitLog(pod, want string) {
+	s.Helper()
+	Eventually(s, 20*time.Second, "the log of "+pod, func(context.Context) error {
+		if log := s.K("logs", pod); log != want {
+			return fmt.Errorf("it is %q", log)
+		}
+		return nil
+	})
 }
 
 // A pod that ends stays ended, by its restart policy.
@@ -235,9 +250,7 @@ func TestRestartPolicy(t *testing.T) {
 	s.K("run", "failed", "--image=busybox:1.36", "--restart=Never", "--", "sh", "-c", "exit 5")
 	s.K("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/done", "--timeout=40s")
 	s.K("wait", "--for=jsonpath={.status.phase}=Failed", "pod/failed", "--timeout=40s")
-	if log := s.K("logs", "done"); log != "bye\n" {
-		t.Errorf("the log is %q", log)
-	}
+	s.waitLog("done", "bye\n")
 	if code := s.K("get", "pod", "failed", "-o", "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}"); code != "5" {
 		t.Errorf("the exit code is %s", code)
 	}
@@ -309,8 +322,8 @@ spec:
 	began := time.Now()
 	defer s.K("taint", "nodes", node, "repair-")
 	s.K("taint", "nodes", node, "repair=disk:NoExecute")
-	s.K("wait", "--for=delete", "pod/hasty", "--timeout=10s")
-	s.K("wait", "--for=delete", "pod/patient", "--timeout=20s")
+	s.K("wait", "--for=delete", "pod/hasty", "--timeout=50s")
+	s.K("wait", "--for=delete", "pod/patient", "--timeout=50s")
 	if took := time.Since(began); took < seconds*time.Second {
 		t.Errorf("it stayed %v, and tolerates %d seconds", took, seconds)
 	}

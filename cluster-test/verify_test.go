@@ -39,7 +39,7 @@ func TestVerify(t *testing.T) {
 			Problems []string
 		}
 	}
-	out := must(t, c.BarqueResult(t.Context(), "verify", "--duration=3s", "-o", "json"))
+	out := must(t, c.BarqueResult(t.Context(), "verify", "--duration=5s", "-o", "json"))
 	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Servers) != 3 || len(report.Checks) != 6 || report.Acknowledged == 0 {
 		t.Errorf("%v: %s", err, out)
 	}
