@@ -18,6 +18,10 @@ import (
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
+// repeatFor is how long the servers of these tests repeat what finds no leader: a start, or a write that fails for real, may
+// cost more than a moment on a busy machine. What a full disk refuses for good is refused sooner.
+const repeatFor = 20 * time.Second
+
 // smallVolume mounts a file system of some size.
 func smallVolume(t *testing.T, size string) string {
 	dir := t.TempDir()
@@ -64,7 +68,7 @@ func TestFullDisk(t *testing.T) {
 			open := func() *raftstore.Server {
 				s, err := raftstore.Open(raftstore.Config{
 					Dir: filepath.Join(dir, "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), LogStore: c.kind,
-					RetryFor: time.Second,
+					RetryFor: repeatFor,
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -168,7 +172,7 @@ func TestALogThatNeedsRoomGetsThatOfASnapshot(t *testing.T) {
 	var s *raftstore.Server
 	var meanwhile func()
 	s, err := raftstore.Open(raftstore.Config{
-		Dir: filepath.Join(dir, "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), DiskReserve: -1, RetryFor: 100 * time.Millisecond,
+		Dir: filepath.Join(dir, "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), DiskReserve: -1, RetryFor: repeatFor,
 		FaultPoint: func(name string) {
 			if name == faultpoint.SnapshotBeforeSync && meanwhile != nil {
 				meanwhile()
@@ -218,7 +222,7 @@ func TestDeletingMakesRoom(t *testing.T) {
 		t.Run(c.kind, func(t *testing.T) {
 			s, err := raftstore.Open(raftstore.Config{
 				Dir: filepath.Join(smallVolume(t, c.size), "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), LogStore: c.kind,
-				RetryFor: 100 * time.Millisecond,
+				RetryFor: repeatFor,
 			})
 			if err != nil {
 				t.Fatal(err)

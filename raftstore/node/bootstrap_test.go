@@ -24,7 +24,7 @@ func TestCrashInTheMiddleOfABootstrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, _, err := n.AwaitLeadership(ctx); err != nil {
 		t.Errorf("it never leads: %v", err)

@@ -21,7 +21,10 @@ import (
 // log had of its own. It gets some again when the server stops, while there is some, for the start after that.
 func TestAStopLeavesTheLogItsRoom(t *testing.T) {
 	dir := t.TempDir()
-	n, err := Open(Config{Dir: dir, Bootstrap: true, Stream: new(memnet.Network).Host("alone")})
+	n, err := Open(Config{
+		Dir: dir, Bootstrap: true, Stream: new(memnet.Network).Host("alone"),
+		Timeouts: Timeouts{DiskWrite: time.Hour}, // none of its writes is repeated here, so however slow the disk is it leads on
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

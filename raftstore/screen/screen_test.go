@@ -71,12 +71,12 @@ func newFollowerWith(t *testing.T, log raft.LogStore, stable raft.StableStore, s
 	cfg.HeartbeatTimeout, cfg.ElectionTimeout = time.Hour, time.Hour
 	servers := raft.Configuration{Servers: []raft.Server{{ID: "s0", Address: "s0"}, {ID: "s1", Address: "s1"}}}
 	snapshots := raft.NewInmemSnapshotStore()
-	_, own := raft.NewInmemTransport("s1")
+	_, own := raft.NewInmemTransportWithTimeout("s1", time.Minute)
 	f := &follower{
 		t: t, log: newLog(t, log, snapshots, sever), fsm: &countingFSM{applied: make(chan uint64, 100)},
 		header: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("s0"), Addr: []byte("s0")}, peers: raft.EncodeConfiguration(servers),
 	}
-	_, f.leader = raft.NewInmemTransport("s0")
+	_, f.leader = raft.NewInmemTransportWithTimeout("s0", time.Minute) // its own half second may be too short for a disk
 	f.leader.Connect("s1", own)
 	if err := raft.BootstrapCluster(cfg, log, stable, snapshots, own, servers); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func (f *follower) expectApplied(from, to uint64) {
 			if got != want {
 				f.t.Fatalf("entry %d is applied, where %d was to be", got, want)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			f.t.Fatalf("entry %d is not applied", want)
 		}
 	}
