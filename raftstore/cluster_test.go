@@ -35,6 +35,16 @@ func onDisk(t *testing.T) func(int, *raftstore.Config) {
 	}
 }
 
+// onRealDisk is onDisk for tests in real time, where a vote may take longer to be written than the servers of other tests wait for
+// one: these have the time-outs of real ones.
+func onRealDisk(t *testing.T) func(int, *raftstore.Config) {
+	disk := onDisk(t)
+	return func(i int, cfg *raftstore.Config) {
+		disk(i, cfg)
+		cfg.Timeouts = raftstore.Timeouts{PromoteAfter: time.Millisecond}
+	}
+}
+
 // hashes returns what each server says its state is, when all of them have the same revision.
 func sameState(c *storetest.Cluster) bool {
 	first := c.Servers[0].Status()
@@ -47,7 +57,7 @@ func sameState(c *storetest.Cluster) bool {
 }
 
 func TestRestartOfAllKeepsEverything(t *testing.T) {
-	c := storetest.NewCluster(t, 3, onDisk(t))
+	c := storetest.NewCluster(t, 3, onRealDisk(t))
 	ctx := limited(t)
 	var last uint64
 	for i := range 200 {
@@ -97,7 +107,7 @@ func TestLateServerCatchesUpBySnapshot(t *testing.T) {
 	for what, historyBytes := range map[string]int{"history reaches back": 0, "history is too short": 10_000} {
 		t.Run(what, func(t *testing.T) {
 			short := historyBytes != 0
-			disk := onDisk(t)
+			disk := onRealDisk(t)
 			c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
 				disk(i, cfg)
 				cfg.Limits.HistoryBytes = historyBytes
@@ -159,7 +169,7 @@ func watchesAll(ctx context.Context, w raftstore.Watcher, first, last uint64) er
 // TestHistorySurvivesRestartOfAll stops all servers after a snapshot: clients that come back go on where
 // they were, and lists that were being paged go on, too.
 func TestHistorySurvivesRestartOfAll(t *testing.T) {
-	c := storetest.NewCluster(t, 3, onDisk(t))
+	c := storetest.NewCluster(t, 3, onRealDisk(t))
 	ctx := limited(t)
 	for i := range 100 {
 		if _, err := c.Servers[i%3].Commit(ctx, put(fmt.Sprintf("/k%d", i%10), fmt.Sprint(i))); err != nil {
@@ -338,7 +348,7 @@ func TestRefusesForeignDirectory(t *testing.T) {
 // under its ID: it has acknowledged what is gone, and voted.
 func TestServerWithoutItsLog(t *testing.T) {
 	c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
-		onDisk(t)(i, cfg)
+		onRealDisk(t)(i, cfg)
 		cfg.Name = fmt.Sprintf("s%d@rack", i) // people name servers as they like
 	})
 	leader, _ := c.Leader()

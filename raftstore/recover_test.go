@@ -23,7 +23,7 @@ import (
 // lostQuorum writes to three servers and to two of them more, and stops all. It returns the directories.
 func lostQuorum(t *testing.T, logStore string) (c *storetest.Cluster, dirs []string, acknowledged uint64) {
 	t.Helper()
-	disk := onDisk(t)
+	disk := onRealDisk(t)
 	c = storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) { disk(i, cfg); cfg.LogStore = logStore })
 	leader, _ := c.Leader()
 	ctx := limited(t)

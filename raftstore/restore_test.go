@@ -371,7 +371,7 @@ func TestAbandonedRestoreIsDropped(t *testing.T) {
 // TestRestoreOutlivesRestart stops servers while items are put aside: some come back from a snapshot
 // taken in the middle, with what was put aside.
 func TestRestoreOutlivesRestart(t *testing.T) {
-	c := storetest.NewCluster(t, 3, onDisk(t))
+	c := storetest.NewCluster(t, 3, onRealDisk(t))
 	ctx := limited(t)
 	leader, _ := c.Leader()
 	maker := leader

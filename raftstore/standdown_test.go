@@ -14,7 +14,7 @@ import (
 // over. For one that does not lead there is nothing to do.
 func TestHandOverWhileServing(t *testing.T) {
 	c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
-		cfg.Timeouts.Heartbeat, cfg.Timeouts.Lease = 3*time.Second, 3*time.Second // only the call ends an office
+		cfg.Timeouts.Heartbeat, cfg.Timeouts.Lease = 15*time.Second, 15*time.Second // only the call ends an office
 	})
 	leader, term := c.Leader()
 	leading, _, err := c.Servers[leader].AwaitLeadership(limited(t))

@@ -79,9 +79,7 @@ func Mux(t testing.TB, cert func() *tls.Certificate, roots func() *x509.CertPool
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := transport.NewMux(transport.Config{
-		Listener: l, Certificate: cert, Roots: roots, HandshakeTimeout: time.Second,
-	})
+	m, err := transport.NewMux(transport.Config{Listener: l, Certificate: cert, Roots: roots})
 	if err != nil {
 		t.Fatal(err)
 	}

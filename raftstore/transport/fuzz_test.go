@@ -93,7 +93,7 @@ func FuzzProtocols(f *testing.F) {
 		var admitting sync.WaitGroup
 		admitting.Go(func() { server.Admit(there) })
 		conn := tls.Client(here, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*cert}, NextProtos: asked})
-		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		conn.SetDeadline(time.Now().Add(30 * time.Second))
 		heard, err := io.ReadAll(conn)
 		here.Close()
 		admitting.Wait()

@@ -30,14 +30,14 @@ func echo(m *transport.Mux, proto string) {
 
 func hears(t *testing.T, from, to *transport.Mux, proto string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	conn, err := from.Dial(ctx, to.Addr(), proto)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(5 * time.Second))
+	conn.SetDeadline(time.Now().Add(30 * time.Second))
 	heard, err := io.ReadAll(conn)
 	return string(heard), err
 }
@@ -99,7 +99,7 @@ func TestStrangersAreClosed(t *testing.T) {
 		t.Errorf("a server was kept out: %q, %v", heard, err)
 	}
 	for _, conn := range silent {
-		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 		if _, err := io.Copy(io.Discard, conn); err != nil {
 			if e, ok := err.(net.Error); ok && e.Timeout() {
 				t.Error("a silent connection stays open")
