@@ -122,18 +122,24 @@ func fence(t *testing.T, s *raftstore.Store) {
 }
 
 func expiry(t *testing.T, s *raftstore.Store) {
-	w, err := s.Watch(raftstore.WatchOptions{Prefix: "/"})
+	var renewed uint64
+	for ttl := 3 * time.Second; ; ttl *= 2 {
+		written := commit(t, s, raftstore.Txn{Ops: []raftstore.Op{
+			{Kind: raftstore.Put, Key: "/short", Value: []byte("v"), TTL: ttl},
+			{Kind: raftstore.Put, Key: "/renewed", Value: []byte("for a while"), TTL: ttl},
+			{Kind: raftstore.Put, Key: "/long", TTL: time.Hour},
+		}})
+		renewed = put(t, s, "/renewed", "for ever")
+		if before, _ := view(t, s, raftstore.ViewOptions{Revision: renewed - 1}).Get("/renewed"); before.ModRevision == written {
+			break
+		}
+		if ttl > 10*time.Second { // the disk was so slow that it had expired
+			t.Fatalf("from one write to the next a key of %v expires", ttl)
+		}
+	}
+	w, err := s.Watch(raftstore.WatchOptions{Prefix: "/", After: renewed})
 	want(t, "watch", err, nil)
 	defer w.Close()
-	commit(t, s, raftstore.Txn{Ops: []raftstore.Op{
-		{Kind: raftstore.Put, Key: "/short", Value: []byte("v"), TTL: 3 * time.Second}, // longer than a slow disk takes for the two
-		{Kind: raftstore.Put, Key: "/renewed", TTL: 3 * time.Second},
-		{Kind: raftstore.Put, Key: "/long", TTL: time.Hour},
-	}})
-	put(t, s, "/renewed", "for ever")
-	for range 2 {
-		next(t, w)
-	}
 	gone := next(t, w)
 	want(t, "events", len(gone.Events), 1)
 	want(t, "kind", gone.Events[0].Kind, raftstore.Deleted)
