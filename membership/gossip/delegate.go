@@ -67,7 +67,7 @@ func (p *Pool) NotifyUpdate(node *memberlist.Node) { p.set(node, Alive) }
 
 // NotifyLeave implements memberlist.EventDelegate.
 func (p *Pool) NotifyLeave(node *memberlist.Node) {
-	if m, ok := p.Member(node.Name); ok && m.Facts.Leaving {
+	if p.isLeaving(node.Name) {
 		p.set(node, Left)
 	} else {
 		p.set(node, Dead)

@@ -60,8 +60,7 @@ type Config struct {
 	// Rejoin is how often that happens; 5 s when zero.
 	Rejoin time.Duration
 	// Goodbye is how long the others are given to hear that this node leaves on purpose, or has a
-	// new credential; 1 s when zero. One that does not hear it takes the node for dead, which costs
-	// nothing but a warning.
+	// new credential; 1 s when zero. One that does not hear it takes the node for dead.
 	Goodbye time.Duration
 	// About returns what this member tells of itself to another one that asks, JSON without secrets. It may be nil.
 	About func() json.RawMessage
@@ -84,6 +83,7 @@ type Pool struct {
 	facts   Facts
 	shown   []byte // this member's metadata as memberlist has it; it drops one that comes while it refutes a rumour
 	members map[string]Member
+	leaving map[string]time.Time // when those said good-bye by themselves who are not gone yet
 	heard   map[string]answered
 	changed chan struct{} // closed and replaced at every change
 }
@@ -100,7 +100,7 @@ func New(c Config) (*Pool, error) {
 		c.Goodbye = time.Second
 	}
 	p := &Pool{config: c, facts: c.Facts, news: make(chan struct{}, 1), talk: talk{asked: map[string]chan message{}},
-		members: map[string]Member{}, heard: map[string]answered{}, changed: make(chan struct{})}
+		members: map[string]Member{}, leaving: map[string]time.Time{}, heard: map[string]answered{}, changed: make(chan struct{})}
 	var err error
 	if p.keyring, err = memberlist.NewKeyring(c.Keys, c.Keys[0]); err != nil {
 		return nil, fmt.Errorf("gossip keys: %w", err)
@@ -182,7 +182,7 @@ func (p *Pool) leave() error {
 	p.mu.Lock()
 	p.facts.Leaving = true
 	p.mu.Unlock()
-	if err := errors.Join(p.list.UpdateNode(p.config.Goodbye), p.list.Leave(p.config.Goodbye)); err != nil {
+	if err := errors.Join(p.sayGoodbye(), p.list.UpdateNode(p.config.Goodbye), p.list.Leave(p.config.Goodbye)); err != nil {
 		p.config.Logger.Info("the other nodes may take this one for dead, not for gone on purpose", "reason", err)
 	}
 	err := p.list.Shutdown()
@@ -330,6 +330,7 @@ func (p *Pool) Forget(name string) {
 	if m, ok := p.members[name]; ok && m.State != Alive {
 		delete(p.members, name)
 		delete(p.heard, name)
+		delete(p.leaving, name)
 		p.proven.forget(name)
 		p.notify()
 	}
@@ -361,6 +362,9 @@ func (p *Pool) record(node *memberlist.Node, state State, holder pki.Credential,
 		p.config.Logger.Info("gossip member tells of its health", "member", m.Name, "ills", facts.Health.Ills(), "before", was.Ills())
 	}
 	p.members[node.Name] = m
+	if state != Alive {
+		delete(p.leaving, node.Name)
+	}
 	if node.Name == p.config.Name {
 		p.shown = bytes.Clone(node.Meta)
 	}

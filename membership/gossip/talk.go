@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -22,6 +24,7 @@ type message struct {
 	From  string          `json:"from"`
 	View  *View           `json:"view,omitempty"`
 	About json.RawMessage `json:"about,omitempty"`
+	Meta  []byte          `json:"meta,omitempty"` // of From, signed, with its good-bye
 }
 
 const (
@@ -29,10 +32,11 @@ const (
 	answerView  = "view"
 	askAbout    = "about?"
 	answerAbout = "about"
+	goodbye     = "good-bye"
 
 	// maxAnswers bounds how many questions are answered at a time; more of them are dropped.
 	maxAnswers = 4
-	// maxAsked bounds how many members are asked at a time.
+	// maxAsked bounds how many members are asked, or told of a good-bye, at a time; there are fewer servers.
 	maxAsked = 16
 )
 
@@ -219,11 +223,70 @@ func (p *Pool) NotifyMsg(text []byte) {
 			view := p.View(context.Background()) // bounded by itself
 			a.Kind, a.View = answerView, &view
 		})
+	case goodbye:
+		p.hearGoodbye(m)
 	case askAbout:
 		if p.config.About != nil {
 			p.answer(m, func(a *message) { a.Kind, a.About = answerAbout, p.config.About() })
 		}
 	}
+}
+
+// sayGoodbye tells the living servers, and in a small pool all, that this member leaves. That is gossiped, too, but gossip
+// drops it wherever the end of the member comes first, and servers have to tell who left from who died. It waits for as long as
+// Config.Goodbye; who is not reached by then is told yet, as long as sending takes.
+func (p *Pool) sayGoodbye() error {
+	meta, err := p.metadata()
+	if err != nil {
+		return err
+	}
+	members := slices.DeleteFunc(p.Members(), func(m Member) bool { return m.State != Alive || m.Name == p.config.Name })
+	if len(members) > maxAsked {
+		members = slices.DeleteFunc(members, func(m Member) bool { return m.Role != "server" })
+	}
+	told, telling := make(chan error, len(members)), 0
+	for _, m := range members {
+		if p.talk.start(func() { told <- p.send(m, message{Kind: goodbye, From: p.config.Name, Meta: meta}) }) {
+			telling++
+		}
+	}
+	enough := time.NewTimer(p.config.Goodbye)
+	defer enough.Stop()
+	for ; telling > 0; telling-- {
+		select {
+		case e := <-told:
+			err = errors.Join(err, e)
+		case <-enough.C:
+			return errors.Join(err, fmt.Errorf("%d members have not taken it within %s", telling, p.config.Goodbye))
+		}
+	}
+	return err
+}
+
+// hearGoodbye takes note of a member's word that it leaves, which counts when its end is heard of, or was just now.
+func (p *Pool) hearGoodbye(m message) {
+	from, known := p.Member(m.From)
+	if !known {
+		return
+	}
+	node := &memberlist.Node{Name: m.From, Addr: from.Addr.Addr().AsSlice(), Port: from.Addr.Port(), Meta: m.Meta}
+	holder, facts, err := p.prove(node)
+	if err != nil || !facts.Leaving {
+		p.config.Logger.Debug("a good-bye is not believed", "member", m.From, "reason", err)
+		return
+	}
+	p.mu.Lock()
+	p.leaving[m.From] = p.config.Now()
+	p.mu.Unlock()
+	p.hearLate(node, holder, facts)
+}
+
+// isLeaving tells whether a living member has said that it leaves.
+func (p *Pool) isLeaving(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	said, ok := p.leaving[name]
+	return p.members[name].Facts.Leaving || ok && p.config.Now().Sub(said) < lateGoodbye
 }
 
 // answer sends what fill puts into the answer to the member that has asked: to the address that it has proven, not to
