@@ -47,6 +47,8 @@ type conformance struct {
 	gates gates
 	// alone is set for tests that change feature gates themselves, and for those that are in a hurry.
 	alone bool
+	// inMemory is set for a test that bounds the time of its writes, which are none of its business: a disk may be slow.
+	inMemory bool
 }
 
 // simple is a test that wants nothing but a store.
@@ -100,8 +102,7 @@ func writeTests() []conformance {
 
 func readTests() []conformance {
 	return []conformance{
-		// Its object lives for a second, which is not for sharing with other tests.
-		simple("RunTestGet", storagetesting.RunTestGet).alsoAlone(),
+		{name: "RunTestGet", run: func(t *testing.T, e *env) { storagetesting.RunTestGet(e.ctx, t, lasting{e.store}) }},
 		{name: "RunTestList", opts: envOptions{prefix: "/registry"}, run: func(t *testing.T, e *env) {
 			storagetesting.RunTestList(e.ctx, t, e.store, e.compactAsWrite, e.cached, e.recorder)
 		}},
@@ -170,9 +171,13 @@ func watchTests() []conformance {
 		{name: "RunTestWatchContextCancel", run: func(t *testing.T, e *env) {
 			storagetesting.RunTestWatchContextCancel(e.ctx, t, e.store)
 		}},
-		simple("RunTestWatcherTimeout", storagetesting.RunTestWatcherTimeout),
+		{name: "RunTestWatcherTimeout", inMemory: true, run: func(t *testing.T, e *env) {
+			storagetesting.RunTestWatcherTimeout(e.ctx, t, e.store)
+		}},
 		simple("RunTestWatchDeleteEventObjectHaveLatestRV", storagetesting.RunTestWatchDeleteEventObjectHaveLatestRV),
-		simple("RunTestWatchInitializationSignal", storagetesting.RunTestWatchInitializationSignal).alsoAlone(),
+		{name: "RunTestWatchInitializationSignal", run: func(t *testing.T, e *env) {
+			storagetesting.RunTestWatchInitializationSignal(e.ctx, t, unlimited{unhurried{e.store}, t})
+		}},
 		{name: "RunOptionalTestProgressNotify", run: func(t *testing.T, e *env) {
 			storagetesting.RunOptionalTestProgressNotify(e.ctx, t, e.store, e.increaseRV)
 		}},
@@ -183,12 +188,16 @@ func watchTests() []conformance {
 			storagetesting.RunTestNamespaceScopedWatch(e.ctx, t, e.store)
 		}},
 		{name: "RunTestWatchDispatchBookmarkEvents", alone: true, run: func(t *testing.T, e *env) {
-			storagetesting.RunTestWatchDispatchBookmarkEvents(e.ctx, t, e.store, e.cached)
+			store := e.store
+			if e.cached {
+				store = untilBookmark{store, e, t}
+			}
+			storagetesting.RunTestWatchDispatchBookmarkEvents(e.ctx, t, store, e.cached)
 		}},
 		{name: "RunTestOptionalWatchBookmarksWithCorrectResourceVersion", run: func(t *testing.T, e *env) {
-			store := storage.Interface(unhurried{e.store})
+			store := storage.Interface(unhurried{untilBookmark{e.store, e, t}})
 			if !e.cached {
-				store = progressing{store}
+				store = progressing{unhurried{e.store}}
 			}
 			storagetesting.RunTestOptionalWatchBookmarksWithCorrectResourceVersion(e.ctx, t, store)
 		}},

@@ -192,7 +192,11 @@ func (c conformance) start(t *testing.T, w way) {
 		t.Parallel()
 	}
 	opts := c.opts
-	opts.cached, opts.backend = w.cached, w.open(t)
+	if opts.cached = w.cached; c.inMemory && w.name == "single" {
+		opts.backend = storetest.NewCluster(t, 1, func(_ int, cfg *raftstore.Config) { cfg.Timeouts = patient }).Servers[0].Store
+	} else {
+		opts.backend = w.open(t)
+	}
 	c.run(t, newEnv(t, opts))
 }
 

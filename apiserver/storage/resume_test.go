@@ -35,7 +35,7 @@ func TestAWatchGoesOnAtAServerThatHasJustStarted(t *testing.T) {
 	last := create(old, "missed-too")
 
 	fresh := open(t, RESTOptionsConfig{Backend: backend, ProgressInterval: 20 * time.Millisecond})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	follow := func(from string) watch.Interface {
 		t.Helper()
@@ -162,7 +162,7 @@ func TestCatchingUpMissesNothing(t *testing.T) {
 		create(old, 1+i)
 	}
 	fresh := open(t, RESTOptionsConfig{Backend: backend, ProgressInterval: 5 * time.Millisecond})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var watching sync.WaitGroup
 	for client := range clients {

@@ -19,13 +19,15 @@ import (
 // RunWatchSemantics has nearly twenty at once over one store. A watch of its cache holds ten events, of
 // all namespaces, and a cache as young as those of tests has no patience: it ends the watches that
 // nobody has come to read yet, as it may. A store that commits many objects at once is too quick for
-// them. And each event has 150 ms, which twenty together do not always have on a busy machine, without a cache either.
+// them. And each event of an object that is made while it watches has 150 ms, which a busy machine does not always keep:
+// its watches are read once such an event is there.
 type turns struct {
 	storage.Interface
 	free chan struct{} // holds a token when nobody has the turn
 
-	mu  sync.Mutex
-	now string
+	mu   sync.Mutex
+	now  string
+	last uint64 // revision of the newest object
 }
 
 func newTurns(s storage.Interface) *turns {
@@ -66,7 +68,20 @@ func (t *turns) Create(ctx context.Context, key string, obj, out runtime.Object,
 	if err := t.take(key); err != nil {
 		return err
 	}
-	return t.Interface.Create(ctx, key, obj, out, ttl)
+	if err := t.Interface.Create(ctx, key, obj, out, ttl); err != nil {
+		return err
+	}
+	revision, err := t.Versioner().ObjectResourceVersion(out)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = revision
+	return err
+}
+
+func (t *turns) newest() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
 }
 
 // Watch implements storage.Interface.
@@ -79,26 +94,87 @@ func (t *turns) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		t.give()
 		return nil, err
 	}
-	return &turnsWatch{Interface: w, give: sync.OnceFunc(t.give)}, nil
+	return newTurnsWatch(t, w), nil
 }
 
+// turnsWatch hands on what a watch tells.
 type turnsWatch struct {
 	watch.Interface
-	give func()
+	turns  *turns
+	before uint64 // revision of the newest object when it began
+	stop   func()
+
+	told    chan watch.Event
+	stopped chan struct{}
+	over    chan struct{} // closed when nothing more comes
+
+	mu    sync.Mutex
+	at    uint64        // revision of the last object in told
+	moved chan struct{} // closed and replaced when that changes
+}
+
+func newTurnsWatch(t *turns, inner watch.Interface) *turnsWatch {
+	w := &turnsWatch{
+		Interface: inner, turns: t, before: t.newest(),
+		told: make(chan watch.Event, 100), stopped: make(chan struct{}), over: make(chan struct{}), moved: make(chan struct{}),
+	}
+	w.stop = sync.OnceFunc(func() {
+		close(w.stopped)
+		inner.Stop()
+		<-w.over
+		t.give()
+	})
+	go w.hand() // ends with Stop, which every scenario calls, or with the watch
+	return w
+}
+
+func (w *turnsWatch) hand() {
+	defer close(w.over)
+	defer close(w.told)
+	for e := range w.Interface.ResultChan() {
+		select {
+		case w.told <- e:
+		case <-w.stopped:
+			return
+		}
+		if e.Type == watch.Added {
+			w.move(revisionOf(e))
+		}
+	}
+}
+
+func (w *turnsWatch) move(to string) {
+	revision, err := w.turns.Versioner().ParseResourceVersion(to)
+	if err != nil {
+		return // the scenario looks at the event itself
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.at = revision
+	close(w.moved)
+	w.moved = make(chan struct{})
+}
+
+// ResultChan implements watch.Interface. It waits for the event of the newest object, if that was made since the watch began.
+func (w *turnsWatch) ResultChan() <-chan watch.Event {
+	newest, patience := w.turns.newest(), time.After(wait.ForeverTestTimeout)
+	for newest > w.before {
+		w.mu.Lock()
+		at, moved := w.at, w.moved
+		w.mu.Unlock()
+		if at >= newest {
+			break
+		}
+		select {
+		case <-moved:
+		case <-w.over:
+			return w.told
+		case <-patience:
+			return w.told
+		}
+	}
+	return w.told
 }
 
 // Stop implements watch.Interface.
-func (w *turnsWatch) Stop() {
-	w.Interface.Stop()
-	w.give()
-}
-
-// unhurried creates objects however long it takes. RunTestOptionalWatchBookmarksWithCorrectResourceVersion
-// creates a hundred under the deadline that ends its watch, and fails when a busy machine has not done
-// the last one by then.
-type unhurried struct{ storage.Interface }
-
-// Create implements storage.Interface.
-func (u unhurried) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	return u.Interface.Create(context.WithoutCancel(ctx), key, obj, out, ttl)
-}
+func (w *turnsWatch) Stop() { w.stop() }
