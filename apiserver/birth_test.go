@@ -19,7 +19,7 @@ func TestBirth(t *testing.T) {
 	if code, body := c.raw(t, "/readyz", nil); code != http.StatusInternalServerError {
 		t.Errorf("readyz before the birth: %d %s", code, body)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := c.Prepare(ctx, c.admin); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"crypto/x509/pkix"
 	"testing"
 
@@ -110,7 +111,12 @@ func testKubelet(t *testing.T, c *cluster, pod *corev1.Pod) {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
 	}}
-	token := must(own.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, "default", request, metav1.CreateOptions{}))(t)
+	// What the pods of a node may use is known by an informer, which is a moment behind the binding. Kubelets ask again.
+	var token *authenticationv1.TokenRequest
+	eventually(t, "the token of a pod", func(ctx context.Context) (err error) {
+		token, err = own.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, "default", request, metav1.CreateOptions{})
+		return err
+	})
 	running := kubernetes.NewForConfigOrDie(&restclient.Config{Host: c.host, BearerToken: token.Status.Token, TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
 	who := must(running.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
 	if u := who.Status.UserInfo; u.Extra["authentication.kubernetes.io/pod-name"][0] != pod.Name || u.Extra["authentication.kubernetes.io/node-name"][0] != "node-1" {

@@ -17,9 +17,11 @@ func TestReadyNamesTheReasonAndLifeDoesNotDependOnTheStore(t *testing.T) {
 	c := startCluster(t, func(cfg *Config) {
 		cfg.Store, cfg.ReadyChecks = store, []healthz.HealthChecker{StoreCheck(store.Ready)}
 	})
-	if code, body := c.raw(t, "/readyz/store", nil); code != http.StatusOK {
-		t.Fatalf("with a quorum: %d %s", code, body)
+	ready := func() bool {
+		code, _ := c.raw(t, "/readyz/store", nil)
+		return code == http.StatusOK
 	}
+	group.Await("it is ready with a quorum", ready)
 	group.Net.Isolate(storetest.Addr(0))
 	group.Await("the reason is named", func() bool {
 		code, body := c.raw(t, "/readyz/store", nil)
@@ -33,8 +35,5 @@ func TestReadyNamesTheReasonAndLifeDoesNotDependOnTheStore(t *testing.T) {
 		t.Errorf("livez without a quorum: %d %s", code, body)
 	}
 	group.Net.Heal()
-	group.Await("ready again", func() bool {
-		code, _ := c.raw(t, "/readyz/store", nil)
-		return code == http.StatusOK
-	})
+	group.Await("ready again", ready)
 }

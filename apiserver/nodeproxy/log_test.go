@@ -149,7 +149,7 @@ func TestLogFollows(t *testing.T) {
 			}
 		}
 	}))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	object, err := proxy.PodLog().(rest.GetterWithOptions).Get(inNamespace(ctx), "pod", &corev1.PodLogOptions{Follow: true})
 	if err != nil {

@@ -69,7 +69,7 @@ func (r runtimeOfNode) PortForward(_ context.Context, pod, _ string, port int32,
 }
 
 func (r runtimeOfNode) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	const timeout = 10 * time.Second
+	const timeout = time.Minute
 	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
 	if parts[0] == "portForward" {
 		options, err := kubeletforward.NewV4Options(req)
@@ -157,7 +157,7 @@ func TestRemoteCommands(t *testing.T) {
 		server := front(t, tt.storage(proxy), "pod", with(tt.options))
 		for way, executor := range executors(t, server) {
 			t.Run(tt.name+" over "+way, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				var stdout, stderr bytes.Buffer
 				streams := remotecommand.StreamOptions{Stdout: &stdout, Tty: tt.tty}
