@@ -46,7 +46,7 @@ func inNamespaces(t *testing.T) bool {
 	if _, err := bundle.Open(); errors.Is(err, bundle.ErrNotBundled) {
 		needs.Missing(t, "the node components (run `make bundle`)", untested)
 	}
-	return apart.Run(t, apart.Mounts, 3*time.Minute, untested)
+	return apart.Run(t, apart.Mounts, 6*time.Minute, untested)
 }
 
 // fixture is a node with nothing on it yet.
@@ -182,7 +182,7 @@ func (f *fixture) eventually(name, what string, ok func(*v1.Pod) bool) *v1.Pod {
 	f.t.Helper()
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
-	limit := time.After(40 * time.Second)
+	limit := time.After(time.Minute)
 	for {
 		pod := f.get(name)
 		if ok(pod) {

@@ -132,6 +132,15 @@ func TestNodeServer(t *testing.T) {
 	f.create(hello("web"))
 	f.eventually("talks", "ready", ready)
 	f.eventually("web", "ready", ready)
+	// Pods do not wait for the server.
+	f.eventually("web", "to be reached through the server", func(*v1.Pod) bool {
+		conn, err := net.Dial("tcp", serverAddress)
+		if err != nil {
+			return false
+		}
+		conn.Close()
+		return true
+	})
 
 	t.Run("who comes without a certificate is sent away", func(t *testing.T) {
 		plain := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: f.ca.pool()}}}
@@ -232,12 +241,14 @@ func TestNodeServer(t *testing.T) {
 			t.Errorf("%d %s", code, body)
 		}
 		// The runtime measures by intervals; it takes one until there is something to tell.
-		deadline := time.Now().Add(20 * time.Second)
+		measured := func(p stats.PodStats) bool {
+			return p.Memory != nil && len(p.Containers) == 1 && p.Containers[0].CPU != nil
+		}
+		deadline := time.Now().Add(time.Minute)
 		for {
 			var s stats.Summary
 			code, body := get("/stats/summary")
-			if code == 200 && json.Unmarshal([]byte(body), &s) == nil && len(s.Pods) == 2 &&
-				s.Pods[0].Memory != nil && len(s.Pods[0].Containers) == 1 && s.Pods[0].Containers[0].CPU != nil && s.Node.CPU != nil {
+			if code == 200 && json.Unmarshal([]byte(body), &s) == nil && len(s.Pods) == 2 && measured(s.Pods[0]) && measured(s.Pods[1]) && s.Node.CPU != nil {
 				break
 			}
 			if time.Now().After(deadline) {

@@ -48,7 +48,7 @@ func inNamespaces(t *testing.T) bool {
 	if _, err := bundle.Open(); errors.Is(err, bundle.ErrNotBundled) {
 		needs.Missing(t, "the node components (run `make bundle`)", untested)
 	}
-	return apart.Run(t, apart.Mounts, 2*time.Minute, untested)
+	return apart.Run(t, apart.Mounts, 6*time.Minute, untested)
 }
 
 // TestPodOutlivesContainerd is the life of a node: a pod started through CRI
@@ -198,10 +198,14 @@ func testHalfMadePodIsRemoved(t *testing.T, early bool) {
 		return nil
 	})
 	first := sockets(t, l)
-	if err := syscall.Kill(containerdPID(t, l), syscall.SIGKILL); err != nil {
+	killed = containerdPID(t, l)
+	if err := syscall.Kill(killed, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "no socket of a dead shim", func() error {
+		if pid := containerdPID(t, l); pid == killed {
+			return errors.New("still the killed one")
+		}
 		if err := s.Healthy(); err != nil {
 			return err
 		}
@@ -288,11 +292,11 @@ func TestLeftoverContainerd(t *testing.T) {
 	go func() { ended <- leftover.Wait() }()
 
 	s := start(t, dataDir)
-	select {
-	case <-ended:
-	default:
+	if _, alive := readProcess(leftover.Process.Pid); alive {
 		t.Error("the leftover still runs beside the new one")
+		_ = leftover.Process.Kill()
 	}
+	<-ended
 	if pid := containerdPID(t, l); pid == leftover.Process.Pid {
 		t.Error("no new containerd")
 	}
@@ -332,7 +336,7 @@ func start(t *testing.T, dataDir string) started {
 	case err := <-ended:
 		ended <- nil
 		t.Fatalf("Run ended early: %v", err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("not ready: %v", s.Healthy())
 	}
 	return started{s, stop}
@@ -361,7 +365,7 @@ func writeCNI(t *testing.T, dir string) {
 // startPod runs the hello image and returns its sandbox and address.
 func startPod(t *testing.T, conn *grpc.ClientConn, cgroup string) (id, address string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cri := runtimeapi.NewRuntimeServiceClient(conn)
 	eventually(t, "the pod network", func() error {
@@ -472,7 +476,7 @@ func containerdPID(t *testing.T, l layout) int {
 
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var last error
 	err := waitUntil(ctx, 20*time.Millisecond, func() (bool, error) {

@@ -129,11 +129,11 @@ func TestReadyAsSoonAsItListens(t *testing.T) {
 		Logger:    slog.New(slog.DiscardHandler),
 	})
 	defer m.Close()
-	probe := &v1.Probe{PeriodSeconds: 60, ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.Parse(port), Scheme: v1.URISchemeHTTP}}}
+	probe := &v1.Probe{PeriodSeconds: 60, TimeoutSeconds: int32(soon / time.Second), ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.Parse(port), Scheme: v1.URISchemeHTTP}}}
 	m.Sync(&v1.Pod{}, []Target{{ID: "c", Container: &v1.Container{ReadinessProbe: probe}, StartedAt: time.Now(), PodIP: host}})
 	select {
 	case <-changed:
-	case <-time.After(20 * time.Second):
+	case <-time.After(3 * soon):
 		t.Fatal("not ready although it answers")
 	}
 	if h, _ := m.Health("c"); !h.Ready || asked.Load() != 3 {
