@@ -104,7 +104,7 @@ func (c *cluster) answers(from, network, addr string, want ...string) {
 	c.t.Helper()
 	slices.Sort(want)
 	var got []string
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {
 		seen := map[string]bool{}
 		for range 10 {
@@ -131,7 +131,7 @@ func (c *cluster) answers(from, network, addr string, want ...string) {
 func (c *cluster) answersOnce(from, network, addr, want string) {
 	c.t.Helper()
 	var got string
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {
 		if got = c.ask(from, network, addr); strings.Contains(got, want) {
 			return

@@ -64,7 +64,7 @@ func inNamespace(t *testing.T) bool {
 	if _, err := bundle.Open(); errors.Is(err, bundle.ErrNotBundled) {
 		needs.Missing(t, "the node components (run `make bundle`)", untested)
 	}
-	return apart.Run(t, apart.Network, 2*time.Minute, untested)
+	return apart.Run(t, apart.Network, 6*time.Minute, untested)
 }
 
 // lan makes this namespace a local network with the address 192.168.77.1.
@@ -331,7 +331,7 @@ func (n *Node) AddPod(name string, ip *string) error {
 	n.pods[name] = work
 
 	var list *libcni.NetworkConfigList
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		var err error
 		if list, err = libcni.ConfListFromFile(filepath.Join(n.dir, "cni", "10-barque.conflist")); err == nil {

@@ -190,7 +190,7 @@ func (s *apiServer) seed(pods ...*v1.Pod) {
 // eventually waits until ok says so about the pods.
 func (s *apiServer) eventually(what string, ok func(pods map[string]*v1.Pod) bool) {
 	s.tb.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		s.mu.Lock()
 		done, changed := ok(s.pods), s.changed
@@ -257,7 +257,7 @@ func (s *apiServer) lead(sched *scheduler.Scheduler) (depose func()) {
 				if err != nil {
 					s.tb.Errorf("Run: %v", err)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				s.tb.Error("Run does not return after its context has ended")
 			}
 		})

@@ -75,7 +75,7 @@ func TestOnlyServersAreLabelled(t *testing.T) {
 // await waits until the node is shown with the label.
 func await(t *testing.T, nodes watch.Interface, name string) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case event := <-nodes.ResultChan():
