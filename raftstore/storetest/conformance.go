@@ -50,7 +50,7 @@ func Conformance(t *testing.T, around func(*testing.T, func(*testing.T)), open f
 }
 
 // deadline is far longer than anything here takes.
-const deadline = 20 * time.Second
+const deadline = time.Minute
 
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
