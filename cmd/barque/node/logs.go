@@ -35,7 +35,7 @@ func (d demoted) Enabled(ctx context.Context, level slog.Level) bool {
 
 func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = demote(r.Level)
-	if d.outages.fold(r.Message) || givenUp(r) || tooLate(r) {
+	if d.outages.fold(r.Message) || givenUp(r) || tooLate(r) || r.Message == cutOff {
 		r.Level = slog.LevelDebug
 	}
 	if !d.Handler.Enabled(ctx, r.Level) {
@@ -88,6 +88,10 @@ func tooLate(r slog.Record) (is bool) {
 	})
 	return is
 }
+
+// cutOff is said of a server that stops when connections are left after the time that they get: streams, which end with the process,
+// and now and then one that was about to begin, and which net/http does not tell of the end.
+const cutOff = "Failed to shutdown server: context deadline exceeded"
 
 // outages folds what the API's caches, some hundred, say each for itself when the store cannot be read: one line when it
 // begins, one each minute while it goes on, with the newest reason, and one when no more come, or the server stops.
