@@ -32,12 +32,38 @@ func pids(match func(args []string) bool) ([]int, error) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		line, err := commandLine(pid)
 		if err == nil && match(strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")) {
 			out = append(out, pid)
 		}
 	}
 	return out, nil
+}
+
+// commandLine returns the arguments of a process. One that starts again in its own process has none for a moment, in which its
+// first thread is dead and another one takes its place.
+func commandLine(pid int) (line []byte, err error) {
+	for end := time.Now().Add(300 * time.Millisecond); ; {
+		line, err = os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if dead, others := state(pid); err != nil || len(line) > 0 || !dead || !others || time.Now().After(end) {
+			return line, err
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
+// state says whether the first thread of a process is dead, and whether there are others.
+func state(pid int) (dead, others bool) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true, false
+	}
+	// What follows the last bracket has none.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 18 {
+		return true, false
+	}
+	return fields[0] == "Z" || fields[0] == "X", fields[17] != "1" && fields[17] != "0"
 }
 
 // argument returns what follows a flag.
@@ -103,7 +129,7 @@ func (c *Cluster) KillNodes(ctx context.Context, nodes ...string) error {
 	}
 	return Poll(ctx, 20*time.Second, func(context.Context) error {
 		for _, pid := range told {
-			if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && !bytes.Contains(stat, []byte(") Z ")) {
+			if dead, others := state(pid); !dead || others {
 				return fmt.Errorf("process %d does not end", pid)
 			}
 		}

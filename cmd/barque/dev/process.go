@@ -40,7 +40,9 @@ func startTime(pid int) (ticks uint64, running bool) {
 		return 0, false
 	}
 	ticks, err = strconv.ParseUint(fields[19], 10, 64)
-	return ticks, err == nil && fields[0] != "Z" && fields[0] != "X"
+	// In an exec the first thread is dead until the one that made it takes its place: then there are others.
+	others := fields[17] != "1" && fields[17] != "0"
+	return ticks, err == nil && (fields[0] != "Z" || others) && fields[0] != "X"
 }
 
 // Alive tells whether the process still runs.
