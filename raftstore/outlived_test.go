@@ -37,6 +37,7 @@ func newSplitAhead(t *testing.T, ahead time.Duration) *split {
 	if _, err := s.Servers[s.survivor].Commit(limited(t), put("/before", "1")); err != nil {
 		t.Fatal(err)
 	}
+	<-time.After(10 * time.Second) // so that each has a record of when it was in touch with a leader
 	for i := range s.Servers {
 		s.Stop(i)
 		if i != s.survivor {
