@@ -9,8 +9,19 @@ import (
 // committed is the newest configuration of the group that this server has applied, so that nobody can overrule it
 // any more. Members shows what Raft acts by, the newest in the log: the leader that wrote it may be gone before a
 // quorum has it. Who tells people that a server has lost its vote, so that its machine can be switched off, asks here.
+//
+// And whether it is settled. By the Raft paper the entry of a configuration is committed by the majority of that configuration.
+// hashicorp/raft sends it out before it counts so: where followers are fast the old majority commits it, the one who loses
+// his vote among them. If he is switched off then, what he helped to commit may be at the leader alone. A later
+// entry is committed by the new majority, and with it all that is before it.
 type committed struct {
-	newest atomic.Pointer[raft.Configuration] // nil: it is not known
+	newest atomic.Pointer[configuration] // nil: it is not known
+}
+
+// configuration is one of the group.
+type configuration struct {
+	raft.Configuration
+	index uint64 // of the entry that has brought it
 }
 
 // note takes what the entries that are about to be applied say. It comes before their effects can be seen, so
@@ -18,7 +29,7 @@ type committed struct {
 func (c *committed) note(entries []*raft.Log) {
 	for _, entry := range entries {
 		if entry.Type == raft.LogConfiguration {
-			c.newest.Store(new(raft.DecodeConfiguration(entry.Data)))
+			c.newest.Store(&configuration{raft.DecodeConfiguration(entry.Data), entry.Index})
 		}
 	}
 }
@@ -30,7 +41,7 @@ func (c *committed) load(snapshots raft.SnapshotStore) error {
 	if err != nil {
 		c.newest.Store(nil)
 	} else if len(all) > 0 {
-		c.newest.Store(&all[0].Configuration)
+		c.newest.Store(&configuration{all[0].Configuration, all[0].ConfigurationIndex})
 	}
 	return err
 }
@@ -48,4 +59,16 @@ func (c *committed) place(id string) (member, voter, known bool) {
 		}
 	}
 	return false, false, true
+}
+
+// last tells whether the newest configuration is in the log's last entry.
+func (c *committed) last(index uint64) bool {
+	newest := c.newest.Load()
+	return newest != nil && newest.index == index
+}
+
+// settled tells whether the majority of the newest configuration has all entries up to it, by how far entries have been applied.
+func (c *committed) settled(applied uint64) bool {
+	newest := c.newest.Load()
+	return newest != nil && applied > newest.index
 }

@@ -172,7 +172,7 @@ func (n *Node) awaitDeparture(ctx context.Context, c Change) error {
 	}
 }
 
-// departed tells whether what was decided about a server is done, by what is committed: this server may have
+// departed tells whether what was decided about a server is done, by what is committed and settled: this server may have
 // configurations in its log that never will be.
 func (n *Node) departed(ctx context.Context, c Change) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, departureRead)
@@ -185,15 +185,16 @@ func (n *Node) departed(ctx context.Context, c Change) (bool, error) {
 		return false, nil // it is looked at again
 	}
 	member, voter, known := n.committed.place(c.ID)
+	settled := n.committed.settled(n.raft.AppliedIndex()) // of that configuration or a newer one
 	decided := n.standing(c.ID).State
 	switch {
 	case !known || decided == unreadable:
 	case c.Kind == DemoteMember && member && decided == steward.Regular:
 		return false, refused("the demotion of server %q was taken back: somebody has promoted it meanwhile", c.ID)
 	case c.Kind == DemoteMember:
-		return !voter, nil
+		return !voter && settled, nil
 	case decided == Removed || decided == steward.Regular && !member:
-		return true, nil
+		return settled, nil
 	case decided != steward.Leaving:
 		return false, refused("the departure of server %q was given up, because too few of the other voters were able to take part: it stays a member", c.ID)
 	}

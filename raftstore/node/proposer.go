@@ -215,9 +215,15 @@ func (p *proposer) enqueue(each *proposal) bool {
 	return false
 }
 
-// mark brings an empty entry through the log, past the queue.
+// beginMark begins to bring an empty entry through the log, past the queue. Raft's Barrier does not do instead: it does not come to the
+// state machine, for whose index linearizable reads wait.
+func (n *Node) beginMark() raft.ApplyFuture {
+	return n.raft.Apply(command.Encode(&command.Command{Now: n.cfg.Now().UnixMilli(), StateBytes: n.cfg.StateBytes}), n.cfg.Timeouts.Call)
+}
+
+// mark waits for such an entry.
 func (n *Node) mark() (*fsm.Response, error) {
-	future := n.raft.Apply(command.Encode(&command.Command{Now: n.cfg.Now().UnixMilli(), StateBytes: n.cfg.StateBytes}), n.cfg.Timeouts.Call)
+	future := n.beginMark()
 	if err := future.Error(); err != nil {
 		return nil, proposeError(err)
 	}

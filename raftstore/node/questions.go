@@ -20,20 +20,25 @@ type questions struct {
 
 // ask waits for Raft's answer, no longer than ctx. What was asked may be done after that.
 func (q *questions) ask(ctx context.Context, question func() raft.Future) error {
-	answer := make(chan error, 1)
-	q.mu.Lock()
-	if q.closed {
-		q.mu.Unlock()
-		return kv.ErrClosed
-	}
-	q.open.Go(func() { answer <- question().Error() })
-	q.mu.Unlock()
 	select {
-	case err := <-answer:
+	case err := <-q.begin(question):
 		return err
 	case <-ctx.Done():
 		return fmt.Errorf("no answer yet, as when the disk hangs; it may still be done: %w", context.Cause(ctx))
 	}
+}
+
+// begin asks, and returns where the answer comes.
+func (q *questions) begin(question func() raft.Future) <-chan error {
+	answer := make(chan error, 1)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		answer <- kv.ErrClosed
+	} else {
+		q.open.Go(func() { answer <- question().Error() })
+	}
+	return answer
 }
 
 // close waits for the answers. Raft must still run.

@@ -32,6 +32,7 @@ type observer struct {
 	answered map[string]time.Time // by ID: when it did last
 	stable   map[string]time.Time // since when
 	blocked  map[string]time.Time // since when its departure is
+	settling <-chan error         // not nil: an entry was begun that is to settle a configuration
 }
 
 // manageWhileLeading carries out what the steward decides, and closes the links to servers that are members
@@ -81,6 +82,7 @@ func (o *observer) look(ctx context.Context) (busy bool) {
 			return true // what this server takes for the configuration may never be committed
 		}
 	}
+	o.settle()
 	o.undo(ctx, servers, blocked)
 	o.bury(ctx)
 	return busy
@@ -302,6 +304,19 @@ func configured(f raft.Future) error {
 		return proposeError(err)
 	}
 	return nil
+}
+
+// settle has an entry follow the newest configuration where nobody writes one: see committed. It does not wait for it.
+func (o *observer) settle() {
+	n := o.node
+	select {
+	case <-o.settling:
+		o.settling = nil
+	default:
+	}
+	if o.settling == nil && n.committed.last(n.raft.LastIndex()) {
+		o.settling = n.questions.begin(func() raft.Future { return n.beginMark() })
+	}
 }
 
 // undo gives up departures that have been blocked for long, so that none comes as a surprise when servers

@@ -88,7 +88,7 @@ func (n *Node) awaitReplication(ctx context.Context, m Member, newest uint64) er
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
 	defer cancel()
 	if n.raft.LastIndex() <= newest {
-		_ = n.questions.ask(ctx, func() raft.Future { return n.raft.Barrier(n.cfg.Timeouts.Call) }) // whether there is a newer entry is looked at below
+		_ = n.questions.ask(ctx, func() raft.Future { return n.beginMark() }) // whether there is a newer entry is looked at below
 	}
 	for {
 		status, err := n.ask(ctx, m)

@@ -31,6 +31,11 @@ func TestTransferTwice(t *testing.T) {
 				t.Fatalf("leadership goes to a server whose disk hangs: %v", err)
 			}
 		}
+		ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
+		defer cancel()
+		if _, err := n.ReadRevision(ctx); err != nil {
+			t.Errorf("after the attempts, with nothing written since: %v", err)
+		}
 		if err := n.transfer(s.ctx, member(heir), "the test wants it"); err != nil {
 			t.Fatal(err)
 		}
