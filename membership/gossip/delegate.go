@@ -18,20 +18,20 @@ func (p *Pool) NotifyAlive(node *memberlist.Node) error {
 	if err != nil {
 		p.config.Logger.Warn("gossip member not believed", "member", node.Name, "address", addrOf(node), "reason", err)
 	} else if facts.Leaving {
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		p.hearLate(node, holder, facts)
 	}
 	return err
 }
 
-// lateGoodbye is how long after a member's death its good-bye still counts. Gossip takes some seconds to reach everybody;
-// what is told much later may be of another time that the member left.
+// lateGoodbye is for how long a good-bye and a death belong together, whichever comes first. Gossip takes some seconds to reach
+// everybody; what is told much later may be of another time that the member left.
 const lateGoodbye = 30 * time.Second
 
 // hearLate takes a good-bye that comes after the death: they travel by themselves, and memberlist has no use for what a
-// member said before it died. It went when it was seen dead.
+// member said before it died. It went when it was seen dead. The caller holds mu.
 func (p *Pool) hearLate(node *memberlist.Node, holder pki.Credential, facts Facts) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if was, ok := p.members[node.Name]; ok && was.State == Dead && p.config.Now().Sub(was.Since) < lateGoodbye {
 		p.record(node, Left, holder, facts)
 		m := p.members[node.Name]
@@ -60,19 +60,13 @@ func (p *Pool) NotifyConflict(existing, other *memberlist.Node) {
 }
 
 // NotifyJoin implements memberlist.EventDelegate.
-func (p *Pool) NotifyJoin(node *memberlist.Node) { p.set(node, Alive) }
+func (p *Pool) NotifyJoin(node *memberlist.Node) { p.set(node, true) }
 
 // NotifyUpdate implements memberlist.EventDelegate.
-func (p *Pool) NotifyUpdate(node *memberlist.Node) { p.set(node, Alive) }
+func (p *Pool) NotifyUpdate(node *memberlist.Node) { p.set(node, true) }
 
 // NotifyLeave implements memberlist.EventDelegate.
-func (p *Pool) NotifyLeave(node *memberlist.Node) {
-	if p.isLeaving(node.Name) {
-		p.set(node, Left)
-	} else {
-		p.set(node, Dead)
-	}
-}
+func (p *Pool) NotifyLeave(node *memberlist.Node) { p.set(node, false) }
 
 // NotifyPingComplete implements memberlist.PingDelegate: a member has answered a probe directly.
 func (p *Pool) NotifyPingComplete(other *memberlist.Node, rtt time.Duration, _ []byte) {

@@ -158,4 +158,15 @@ func TestAGoodbyeThatComesByItself(t *testing.T) {
 	if p.NotifyMsg(text); p.state("a1") != Left {
 		t.Errorf("just after its death: it is %s", p.state("a1"))
 	}
+	p.NotifyMsg(text) // once more: it has left already
+	p.NotifyJoin(alive)
+	if p.NotifyLeave(alive); p.state("a1") != Dead {
+		t.Errorf("after a good-bye that came late, and a life since then: it is %s", p.state("a1"))
+	}
+	p.NotifyJoin(alive)
+	p.NotifyMsg(text)
+	p.NotifyUpdate(alive) // it was back before anybody missed it
+	if p.NotifyLeave(alive); p.state("a1") != Dead {
+		t.Errorf("after a good-bye that it took back: it is %s", p.state("a1"))
+	}
 }

@@ -60,7 +60,9 @@ type Config struct {
 	// Rejoin is how often that happens; 5 s when zero.
 	Rejoin time.Duration
 	// Goodbye is how long the others are given to hear that this node leaves on purpose, or has a
-	// new credential; 1 s when zero. One that does not hear it takes the node for dead.
+	// new credential; 1 s when zero. One that does not hear it takes the node for dead. Leaving has three steps, of
+	// which each may take as long, and then waits for what is on its way: up to memberlist's TCP time-out of 4 s, when a
+	// member swallows it.
 	Goodbye time.Duration
 	// About returns what this member tells of itself to another one that asks, JSON without secrets. It may be nil.
 	About func() json.RawMessage
@@ -83,7 +85,7 @@ type Pool struct {
 	facts   Facts
 	shown   []byte // this member's metadata as memberlist has it; it drops one that comes while it refutes a rumour
 	members map[string]Member
-	leaving map[string]time.Time // when those said good-bye by themselves who are not gone yet
+	leaving map[string]time.Time // when living members were heard to say good-bye by themselves
 	heard   map[string]answered
 	changed chan struct{} // closed and replaced at every change
 }
@@ -339,14 +341,20 @@ func (p *Pool) Forget(name string) {
 // HealthScore is memberlist's awareness of this node's own slowness: 0 is healthy.
 func (p *Pool) HealthScore() int { return p.list.GetHealthScore() }
 
-// set records a member's state. Since is kept when only its facts changed.
-func (p *Pool) set(node *memberlist.Node, state State) {
+// set records that a member is there, or that it has ended: that it left, if it has said so. Since is kept when only its facts changed.
+func (p *Pool) set(node *memberlist.Node, alive bool) {
 	holder, facts, err := p.prove(node)
 	if err != nil && !errors.Is(err, pki.ErrCredentialEnded) {
 		return // cannot be: NotifyAlive has checked the same bytes
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	state := Alive
+	if !alive && p.isLeaving(node.Name) {
+		state = Left
+	} else if !alive {
+		state = Dead
+	}
 	p.record(node, state, holder, facts)
 }
 
@@ -362,7 +370,7 @@ func (p *Pool) record(node *memberlist.Node, state State, holder pki.Credential,
 		p.config.Logger.Info("gossip member tells of its health", "member", m.Name, "ills", facts.Health.Ills(), "before", was.Ills())
 	}
 	p.members[node.Name] = m
-	if state != Alive {
+	if state != Alive || !facts.Leaving { // it has ended, or it is back already
 		delete(p.leaving, node.Name)
 	}
 	if node.Name == p.config.Name {

@@ -16,6 +16,8 @@ import (
 // A member asks another one for its view, or what it tells of itself, in a message of the pool, over TCP, and gets it in
 // another. This works for servers and agents alike, and while neither API nor store do. Messages are encrypted and not signed:
 // whoever has the key of the pool could answer in a member's name. Answers are for people who look for faults, and decide nothing.
+// A good-bye decides whether a member has left or is dead. What it says is signed, as all that members gossip of themselves;
+// who has the key of the pool could repeat an old one, which counts for a death within lateGoodbye.
 
 // message is what members send each other, as JSON. An unknown kind is ignored: it is a newer Barque's.
 type message struct {
@@ -234,7 +236,7 @@ func (p *Pool) NotifyMsg(text []byte) {
 
 // sayGoodbye tells the living servers, and in a small pool all, that this member leaves. That is gossiped, too, but gossip
 // drops it wherever the end of the member comes first, and servers have to tell who left from who died. It waits for as long as
-// Config.Goodbye; who is not reached by then is told yet, as long as sending takes.
+// Config.Goodbye; who is not reached by then is still told, for as long as sending takes.
 func (p *Pool) sayGoodbye() error {
 	meta, err := p.metadata()
 	if err != nil {
@@ -271,20 +273,24 @@ func (p *Pool) hearGoodbye(m message) {
 	}
 	node := &memberlist.Node{Name: m.From, Addr: from.Addr.Addr().AsSlice(), Port: from.Addr.Port(), Meta: m.Meta}
 	holder, facts, err := p.prove(node)
-	if err != nil || !facts.Leaving {
+	if err == nil && !facts.Leaving {
+		err = errors.New("it does not say that it leaves")
+	}
+	if err != nil {
 		p.config.Logger.Debug("a good-bye is not believed", "member", m.From, "reason", err)
 		return
 	}
 	p.mu.Lock()
-	p.leaving[m.From] = p.config.Now()
-	p.mu.Unlock()
-	p.hearLate(node, holder, facts)
+	defer p.mu.Unlock()
+	if p.members[m.From].State == Alive {
+		p.leaving[m.From] = p.config.Now()
+	} else {
+		p.hearLate(node, holder, facts)
+	}
 }
 
-// isLeaving tells whether a living member has said that it leaves.
+// isLeaving tells whether a living member has said that it leaves. The caller holds mu.
 func (p *Pool) isLeaving(name string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	said, ok := p.leaving[name]
 	return p.members[name].Facts.Leaving || ok && p.config.Now().Sub(said) < lateGoodbye
 }
