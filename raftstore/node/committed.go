@@ -61,14 +61,14 @@ func (c *committed) place(id string) (member, voter, known bool) {
 	return false, false, true
 }
 
-// last tells whether the newest configuration is in the log's last entry.
-func (c *committed) last(index uint64) bool {
+// endsLog tells whether the newest configuration is the last thing in a log that ends with the index.
+func (c *committed) endsLog(last uint64) bool {
 	newest := c.newest.Load()
-	return newest != nil && newest.index == index
+	return newest != nil && newest.index == last
 }
 
-// settled tells whether the majority of the newest configuration has all entries up to it, by how far entries have been applied.
-func (c *committed) settled(applied uint64) bool {
+// settled tells whether the majority of the newest configuration has all entries up to it: whether an entry behind it is committed.
+func (c *committed) settled(index uint64) bool {
 	newest := c.newest.Load()
-	return newest != nil && applied > newest.index
+	return newest != nil && index > newest.index
 }

@@ -74,6 +74,7 @@ func (o *observer) look(ctx context.Context) (busy bool) {
 		busy = busy || s.Standing == steward.Leaving || s.Standing == steward.Regular && !s.Voter || s.Standing == steward.Standby && s.Voter
 	}
 	n.health.Store(&health)
+	defer o.settle() // also where a step fails again and again
 	if due {
 		if err := n.take(ctx, o.term, step); err != nil {
 			if ctx.Err() == nil {
@@ -82,7 +83,6 @@ func (o *observer) look(ctx context.Context) (busy bool) {
 			return true // what this server takes for the configuration may never be committed
 		}
 	}
-	o.settle()
 	o.undo(ctx, servers, blocked)
 	o.bury(ctx)
 	return busy
@@ -314,7 +314,7 @@ func (o *observer) settle() {
 		o.settling = nil
 	default:
 	}
-	if o.settling == nil && n.committed.last(n.raft.LastIndex()) {
+	if o.settling == nil && n.committed.endsLog(n.raft.LastIndex()) {
 		o.settling = n.questions.begin(func() raft.Future { return n.beginMark() })
 	}
 }
