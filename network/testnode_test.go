@@ -122,6 +122,8 @@ func startNode(t *testing.T, bridge netlink.Link, number int) *node {
 	must(t, err)
 	stdout, err := command.StdoutPipe()
 	must(t, err)
+	runtime.LockOSThread() // the signal comes when the thread ends that has started the process: no goroutine is to end this one
+	t.Cleanup(runtime.UnlockOSThread)
 	must(t, command.Start())
 	n.rpc = jsonrpc.NewClient(stdio{stdout, stdin})
 	t.Cleanup(func() {

@@ -12,9 +12,9 @@ const again = time.Minute
 
 // Trouble is such a step. The zero value is none. It may be used by several at once.
 type Trouble struct {
-	mu   sync.Mutex
-	now  Past
-	told time.Time
+	mu      sync.Mutex
+	current Past
+	told    time.Time
 }
 
 // Past is what there is to tell of trouble that is over.
@@ -29,22 +29,22 @@ func (t *Trouble) Failed(err error) (tries int, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if t.now.Tries == 0 {
-		t.now.Since = now
+	if t.current.Tries == 0 {
+		t.current.Since = now
 	}
-	t.now.Tries++
-	t.now.Newest = err
-	if tell = t.now.Tries == 1 || now.Sub(t.told) >= again; tell {
+	t.current.Tries++
+	t.current.Newest = err
+	if tell = t.current.Tries == 1 || now.Sub(t.told) >= again; tell {
 		t.told = now
 	}
-	return t.now.Tries, tell
+	return t.current.Tries, tell
 }
 
 // Over notes that it does not fail any more, and returns what there was; false when there was none.
 func (t *Trouble) Over() (Past, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	past := t.now
-	t.now = Past{}
+	past := t.current
+	t.current = Past{}
 	return past, past.Tries > 0
 }
