@@ -1,7 +1,6 @@
 package clustertest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/barque/barque/internal/procstat"
 )
 
 // What `barque dev` does to one node at a time, and not faster than a command starts, is done here to several nodes at the
@@ -45,25 +46,11 @@ func pids(match func(args []string) bool) ([]int, error) {
 func commandLine(pid int) (line []byte, err error) {
 	for end := time.Now().Add(300 * time.Millisecond); ; {
 		line, err = os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if dead, others := state(pid); err != nil || len(line) > 0 || !dead || !others || time.Now().After(end) {
+		if stat, gone := procstat.Read(pid); err != nil || len(line) > 0 || gone != nil || !stat.Headless() || time.Now().After(end) {
 			return line, err
 		}
 		<-time.After(time.Millisecond)
 	}
-}
-
-// state says whether the first thread of a process is dead, and whether there are others.
-func state(pid int) (dead, others bool) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return true, false
-	}
-	// What follows the last bracket has none.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 18 {
-		return true, false
-	}
-	return fields[0] == "Z" || fields[0] == "X", fields[17] != "1" && fields[17] != "0"
 }
 
 // argument returns what follows a flag.
@@ -129,7 +116,7 @@ func (c *Cluster) KillNodes(ctx context.Context, nodes ...string) error {
 	}
 	return Poll(ctx, 20*time.Second, func(context.Context) error {
 		for _, pid := range told {
-			if dead, others := state(pid); !dead || others {
+			if stat, gone := procstat.Read(pid); gone == nil && stat.Runs() {
 				return fmt.Errorf("process %d does not end", pid)
 			}
 		}

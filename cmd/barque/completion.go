@@ -32,8 +32,8 @@ servers.`,
 	return cmd
 }
 
-// completionPatience bounds how long a user waits for the names of servers. Tests have more.
-var completionPatience = 2 * time.Second
+// completionPatience bounds how long a user waits for the names of servers.
+const completionPatience = 2 * time.Second
 
 // flagValues are the values of flags that have few.
 var flagValues = map[string][]string{

@@ -77,7 +77,7 @@ func examine(c *cobra.Command, a *asker, path, format string) error {
 	default:
 		e.Status = h.status()
 		fmt.Fprintf(c.ErrOrStderr(), "asking %s\n", plural(len(serverNames(e.Status)), "server", "servers"))
-		e.collect(c.Context(), h)
+		e.collect(c.Context(), h, a.timeout)
 	}
 	e.local(c.Context(), a.dataDir)
 	if err := e.devNodes(a.devDir()); err != nil {
@@ -148,15 +148,15 @@ const (
 )
 
 // collect asks every server for its diagnosis, and, of those that have answered, the one that knows most, for what the
-// API tells.
-func (e *examination) collect(ctx context.Context, h *heard) {
+// API tells. Each question to the API has the time given.
+func (e *examination) collect(ctx context.Context, h *heard, each time.Duration) {
 	ctx, cancel := context.WithTimeoutCause(ctx, collectPatience, &noAnswerError{collectPatience})
 	defer cancel()
 	best := h.at[e.Status.From[0]]
 	e.Silent = map[string]string{}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	asking.Go(func() { e.files = apiFiles(ctx, h.to(best)) })
+	asking.Go(func() { e.files = apiFiles(ctx, h.to(best), each) })
 	for _, m := range e.Status.Members {
 		if m.Role != "server" {
 			continue

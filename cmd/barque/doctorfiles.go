@@ -28,14 +28,15 @@ import (
 	"github.com/barque/barque/internal/version"
 )
 
-// apiPatience bounds each question to the API: without a quorum there is no answer. Tests have more.
-var apiPatience = 5 * time.Second
-
-const maxEvents = 1000
+const (
+	// journalPatience bounds the reading of this machine's journal.
+	journalPatience = 5 * time.Second
+	maxEvents       = 1000
+)
 
 // apiFiles are what the API tells of the cluster. Objects are told by what happens to them and not by their content, in
-// which people put secrets.
-func apiFiles(ctx context.Context, config *rest.Config) map[string]string {
+// which people put secrets. Each question has its time: without a quorum there is no answer.
+func apiFiles(ctx context.Context, config *rest.Config, each time.Duration) map[string]string {
 	files := map[string]string{}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -46,7 +47,7 @@ func apiFiles(ctx context.Context, config *rest.Config) map[string]string {
 	var asking sync.WaitGroup
 	for name, read := range map[string]func(context.Context, kubernetes.Interface) (string, error){"nodes.json": nodesText, "events.txt": eventsText, "pods.txt": podsText} {
 		asking.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(ctx, apiPatience, &noAnswerError{apiPatience})
+			ctx, cancel := context.WithTimeoutCause(ctx, each, &noAnswerError{each})
 			defer cancel()
 			text, err := read(ctx, client)
 			if err != nil {
@@ -125,7 +126,7 @@ func (e *examination) local(ctx context.Context, dataDir string) {
 	for name, text := range node.MachineFacts(dataDir) {
 		e.files["this-machine/"+name] = text
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiPatience)
+	ctx, cancel := context.WithTimeout(ctx, journalPatience)
 	defer cancel()
 	journal := exec.CommandContext(ctx, "journalctl", "--no-pager", "-n", "5000", "-u", "barque-server", "-u", "barque-agent")
 	text, err := journal.CombinedOutput()

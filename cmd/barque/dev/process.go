@@ -9,12 +9,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/internal/procstat"
 )
 
 // Process is a process that may outlive the one that started it. A pid alone is used again by the
@@ -29,20 +30,8 @@ type Process struct {
 
 // startTime returns when the process started and whether it still runs (a zombie does not).
 func startTime(pid int) (ticks uint64, running bool) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, false
-	}
-	// The command in field 2 may have spaces and brackets; what follows the last ")" has none.
-	_, rest, ok := strings.Cut(string(data[strings.LastIndexByte(string(data), ')'):]), " ")
-	fields := strings.Fields(rest)
-	if !ok || len(fields) < 20 {
-		return 0, false
-	}
-	ticks, err = strconv.ParseUint(fields[19], 10, 64)
-	// In an exec the first thread is dead until the one that made it takes its place: then there are others.
-	others := fields[17] != "1" && fields[17] != "0"
-	return ticks, err == nil && (fields[0] != "Z" || others) && fields[0] != "X"
+	stat, err := procstat.Read(pid)
+	return stat.Started, err == nil && stat.Runs()
 }
 
 // Alive tells whether the process still runs.
@@ -56,15 +45,11 @@ func (p *Process) Alive() bool {
 
 // Paused tells whether the process is stopped by a signal.
 func (p *Process) Paused() bool {
-	if !p.Alive() {
+	if p == nil {
 		return false
 	}
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
-	if err != nil {
-		return false
-	}
-	_, rest, _ := strings.Cut(string(data[strings.LastIndexByte(string(data), ')'):]), " ")
-	return strings.HasPrefix(rest, "T")
+	stat, err := procstat.Read(p.PID)
+	return err == nil && stat.Started == p.Started && stat.Stopped()
 }
 
 // open returns a descriptor that stays this process's whatever becomes of its pid; false when it has

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/internal/procstat"
 	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
@@ -179,12 +180,8 @@ func (p *process) signal(s syscall.Signal) {
 
 // paused tells whether the process is stopped by a signal.
 func (p *process) paused() bool {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	if err != nil {
-		return false
-	}
-	_, rest, _ := strings.Cut(string(data[bytes.LastIndexByte(data, ')'):]), " ")
-	return strings.HasPrefix(rest, "T")
+	stat, err := procstat.Read(p.cmd.Process.Pid)
+	return err == nil && stat.Stopped()
 }
 
 // config leads to this server as an administrator.
