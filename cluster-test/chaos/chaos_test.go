@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/schedule"
@@ -31,12 +32,16 @@ func TestMain(m *testing.M) {
 var short = regexp.MustCompile(`^(kill the leader|kill all|kill containerd|clock jumps: leader|leader alone|packet loss|slow network|` +
 	`disk hangs: leader|disk full: leader|power off: follower|torn log|leave and join|restore)$`)
 
+// shortDuration is for how long faults of the short run begin. It is longer where each kind once takes longer.
+const shortDuration = 3 * time.Minute
+
 // TestShortRun is a short run of the program, with a seed of its own each time.
 func TestShortRun(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("the short run breaks a real cluster, with network namespaces and containers: run it as root")
 	}
 	plan, left := schedule.New(*seed, short, allFaults())
+	plan.Duration, plan.Least = shortDuration, len(plan.Faults)
 	t.Logf("repeat with -seed %d", plan.Seed)
 	needs.LeftOut(t, left)
 	cfg := config{Schedule: plan, out: t.Output(), page: filepath.Join(t.TempDir(), "page.html"), repeat: fmt.Sprintf("go test ./cluster-test/chaos -seed %d", plan.Seed)}
@@ -50,8 +55,15 @@ func TestShortRun(t *testing.T) {
 	for _, f := range r.failures {
 		t.Error(f)
 	}
-	if len(r.failures) == 0 && len(r.spans) != len(plan.Faults) {
-		t.Errorf("%d of %d faults were made", len(r.spans), len(plan.Faults))
+	made := make(map[string]bool)
+	for _, s := range r.spans {
+		made[s.Kind] = true
+	}
+	if len(r.failures) == 0 && len(made) != len(plan.Faults) {
+		t.Errorf("faults of %d kinds were made, of %d", len(made), len(plan.Faults))
+	}
+	if took := time.Since(r.start); len(r.failures) == 0 && took < shortDuration {
+		t.Errorf("it ended after %v, with %d faults", took, len(r.spans))
 	}
 	if r.acked < 100 || r.calls < 500 {
 		t.Errorf("only %d writes were acknowledged, and %d calls judged", r.acked, r.calls)

@@ -93,7 +93,7 @@ func (r *run) inject(number int) {
 	}
 	r.evictions.told(time.Now())
 	r.mu.Lock()
-	r.spans = append(r.spans, span)
+	r.spans, r.length = append(r.spans, span), time.Since(r.start)
 	gaps := (&timeline.Run{Spans: []timeline.Span{span}, Samples: r.samples}).Gaps()
 	r.mu.Unlock()
 	r.say("%d %s: %s led; %s; longest time without a write %v; whole after %v", number+1, f.name, t.leader, t.note,

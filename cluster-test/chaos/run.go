@@ -70,7 +70,7 @@ type run struct {
 	acked      int           // writes of probes that have ended
 	calls      int           // of the judged clients
 	longest    time.Duration // without an acknowledged write
-	length     time.Duration // until clients ended for good
+	length     time.Duration // until the last fault was over
 }
 
 // execute makes a run. The error is about the run itself: that there was none. What is wrong with the cluster is in the
@@ -225,9 +225,6 @@ func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 		r.inject(*number)
 		*number++
 	}
-	r.mu.Lock()
-	r.length = time.Since(r.start)
-	r.mu.Unlock()
 	bear := patience
 	if r.failed() { // what is broken stays so: nobody waits for it to come back
 		bear = failedPatience

@@ -22,6 +22,7 @@ type Schedule[F Fault] struct {
 	Seed     uint64
 	Faults   []F
 	Duration time.Duration // faults begin until then; 0: every one of Faults once
+	Least    int           // so many come, also when Duration is over before
 	Count    int           // how many there are; 0: Duration decides
 }
 
@@ -55,7 +56,7 @@ func (s *Schedule[F]) Over(number int, elapsed time.Duration) bool {
 	case s.Count > 0:
 		return number >= s.Count
 	case s.Duration > 0:
-		return elapsed > s.Duration
+		return number >= s.Least && elapsed > s.Duration
 	}
 	return number >= len(s.Faults)
 }

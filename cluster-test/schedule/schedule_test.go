@@ -90,19 +90,23 @@ func TestOver(t *testing.T) {
 	for _, c := range []struct {
 		what     string
 		duration time.Duration
+		least    int
 		count    int
 		number   int
 		elapsed  time.Duration
 		want     bool
 	}{
-		{"each once: the last", 0, 0, 2, time.Hour, false},
-		{"each once: one more", 0, 0, 3, 0, true},
-		{"in time", time.Minute, 0, 1000, time.Minute, false},
-		{"too late", time.Minute, 0, 0, time.Minute + 1, true},
-		{"counted", time.Minute, 5, 4, time.Hour, false},
-		{"counted: one more", time.Minute, 5, 5, 0, true},
+		{"each once: the last", 0, 0, 0, 2, time.Hour, false},
+		{"each once: one more", 0, 0, 0, 3, 0, true},
+		{"in time", time.Minute, 0, 0, 1000, time.Minute, false},
+		{"too late", time.Minute, 0, 0, 0, time.Minute + 1, true},
+		{"too late, and one of the least", time.Minute, 3, 0, 2, time.Hour, false},
+		{"too late, and one more than the least", time.Minute, 3, 0, 3, time.Minute + 1, true},
+		{"in time, and one more than the least", time.Minute, 3, 0, 3, time.Minute, false},
+		{"counted", time.Minute, 0, 5, 4, time.Hour, false},
+		{"counted: one more", time.Minute, 0, 5, 5, 0, true},
 	} {
-		s := Schedule[kind]{Faults: kinds(3), Duration: c.duration, Count: c.count}
+		s := Schedule[kind]{Faults: kinds(3), Duration: c.duration, Least: c.least, Count: c.count}
 		if got := s.Over(c.number, c.elapsed); got != c.want {
 			t.Errorf("%s: over is %v", c.what, got)
 		}

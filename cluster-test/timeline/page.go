@@ -34,7 +34,7 @@ func (r *Run) HTML(w io.Writer) error {
 	}
 	return page.Execute(w, map[string]any{
 		"Run": r, "SVG": template.HTML(r.SVG()), "Lines": r.Lines(), "Faults": faults,
-		"Acked": acked, "Failed": failed, "Longest": short(r.Longest()), "Length": r.Length.Round(time.Second), "Bucket": bucketTime,
+		"Acked": acked, "Failed": failed, "Length": r.Length.Round(time.Second), "Bucket": bucketTime,
 	})
 }
 
@@ -72,7 +72,7 @@ svg { width: 100%; height: auto; display: block } svg text { font: 10px system-u
 .acked { fill: var(--good) } .failed, .none { fill: var(--bad) } .none { opacity: .8 } .delay { stroke: var(--delay); stroke-width: 1.6; fill: none }
 </style>
 <h1>{{.Run.Title}}</h1>
-<p>{{.Acked}} writes acknowledged and {{.Failed}} not in {{.Length}}; the longest time without one {{.Longest}}.</p>
+<p>{{.Acked}} writes acknowledged and {{.Failed}} not in {{.Length}}.</p>
 {{range .Run.Facts}}<p>{{.}}</p>
 {{end}}{{range .Run.Verdict}}<p class="bad">FAILURE {{.}}</p>
 {{else}}<p>Nothing wrong was found.</p>

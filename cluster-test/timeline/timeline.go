@@ -40,11 +40,11 @@ type Sample struct {
 // Run is all that a run has shown.
 type Run struct {
 	Title   string
-	Repeat  string   // the command that repeats it
-	Verdict []string // what was found wrong; none: nothing
-	Facts   []string // lines about what was done and checked
-	Servers []string // in the order in which they are drawn; those of samples that are not here come after them
-	Length  time.Duration
+	Repeat  string        // the command that repeats it
+	Verdict []string      // what was found wrong; none: nothing
+	Facts   []string      // lines about what was done and checked
+	Servers []string      // in the order in which they are drawn; those of samples that are not here come after them
+	Length  time.Duration // what comes later is not drawn
 	Spans   []Span
 	Samples []Sample
 }
@@ -73,9 +73,6 @@ func (r *Run) Gaps() []time.Duration {
 	}
 	return gaps
 }
-
-// Longest returns the longest time without an acknowledged write of the whole run.
-func (r *Run) Longest() time.Duration { return longest(r.acks(), 0, r.Length) }
 
 // longest returns the longest time between two acknowledgements that has a part between from and to. Time that
 // goes on after to counts as far as to.

@@ -63,9 +63,6 @@ func TestLines(t *testing.T) {
 	if got := r.Lines(); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if got := r.Longest(); got != time.Second {
-		t.Errorf("the longest is %v", got)
-	}
 	var text strings.Builder
 	if err := r.Table(&text); err != nil {
 		t.Fatal(err)
