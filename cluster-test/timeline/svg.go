@@ -27,6 +27,7 @@ const (
 // bucket is a part of a strip.
 type bucket struct {
 	acked   int
+	tried   bool // somebody wrote, or waited for the answer
 	servers map[string]*answers
 	took    []time.Duration // of what was acknowledged
 }
@@ -38,6 +39,11 @@ type answers struct{ ok, failed int }
 func (r *Run) buckets() []bucket {
 	all := make([]bucket, int(r.Length/bucketTime)+1)
 	for _, s := range r.Samples {
+		if !s.Aside {
+			for i := max(0, int(s.Begin/bucketTime)); i <= int(s.End/bucketTime) && i < len(all); i++ {
+				all[i].tried = true
+			}
+		}
 		i := int(s.End / bucketTime)
 		if i < 0 || i >= len(all) {
 			continue
@@ -190,7 +196,7 @@ func (d *drawing) faults(from time.Duration, x func(time.Duration) float64, top,
 	}
 }
 
-// writes draws how many were acknowledged; where none was, it says so in red.
+// writes draws how many were acknowledged; where somebody wrote and none was, it says so in red.
 func (d *drawing) writes(buckets []placed, x func(time.Duration) float64, top float64) {
 	base := top + writeHeight
 	var path strings.Builder
@@ -199,6 +205,9 @@ func (d *drawing) writes(buckets []placed, x func(time.Duration) float64, top fl
 			break
 		}
 		left, right := x(b.at), x(min(b.at+bucketTime, d.run.Length))
+		if !b.tried {
+			continue
+		}
 		if b.acked == 0 {
 			d.printf(`<rect class="none" x="%s" y="%s" width="%s" height="%s"/>`, px(left), px(top), px(right-left), px(writeHeight))
 			continue

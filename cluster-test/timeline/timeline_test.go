@@ -155,6 +155,17 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// TestNobodyWrote: no time is red in which nobody wrote, and all of it in which somebody waited.
+func TestNobodyWrote(t *testing.T) {
+	r := &Run{Length: 5 * time.Second, Samples: append(acked(100*ms, 300*ms),
+		Sample{Server: "s1", Begin: 500 * ms, End: 1100 * ms},                          // in four buckets that have no other
+		Sample{Server: "service", Begin: 3 * time.Second, End: 4500 * ms, Aside: true}, // whose lane tells of it
+	)}
+	if none := strings.Count(r.SVG(), `class="none"`); none != 4 {
+		t.Errorf("%d buckets are red, and in 4 somebody wrote and had no acknowledgement", none)
+	}
+}
+
 // TestEmpty: a run that came to nothing can be shown too.
 func TestEmpty(t *testing.T) {
 	for _, r := range []*Run{{}, {Length: time.Second}, {Length: time.Second, Spans: []Span{{Kind: "k"}}}} {
