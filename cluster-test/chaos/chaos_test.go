@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 var short = regexp.MustCompile(`^(kill the leader|kill all|kill containerd|clock jumps: leader|leader alone|packet loss|slow network|` +
 	`disk hangs: leader|disk full: leader|power off: follower|torn log|leave and join|restore)$`)
 
-// shortDuration is for how long faults of the short run begin. It is longer where each kind once takes longer.
+// shortDuration is for how long faults of the short run begin, and longer where to make each kind once takes longer.
 const shortDuration = 3 * time.Minute
 
 // TestShortRun is a short run of the program, with a seed of its own each time.
@@ -65,11 +65,17 @@ func TestShortRun(t *testing.T) {
 	if took := time.Since(r.start); len(r.failures) == 0 && took < shortDuration {
 		t.Errorf("it ended after %v, with %d faults", took, len(r.spans))
 	}
+	if n := len(r.spans); n > 0 && r.length < r.spans[n-1].Settled {
+		t.Errorf("the last fault was over at %v, and the page ends at %v", r.spans[n-1].Settled, r.length)
+	}
 	if r.acked < 100 || r.calls < 500 {
 		t.Errorf("only %d writes were acknowledged, and %d calls judged", r.acked, r.calls)
 	}
 	if n := r.fewestPodChanges(); n < replicas+fixed { // all of them went in the end
 		t.Errorf("a server's watch of pods told of %d changes only", n)
+	}
+	if t.Failed() { // on a machine of another speed there are more faults, or fewer
+		t.Logf("make chaos SEED=%d COUNT=%d FAULTS='%s' makes the same faults", plan.Seed, len(r.spans)+1, short)
 	}
 }
 

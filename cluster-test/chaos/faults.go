@@ -62,6 +62,7 @@ const betweenFaults = time.Second
 
 // inject makes one fault, waits until the cluster is whole, and records it.
 func (r *run) inject(number int) {
+	defer r.reached()
 	f := r.cfg.At(number)
 	t := &trial{run: r, rnd: r.cfg.Rand(fmt.Sprintf("fault %d", number))}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, fmt.Errorf("not within %v", patience))
@@ -93,7 +94,7 @@ func (r *run) inject(number int) {
 	}
 	r.evictions.told(time.Now())
 	r.mu.Lock()
-	r.spans, r.length = append(r.spans, span), time.Since(r.start)
+	r.spans = append(r.spans, span)
 	gaps := (&timeline.Run{Spans: []timeline.Span{span}, Samples: r.samples}).Gaps()
 	r.mu.Unlock()
 	r.say("%d %s: %s led; %s; longest time without a write %v; whole after %v", number+1, f.name, t.leader, t.note,

@@ -15,7 +15,7 @@ func (r *run) report(w io.Writer) error {
 	defer r.mu.Unlock()
 	t := timeline.Run{
 		Title: fmt.Sprintf("chaos, seed %d", r.cfg.Seed), Repeat: r.cfg.repeat, Verdict: r.failures, Length: r.length,
-		Spans: r.spans, Samples: r.samples,
+		Spans: r.spans, Samples: r.samples, Writing: r.writing,
 	}
 	for _, s := range r.servers {
 		t.Servers = append(t.Servers, s.Name)
@@ -27,7 +27,7 @@ func (r *run) report(w io.Writer) error {
 		fmt.Sprintf("%d writes of the probe acknowledged, %d calls of clients judged, %d calls of the Service (%d failed)", r.acked, r.calls, r.pods.calls, r.pods.bad),
 		fmt.Sprintf("%d pods evicted in order and %d removed by force, each after something had happened to its node", orderly, forced),
 		fmt.Sprintf("changes of pods looked at, of the server whose watch told of the fewest: %d", r.fewestPodChanges()),
-		fmt.Sprintf("longest time without an acknowledged write: %v", r.longest.Round(time.Millisecond)),
+		fmt.Sprintf("longest time without an acknowledged write: %v", t.Longest().Round(time.Millisecond)),
 	}
 	r.pods.mu.Unlock()
 	fmt.Fprintln(w)

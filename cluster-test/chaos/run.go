@@ -67,10 +67,10 @@ type run struct {
 	damaging bool // the fault that is on may make a server's state wrong
 	// podChanges is how many changes of pods each server's watch has told of, when these have ended.
 	podChanges []int
-	acked      int           // writes of probes that have ended
-	calls      int           // of the judged clients
-	longest    time.Duration // without an acknowledged write
-	length     time.Duration // until the last fault was over
+	acked      int                // writes of probes that have ended
+	calls      int                // of the judged clients
+	writing    []timeline.Stretch // of each probe
+	length     time.Duration      // of what the report draws
 }
 
 // execute makes a run. The error is about the run itself: that there was none. What is wrong with the cluster is in the
@@ -203,14 +203,22 @@ func (r *run) lookOut(ctx context.Context) (stop func()) {
 	}
 }
 
+// reached notes that the report draws all up to now.
+func (r *run) reached() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.length = time.Since(r.start)
+}
+
 // over says whether there is no next fault.
 func (r *run) over(ctx context.Context, number int) bool {
 	return ctx.Err() != nil || r.cfg.Over(number, time.Since(r.start))
 }
 
-// turn makes some faults while a workload runs, judges that, and reports whether there are more.
+// turn makes some faults, one at least, while a workload runs, judges that, and reports whether there are more.
 func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 	background := context.WithoutCancel(ctx)
+	began := time.Since(r.start)
 	r.probe = verify.NewProbe(r.servers, namespace, fmt.Sprintf("probe-%d", turn))
 	r.probe.Observe = r.observer(false)
 	r.probe.Start(background)
@@ -218,10 +226,14 @@ func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 		Servers: r.servers, Namespace: namespace, Run: fmt.Sprintf("turn-%d", turn), Seed: r.cfg.Seed + uint64(turn), Observe: r.observer(true),
 	})
 	if err != nil {
-		r.fail("start the clients: %v", err)
+		_, stopped := r.probe.Stop(background, failedPatience)
+		r.fail("start the clients: %v", errors.Join(err, stopped))
 		return false
 	}
-	for n := 0; n < faultsPerTurn && !r.failed() && !r.over(ctx, *number) && !r.cfg.At(*number).alone; n++ {
+	for n := 0; n < faultsPerTurn && !r.failed(); n++ {
+		if n > 0 && (r.over(ctx, *number) || r.cfg.At(*number).alone) {
+			break
+		}
 		r.inject(*number)
 		*number++
 	}
@@ -230,13 +242,17 @@ func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 		bear = failedPatience
 	}
 	verdict, err := w.Stop(background, bear)
+	r.mu.Lock()
+	r.writing = append(r.writing, timeline.Stretch{From: began, To: time.Since(r.start)})
+	r.mu.Unlock()
+	r.reached()
 	probed, probeErr := r.probe.Stop(background, bear)
 	if err := errors.Join(err, probeErr); err != nil {
 		r.fail("end the clients: %v", err)
 	}
 	r.say("judged: %v", verdict)
 	r.mu.Lock()
-	r.acked, r.calls, r.longest = r.acked+probed.Acknowledged, r.calls+verdict.Calls, max(r.longest, probed.Longest)
+	r.acked, r.calls = r.acked+probed.Acknowledged, r.calls+verdict.Calls
 	r.mu.Unlock()
 	for _, v := range slices.Concat(verdict.Violations, probed.Violations) {
 		r.fail("%s", v)

@@ -22,7 +22,7 @@ type Schedule[F Fault] struct {
 	Seed     uint64
 	Faults   []F
 	Duration time.Duration // faults begin until then; 0: every one of Faults once
-	Least    int           // so many come, also when Duration is over before
+	Least    int           // so many come at least, also when that takes longer than Duration
 	Count    int           // how many there are; 0: Duration decides
 }
 

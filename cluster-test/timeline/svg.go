@@ -27,7 +27,6 @@ const (
 // bucket is a part of a strip.
 type bucket struct {
 	acked   int
-	tried   bool // somebody wrote, or waited for the answer
 	servers map[string]*answers
 	took    []time.Duration // of what was acknowledged
 }
@@ -39,11 +38,6 @@ type answers struct{ ok, failed int }
 func (r *Run) buckets() []bucket {
 	all := make([]bucket, int(r.Length/bucketTime)+1)
 	for _, s := range r.Samples {
-		if !s.Aside {
-			for i := max(0, int(s.Begin/bucketTime)); i <= int(s.End/bucketTime) && i < len(all); i++ {
-				all[i].tried = true
-			}
-		}
 		i := int(s.End / bucketTime)
 		if i < 0 || i >= len(all) {
 			continue
@@ -196,7 +190,7 @@ func (d *drawing) faults(from time.Duration, x func(time.Duration) float64, top,
 	}
 }
 
-// writes draws how many were acknowledged; where somebody wrote and none was, it says so in red.
+// writes draws how many were acknowledged; where somebody wanted to write all the time and none was, it says so in red.
 func (d *drawing) writes(buckets []placed, x func(time.Duration) float64, top float64) {
 	base := top + writeHeight
 	var path strings.Builder
@@ -205,11 +199,10 @@ func (d *drawing) writes(buckets []placed, x func(time.Duration) float64, top fl
 			break
 		}
 		left, right := x(b.at), x(min(b.at+bucketTime, d.run.Length))
-		if !b.tried {
-			continue
-		}
 		if b.acked == 0 {
-			d.printf(`<rect class="none" x="%s" y="%s" width="%s" height="%s"/>`, px(left), px(top), px(right-left), px(writeHeight))
+			if d.run.wanted(b.at, b.at+bucketTime) {
+				d.printf(`<rect class="none" x="%s" y="%s" width="%s" height="%s"/>`, px(left), px(top), px(right-left), px(writeHeight))
+			}
 			continue
 		}
 		high := writeHeight * math.Min(1, 0.85*float64(b.acked)/float64(d.usual))
@@ -219,6 +212,11 @@ func (d *drawing) writes(buckets []placed, x func(time.Duration) float64, top fl
 		d.printf(`<path class="acked" d="%s"/>`, path.String())
 	}
 	d.printf(`<line class="usual" x1="%s" x2="%s" y1="%[3]s" y2="%[3]s"/>`+"\n", px(labelWidth), px(labelWidth+stripWidth), px(base-writeHeight*0.85))
+}
+
+// wanted says whether somebody wanted to write all the time from one moment to another.
+func (r *Run) wanted(from, to time.Duration) bool {
+	return slices.ContainsFunc(r.Writing, func(s Stretch) bool { return s.From <= from && to <= s.To })
 }
 
 // lane draws how one server answered: in the colour of the worst, half as high when it also acknowledged.

@@ -44,10 +44,14 @@ type Run struct {
 	Verdict []string      // what was found wrong; none: nothing
 	Facts   []string      // lines about what was done and checked
 	Servers []string      // in the order in which they are drawn; those of samples that are not here come after them
-	Length  time.Duration // what comes later is not drawn
+	Length  time.Duration // until what is drawn ends
+	Writing []Stretch     // when somebody wanted to write, in order; outside of them no time is without a write
 	Spans   []Span
 	Samples []Sample
 }
+
+// Stretch is a part of a run's time.
+type Stretch struct{ From, To time.Duration }
 
 // acks returns when writes were acknowledged, in order.
 func (r *Run) acks() []time.Duration {
@@ -72,6 +76,24 @@ func (r *Run) Gaps() []time.Duration {
 		}
 	}
 	return gaps
+}
+
+// Longest returns the longest time without an acknowledged write while somebody wanted to write.
+func (r *Run) Longest() (gap time.Duration) {
+	acks := r.acks()
+	for _, s := range r.Writing {
+		first, _ := slices.BinarySearch(acks, s.From)
+		before := s.From
+		for _, at := range acks[first:] {
+			if at > s.To {
+				break
+			}
+			gap = max(gap, at-before)
+			before = at
+		}
+		gap = max(gap, s.To-before)
+	}
+	return gap
 }
 
 // longest returns the longest time between two acknowledgements that has a part between from and to. Time that

@@ -75,7 +75,7 @@ func TestLines(t *testing.T) {
 // sketch is a run of some minutes: servers that answer, but for those that a fault has met.
 func sketch() *Run {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	r := &Run{Title: `chaos, seed 7 <&"'>`, Repeat: "make chaos SEED=7", Servers: []string{"s1", "s2", "s3"}, Length: 150 * time.Second,
+	r := &Run{Title: `chaos, seed 7 <&"'>`, Repeat: "make chaos SEED=7", Servers: []string{"s1", "s2", "s3"}, Length: 150 * time.Second, Writing: []Stretch{{0, 150 * time.Second}},
 		Facts: []string{"3 servers, 2 agents"}}
 	kinds := []string{"kill the leader", "leader alone", "disk full: leader", "<b>packet loss</b>"}
 	for at := 3 * time.Second; at < 140*time.Second; at += 11 * time.Second {
@@ -155,14 +155,30 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestNobodyWrote: no time is red in which nobody wrote, and all of it in which somebody waited.
-func TestNobodyWrote(t *testing.T) {
-	r := &Run{Length: 5 * time.Second, Samples: append(acked(100*ms, 300*ms),
-		Sample{Server: "s1", Begin: 500 * ms, End: 1100 * ms},                          // in four buckets that have no other
-		Sample{Server: "service", Begin: 3 * time.Second, End: 4500 * ms, Aside: true}, // whose lane tells of it
-	)}
-	if none := strings.Count(r.SVG(), `class="none"`); none != 4 {
-		t.Errorf("%d buckets are red, and in 4 somebody wrote and had no acknowledgement", none)
+// TestWriting: time is red, and counts, only while somebody wanted to write.
+func TestWriting(t *testing.T) {
+	r := &Run{Length: 5 * time.Second, Samples: acked(100*ms, 300*ms, 1100*ms, 3900*ms, 4150*ms),
+		Writing: []Stretch{{0, 1300 * ms}, {3100 * ms, 4500 * ms}}}
+	if none := strings.Count(r.SVG(), `class="none"`); none != 3+3+1 { // from 0.4 s on, 3.2 s and 4.2 s
+		t.Errorf("%d buckets are red", none)
+	}
+	if got := r.Longest(); got != 800*ms {
+		t.Errorf("the longest time without a write is %v", got)
+	}
+	for _, c := range []struct {
+		what    string
+		writing []Stretch
+		want    time.Duration
+	}{
+		{"nobody wanted to", nil, 0},
+		{"before the first one", []Stretch{{1200 * ms, 4 * time.Second}}, 2700 * ms},
+		{"after the last one", []Stretch{{4 * time.Second, 5 * time.Second}}, 850 * ms},
+		{"none in it", []Stretch{{1200 * ms, 1500 * ms}}, 300 * ms},
+	} {
+		r.Writing = c.writing
+		if got := r.Longest(); got != c.want {
+			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+		}
 	}
 }
 

@@ -31,11 +31,13 @@ func (r *run) page(repeat string) *timeline.Run {
 		Facts:   []string{r.log.Summary()},
 		Length:  time.Since(r.start),
 		Samples: r.samples.all,
+		Writing: []timeline.Stretch{r.writing},
 	}
 	for _, m := range r.group.Members() {
 		p.Servers = append(p.Servers, m.Name)
 	}
 	slices.Sort(p.Servers)
+	p.Facts = append(p.Facts, fmt.Sprintf("longest time without an acknowledged write: %v", p.Longest().Round(time.Millisecond)))
 	for _, rec := range r.records {
 		p.Spans = append(p.Spans, timeline.Span{Kind: rec.fault.name, Note: rec.target + " led; " + rec.note, Begin: rec.begin, End: rec.end, Settled: rec.settled})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/cluster-test/store"
 	"github.com/barque/barque/cluster-test/store/member"
+	"github.com/barque/barque/cluster-test/timeline"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/storetest"
 	"github.com/barque/barque/raftstore/storetest/audit"
@@ -49,7 +50,8 @@ type run struct {
 	much    atomic.Bool // see writer
 	start   time.Time
 	records []record
-	missed  int // traps at a point that no member stepped into
+	missed  int              // traps at a point that no member stepped into
+	writing timeline.Stretch // when there were writers
 
 	mu       sync.Mutex
 	active   []*store.Member // that should serve, when no fault is on
@@ -136,6 +138,7 @@ func (r *run) work(ctx context.Context) {
 	clients, stopClients := context.WithCancel(context.Background())
 	watching, stopWatchers := context.WithCancel(context.Background())
 	var working, watchers sync.WaitGroup
+	began := time.Since(r.start)
 	defer func() { // also when the faults panic
 		stopClients()
 		stopWatchers()
@@ -180,6 +183,7 @@ func (r *run) work(ctx context.Context) {
 			break
 		}
 	}
+	r.writing = timeline.Stretch{From: began, To: time.Since(r.start)}
 	stopClients()
 	working.Wait()
 	r.finish(streams)
