@@ -11,8 +11,16 @@ import (
 
 const testLimit = 1 << 20
 
+// seeded returns randomness whose seed the test tells.
+func seeded(t *testing.T) *rand.Rand {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
 // TestCacheIsInvisible does what Raft does to a log, at random, with and without the cache.
 func TestCacheIsInvisible(t *testing.T) {
+	rnd := seeded(t)
 	plain, below := raft.NewInmemStore(), raft.NewInmemStore()
 	c := NewCache(below, testLimit)
 	check := func(index uint64) {
@@ -23,33 +31,39 @@ func TestCacheIsInvisible(t *testing.T) {
 			t.Fatalf("entry %d is %v (%v), want %v (%v)", index, got, gotErr, want, wantErr)
 		}
 	}
+	both := func(do func(raft.LogStore) error) {
+		t.Helper()
+		if err := errors.Join(do(plain), do(c)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	first, last, term := uint64(1), uint64(0), uint64(1)
 	for range 2000 {
-		switch rand.IntN(10) {
+		switch rnd.IntN(10) {
 		case 0: // another leader had other entries
 			if last > first {
-				from := first + uint64(rand.Int64N(int64(last-first)))
+				from := first + uint64(rnd.Int64N(int64(last-first)))
 				term++
-				errors.Join(plain.DeleteRange(from, last), c.DeleteRange(from, last))
+				both(func(s raft.LogStore) error { return s.DeleteRange(from, last) })
 				last = from - 1
 			}
 		case 1: // a snapshot
 			if last > first {
-				to := first + uint64(rand.Int64N(int64(last-first)))
-				errors.Join(plain.DeleteRange(first, to), c.DeleteRange(first, to))
+				to := first + uint64(rnd.Int64N(int64(last-first)))
+				both(func(s raft.LogStore) error { return s.DeleteRange(first, to) })
 				first = to + 1
 			}
 		default:
 			var entries []*raft.Log
-			for range rand.IntN(5) + 1 {
+			for range rnd.IntN(5) + 1 {
 				last++
-				data := bytes.Repeat([]byte{byte(last), byte(term)}, rand.IntN(20_000))
+				data := bytes.Repeat([]byte{byte(last), byte(term)}, rnd.IntN(20_000))
 				entries = append(entries, &raft.Log{Index: last, Term: term, Data: data})
 			}
-			errors.Join(plain.StoreLogs(entries), c.StoreLogs(entries))
+			both(func(s raft.LogStore) error { return s.StoreLogs(entries) })
 		}
 		for range 5 {
-			check(uint64(rand.Int64N(int64(last + 2))))
+			check(uint64(rnd.Int64N(int64(last + 2))))
 		}
 		check(last)
 		if c.bytes > testLimit || len(c.entries) > cacheEntries {

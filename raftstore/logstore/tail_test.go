@@ -2,7 +2,6 @@ package logstore
 
 import (
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"syscall"
 	"testing"
@@ -26,6 +25,7 @@ func (m *moody) StoreLogs(entries []*raft.Log) error {
 // TestTail does what Raft does to a log, on a disk that is full now and then, and compares it with what Raft
 // believes: a failed write has changed nothing.
 func TestTail(t *testing.T) {
+	rnd := seeded(t)
 	for range 200 {
 		disk := &moody{InmemStore: raft.NewInmemStore()}
 		tail := NewTail(disk, func(err error) { t.Error(err) })
@@ -52,14 +52,14 @@ func TestTail(t *testing.T) {
 		}
 		write(0, 3)
 		for range 60 {
-			if disk.fails = nil; rand.IntN(2) == 0 {
+			if disk.fails = nil; rnd.IntN(2) == 0 {
 				disk.fails = syscall.ENOSPC
 			}
-			if rand.IntN(3) > 0 { // a leader that has other entries, down to the first at times
+			if rnd.IntN(3) > 0 { // a leader that has other entries, down to the first at times
 				term++
-				write(rand.IntN(len(want)), 1+rand.IntN(4))
+				write(rnd.IntN(len(want)), 1+rnd.IntN(4))
 			} else {
-				write(len(want), 1+rand.IntN(4))
+				write(len(want), 1+rnd.IntN(4))
 			}
 			if last, err := tail.LastIndex(); err != nil || last != uint64(len(want)) {
 				t.Fatalf("the log ends with %d, %v, want %d", last, err, len(want))
