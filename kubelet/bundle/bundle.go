@@ -27,6 +27,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/kubelet/bundle/format"
 )
 
@@ -107,7 +108,7 @@ func (b *Bundle) component(name string) (format.Component, error) {
 }
 
 // Unpack makes dir hold the executables, each whole and as packed. What is
-// already so stays untouched.
+// already so stays untouched. Nobody else may unpack there meanwhile.
 func (b *Bundle) Unpack(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("unpack node components: %w", err)
@@ -132,23 +133,11 @@ func (b *Bundle) unpackOne(component format.Component, dir string) error {
 	if err != nil {
 		return err
 	}
-	temporary, err := os.CreateTemp(dir, "."+component.Name+"-*")
-	if err != nil {
+	// One that was killed in the middle of this has left a part.
+	if err := atomicfile.Sweep(path); err != nil {
 		return err
 	}
-	defer os.Remove(temporary.Name()) // gone already when all went well
-	_, err = temporary.Write(content)
-	if err == nil {
-		err = temporary.Chmod(0o755)
-	}
-	if err == nil {
-		// Without it a power loss may leave an empty file under the final name.
-		err = temporary.Sync()
-	}
-	if err := errors.Join(err, temporary.Close()); err != nil {
-		return err
-	}
-	return os.Rename(temporary.Name(), path)
+	return atomicfile.Write(path, content, 0o755)
 }
 
 // matches tells whether path is an executable with the component's content.

@@ -97,6 +97,10 @@ func TestUnpack(t *testing.T) {
 		if err := spoil(); err != nil {
 			t.Fatal(err)
 		}
+		// One that was killed in the middle leaves this, too.
+		if err := os.WriteFile(filepath.Join(dir, "."+Runc+".12345"), []byte("content"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		if err := b.Unpack(dir); err != nil {
 			t.Fatal(err)
 		}
