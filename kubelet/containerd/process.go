@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/internal/procstat"
 )
 
 // process is one entry of /proc, as far as it matters here.
@@ -41,16 +43,11 @@ func processes() ([]process, error) {
 	return all, nil
 }
 
-// readProcess reads one process; false when it is gone or a zombie, which no
-// signal reaches any more.
+// readProcess reads one process; false when it is gone or has ended, so that no
+// signal reaches it any more.
 func readProcess(pid int) (process, bool) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
-	if err != nil {
-		return process{}, false
-	}
-	// The state follows the command's name, which may hold anything but ends in ")".
-	if i := strings.LastIndexByte(string(stat), ')'); i < 0 || i+2 >= len(stat) || stat[i+2] == 'Z' || stat[i+2] == 'X' {
+	if stat, err := procstat.Read(pid); err != nil || !stat.Runs() {
 		return process{}, false
 	}
 	p := process{pid: pid}
