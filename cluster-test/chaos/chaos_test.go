@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 var short = regexp.MustCompile(`^(kill the leader|kill all|kill containerd|clock jumps: leader|leader alone|packet loss|slow network|` +
 	`disk hangs: leader|disk full: leader|power off: follower|torn log|leave and join|restore)$`)
 
-// shortDuration is for how long faults of the short run begin, and longer where to make each kind once takes longer.
+// shortDuration is for how long faults begin in the short run, which goes on until each kind was made once.
 const shortDuration = 3 * time.Minute
 
 // TestShortRun is a short run of the program, with a seed of its own each time.
@@ -75,7 +75,7 @@ func TestShortRun(t *testing.T) {
 		t.Errorf("a server's watch of pods told of %d changes only", n)
 	}
 	if t.Failed() { // on a machine of another speed there are more faults, or fewer
-		t.Logf("make chaos SEED=%d COUNT=%d FAULTS='%s' makes the same faults", plan.Seed, len(r.spans)+1, short)
+		t.Logf("make chaos SEED=%d COUNT=%d FAULTS='%s' makes these faults, and one more", plan.Seed, len(r.spans)+1, short)
 	}
 }
 

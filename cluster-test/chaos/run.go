@@ -215,7 +215,7 @@ func (r *run) over(ctx context.Context, number int) bool {
 	return ctx.Err() != nil || r.cfg.Over(number, time.Since(r.start))
 }
 
-// turn makes some faults, one at least, while a workload runs, judges that, and reports whether there are more.
+// turn makes some faults, one at least if nothing has failed, while a workload runs, judges that, and reports whether there are more.
 func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 	background := context.WithoutCancel(ctx)
 	began := time.Since(r.start)
@@ -226,8 +226,7 @@ func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 		Servers: r.servers, Namespace: namespace, Run: fmt.Sprintf("turn-%d", turn), Seed: r.cfg.Seed + uint64(turn), Observe: r.observer(true),
 	})
 	if err != nil {
-		_, stopped := r.probe.Stop(background, failedPatience)
-		r.fail("start the clients: %v", errors.Join(err, stopped))
+		r.fail("start the clients: %v", err)
 		return false
 	}
 	for n := 0; n < faultsPerTurn && !r.failed(); n++ {

@@ -78,7 +78,7 @@ svg { width: 100%; height: auto; display: block } svg text { font: 10px system-u
 {{else}}<p>Nothing wrong was found.</p>
 {{end}}<p class="soft">Repeat with <code>{{.Run.Repeat}}</code></p>
 <h2>Faults against writes</h2>
-<p class="soft">A bar is a fault while it is on; what is pale after it is the time until all was well again. Yellow in a server's lane: it was met. Red: no write was acknowledged in {{.Bucket}}, or the server's answer was no acknowledgement. Blank: nobody wanted to write. Below: how long acknowledged writes took, median to longest.</p>
+<p class="soft">A bar is a fault while it is on; what is pale after it is the time until all was well again. Yellow in a server's lane: it was met. Red: no write was acknowledged in {{.Bucket}} in which somebody wanted to write all the time, or the server's answer was no acknowledgement. Below: how long acknowledged writes took, median to longest.</p>
 {{.SVG}}
 <h2>By kind of fault</h2>
 <table><tr><th>fault<th class="n">times<th class="n">write gap, median<th class="n">worst<th class="n">whole again, median<th class="n">worst</tr>

@@ -45,7 +45,7 @@ type Run struct {
 	Facts   []string      // lines about what was done and checked
 	Servers []string      // in the order in which they are drawn; those of samples that are not here come after them
 	Length  time.Duration // until what is drawn ends
-	Writing []Stretch     // when somebody wanted to write, in order; outside of them no time is without a write
+	Writing []Stretch     // when somebody wanted to write, in order; other time is never red, and is not in Longest
 	Spans   []Span
 	Samples []Sample
 }

@@ -3,9 +3,9 @@
 // `make bundle` builds them from the modules in go.mod and packs them into
 // files/ (mkbundle writes, this package reads; index.json is what they agree on).
 //
-// Unpack puts the executables on disk. It may run at any time, also while
-// containers run on the executables of an older version: a file that differs
-// is replaced by rename, so what executes keeps its inode.
+// Unpack puts the executables on disk. It may run while containers run
+// on the executables of an older version: a file that differs is replaced by
+// rename, so what executes keeps its inode.
 //
 // A binary built without `make` compiles and runs, but has no components: every
 // use of one says so with ErrNotBundled. The package knows nothing of how the
@@ -108,7 +108,8 @@ func (b *Bundle) component(name string) (format.Component, error) {
 }
 
 // Unpack makes dir hold the executables, each whole and as packed. What is
-// already so stays untouched. Nobody else may unpack there meanwhile.
+// already so stays untouched. Nobody else may unpack there meanwhile: the lock
+// of a node's data directory sees to that.
 func (b *Bundle) Unpack(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("unpack node components: %w", err)
@@ -126,15 +127,15 @@ func (b *Bundle) Unpack(dir string) error {
 
 func (b *Bundle) unpackOne(component format.Component, dir string) error {
 	path := filepath.Join(dir, component.Name)
+	// One that was killed in the middle of this has left a part, maybe of another version.
+	if err := atomicfile.Sweep(path); err != nil {
+		return err
+	}
 	if same, err := matches(path, component); err != nil || same {
 		return err
 	}
 	content, err := b.content(component)
 	if err != nil {
-		return err
-	}
-	// One that was killed in the middle of this has left a part.
-	if err := atomicfile.Sweep(path); err != nil {
 		return err
 	}
 	return atomicfile.Write(path, content, 0o755)
