@@ -14,7 +14,8 @@ import (
 // What people added to them stays, and so do objects that opted out. It goes through all of them
 // before it reports what failed.
 func Reconcile(ctx context.Context, client kubernetes.Interface) error {
-	c := client.RbacV1()
+	c, namespaces := client.RbacV1(), boundNamespaces{client.CoreV1().Namespaces(), ctx}
+	namespaced := boundNamespaced{c, ctx}
 	var errs []error
 	do := func(kind, name string, step func() error) {
 		if ctx.Err() != nil {
@@ -28,7 +29,7 @@ func Reconcile(ctx context.Context, client kubernetes.Interface) error {
 		do("ClusterRole", r.Name, func() error {
 			_, err := (&reconciliation.ReconcileRoleOptions{
 				Role: reconciliation.ClusterRoleRuleOwner{ClusterRole: r.DeepCopy()}, Confirm: true,
-				Client: reconciliation.ClusterRoleModifier{Client: c.ClusterRoles()},
+				Client: reconciliation.ClusterRoleModifier{Client: boundClusterRoles{c.ClusterRoles(), ctx}},
 			}).Run()
 			return err
 		})
@@ -37,7 +38,7 @@ func Reconcile(ctx context.Context, client kubernetes.Interface) error {
 		do("ClusterRoleBinding", b.Name, func() error {
 			_, err := (&reconciliation.ReconcileRoleBindingOptions{
 				RoleBinding: reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: b.DeepCopy()}, Confirm: true,
-				Client: reconciliation.ClusterRoleBindingClientAdapter{Client: c.ClusterRoleBindings()},
+				Client: reconciliation.ClusterRoleBindingClientAdapter{Client: boundClusterRoleBindings{c.ClusterRoleBindings(), ctx}},
 			}).Run()
 			return err
 		})
@@ -46,7 +47,7 @@ func Reconcile(ctx context.Context, client kubernetes.Interface) error {
 		do("Role", r.Namespace+"/"+r.Name, func() error {
 			_, err := (&reconciliation.ReconcileRoleOptions{
 				Role: reconciliation.RoleRuleOwner{Role: r.DeepCopy()}, Confirm: true,
-				Client: reconciliation.RoleModifier{Client: c, NamespaceClient: client.CoreV1().Namespaces()},
+				Client: reconciliation.RoleModifier{Client: namespaced, NamespaceClient: namespaces},
 			}).Run()
 			return err
 		})
@@ -55,7 +56,7 @@ func Reconcile(ctx context.Context, client kubernetes.Interface) error {
 		do("RoleBinding", b.Namespace+"/"+b.Name, func() error {
 			_, err := (&reconciliation.ReconcileRoleBindingOptions{
 				RoleBinding: reconciliation.RoleBindingAdapter{RoleBinding: b.DeepCopy()}, Confirm: true,
-				Client: reconciliation.RoleBindingClientAdapter{Client: c, NamespaceClient: client.CoreV1().Namespaces()},
+				Client: reconciliation.RoleBindingClientAdapter{Client: namespaced, NamespaceClient: namespaces},
 			}).Run()
 			return err
 		})
