@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"github.com/google/nftables"
+
+	"github.com/barque/barque/internal/procstat"
 )
 
 // Where containerd's shims and the CNI library keep notes, for all nodes of a machine.
@@ -54,9 +56,9 @@ func (c *Cluster) leftProcesses(left func(string, ...any)) error {
 			continue
 		}
 		// A process that ends while we look has left nothing.
-		command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		args, _ := procstat.Args(pid)
 		groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-		text := string(bytes.ReplaceAll(command, []byte{0}, []byte{' '}))
+		text := strings.Join(args, " ")
 		if strings.Contains(text, c.Dir+"/") || strings.Contains(string(groups), c.cgroup()) {
 			left("process %d: %s", pid, text)
 		}

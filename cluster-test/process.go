@@ -33,24 +33,11 @@ func pids(match func(args []string) bool) ([]int, error) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		line, err := commandLine(pid)
-		if err == nil && match(strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")) {
+		if args, err := procstat.Args(pid); err == nil && len(args) > 0 && match(args) {
 			out = append(out, pid)
 		}
 	}
 	return out, nil
-}
-
-// commandLine returns the arguments of a process. One that starts again in its own process has none for a moment, in which its
-// first thread is dead and another one takes its place.
-func commandLine(pid int) (line []byte, err error) {
-	for end := time.Now().Add(300 * time.Millisecond); ; {
-		line, err = os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if stat, gone := procstat.Read(pid); err != nil || len(line) > 0 || gone != nil || !stat.Headless() || time.Now().After(end) {
-			return line, err
-		}
-		<-time.After(time.Millisecond)
-	}
 }
 
 // argument returns what follows a flag.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/internal/procstat"
 )
 
 const (
@@ -233,11 +235,12 @@ func containerdOf(pid int) (int, error) {
 		}
 	}
 	for _, text := range all {
-		command, err := os.ReadFile("/proc/" + text + "/cmdline")
-		if err == nil && bytes.Contains(command, []byte("\x00containerd")) {
-			var child int
-			_, err := fmt.Sscan(text, &child)
-			return child, err
+		child, err := strconv.Atoi(text)
+		if err != nil {
+			return 0, err
+		}
+		if args, err := procstat.Args(child); err == nil && len(args) > 1 && args[1] == "containerd" {
+			return child, nil
 		}
 	}
 	return 0, fmt.Errorf("process %d has no containerd as its child", pid)

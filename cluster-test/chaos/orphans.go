@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/nftables"
 
 	"github.com/barque/barque/cluster-test/netspace"
+	"github.com/barque/barque/internal/procstat"
 )
 
 // runningPod is one that has a container, seen from the machine: by its cgroup.
@@ -56,9 +58,13 @@ func runsMore(procs string) bool {
 	if err != nil {
 		return false
 	}
-	for _, pid := range strings.Fields(string(data)) {
+	for _, text := range strings.Fields(string(data)) {
+		pid, err := strconv.Atoi(text)
+		if err != nil {
+			continue
+		}
 		// One that ends while we look does not run.
-		if line, err := os.ReadFile("/proc/" + pid + "/cmdline"); err == nil && strings.Contains(string(line), "hello") {
+		if args, err := procstat.Args(pid); err == nil && strings.Contains(strings.Join(args, " "), "hello") {
 			return true
 		}
 	}

@@ -2,13 +2,14 @@ package filelock
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/internal/procstat"
 )
 
 // Holder returns the number and the command line of the process that has the lock on a file, as the kernel tells
@@ -34,11 +35,11 @@ func Holder(path string) (pid int, command string, ok bool) {
 		if err != nil || pid <= 0 {
 			return 0, "", false
 		}
-		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		args, err := procstat.Args(pid)
 		if err != nil {
 			return 0, "", false
 		}
-		return pid, strings.TrimSpace(string(bytes.ReplaceAll(line, []byte{0}, []byte{' '}))), true
+		return pid, strings.Join(args, " "), true
 	}
 	return 0, "", false
 }

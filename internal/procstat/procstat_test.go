@@ -1,46 +1,260 @@
 package procstat
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
+// line is what the kernel tells of a process.
+func line(state, threads, started string) string {
+	return "7 (a (b) c) " + state + strings.Repeat(" 5", 16) + " " + threads + " 5 " + started + " 5\n"
+}
+
 func TestStat(t *testing.T) {
-	line := func(state, threads, started string) string {
-		return "7 (a (b) c) " + state + strings.Repeat(" 5", 16) + " " + threads + " 5 " + started + " 5\n"
-	}
 	for text, want := range map[string]struct {
-		stat                    Stat
-		runs, headless, stopped bool
+		stat          Stat
+		runs, stopped bool
 	}{
-		line("S", "3", "42"): {Stat{'S', 3, 42}, true, false, false},
-		line("T", "1", "42"): {Stat{'T', 1, 42}, true, false, true},
-		line("Z", "1", "42"): {Stat{'Z', 1, 42}, false, false, false},
-		line("Z", "0", "42"): {Stat{'Z', 0, 42}, false, false, false},
-		line("Z", "2", "42"): {Stat{'Z', 2, 42}, true, true, false},
-		line("X", "2", "42"): {Stat{'X', 2, 42}, false, false, false},
+		line("S", "3", "42"): {Stat{'S', 3, 42, 5}, true, false},
+		line("T", "1", "42"): {Stat{'T', 1, 42, 5}, true, true},
+		line("Z", "1", "42"): {Stat{'Z', 1, 42, 5}, false, false},
+		line("X", "1", "42"): {Stat{'X', 1, 42, 5}, false, false},
+		line("Z", "2", "42"): {Stat{'Z', 2, 42, 5}, true, false},
+		line("X", "2", "42"): {Stat{'X', 2, 42, 5}, true, false},
 	} {
 		s, err := parse([]byte(text))
-		if err != nil || s != want.stat || s.Runs() != want.runs || s.Headless() != want.headless || s.Stopped() != want.stopped {
-			t.Errorf("%q: %+v, %v: runs %t, headless %t, stopped %t", text, s, err, s.Runs(), s.Headless(), s.Stopped())
+		if err != nil || s != want.stat || s.Runs() != want.runs || s.Stopped() != want.stopped {
+			t.Errorf("%q: %+v, %v: runs %t, stopped %t", text, s, err, s.Runs(), s.Stopped())
 		}
 	}
-	for _, text := range []string{"", "7", "7 (a) S 5", line("S", "x", "42"), line("S", "1", "-1")} {
+	for _, text := range []string{"", "7", "7 (a) S 5", line("S", "x", "42"), line("S", "1", "-1"), strings.ReplaceAll(line("S", "1", "1"), " 5", " x")} {
 		if s, err := parse([]byte(text)); err == nil {
 			t.Errorf("%q is taken for %+v", text, s)
 		}
 	}
 }
 
+// What a look finds that began just before the first thread of a process was replaced is not believed.
 func TestRead(t *testing.T) {
-	if s, err := Read(os.Getpid()); err != nil || !s.Runs() || s.Headless() || s.Stopped() || s.Threads < 1 || s.Started == 0 {
+	const gone, died = "no such file", "no such process"
+	for _, c := range []struct {
+		looks []string
+		want  Stat
+		err   error
+		made  int
+	}{
+		{[]string{line("S", "3", "42")}, Stat{'S', 3, 42, 5}, nil, 1},
+		{[]string{line("X", "0", "42"), line("R", "1", "42")}, Stat{'R', 1, 42, 5}, nil, 2},
+		{[]string{line("Z", "0", "42"), line("Z", "2", "42")}, Stat{'Z', 2, 42, 5}, nil, 2},
+		{[]string{gone, line("R", "1", "42")}, Stat{'R', 1, 42, 5}, nil, 2},
+		{[]string{died, line("X", "0", "42"), line("S", "2", "42")}, Stat{'S', 2, 42, 5}, nil, 3},
+		{[]string{line("Z", "1", "42")}, Stat{'Z', 1, 42, 5}, nil, 1},
+		{[]string{line("Z", "0", "42"), gone, gone}, Stat{}, fs.ErrNotExist, 3},
+		{[]string{gone, gone, gone}, Stat{}, fs.ErrNotExist, 3},
+		{[]string{died, died, died}, Stat{}, fs.ErrNotExist, 3},
+		{[]string{line("Z", "0", "42"), line("Z", "0", "42"), line("X", "0", "42")}, Stat{'X', 0, 42, 5}, nil, 3},
+		{[]string{"forbidden"}, Stat{}, fs.ErrPermission, 1},
+	} {
+		made := 0
+		s, err := read(7, func(path string) ([]byte, error) {
+			if path != "/proc/7/stat" || made == len(c.looks) {
+				return nil, fmt.Errorf("look %d is at %s", made+1, path)
+			}
+			made++
+			switch text := c.looks[made-1]; text {
+			case gone:
+				return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.ENOENT}
+			case died:
+				return nil, &fs.PathError{Op: "read", Path: path, Err: syscall.ESRCH}
+			case "forbidden":
+				return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EACCES}
+			default:
+				return []byte(text), nil
+			}
+		})
+		if !errors.Is(err, c.err) || err == nil && s != c.want || err != nil && c.err == nil || made != c.made || s.Runs() != c.want.Runs() && err == nil {
+			t.Errorf("%q: %+v, %v after %d looks, want %+v, %v after %d", c.looks, s, err, made, c.want, c.err, c.made)
+		}
+	}
+}
+
+func TestProcess(t *testing.T) {
+	if s, err := Read(os.Getpid()); err != nil || !s.Runs() || s.Stopped() || s.kernelThread() || s.Threads < 1 || s.Started == 0 {
 		t.Errorf("this process: %+v, %v", s, err)
 	}
-	if _, err := Read(math.MaxInt32); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a process that is not: %v", err)
+	if args, err := Args(os.Getpid()); err != nil || !slices.Equal(args, os.Args) {
+		t.Errorf("its arguments: %q, %v", args, err)
+	}
+	if s, err := Read(math.MaxInt32); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a process that is not: %+v, %v", s, err)
+	}
+	if args, err := Args(math.MaxInt32); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its arguments: %q, %v", args, err)
+	}
+}
+
+// A kernel thread has no arguments, and none are waited for.
+func TestArgsOfKernelThreads(t *testing.T) {
+	s, err := Read(2)
+	if err != nil || !s.kernelThread() {
+		t.Skipf("SKIPPED: process 2 is no kernel thread here (%+v, %v): nothing shows that the arguments of one are not waited for", s, err)
+	}
+	before := time.Now()
+	if args, err := Args(2); err != nil || len(args) > 0 || time.Since(before) > execPatience/2 {
+		t.Errorf("%q, %v after %s", args, err, time.Since(before))
+	}
+}
+
+// roleVariable in the environment makes the test's program another one.
+const roleVariable = "BARQUE_TEST_ROLE"
+
+func init() {
+	role := os.Getenv(roleVariable)
+	if role == "" {
+		return
+	}
+	if execs, err := strconv.Atoi(role); err == nil {
+		startAnew(execs)
+	}
+	if role == "headless" {
+		runtime.LockOSThread() // the first, which Go itself would keep
+		go waitForInput()
+		_, _, _ = syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
+	}
+	waitForInput()
+}
+
+func waitForInput() {
+	fmt.Println("done")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(0)
+}
+
+// startAnew starts the program in its own process so many times, as a server does that has healed, by a thread that is not the
+// first, with many others beside it.
+func startAnew(times int) {
+	next := strconv.Itoa(times - 1)
+	if times == 1 {
+		next = "wait"
+	}
+	for range 20 {
+		go func() {
+			runtime.LockOSThread()
+			select {}
+		}()
+	}
+	runtime.LockOSThread() // the first
+	go func() {
+		runtime.LockOSThread()
+		err := os.Setenv(roleVariable, next)
+		if err == nil {
+			err = syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+		}
+		fmt.Println(err)
+		os.Exit(1)
+	}()
+	select {}
+}
+
+// child starts the test's program in a role. said receives its first line.
+func child(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string) {
+	cmd = exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := make(chan string, 1)
+	go func() { // ends with the process
+		line, _ := bufio.NewReader(stdout).ReadString('\n')
+		lines <- line
+	}()
+	t.Cleanup(func() {
+		stdin.Close()
+		pid := cmd.Process.Pid
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); <-time.After(time.Millisecond) { // nobody has waited for it yet
+			if s, err := Read(pid); err != nil || !s.Runs() {
+				break
+			}
+		}
+		if s, err := Read(pid); err != nil || s.Runs() {
+			t.Errorf("a process that has ended is %+v, %v", s, err)
+		}
+		if args, err := Args(pid); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("its arguments are %q, %v", args, err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cmd, lines
+}
+
+// TestExec: a process that starts again in its own process lives all the time, and has its arguments.
+func TestExec(t *testing.T) {
+	const execs = 200
+	cmd, said := child(t, strconv.Itoa(execs))
+	first, err := Read(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	looks := 0
+	for line := ""; line == ""; looks++ {
+		if s, err := Read(cmd.Process.Pid); err != nil || !s.Runs() || s.Started != first.Started {
+			t.Fatalf("look %d: %+v, %v; it was %+v", looks, s, err, first)
+		}
+		if args, err := Args(cmd.Process.Pid); err != nil || args[0] != os.Args[0] {
+			t.Fatalf("look %d: arguments %q, %v", looks, args, err)
+		}
+		select {
+		case line = <-said:
+			if line != "done\n" {
+				t.Errorf("the process says %q", line)
+			}
+		default:
+		}
+	}
+	t.Logf("%d looks at %d execs", looks, execs)
+}
+
+// TestHeadless: a process whose first thread has ended for good runs, and has its arguments.
+func TestHeadless(t *testing.T) {
+	cmd, said := child(t, "headless")
+	if line := <-said; line != "done\n" {
+		t.Fatalf("the process says %q", line)
+	}
+	pid := cmd.Process.Pid
+	for end := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
+		s, err := Read(pid)
+		if err != nil || !s.Runs() || time.Now().After(end) {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		if s.State == 'Z' {
+			break
+		}
+	}
+	before := time.Now()
+	if args, err := Args(pid); err != nil || len(args) != 1 || args[0] != os.Args[0] || time.Since(before) > execPatience/2 {
+		t.Errorf("arguments %q, %v after %s", args, err, time.Since(before))
 	}
 }

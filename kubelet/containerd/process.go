@@ -46,17 +46,12 @@ func processes() ([]process, error) {
 // readProcess reads one process; false when it is gone or has ended, so that no
 // signal reaches it any more.
 func readProcess(pid int) (process, bool) {
-	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	if stat, err := procstat.Read(pid); err != nil || !stat.Runs() {
-		return process{}, false
-	}
-	p := process{pid: pid}
-	cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+	args, err := procstat.Args(pid)
 	if err != nil {
 		return process{}, false
 	}
-	p.args = strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
-	cgroups, err := os.ReadFile(filepath.Join(dir, "cgroup"))
+	p := process{pid: pid, args: args}
+	cgroups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
 		return process{}, false
 	}

@@ -1,18 +1,16 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/barque/barque/internal/procstat"
 )
 
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
@@ -64,16 +62,11 @@ func (s *Server) hasEnded(ctx context.Context, id string) (bool, error) {
 	if err != nil || pid == 0 {
 		return false, err
 	}
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	stat, err := procstat.Read(pid)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	// The state comes after the name, which is in parentheses and may hold any character.
-	state := bytes.TrimLeft(stat[bytes.LastIndexByte(stat, ')')+1:], " ")
-	return bytes.HasPrefix(state, []byte("Z")) || bytes.HasPrefix(state, []byte("X")), nil
+	return err == nil && !stat.Runs(), err
 }
 
 func hasTerminal(pod *v1.Pod, container string) bool {

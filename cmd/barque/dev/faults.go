@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/internal/procstat"
 	"github.com/barque/barque/kubelet/containerd"
 )
 
@@ -310,13 +311,13 @@ func directoryOf(pid int) string {
 	return dir
 }
 
-// argsOf returns the command line of a process; nil when it has ended.
+// argsOf returns the arguments of a process; nil when it has ended.
 func argsOf(pid int) []string {
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil || len(line) == 0 {
+	args, err := procstat.Args(pid)
+	if err != nil {
 		return nil
 	}
-	return strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+	return args
 }
 
 // States of a node's process.
