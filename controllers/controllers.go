@@ -36,8 +36,8 @@ type Config struct {
 	// Informers live as long as the process. New asks for the ones that are needed; start them
 	// after it.
 	Informers informers.SharedInformerFactory
-	// MetadataFor makes the metadata client whose every request carries the given term.
-	MetadataFor func(term uint64) (metadata.Interface, error)
+	// MetadataFor makes the metadata client of a term: every request of it carries runtime.TermFrom(lead), and ends with lead.
+	MetadataFor func(lead context.Context) (metadata.Interface, error)
 	Logger      *slog.Logger
 
 	// CA is what pods verify the API with.

@@ -86,7 +86,7 @@ func TestEveryControllerWorksWithinASecondOfTheElection(t *testing.T) {
 		w := world{make(chan struct{})}
 		routines, err := controllers.New(controllers.Config{
 			Informers: c.Informers,
-			MetadataFor: func(uint64) (metadata.Interface, error) {
+			MetadataFor: func(context.Context) (metadata.Interface, error) {
 				return fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme()), nil
 			},
 			CA: w, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Liveness: w,
@@ -100,7 +100,7 @@ func TestEveryControllerWorksWithinASecondOfTheElection(t *testing.T) {
 		e := make(elections)
 		runner, err := runtime.New(runtime.Config{
 			Leadership: e, Routines: routines,
-			ClientsFor: func(uint64) (kubernetes.Interface, error) {
+			ClientsFor: func(context.Context) (kubernetes.Interface, error) {
 				return discovering{c.Client, &resources{&fakediscovery.FakeDiscovery{Fake: &c.Client.Fake}}}, nil
 			},
 			OnStarted: func(routine string, after time.Duration) {

@@ -12,10 +12,10 @@ import (
 
 // Reconcile creates the default roles and bindings that are missing and adds what they have lost.
 // What people added to them stays, and so do objects that opted out. It goes through all of them
-// before it reports what failed.
+// before it reports what failed. A request that is under way when ctx ends ends by the client alone (the one of a leader's term
+// does so, see controllers/runtime): the reconciliation of k8s.io/component-helpers makes them with a context of its own.
 func Reconcile(ctx context.Context, client kubernetes.Interface) error {
-	c, namespaces := client.RbacV1(), boundNamespaces{client.CoreV1().Namespaces(), ctx}
-	namespaced := boundNamespaced{c, ctx}
+	c, namespaces := client.RbacV1(), client.CoreV1().Namespaces()
 	var errs []error
 	do := func(kind, name string, step func() error) {
 		if ctx.Err() != nil {
@@ -29,7 +29,7 @@ func Reconcile(ctx context.Context, client kubernetes.Interface) error {
 		do("ClusterRole", r.Name, func() error {
 			_, err := (&reconciliation.ReconcileRoleOptions{
 				Role: reconciliation.ClusterRoleRuleOwner{ClusterRole: r.DeepCopy()}, Confirm: true,
-				Client: reconciliation.ClusterRoleModifier{Client: boundClusterRoles{c.ClusterRoles(), ctx}},
+				Client: reconciliation.ClusterRoleModifier{Client: c.ClusterRoles()},
 			}).Run()
 			return err
 		})
@@ -38,7 +38,7 @@ func Reconcile(ctx context.Context, client kubernetes.Interface) error {
 		do("ClusterRoleBinding", b.Name, func() error {
 			_, err := (&reconciliation.ReconcileRoleBindingOptions{
 				RoleBinding: reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: b.DeepCopy()}, Confirm: true,
-				Client: reconciliation.ClusterRoleBindingClientAdapter{Client: boundClusterRoleBindings{c.ClusterRoleBindings(), ctx}},
+				Client: reconciliation.ClusterRoleBindingClientAdapter{Client: c.ClusterRoleBindings()},
 			}).Run()
 			return err
 		})
@@ -47,7 +47,7 @@ func Reconcile(ctx context.Context, client kubernetes.Interface) error {
 		do("Role", r.Namespace+"/"+r.Name, func() error {
 			_, err := (&reconciliation.ReconcileRoleOptions{
 				Role: reconciliation.RoleRuleOwner{Role: r.DeepCopy()}, Confirm: true,
-				Client: reconciliation.RoleModifier{Client: namespaced, NamespaceClient: namespaces},
+				Client: reconciliation.RoleModifier{Client: c, NamespaceClient: namespaces},
 			}).Run()
 			return err
 		})
@@ -56,7 +56,7 @@ func Reconcile(ctx context.Context, client kubernetes.Interface) error {
 		do("RoleBinding", b.Namespace+"/"+b.Name, func() error {
 			_, err := (&reconciliation.ReconcileRoleBindingOptions{
 				RoleBinding: reconciliation.RoleBindingAdapter{RoleBinding: b.DeepCopy()}, Confirm: true,
-				Client: reconciliation.RoleBindingClientAdapter{Client: namespaced, NamespaceClient: namespaces},
+				Client: reconciliation.RoleBindingClientAdapter{Client: c, NamespaceClient: namespaces},
 			}).Run()
 			return err
 		})

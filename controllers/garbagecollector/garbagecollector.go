@@ -29,8 +29,8 @@ import (
 
 // Config of a Controller.
 type Config struct {
-	// MetadataFor makes the metadata client whose every request carries the given term.
-	MetadataFor func(term uint64) (metadata.Interface, error)
+	// MetadataFor makes the metadata client of a term: every request of it carries runtime.TermFrom(lead), and ends with lead.
+	MetadataFor func(lead context.Context) (metadata.Interface, error)
 	Logger      *slog.Logger
 	// Workers is how many objects are worked on at once. Default 10.
 	Workers int
@@ -59,7 +59,7 @@ func New(cfg Config) (*Controller, error) {
 
 // Run collects for one term of leadership. The keys are UIDs.
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
-	meta, err := c.cfg.MetadataFor(runtime.TermFrom(ctx))
+	meta, err := c.cfg.MetadataFor(ctx)
 	if err != nil {
 		return fmt.Errorf("making a metadata client: %w", err)
 	}

@@ -1,6 +1,7 @@
 package garbagecollector
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -128,7 +129,7 @@ func (a *api) patched(action clienttesting.Action) (bool, kruntime.Object, error
 
 func start(t *testing.T, a *api) {
 	t.Helper()
-	c, err := New(Config{MetadataFor: func(uint64) (metadata.Interface, error) { return a, nil }})
+	c, err := New(Config{MetadataFor: func(context.Context) (metadata.Interface, error) { return a, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

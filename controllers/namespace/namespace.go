@@ -29,8 +29,8 @@ import (
 // Config of a Controller.
 type Config struct {
 	Informers informers.SharedInformerFactory
-	// MetadataFor makes the metadata client whose every request carries the given term.
-	MetadataFor func(term uint64) (metadata.Interface, error)
+	// MetadataFor makes the metadata client of a term: every request of it carries runtime.TermFrom(lead), and ends with lead.
+	MetadataFor func(lead context.Context) (metadata.Interface, error)
 	Logger      *slog.Logger
 	// Workers is how many namespaces are worked on at once. Default 5.
 	Workers int
@@ -63,7 +63,7 @@ func New(cfg Config) (*Controller, error) {
 
 // Run reconciles for one term of leadership.
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
-	meta, err := c.cfg.MetadataFor(runtime.TermFrom(ctx))
+	meta, err := c.cfg.MetadataFor(ctx)
 	if err != nil {
 		return fmt.Errorf("making a metadata client: %w", err)
 	}

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -89,7 +90,7 @@ func (w *world) add(gvr schema.GroupVersionResource, namespace, name string, fin
 
 func (w *world) start() {
 	w.t.Helper()
-	c, err := New(Config{Informers: w.Informers, MetadataFor: func(uint64) (metadata.Interface, error) { return w.content, nil }})
+	c, err := New(Config{Informers: w.Informers, MetadataFor: func(context.Context) (metadata.Interface, error) { return w.content, nil }})
 	if err != nil {
 		w.t.Fatal(err)
 	}

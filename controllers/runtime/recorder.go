@@ -4,6 +4,8 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -15,6 +17,25 @@ import (
 // as are all events when they cannot be written: they are for humans.
 func Recorder(ctx context.Context, client kubernetes.Interface, component string) (recorder record.EventRecorder, stop func()) {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	broadcaster.StartRecordingToSink(sink{ctx, client.CoreV1()})
 	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component}), broadcaster.Shutdown
+}
+
+// sink writes events with the term's context, so that one which is refused for now is tried again, at most until the term ends.
+// Client-go's own sink has a context that never ends.
+type sink struct {
+	ctx    context.Context
+	client typedcorev1.EventsGetter
+}
+
+func (s sink) Create(e *corev1.Event) (*corev1.Event, error) {
+	return s.client.Events(e.Namespace).Create(s.ctx, e, metav1.CreateOptions{})
+}
+
+func (s sink) Update(e *corev1.Event) (*corev1.Event, error) {
+	return s.client.Events(e.Namespace).Update(s.ctx, e, metav1.UpdateOptions{})
+}
+
+func (s sink) Patch(e *corev1.Event, data []byte) (*corev1.Event, error) {
+	return s.client.Events(e.Namespace).Patch(s.ctx, e.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
 }

@@ -32,8 +32,9 @@ type Routine struct {
 // Config of a Runner.
 type Config struct {
 	Leadership Leadership
-	// ClientsFor makes the client whose every request carries the given term.
-	ClientsFor func(term uint64) (kubernetes.Interface, error)
+	// ClientsFor makes the client of a term. Every request of it carries TermFrom(lead), and ends with lead whatever context it
+	// is made with: a library may have one of its own that never ends.
+	ClientsFor func(lead context.Context) (kubernetes.Interface, error)
 	// Prepare, if set, must succeed in a term before its routines start; it is tried again until
 	// it does.
 	Prepare  func(ctx context.Context, client kubernetes.Interface) error
@@ -120,13 +121,13 @@ func (r *Runner) lead(ctx, lead context.Context, term uint64) {
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	defer stop()
 
+	lead = withTerm(lead, term)
 	log := r.cfg.Logger.With("term", term)
-	client, err := r.clientFor(lead, term, log)
+	client, err := r.clientFor(lead, log)
 	if err != nil {
 		return
 	}
 	r.enter(Leading, term)
-	lead = withTerm(lead, term)
 	if !r.prepare(lead, client, log) {
 		return
 	}
@@ -145,10 +146,10 @@ func (r *Runner) lead(ctx, lead context.Context, term uint64) {
 }
 
 // clientFor makes the term's client, trying again until the term ends.
-func (r *Runner) clientFor(lead context.Context, term uint64, log *slog.Logger) (kubernetes.Interface, error) {
+func (r *Runner) clientFor(lead context.Context, log *slog.Logger) (kubernetes.Interface, error) {
 	backoff := r.cfg.MinBackoff
 	for {
-		client, err := r.cfg.ClientsFor(term)
+		client, err := r.cfg.ClientsFor(lead)
 		if err == nil {
 			return client, nil
 		}

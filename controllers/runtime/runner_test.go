@@ -72,7 +72,7 @@ func start(t *testing.T, e *elections, routines ...runtime.Routine) (r *runtime.
 // startWith is start with more of a configuration.
 func startWith(t *testing.T, cfg runtime.Config) (r *runtime.Runner, stop func()) {
 	t.Helper()
-	cfg.ClientsFor = func(uint64) (kubernetes.Interface, error) { return &fake.Clientset{}, nil }
+	cfg.ClientsFor = func(context.Context) (kubernetes.Interface, error) { return &fake.Clientset{}, nil }
 	r, err := runtime.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestClientsAreTriedAgain(t *testing.T) {
 		e := newElections()
 		r, err := runtime.New(runtime.Config{
 			Leadership: e,
-			ClientsFor: func(uint64) (kubernetes.Interface, error) {
+			ClientsFor: func(context.Context) (kubernetes.Interface, error) {
 				if tries++; tries < 3 {
 					return nil, errors.New("not yet")
 				}
@@ -219,7 +219,7 @@ func TestClientsAreTriedAgain(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
-	clients := func(uint64) (kubernetes.Interface, error) { return nil, nil }
+	clients := func(context.Context) (kubernetes.Interface, error) { return nil, nil }
 	run := func(context.Context, kubernetes.Interface) error { return nil }
 	for name, cfg := range map[string]runtime.Config{
 		"no leadership": {ClientsFor: clients},
@@ -240,7 +240,7 @@ func TestPrepareComesBeforeTheRoutines(t *testing.T) {
 		e := newElections()
 		r, err := runtime.New(runtime.Config{
 			Leadership: e,
-			ClientsFor: func(uint64) (kubernetes.Interface, error) { return &fake.Clientset{}, nil },
+			ClientsFor: func(context.Context) (kubernetes.Interface, error) { return &fake.Clientset{}, nil },
 			Prepare: func(ctx context.Context, _ kubernetes.Interface) error {
 				j.note("prepare %d", runtime.TermFrom(ctx))
 				if len(j.all()) < 3 {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -23,14 +24,30 @@ import (
 // termHeader names the term of a leader's request; apiserver/storage fences the write by it.
 const termHeader = storage.LeaderTermHeader
 
-// fenced returns a client configuration whose every request carries the term.
-func fenced(config *rest.Config, term uint64) *rest.Config {
+// fenced returns a client configuration for a term of leadership: every request carries the term and ends with lead, its
+// context, also one that a library makes with a context which never ends. A leader that has just lost the others could otherwise
+// neither stop nor begin another term until the store gave the request up, many seconds later.
+func fenced(lead context.Context, term uint64, config *rest.Config) *rest.Config {
 	out := rest.CopyConfig(config)
 	out.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			r = r.Clone(r.Context()) // a RoundTripper may not change the request
+			endless := r.Context().Done() == nil
+			ctx, cancel := context.WithCancelCause(r.Context())
+			stop := context.AfterFunc(lead, func() { cancel(context.Cause(lead)) })
+			end := func() { stop(); cancel(nil) }
+			r = r.Clone(ctx) // a RoundTripper may not change the request
 			r.Header.Set(termHeader, strconv.FormatUint(term, 10))
-			return next.RoundTrip(r)
+			answer, err := next.RoundTrip(r)
+			if err != nil {
+				end()
+				return nil, err
+			}
+			if endless {
+				// client-go would wait so long for another try of such a request, and longer than the term.
+				answer.Header.Del("Retry-After")
+			}
+			answer.Body = &endingBody{answer.Body, end}
+			return answer, nil
 		})
 	})
 	return out
@@ -40,13 +57,26 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// fenced is the same, with what a test puts between the client and the API.
-func (s *server) fenced(config *rest.Config, term uint64) *rest.Config {
-	out := fenced(config, term)
+// endingBody is an answer's body; with it the request ends. A connection for something else than HTTP (101) cannot be had so: no
+// leader's work asks for one.
+type endingBody struct {
+	io.ReadCloser
+	end func()
+}
+
+func (b *endingBody) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
+}
+
+// fenced is the same, with what a test puts between that and the API.
+func (s *server) fenced(lead context.Context, config *rest.Config) *rest.Config {
+	term := runtime.TermFrom(lead)
 	if wrap := s.options.wrapLeaderClient; wrap != nil {
-		out.Wrap(func(next http.RoundTripper) http.RoundTripper { return wrap(term, next) })
+		config = rest.CopyConfig(config)
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return wrap(term, next) })
 	}
-	return out
+	return fenced(lead, term, config)
 }
 
 // startLeaderWork runs the controllers and the scheduler while this server leads. Their informers
@@ -68,8 +98,8 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		Leadership: s.store,
 		OnStarted:  began.started,
 		OnEnded:    began.ended,
-		ClientsFor: func(term uint64) (kubernetes.Interface, error) {
-			return kubernetes.NewForConfig(s.fenced(controllerConfig, term))
+		ClientsFor: func(lead context.Context) (kubernetes.Interface, error) {
+			return kubernetes.NewForConfig(s.fenced(lead, controllerConfig))
 		},
 		Prepare: func(ctx context.Context, client kubernetes.Interface) error {
 			return s.api.Prepare(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
@@ -93,8 +123,8 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 	informers, logger := s.api.Informers(), s.logger
 	list, err := controllers.New(controllers.Config{
 		Informers: informers,
-		MetadataFor: func(term uint64) (metadata.Interface, error) {
-			return metadata.NewForConfig(s.fenced(metadata.ConfigFor(controllerConfig), term))
+		MetadataFor: func(lead context.Context) (metadata.Interface, error) {
+			return metadata.NewForConfig(s.fenced(lead, metadata.ConfigFor(controllerConfig)))
 		},
 		Logger:       logger.With("part", "controllers"),
 		CA:           s.ids.trust,
@@ -114,7 +144,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 	}
 	// The scheduler is a user of its own, with no more rights than it needs.
 	schedule := runtime.Routine{Name: "scheduler", Run: func(ctx context.Context, _ kubernetes.Interface) error {
-		client, err := kubernetes.NewForConfig(s.fenced(schedulerConfig, runtime.TermFrom(ctx)))
+		client, err := kubernetes.NewForConfig(s.fenced(ctx, schedulerConfig))
 		if err != nil {
 			return err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
@@ -208,29 +206,6 @@ func TestParseTaints(t *testing.T) {
 		if _, err := parseTaints([]string{bad}); err == nil {
 			t.Errorf("taint %q was accepted", bad)
 		}
-	}
-}
-
-// A leader's client must say its term with every request, or nothing fences its writes.
-func TestFencedClientsSayTheirTerm(t *testing.T) {
-	var got string
-	config := fenced(&rest.Config{Host: "http://127.0.0.1:1", Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-		got = r.Header.Get(termHeader)
-		return nil, errors.New("enough")
-	})}, 7)
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:1/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := transport.RoundTrip(request); err == nil {
-		t.Fatal("the request went out")
-	}
-	if got != "7" || request.Header.Get(termHeader) != "" {
-		t.Fatalf("sent the term %q; the caller's request has %q", got, request.Header.Get(termHeader))
 	}
 }
 
