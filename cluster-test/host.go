@@ -1,7 +1,6 @@
 package clustertest
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/barque/barque/internal/procstat"
 )
 
 // What is seen and done from the machine itself, behind the cluster's back.
@@ -30,7 +31,7 @@ func ContainerPIDs(t testing.TB, containerID string) []int {
 		if err != nil {
 			continue
 		}
-		if groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)); err == nil && bytes.Contains(groups, []byte(id)) {
+		if groups, err := procstat.Cgroups(pid); err == nil && strings.Contains(groups, id) {
 			if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil && isFirst(string(status)) {
 				out = append([]int{pid}, out...)
 			} else {
@@ -67,11 +68,11 @@ func KillContainer(t testing.TB, containerID string) {
 // version 1, with its controller, and one of version 2.
 func CgroupFile(t testing.TB, containerID, controller, v1, v2 string) string {
 	t.Helper()
-	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", ContainerPIDs(t, containerID)[0]))
+	groups, err := procstat.Cgroups(ContainerPIDs(t, containerID)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(groups)) {
+	for line := range strings.Lines(groups) {
 		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(f) != 3 {
 			continue

@@ -57,9 +57,9 @@ func (c *Cluster) leftProcesses(left func(string, ...any)) error {
 		}
 		// A process that ends while we look has left nothing.
 		args, _ := procstat.Args(pid)
-		groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		groups, _ := procstat.Cgroups(pid)
 		text := strings.Join(args, " ")
-		if strings.Contains(text, c.Dir+"/") || strings.Contains(string(groups), c.cgroup()) {
+		if strings.Contains(text, c.Dir+"/") || strings.Contains(groups, c.cgroup()) {
 			left("process %d: %s", pid, text)
 		}
 	}

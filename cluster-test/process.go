@@ -155,7 +155,11 @@ func (c *Cluster) KillShim(node string) (killed bool, err error) {
 	}
 	for _, pid := range all {
 		// They are in their node's network namespace; one that has ended meanwhile is nowhere.
-		if ns, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && os.SameFile(ns, target) {
+		in, err := procstat.InNetwork(pid, target)
+		if err != nil {
+			return false, err
+		}
+		if in {
 			return true, syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}

@@ -35,10 +35,10 @@ func Holder(path string) (pid int, command string, ok bool) {
 		if err != nil || pid <= 0 {
 			return 0, "", false
 		}
-		args, err := procstat.Args(pid)
-		if err != nil {
+		if _, err := procstat.Read(pid); err != nil {
 			return 0, "", false
 		}
+		args, _ := procstat.Args(pid) // one that is ending has none
 		return pid, strings.Join(args, " "), true
 	}
 	return 0, "", false

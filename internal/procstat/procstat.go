@@ -1,16 +1,20 @@
-// Package procstat reads what the kernel tells of a process in /proc/PID (proc_pid_stat(5), proc_pid_cmdline(5)).
+// Package procstat reads what the kernel tells of a process in /proc/PID (proc(5)).
 //
-// A process that a thread other than the first starts anew (execve(2)) lives all the time, and does not look like it: its first
-// thread is dead until the one that called takes its place, who looks at that moment sees a thread that is being taken away, and
-// there are no arguments from then on until the new program is in memory. All answers here are those of a process that lives.
+// A process lives as long as one of its threads does, and /proc/PID is about the first of them. While that is dead and others are
+// not, most of what is asked for is with them only: so it is for good in a program that ends its first thread, and for a moment when
+// another thread starts a new program (execve(2)), until it takes the first one's place. Who looks at that moment may see a thread
+// that is being taken away, and there are no arguments from then on until the new program is in memory. The answers here are those
+// of the process.
 package procstat
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stat is a part of /proc/PID/stat.
+// Stat is a part of /proc/PID/stat (proc_pid_stat(5)).
 type Stat struct {
 	// State is that of the first thread: 'R', 'S', 'T' when it is stopped by a signal, 'Z' when it has ended, 'X' when it is being
 	// taken away.
@@ -28,8 +32,16 @@ type Stat struct {
 	// Started is when the process started, in clock ticks since boot. With the pid it names one process for ever.
 	Started uint64
 
-	flags uint64 // PF_* of the kernel's include/linux/sched.h
+	flags uint64
+	// argsAt is where in its memory the arguments of the process were laid; 0 when they are not yet, or this process may not see it.
+	argsAt uint64
 }
+
+// Flags of a thread, from the kernel's include/linux/sched.h.
+const (
+	flagExiting      = 0x00000004 // PF_EXITING
+	flagKernelThread = 0x00200000 // PF_KTHREAD
+)
 
 // looks is how often a process is looked at that seems to be gone. A look that began before its first thread was replaced finds
 // one without threads, or none at all; the next finds what has taken its place, unless that is replaced, too.
@@ -40,12 +52,7 @@ func Read(pid int) (Stat, error) { return read(pid, os.ReadFile) }
 
 func read(pid int, file func(string) ([]byte, error)) (s Stat, err error) {
 	for range looks {
-		var data []byte
-		if data, err = fileOf(pid, "stat", file); err == nil {
-			if s, err = parse(data); err != nil {
-				return s, fmt.Errorf("read /proc/%d/stat: %w", pid, err)
-			}
-		}
+		s, err = stat(filepath.Join(directory(pid), "stat"), file)
 		if err == nil && s.Threads > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -53,21 +60,34 @@ func read(pid int, file func(string) ([]byte, error)) (s Stat, err error) {
 	return s, err
 }
 
-// fileOf reads a file of a process.
-func fileOf(pid int, name string, file func(string) ([]byte, error)) ([]byte, error) {
-	path := fmt.Sprintf("/proc/%d/%s", pid, name)
+func directory(pid int) string { return filepath.Join("/proc", strconv.Itoa(pid)) }
+
+// stat reads the file "stat" of a process or of a thread.
+func stat(path string, file func(string) ([]byte, error)) (Stat, error) {
 	data, err := file(path)
-	if errors.Is(err, unix.ESRCH) { // it ended after the file was opened
-		err = &fs.PathError{Op: "read", Path: path, Err: fs.ErrNotExist}
+	if err != nil {
+		return Stat{}, orGone(err)
 	}
-	return data, err
+	s, err := parse(data)
+	if err != nil {
+		return Stat{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// orGone returns fs.ErrNotExist for what the kernel says of a process that ended after its file was opened.
+func orGone(err error) error {
+	if errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("%w (%w)", fs.ErrNotExist, err)
+	}
+	return err
 }
 
 func parse(data []byte) (s Stat, err error) {
 	// The command, the second field, may have spaces and brackets; what follows the last bracket has none.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	if len(fields) < 20 {
-		return Stat{}, fmt.Errorf("it has %d fields after the command, want 20 at least", len(fields))
+	if len(fields) < 47 {
+		return Stat{}, fmt.Errorf("it has %d fields after the command, want 47 at least", len(fields))
 	}
 	s.State = fields[0][0]
 	if s.flags, err = strconv.ParseUint(fields[6], 10, 64); err != nil {
@@ -79,62 +99,153 @@ func parse(data []byte) (s Stat, err error) {
 	if s.Started, err = strconv.ParseUint(fields[19], 10, 64); err != nil {
 		return Stat{}, fmt.Errorf("the start: %w", err)
 	}
+	var args [2]uint64 // from where to where: the end is told last
+	for i := range args {
+		if args[i], err = strconv.ParseUint(fields[45+i], 10, 64); err != nil {
+			return Stat{}, fmt.Errorf("the place of the arguments: %w", err)
+		}
+	}
+	if args[0] < args[1] {
+		s.argsAt = args[0]
+	}
 	return s, nil
 }
 
 // Runs tells whether the process has not ended; one that nobody has waited for yet has.
 func (s Stat) Runs() bool { return s.Threads > 1 || s.State != 'Z' && s.State != 'X' }
 
-// Stopped tells whether it is stopped by a signal.
+// Stopped tells whether the process is stopped by a signal, as far as its first thread shows it.
 func (s Stat) Stopped() bool { return s.State == 'T' }
-
-// kernelThread tells whether the process is a part of the kernel: it never has arguments.
-func (s Stat) kernelThread() bool {
-	const PF_KTHREAD = 0x00200000
-	return s.flags&PF_KTHREAD != 0
-}
 
 // execPatience is how long the arguments of a process are waited for while it starts anew: a program that is not in memory is read
 // from the disk.
 const execPatience = time.Second
 
-// Args returns the arguments of a process, none of a kernel thread; its error is fs.ErrNotExist when there is no such process, or
-// it has ended.
+// Args returns the arguments of a process. It has none when it is a kernel thread, has removed them, or goes on starting anew for a whole
+// second. The error is fs.ErrNotExist when there is no such process, or it is ending.
 func Args(pid int) ([]string, error) {
-	for end := time.Now().Add(execPatience); ; {
-		line, err := commandLine(pid)
-		if len(line) > 0 {
+	var laid uint64 // where they were at the look before
+	for end := time.Now().Add(execPatience); ; <-time.After(time.Millisecond) {
+		var line []byte
+		err := ask(pid, func(dir string) (err error) {
+			if line, err = readAtOnce(filepath.Join(dir, "cmdline")); err == nil && len(line) == 0 {
+				err = fs.ErrNotExist
+			}
+			return err
+		})
+		if err == nil {
 			return strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00"), nil
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		stat, err := Read(pid)
-		switch {
-		case err != nil:
+		var thread Stat
+		err = ask(pid, func(dir string) (err error) {
+			thread, err = alive(dir)
+			return err
+		})
+		if err != nil || thread.flags&flagKernelThread != 0 || time.Now().After(end) {
 			return nil, err
-		case !stat.Runs():
-			return nil, fmt.Errorf("process %d has ended: %w", pid, fs.ErrNotExist)
-		case stat.kernelThread(), time.Now().After(end):
+		}
+		// Twice in the same place, and not there: they were removed. Once is not enough, they may be another program's.
+		if laid != 0 && laid == thread.argsAt {
 			return nil, nil
 		}
-		<-time.After(time.Millisecond)
+		laid = thread.argsAt
 	}
 }
 
-// commandLine returns what the kernel tells of the arguments: nothing of a thread that is dead, so that others are asked when the
-// first is.
-func commandLine(pid int) ([]byte, error) {
-	line, err := fileOf(pid, "cmdline", os.ReadFile)
-	if err != nil || len(line) > 0 {
-		return line, err
+// readAtOnce reads a file in one call: between two of them a process may have begun another program.
+func readAtOnce(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
 	}
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	for _, thread := range threads {
-		// One that is gone by now has no line.
-		if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/cmdline", pid, thread.Name())); len(line) > 0 {
-			return line, nil
+	defer f.Close()
+	for size := 4 << 10; ; size *= 8 {
+		data := make([]byte, size)
+		n, err := f.Read(data)
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		if n < size {
+			return data[:n], nil
+		}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return nil, err
 		}
 	}
-	return nil, err
+}
+
+// Cgroups returns the lines of /proc/PID/cgroup of a process (cgroups(7)). While it is ending they tell the cgroup of version 2 only,
+// and so they may once when it starts anew: the kernel finds a thread, waits for a lock, and tells of it when it is dead. The error is
+// fs.ErrNotExist when there is no such process.
+func Cgroups(pid int) (lines string, err error) {
+	err = ask(pid, func(dir string) error {
+		data, err := os.ReadFile(filepath.Join(dir, "cgroup"))
+		if err == nil {
+			lines = string(data)
+			_, err = alive(dir) // of one that is ending the kernel tells the root of version 1
+		}
+		return err
+	})
+	if lines != "" && errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return lines, err
+}
+
+// WorkDir returns the working directory of a process. It is an error when there is no such process, or it is ending.
+func WorkDir(pid int) (path string, err error) {
+	err = ask(pid, func(dir string) (err error) {
+		path, err = os.Readlink(filepath.Join(dir, "cwd"))
+		return err
+	})
+	return path, err
+}
+
+// InNetwork tells whether a process is in the network namespace that a file leads to (namespaces(7)). One that is ending is in none; one
+// of which the kernel does not tell, not even root of a machine's first process, counts as elsewhere.
+func InNetwork(pid int, namespace fs.FileInfo) (in bool, err error) {
+	err = ask(pid, func(dir string) error {
+		its, err := os.Stat(filepath.Join(dir, "ns/net"))
+		in = err == nil && os.SameFile(its, namespace)
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		err = nil
+	}
+	return in, err
+}
+
+// alive reads the file "stat" in the directory of a thread; one that is ending is an error that is fs.ErrNotExist.
+func alive(dir string) (Stat, error) {
+	s, err := stat(filepath.Join(dir, "stat"), os.ReadFile)
+	if err == nil && s.flags&flagExiting != 0 {
+		err = fs.ErrNotExist
+	}
+	return s, err
+}
+
+// ask calls f with the directory of the first thread of a process in /proc, and when nothing is found there with those of the
+// others, until f finds it. That f has found nothing is an error that is fs.ErrNotExist.
+func ask(pid int, f func(dir string) error) (err error) {
+	for range looks {
+		if err = orGone(f(directory(pid))); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		tasks := filepath.Join(directory(pid), "task")
+		threads, listErr := os.ReadDir(tasks)
+		if listErr = orGone(listErr); listErr != nil && !errors.Is(listErr, fs.ErrNotExist) {
+			return listErr
+		}
+		for _, thread := range threads {
+			// Of one that ends during the look some files may not be seen, says the kernel.
+			err := orGone(f(filepath.Join(tasks, thread.Name())))
+			if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("process %d: %w", pid, err)
 }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -20,7 +21,7 @@ import (
 
 // line is what the kernel tells of a process.
 func line(state, threads, started string) string {
-	return "7 (a (b) c) " + state + strings.Repeat(" 5", 16) + " " + threads + " 5 " + started + " 5\n"
+	return "7 (a (b) c) " + state + strings.Repeat(" 5", 16) + " " + threads + " 5 " + started + strings.Repeat(" 5", 30) + "\n"
 }
 
 func TestStat(t *testing.T) {
@@ -28,17 +29,22 @@ func TestStat(t *testing.T) {
 		stat          Stat
 		runs, stopped bool
 	}{
-		line("S", "3", "42"): {Stat{'S', 3, 42, 5}, true, false},
-		line("T", "1", "42"): {Stat{'T', 1, 42, 5}, true, true},
-		line("Z", "1", "42"): {Stat{'Z', 1, 42, 5}, false, false},
-		line("X", "1", "42"): {Stat{'X', 1, 42, 5}, false, false},
-		line("Z", "2", "42"): {Stat{'Z', 2, 42, 5}, true, false},
-		line("X", "2", "42"): {Stat{'X', 2, 42, 5}, true, false},
+		line("S", "3", "42"): {Stat{'S', 3, 42, 5, 0}, true, false},
+		line("T", "1", "42"): {Stat{'T', 1, 42, 5, 0}, true, true},
+		line("Z", "1", "42"): {Stat{'Z', 1, 42, 5, 0}, false, false},
+		line("X", "1", "42"): {Stat{'X', 1, 42, 5, 0}, false, false},
+		line("Z", "2", "42"): {Stat{'Z', 2, 42, 5, 0}, true, false},
+		line("X", "2", "42"): {Stat{'X', 2, 42, 5, 0}, true, false},
 	} {
 		s, err := parse([]byte(text))
 		if err != nil || s != want.stat || s.Runs() != want.runs || s.Stopped() != want.stopped {
 			t.Errorf("%q: %+v, %v: runs %t, stopped %t", text, s, err, s.Runs(), s.Stopped())
 		}
+	}
+	words := strings.Fields(line("S", "3", "42"))
+	words[49], words[50] = "9", "10" // the command has three words
+	if s, err := parse([]byte(strings.Join(words, " "))); err != nil || s.argsAt != 9 {
+		t.Errorf("%+v, %v: its arguments are not laid", s, err)
 	}
 	for _, text := range []string{"", "7", "7 (a) S 5", line("S", "x", "42"), line("S", "1", "-1"), strings.ReplaceAll(line("S", "1", "1"), " 5", " x")} {
 		if s, err := parse([]byte(text)); err == nil {
@@ -56,16 +62,16 @@ func TestRead(t *testing.T) {
 		err   error
 		made  int
 	}{
-		{[]string{line("S", "3", "42")}, Stat{'S', 3, 42, 5}, nil, 1},
-		{[]string{line("X", "0", "42"), line("R", "1", "42")}, Stat{'R', 1, 42, 5}, nil, 2},
-		{[]string{line("Z", "0", "42"), line("Z", "2", "42")}, Stat{'Z', 2, 42, 5}, nil, 2},
-		{[]string{gone, line("R", "1", "42")}, Stat{'R', 1, 42, 5}, nil, 2},
-		{[]string{died, line("X", "0", "42"), line("S", "2", "42")}, Stat{'S', 2, 42, 5}, nil, 3},
-		{[]string{line("Z", "1", "42")}, Stat{'Z', 1, 42, 5}, nil, 1},
+		{[]string{line("S", "3", "42")}, Stat{'S', 3, 42, 5, 0}, nil, 1},
+		{[]string{line("X", "0", "42"), line("R", "1", "42")}, Stat{'R', 1, 42, 5, 0}, nil, 2},
+		{[]string{line("Z", "0", "42"), line("Z", "2", "42")}, Stat{'Z', 2, 42, 5, 0}, nil, 2},
+		{[]string{gone, line("R", "1", "42")}, Stat{'R', 1, 42, 5, 0}, nil, 2},
+		{[]string{died, line("X", "0", "42"), line("S", "2", "42")}, Stat{'S', 2, 42, 5, 0}, nil, 3},
+		{[]string{line("Z", "1", "42")}, Stat{'Z', 1, 42, 5, 0}, nil, 1},
 		{[]string{line("Z", "0", "42"), gone, gone}, Stat{}, fs.ErrNotExist, 3},
 		{[]string{gone, gone, gone}, Stat{}, fs.ErrNotExist, 3},
 		{[]string{died, died, died}, Stat{}, fs.ErrNotExist, 3},
-		{[]string{line("Z", "0", "42"), line("Z", "0", "42"), line("X", "0", "42")}, Stat{'X', 0, 42, 5}, nil, 3},
+		{[]string{line("Z", "0", "42"), line("Z", "0", "42"), line("X", "0", "42")}, Stat{'X', 0, 42, 5, 0}, nil, 3},
 		{[]string{"forbidden"}, Stat{}, fs.ErrPermission, 1},
 	} {
 		made := 0
@@ -92,28 +98,108 @@ func TestRead(t *testing.T) {
 }
 
 func TestProcess(t *testing.T) {
-	if s, err := Read(os.Getpid()); err != nil || !s.Runs() || s.Stopped() || s.kernelThread() || s.Threads < 1 || s.Started == 0 {
+	if s, err := Read(os.Getpid()); err != nil || !s.Runs() || s.Stopped() || s.Threads < 1 || s.Started == 0 {
 		t.Errorf("this process: %+v, %v", s, err)
 	}
-	if args, err := Args(os.Getpid()); err != nil || !slices.Equal(args, os.Args) {
-		t.Errorf("its arguments: %q, %v", args, err)
-	}
+	likeThis(t, os.Getpid(), os.Args)
+	inCgroupsLikeThis(t, os.Getpid())
 	if s, err := Read(math.MaxInt32); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a process that is not: %+v, %v", s, err)
 	}
-	if args, err := Args(math.MaxInt32); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("its arguments: %q, %v", args, err)
+	nowhere(t, math.MaxInt32)
+}
+
+// likeThis checks that a process is found in the same places as this one, with these arguments.
+func likeThis(t *testing.T, pid int, args []string) {
+	t.Helper()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace, err := os.Stat("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	another, err := os.Stat("/proc/self/ns/mnt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Args(pid); err != nil || !slices.Equal(got, args) {
+		t.Fatalf("arguments %q, %v, want %q", got, err, args)
+	}
+	if dir, err := WorkDir(pid); err != nil || dir != here {
+		t.Fatalf("working directory %q, %v, want %q", dir, err, here)
+	}
+	if in, err := InNetwork(pid, namespace); err != nil || !in {
+		t.Fatalf("in this network namespace: %t, %v", in, err)
+	}
+	if in, err := InNetwork(pid, another); err != nil || in {
+		t.Fatalf("in another one: %t, %v", in, err)
+	}
+}
+
+// inCgroupsLikeThis checks that a process is in the same cgroups as this one.
+func inCgroupsLikeThis(t *testing.T, pid int) {
+	t.Helper()
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines, err := Cgroups(pid); err != nil || lines != string(own) {
+		t.Errorf("cgroups %q, %v, want %q", lines, err, own)
+	}
+}
+
+// nowhere checks what is told of a process that has ended, or never was.
+func nowhere(t *testing.T, pid int) {
+	t.Helper()
+	before := time.Now()
+	if args, err := Args(pid); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("arguments %q, %v", args, err)
+	}
+	if time.Since(before) >= execPatience {
+		t.Errorf("its arguments were waited for, %s", time.Since(before))
+	}
+	if dir, err := WorkDir(pid); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("working directory %q, %v", dir, err)
+	}
+	namespace, err := os.Stat("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if in, err := InNetwork(pid, namespace); err != nil || in {
+		t.Errorf("in this network namespace: %t, %v", in, err)
+	}
+	if _, err := Read(pid); err == nil {
+		return // nobody has waited for it
+	}
+	if lines, err := Cgroups(pid); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("cgroups %q, %v", lines, err)
+	}
+}
+
+// A thread that is ending tells nothing any more, and its arguments are not waited for.
+func TestAlive(t *testing.T) {
+	for flags, want := range map[string]error{"4194304": nil, "4194308": fs.ErrNotExist} {
+		dir := t.TempDir()
+		text := strings.Replace(line("S", "3", "42"), strings.Repeat(" 5", 6), strings.Repeat(" 5", 5)+" "+flags, 1)
+		if err := os.WriteFile(filepath.Join(dir, "stat"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := alive(dir); !errors.Is(err, want) || want == nil && err != nil {
+			t.Errorf("flags %s: %+v, %v, want %v", flags, s, err, want)
+		}
 	}
 }
 
 // A kernel thread has no arguments, and none are waited for.
 func TestArgsOfKernelThreads(t *testing.T) {
 	s, err := Read(2)
-	if err != nil || !s.kernelThread() {
+	if err != nil || s.flags&flagKernelThread == 0 {
 		t.Skipf("SKIPPED: process 2 is no kernel thread here (%+v, %v): nothing shows that the arguments of one are not waited for", s, err)
 	}
 	before := time.Now()
-	if args, err := Args(2); err != nil || len(args) > 0 || time.Since(before) > execPatience/2 {
+	if args, err := Args(2); err != nil || len(args) > 0 || time.Since(before) >= execPatience {
 		t.Errorf("%q, %v after %s", args, err, time.Since(before))
 	}
 }
@@ -134,7 +220,31 @@ func init() {
 		go waitForInput()
 		_, _, _ = syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
 	}
+	if role == "bare" {
+		if err := dropArgs(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
 	waitForInput()
+}
+
+// dropArgs closes the part of this process's memory in which its arguments begin. Nothing may look at os.Args from then on.
+func dropArgs() error {
+	data, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		return err
+	}
+	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+	from, err := strconv.ParseUint(fields[45], 10, 64)
+	if err != nil {
+		return err
+	}
+	const page = 4096
+	if _, _, errno := syscall.Syscall(syscall.SYS_MPROTECT, uintptr(from)&^(page-1), page, syscall.PROT_NONE); errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 func waitForInput() {
@@ -171,7 +281,8 @@ func startAnew(times int) {
 
 // child starts the test's program in a role. said receives its first line.
 func child(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string) {
-	cmd = exec.Command(os.Args[0])
+	// More than a page of arguments: the kernel gives them in parts to who asks for them in parts.
+	cmd = exec.Command(os.Args[0], slices.Repeat([]string{"an argument of some length"}, 600)...)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -199,10 +310,9 @@ func child(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string) {
 		}
 		if s, err := Read(pid); err != nil || s.Runs() {
 			t.Errorf("a process that has ended is %+v, %v", s, err)
+			_ = cmd.Process.Kill()
 		}
-		if args, err := Args(pid); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("its arguments are %q, %v", args, err)
-		}
+		nowhere(t, pid)
 		if err := cmd.Wait(); err != nil {
 			t.Error(err)
 		}
@@ -223,9 +333,7 @@ func TestExec(t *testing.T) {
 		if s, err := Read(cmd.Process.Pid); err != nil || !s.Runs() || s.Started != first.Started {
 			t.Fatalf("look %d: %+v, %v; it was %+v", looks, s, err, first)
 		}
-		if args, err := Args(cmd.Process.Pid); err != nil || args[0] != os.Args[0] {
-			t.Fatalf("look %d: arguments %q, %v", looks, args, err)
-		}
+		likeThis(t, cmd.Process.Pid, cmd.Args)
 		select {
 		case line = <-said:
 			if line != "done\n" {
@@ -235,6 +343,18 @@ func TestExec(t *testing.T) {
 		}
 	}
 	t.Logf("%d looks at %d execs", looks, execs)
+}
+
+// A process that has removed its arguments has none, and none are waited for.
+func TestRemovedArgs(t *testing.T) {
+	cmd, said := child(t, "bare")
+	if line := <-said; line != "done\n" {
+		t.Fatalf("the process says %q", line)
+	}
+	before := time.Now()
+	if args, err := Args(cmd.Process.Pid); err != nil || len(args) > 0 || time.Since(before) >= execPatience {
+		t.Errorf("%q, %v after %s", args, err, time.Since(before))
+	}
 }
 
 // TestHeadless: a process whose first thread has ended for good runs, and has its arguments.
@@ -254,7 +374,9 @@ func TestHeadless(t *testing.T) {
 		}
 	}
 	before := time.Now()
-	if args, err := Args(pid); err != nil || len(args) != 1 || args[0] != os.Args[0] || time.Since(before) > execPatience/2 {
-		t.Errorf("arguments %q, %v after %s", args, err, time.Since(before))
+	likeThis(t, pid, cmd.Args)
+	inCgroupsLikeThis(t, pid)
+	if time.Since(before) >= execPatience {
+		t.Errorf("its arguments were waited for, %s", time.Since(before))
 	}
 }

@@ -292,7 +292,7 @@ func TestLeftoverContainerd(t *testing.T) {
 	go func() { ended <- leftover.Wait() }()
 
 	s := start(t, dataDir)
-	if _, alive := readProcess(leftover.Process.Pid); alive {
+	if _, err := readProcess(leftover.Process.Pid); err == nil {
 		t.Error("the leftover still runs beside the new one")
 		_ = leftover.Process.Kill()
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/barque/barque/internal/procstat"
 )
 
 // A containerd that is killed while it makes a sandbox leaves a shim with a
@@ -308,8 +310,8 @@ func (c census) dropNamespaces(known map[string]bool) error {
 	}
 	var errs []error
 	for _, path := range c.netns {
-		var mounted unix.Stat_t
-		if used[path] || unix.Stat(path, &mounted) != nil {
+		mounted, err := os.Stat(path)
+		if used[path] || err != nil {
 			continue
 		}
 		inhabited, err := inhabited(mounted)
@@ -322,13 +324,15 @@ func (c census) dropNamespaces(known map[string]bool) error {
 }
 
 // inhabited tells whether a process runs in a network namespace.
-func inhabited(namespace unix.Stat_t) (bool, error) {
-	all, err := processes()
+func inhabited(namespace fs.FileInfo) (bool, error) {
+	all, err := pids()
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(all, func(p process) bool {
-		var its unix.Stat_t
-		return unix.Stat(fmt.Sprintf("/proc/%d/ns/net", p.pid), &its) == nil && its.Ino == namespace.Ino && its.Dev == namespace.Dev
-	}), nil
+	for _, pid := range all {
+		if in, err := procstat.InNetwork(pid, namespace); in || err != nil {
+			return in, err
+		}
+	}
+	return false, nil
 }

@@ -20,48 +20,71 @@ import (
 // process is one entry of /proc, as far as it matters here.
 type process struct {
 	pid     int
+	started uint64 // with the pid it names one process for ever
 	args    []string
 	cgroups []string // "controllers:path", one per hierarchy
 }
 
-// processes lists all that run. Those that end while it looks are left out.
-func processes() ([]process, error) {
+// pids lists all processes.
+func pids() (all []int, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
-	var all []process
 	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		if p, ok := readProcess(pid); ok {
-			all = append(all, p)
+		if pid, err := strconv.Atoi(entry.Name()); err == nil {
+			all = append(all, pid)
 		}
 	}
 	return all, nil
 }
 
-// readProcess reads one process; false when it is gone or has ended, so that no
-// signal reaches it any more.
-func readProcess(pid int) (process, bool) {
+// processes reads all that run. Those that end while it looks are left out, and
+// those of which the kernel does not tell.
+func processes() ([]process, error) {
+	list, err := pids()
+	if err != nil {
+		return nil, err
+	}
+	var all []process
+	for _, pid := range list {
+		p, err := readProcess(pid)
+		switch {
+		case err == nil:
+			all = append(all, p)
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission):
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// readProcess reads one process. Its error is fs.ErrNotExist when it is gone or has
+// ended, so that no signal reaches it any more. One that is ending has no arguments.
+func readProcess(pid int) (process, error) {
+	stat, err := procstat.Read(pid)
+	if err != nil {
+		return process{}, err
+	}
+	if !stat.Runs() {
+		return process{}, fmt.Errorf("process %d has ended: %w", pid, fs.ErrNotExist)
+	}
 	args, err := procstat.Args(pid)
-	if err != nil {
-		return process{}, false
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return process{}, err
 	}
-	p := process{pid: pid, args: args}
-	cgroups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	cgroups, err := procstat.Cgroups(pid)
 	if err != nil {
-		return process{}, false
+		return process{}, err
 	}
-	for line := range strings.Lines(string(cgroups)) {
+	p := process{pid: pid, started: stat.Started, args: args}
+	for line := range strings.Lines(cgroups) {
 		// "hierarchy-ID:controllers:path"
 		if _, rest, found := strings.Cut(strings.TrimSpace(line), ":"); found {
 			p.cgroups = append(p.cgroups, rest)
 		}
 	}
-	return p, true
+	return p, nil
 }
 
 // hasFlag tells whether the arguments hold the flag with this value.
@@ -107,8 +130,12 @@ func endProcess(ctx context.Context, p process, signal unix.Signal) error {
 	}
 	defer unix.Close(fd)
 	// Between the look and the open the pid may have changed hands.
-	if now, ok := readProcess(p.pid); !ok || !slices.Equal(now.args, p.args) {
+	now, err := procstat.Read(p.pid)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && now.Started != p.started {
 		return nil
+	}
+	if err != nil {
+		return err
 	}
 	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("signal process %d: %w", p.pid, err)

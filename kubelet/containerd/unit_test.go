@@ -3,14 +3,18 @@ package containerd
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	srvconfig "github.com/containerd/containerd/v2/cmd/containerd/server/config"
+	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/kubelet/bundle"
@@ -118,11 +122,58 @@ func TestPurgeSparesStrangers(t *testing.T) {
 	if err := Purge(t.Context(), filepath.Join(dir, "one"), "/barque/test-none"); err != nil {
 		t.Fatal(err)
 	}
-	if _, alive := readProcess(stranger.Process.Pid); !alive {
+	if _, err := readProcess(stranger.Process.Pid); err != nil {
 		t.Error("a stranger was killed")
 	}
 	stdin.Close()
 	_ = stranger.Wait()
+}
+
+// TestEndProcess: a process that was to be ended, and runs another program by then, is ended all the same; another one with its
+// number is not.
+func TestEndProcess(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "read x; exec cat")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	p, err := readProcess(cmd.Process.Pid)
+	if err != nil || len(p.args) != 3 {
+		t.Fatalf("the shell is %+v, %v", p, err)
+	}
+	if _, err := io.WriteString(stdin, "\n"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := waitUntil(ctx, time.Millisecond, func() (bool, error) {
+		now, err := readProcess(cmd.Process.Pid)
+		return slices.Equal(now.args, []string{"cat"}), err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	another := p
+	another.started++
+	if err := endProcess(ctx, another, unix.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	if now, err := readProcess(cmd.Process.Pid); err != nil || now.started != p.started {
+		t.Fatal("another process was ended")
+	}
+	if err := endProcess(ctx, p, unix.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		t.Error("it was not ended")
+	}
 }
 
 func TestCheck(t *testing.T) {

@@ -112,9 +112,9 @@ func nodeOf(cluster, namespace string) (node string, ok bool) {
 
 // stopProxies stops the proxy, also one that was started by an Up which ended before it could note so.
 func (p *Plan) stopProxies() error {
-	all, err := processesWhere(func(pid int) bool {
+	all, err := processesWhere(func(pid int) (bool, error) {
 		args := argsOf(pid)
-		return len(args) > 1 && args[1] == "proxy" && hasFlag(args, "--kubeconfig", func(v string) bool { return v == p.Kubeconfig() })
+		return len(args) > 1 && args[1] == "proxy" && hasFlag(args, "--kubeconfig", func(v string) bool { return v == p.Kubeconfig() }), nil
 	})
 	if err != nil {
 		return err

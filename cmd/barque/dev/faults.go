@@ -304,14 +304,14 @@ func hasFlag(args []string, flag string, value func(string) bool) bool {
 
 // directoryOf returns the working directory of a process; empty when it has ended.
 func directoryOf(pid int) string {
-	dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
+	dir, err := procstat.WorkDir(pid)
 	if err != nil {
 		return ""
 	}
 	return dir
 }
 
-// argsOf returns the arguments of a process; nil when it has ended.
+// argsOf returns the arguments of a process, if it has any; nil when it has ended.
 func argsOf(pid int) []string {
 	args, err := procstat.Args(pid)
 	if err != nil {

@@ -186,14 +186,11 @@ func processesIn(name string) ([]*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return processesWhere(func(pid int) bool {
-		ns, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid))
-		return err == nil && os.SameFile(ns, target) // otherwise it has ended, or is elsewhere
-	})
+	return processesWhere(func(pid int) (bool, error) { return procstat.InNetwork(pid, target) })
 }
 
 // processesWhere returns the processes that match, this one excluded.
-func processesWhere(match func(pid int) bool) ([]*Process, error) {
+func processesWhere(match func(pid int) (bool, error)) ([]*Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
@@ -205,7 +202,15 @@ func processesWhere(match func(pid int) bool) ([]*Process, error) {
 			continue
 		}
 		// When it started is read first: should the pid change hands, the answer is about nobody.
-		if started, running := startTime(pid); running && match(pid) {
+		started, running := startTime(pid)
+		if !running {
+			continue
+		}
+		matches, err := match(pid)
+		if err != nil {
+			return nil, err
+		}
+		if matches {
 			out = append(out, &Process{PID: pid, Started: started})
 		}
 	}
