@@ -55,7 +55,7 @@ func (n *Node) keepContact() {
 			return
 		case <-ticker.C:
 		}
-		_, leader := n.raft.LeaderWithID()
+		_, leader := n.leaderWithID()
 		lost = leader == "" || n.moved()
 	}
 }
@@ -69,7 +69,7 @@ func (n *Node) moved() bool {
 // move tells the leader, if there is one, that this server has another address.
 func (n *Node) move() {
 	m, ok := n.member(n.id.ServerID)
-	if _, leader := n.raft.LeaderWithID(); leader == "" || !ok || m.Address == n.cfg.Stream.Addr() {
+	if _, leader := n.leaderWithID(); leader == "" || !ok || m.Address == n.cfg.Stream.Addr() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.Timeouts.Call)
@@ -231,7 +231,7 @@ func (n *Node) handleHello(payload []byte) (byte, []byte) {
 	if h.Address != "" && h.ID != n.id.ServerID {
 		n.learn(h.ID, h.Address)
 	}
-	_, leader := n.raft.LeaderWithID()
+	_, leader := n.leaderWithID()
 	answer := hello{ID: n.id.ServerID, Address: n.cfg.Stream.Addr(), Known: n.known(), Leader: string(leader)}
 	if s := n.standing(h.ID); s.State == Removed {
 		answer.Removed = &Removal{Name: s.Name, At: s.since(), Why: s.Why}

@@ -115,7 +115,7 @@ func (n *Node) leader() (addr string, local bool, err error) {
 	if n.ctx.Err() != nil {
 		return "", false, kv.ErrClosed
 	}
-	address, id := n.raft.LeaderWithID()
+	address, id := n.leaderWithID()
 	if id == "" {
 		return "", false, n.noLeader()
 	}

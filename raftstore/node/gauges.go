@@ -64,7 +64,7 @@ var readings = []struct {
 
 	{desc("is_leader", "Whether this server leads: 1 or 0."), prometheus.GaugeValue, func(r *reading) float64 { return yes(r.state == raft.Leader) }},
 	{desc("has_leader", "Whether this server knows a leader: 1 or 0."), prometheus.GaugeValue, func(r *reading) float64 {
-		_, leader := r.n.raft.LeaderWithID()
+		_, leader := r.n.leaderWithID()
 		return yes(leader != "")
 	}},
 	{desc("voters", "Members that vote, as this server knows."), prometheus.GaugeValue, func(r *reading) float64 { return float64(r.n.voters()) }},

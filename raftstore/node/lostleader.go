@@ -92,7 +92,7 @@ func (n *Node) heedLeaders() {
 	stop, attended := func() {}, raft.Server{}
 	var before raft.ServerID
 	for n.ctx.Err() == nil {
-		addr, id := n.raft.LeaderWithID()
+		addr, id := n.raft.LeaderWithID() // also one that this server stands against: see leaderWithID
 		n.tellOfLeader(before, id, addr)
 		before = id
 		if n.followed.learn(id) {
@@ -120,6 +120,16 @@ func (n *Node) heedLeaders() {
 	}
 	stop()
 	attending.Wait()
+}
+
+// leaderWithID is the leader that this server follows, or is; empty while it knows of none. Raft itself goes on naming one whose word
+// came when this server had just been told to stand for election: it stands all the same, and when that leader dies, nobody ever
+// takes its name back while no other is elected.
+func (n *Node) leaderWithID() (raft.ServerAddress, raft.ServerID) {
+	if n.raft.State() == raft.Candidate {
+		return "", ""
+	}
+	return n.raft.LeaderWithID()
 }
 
 // tellOfLeader says whom this server follows from now on. Of its own time in office others tell.
@@ -177,7 +187,7 @@ func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 			}
 			continue
 		case connected && errors.Is(err, syscall.ECONNREFUSED):
-			if _, id := n.raft.LeaderWithID(); id == "" {
+			if _, id := n.leaderWithID(); id == "" {
 				asked++ // Raft forgets the leader when it is asked for a vote
 			}
 			n.succeed(ctx, leader, doubt{why: gone, turns: turns(round, doubtRounds), answered: asked >= doubtAsked})
@@ -226,7 +236,7 @@ func (n *Node) succeed(ctx context.Context, leader raft.ServerID, d doubt) {
 	if p.agree < n.voters()/2+1 || ctx.Err() != nil || n.raft.State() != raft.Follower {
 		return
 	}
-	_, id := n.raft.LeaderWithID()
+	_, id := n.leaderWithID()
 	if id != "" && id != leader {
 		return
 	}
@@ -353,7 +363,7 @@ func (n *Node) handleLost(ctx context.Context, payload []byte) (byte, []byte) {
 // findsLost tells whether this server suspects the same: hears nothing of the leader; or cannot reach it, because its
 // address refuses connections; or has known none for a while. One who is a leader, or knows of another, has lost none.
 func (n *Node) findsLost(ctx context.Context, q lostQuestion) bool {
-	if _, id := n.raft.LeaderWithID(); id != "" && id != q.Leader {
+	if _, id := n.leaderWithID(); id != "" && id != q.Leader {
 		return false
 	}
 	switch q.Why {

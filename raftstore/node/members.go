@@ -27,7 +27,7 @@ type Member struct {
 
 // Members returns the members as this server knows them, with the leader marked.
 func (n *Node) Members() []Member {
-	_, leader := n.raft.LeaderWithID()
+	_, leader := n.leaderWithID()
 	var members []Member
 	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
 		id := string(s.ID)

@@ -197,7 +197,7 @@ func (n *Node) find(t *trial) findings {
 	if time.Since(now) > presenceSlack { // this process was suspended in between, and looked for another moment
 		own = unknownWord
 	}
-	if _, leader := n.raft.LeaderWithID(); leader != "" && string(leader) != n.id.ServerID {
+	if _, leader := n.leaderWithID(); leader != "" && string(leader) != n.id.ServerID {
 		f.led = true
 	}
 	i := inquiry{node: n, claim: t.claim, began: now, question: hello{

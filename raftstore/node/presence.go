@@ -245,6 +245,6 @@ func (n *Node) notePresence() { n.presence.look(n.isLed()) }
 
 // isLed tells whether this server is in touch with a leader. One that holds back is not.
 func (n *Node) isLed() bool {
-	_, leader := n.raft.LeaderWithID()
+	_, leader := n.leaderWithID()
 	return leader != raft.ServerID("") && n.heirs.held.Load() == nil
 }

@@ -219,7 +219,7 @@ func (n *Node) listenAfter(link *rpc.Link, read int64, every time.Duration, miss
 
 // follows tells whether Raft takes a server for the leader.
 func (n *Node) follows(leader raft.ServerID) bool {
-	_, id := n.raft.LeaderWithID()
+	_, id := n.leaderWithID()
 	return id == leader
 }
 

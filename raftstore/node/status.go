@@ -88,7 +88,7 @@ type Status struct {
 // Status returns how this server sees itself.
 func (n *Node) Status() Status {
 	view := n.state.Latest()
-	_, leader := n.raft.LeaderWithID()
+	_, leader := n.leaderWithID()
 	s := Status{
 		ID: n.id.ServerID, Name: n.cfg.Name, ClusterID: n.id.ClusterID,
 		Address: n.cfg.Stream.Addr(), Version: n.cfg.Version,

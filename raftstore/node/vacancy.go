@@ -80,7 +80,7 @@ func (n *Node) fillVacancy() {
 		}
 		before := wrote
 		wrote = n.storage.log.Disk().Busy()
-		_, leader := n.raft.LeaderWithID()
+		_, leader := n.leaderWithID()
 		if turn := n.vacancy.tick(leader != "", n.raft.CurrentTerm()); turn > 0 && !before && n.raft.State() == raft.Follower {
 			n.succeed(n.ctx, "", doubt{why: vacant, turns: turn - 1}) // the first one is for whoever comes first
 		}

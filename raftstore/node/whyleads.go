@@ -51,7 +51,7 @@ func (n *Node) handleHandOver(payload []byte) (byte, []byte) {
 	if err := json.Unmarshal(payload, &word); err != nil {
 		return answerRefused, []byte(err.Error())
 	}
-	if _, id := n.raft.LeaderWithID(); id != raft.ServerID(word.ID) || word.Term != n.raft.CurrentTerm() {
+	if _, id := n.leaderWithID(); id != raft.ServerID(word.ID) || word.Term != n.raft.CurrentTerm() {
 		return answerRefused, fmt.Appendf(nil, "%q does not lead in term %d, as this server knows", word.ID, word.Term)
 	}
 	n.chronicle.Blame(word.Term+1, word.Why, false)

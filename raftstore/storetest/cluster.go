@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -53,14 +54,11 @@ func NewCluster(t testing.TB, size int, edit func(i int, cfg *raftstore.Config))
 			}
 		}
 	}
-	c.Await("all servers vote", func() bool {
-		voters := 0
-		for _, m := range c.Servers[0].Members() {
-			if m.Voter {
-				voters++
-			}
-		}
-		return voters == size
+	c.Await("all servers vote, and all know that", func() bool {
+		return !slices.ContainsFunc(c.Servers, func(s *raftstore.Server) bool {
+			members := s.Members()
+			return len(members) != size || slices.ContainsFunc(members, func(m raftstore.Member) bool { return !m.Voter })
+		})
 	})
 	return c
 }
