@@ -83,8 +83,11 @@ func (a lostAnswer) before(b lostAnswer) bool {
 func (n *Node) heedLeaders() {
 	changed := make(chan raft.Observation, 1) // holds one while the leader may be another than that attended
 	observer := raft.NewObserver(changed, false, func(o *raft.Observation) bool {
-		_, ok := o.Data.(raft.LeaderObservation)
-		return ok
+		switch o.Data.(type) {
+		case raft.LeaderObservation, raft.RaftState: // a candidate follows nobody
+			return true
+		}
+		return false
 	})
 	n.raft.RegisterObserver(observer)
 	defer n.raft.DeregisterObserver(observer)
@@ -92,7 +95,7 @@ func (n *Node) heedLeaders() {
 	stop, attended := func() {}, raft.Server{}
 	var before raft.ServerID
 	for n.ctx.Err() == nil {
-		addr, id := n.raft.LeaderWithID() // also one that this server stands against: see leaderWithID
+		addr, id := n.leaderWithID()
 		n.tellOfLeader(before, id, addr)
 		before = id
 		if n.followed.learn(id) {
@@ -122,9 +125,9 @@ func (n *Node) heedLeaders() {
 	attending.Wait()
 }
 
-// leaderWithID is the leader that this server follows, or is; empty while it knows of none. Raft itself goes on naming one whose word
-// came when this server had just been told to stand for election: it stands all the same, and when that leader dies, nobody ever
-// takes its name back while no other is elected.
+// leaderWithID is the leader that this server follows, or is; empty while it knows of none, as a candidate does. Raft itself names
+// one whose word comes while this server stands for election as it was told to: it stands all the same, and when that leader dies
+// and no other is elected, nobody ever takes its name back. An observer is told again of the same leader when it is followed.
 func (n *Node) leaderWithID() (raft.ServerAddress, raft.ServerID) {
 	if n.raft.State() == raft.Candidate {
 		return "", ""

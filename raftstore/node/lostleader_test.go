@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 // TestSplitVotesAreNotWaitedFor has several of four survivors stand for election at once, whom the others vote for, or
@@ -40,6 +42,46 @@ func TestSplitVotesAreNotWaitedFor(t *testing.T) {
 		})
 	}
 	t.Logf("%d of 12 elections were in vain", again)
+}
+
+// TestACandidateFollowsNobody: Raft names a leader whose word comes while this server stands for election as it was told to, and
+// goes on with that for ever when it dies and no other is elected. This server must know all the same that there is none, and since
+// when.
+func TestACandidateFollowsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSickbay(t, 5)
+		if err := s.write(0); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Second)
+		dead := s.leader(-1)
+		n, winner := s.nodes[(dead+1)%5], s.nodes[(dead+2)%5]
+		for _, i := range []int{0, 3, 4} { // two of five elect nobody
+			s.hosts[(dead+i)%5].Close()
+		}
+		term := n.raft.CurrentTerm()
+		if err := n.stand(); err != nil {
+			t.Fatal(err)
+		}
+		s.await("it stands", func() bool { return n.raft.State() == raft.Candidate && n.raft.CurrentTerm() > term })
+		word := &raft.AppendEntriesRequest{RPCHeader: winner.rpcHeader(), Term: n.raft.CurrentTerm()}
+		id, addr := raft.ServerID(n.id.ServerID), raft.ServerAddress(n.cfg.Stream.Addr())
+		if err := winner.transport.AppendEntries(id, addr, word, &raft.AppendEntriesResponse{}); err != nil {
+			t.Fatal(err)
+		}
+		s.hosts[(dead+2)%5].Close()
+		const long = 10 * time.Minute
+		<-time.After(long)
+		if _, named := n.raft.LeaderWithID(); string(named) != winner.id.ServerID || n.raft.State() != raft.Candidate {
+			t.Fatalf("Raft says %v, led by %q: its case has gone, and leaderWithID is not needed", n.raft.State(), named)
+		}
+		if _, leader := n.leaderWithID(); leader != "" {
+			t.Errorf("it follows %q", leader)
+		}
+		if since := n.leaderless(); since < long {
+			t.Errorf("it has had no leader for %s, it says; want %s", since, long)
+		}
+	})
 }
 
 // TestVotesThatTakeLongAreWaitedFor has disks that take longer for a vote, which is three writes, than Timeouts.Silence:
