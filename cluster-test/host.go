@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,16 +20,12 @@ func ContainerPIDs(t testing.TB, containerID string) []int {
 	if !ok || id == "" {
 		t.Fatalf("%q is not a container's id", containerID)
 	}
-	entries, err := os.ReadDir("/proc")
+	all, err := procstat.All()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
+	for _, pid := range all {
 		if groups, err := procstat.Cgroups(pid); err == nil && strings.Contains(groups, id) {
 			if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil && isFirst(string(status)) {
 				out = append([]int{pid}, out...)

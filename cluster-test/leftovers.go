@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/google/nftables"
@@ -46,24 +45,28 @@ func (c *Cluster) leftovers() error {
 }
 
 func (c *Cluster) leftProcesses(left func(string, ...any)) error {
-	entries, err := os.ReadDir("/proc")
+	all, err := procstat.All()
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
+	var errs []error
+	for _, pid := range all {
+		if pid == os.Getpid() {
 			continue
 		}
-		// A process that ends while we look has left nothing.
-		args, _ := procstat.Args(pid)
-		groups, _ := procstat.Cgroups(pid)
+		args, err := procstat.Args(pid)
+		groups, groupsErr := procstat.Cgroups(pid)
+		for _, err := range []error{err, groupsErr} {
+			if err != nil && !errors.Is(err, fs.ErrNotExist) { // a process that ends while we look has left nothing
+				errs = append(errs, fmt.Errorf("process %d: %w", pid, err))
+			}
+		}
 		text := strings.Join(args, " ")
 		if strings.Contains(text, c.Dir+"/") || strings.Contains(groups, c.cgroup()) {
 			left("process %d: %s", pid, text)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (c *Cluster) leftMounts(left func(string, ...any)) error {

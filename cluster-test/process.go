@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,14 +22,13 @@ import (
 
 // pids returns the processes whose arguments match.
 func pids(match func(args []string) bool) ([]int, error) {
-	entries, err := os.ReadDir("/proc")
+	all, err := procstat.All()
 	if err != nil {
 		return nil, err
 	}
 	var out []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
+	for _, pid := range all {
+		if pid == os.Getpid() {
 			continue
 		}
 		if args, err := procstat.Args(pid); err == nil && len(args) > 0 && match(args) {
@@ -155,11 +153,11 @@ func (c *Cluster) KillShim(node string) (killed bool, err error) {
 	}
 	for _, pid := range all {
 		// They are in their node's network namespace; one that has ended meanwhile is nowhere.
-		in, err := procstat.InNetwork(pid, target)
+		there, err := procstat.InNetwork(pid, target)
 		if err != nil {
 			return false, err
 		}
-		if in {
+		if there != procstat.Absent {
 			return true, syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}

@@ -4,25 +4,24 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
 	"github.com/barque/barque/internal/check"
+	"github.com/barque/barque/internal/osthread"
 	"github.com/barque/barque/network/proxy"
 )
 
 // Check tells what this machine's kernel lacks for pods and services. It tries
 // everything out in a network namespace that it makes and that ends with it.
 func Check() []check.Finding {
-	findings := make(chan []check.Finding)
-	// The thread ends with the goroutine, and the namespace with the thread.
-	go func() {
-		runtime.LockOSThread()
-		findings <- checkInside()
-	}()
-	return <-findings
+	var findings []check.Finding
+	_ = osthread.Do(func() error { // what fails is a finding
+		findings = checkInside()
+		return nil
+	})
+	return findings
 }
 
 func checkInside() []check.Finding {

@@ -202,6 +202,9 @@ const (
 func (r *run) httpFrom(node string) *http.Client {
 	return &http.Client{Timeout: callTimeout, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			// Of a call that was given up net/http would go on dialling, for minutes.
+			ctx, cancel := context.WithTimeout(ctx, callTimeout)
+			defer cancel()
 			return netspace.Dial(ctx, r.cluster.Netns(node), network, address)
 		}}}
 }

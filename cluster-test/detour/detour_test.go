@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/barque/barque/cluster-test/netspace"
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/internal/osthread"
 )
 
 // pair is two network namespaces with a cable between them.
@@ -25,13 +25,11 @@ func pair(t *testing.T) [2]End {
 	var ends [2]End
 	for i := range ends {
 		ends[i] = End{fmt.Sprintf("detour-%d-%d", os.Getpid(), i), netip.AddrFrom4([4]byte{10, 99, 0, byte(1 + i)})}
-		made := make(chan error)
-		go func() {
-			runtime.LockOSThread() // and not unlocked: the thread ends in the new namespace
+		err := osthread.Do(func() error {
 			ns, err := netns.NewNamed(ends[i].Namespace)
-			made <- errors.Join(err, ns.Close())
-		}()
-		if err := <-made; err != nil {
+			return errors.Join(err, ns.Close())
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {

@@ -8,13 +8,14 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/internal/osthread"
 )
 
 // Lab is a switch and the machines that are plugged into it. Its methods may be called by several goroutines.
@@ -44,14 +45,14 @@ func New(dir, binary string, gateway netip.Prefix) (_ *Lab, err error) {
 			err = errors.Join(err, l.Close())
 		}
 	}()
-	err = onThread(func() error {
+	err = osthread.Do(func() error {
 		l.net, err = netns.New()
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make a network: %w", err)
 	}
-	if l.links, err = netlink.NewHandleAt(l.net); err != nil {
+	if l.links, err = linksIn(l.net); err != nil {
 		return nil, err
 	}
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: switchName}}
@@ -85,7 +86,7 @@ func (l *Lab) Close() error {
 // Dial connects from the switch. The address is one of numbers.
 func (l *Lab) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
 	// The socket is made, and stays, in the network of the thread.
-	err = onThread(func() error {
+	err = osthread.Do(func() error {
 		if err := netns.Set(l.net); err != nil {
 			return err
 		}
@@ -129,6 +130,15 @@ func (l *Lab) unplug(port netlink.Link) error {
 	return nil
 }
 
+// linksIn opens what tells and changes the interfaces of a network. A thread of this process is there meanwhile.
+func linksIn(network netns.NsHandle) (links *netlink.Handle, err error) {
+	err = osthread.Do(func() error {
+		links, err = netlink.NewHandleAt(network)
+		return err
+	})
+	return links, err
+}
+
 // readdress gives the interface of a machine its only address, and its routes.
 func readdress(pid int, address netip.Prefix, gateway netip.Addr) error {
 	handle, err := netns.GetFromPid(pid)
@@ -136,7 +146,7 @@ func readdress(pid int, address netip.Prefix, gateway netip.Addr) error {
 		return err
 	}
 	defer handle.Close()
-	links, err := netlink.NewHandleAt(handle)
+	links, err := linksIn(handle)
 	if err != nil {
 		return err
 	}
@@ -207,28 +217,4 @@ func removeGroups(dir string) error {
 		}
 	}
 	return errors.Join(err, unix.Rmdir(dir))
-}
-
-// onThread runs f on a thread that ends with it, so that it may enter other namespaces.
-func onThread(f func() error) error {
-	result := make(chan error, 1)
-	var try func()
-	try = func() { // ends with f
-		// Not unlocked: the thread ends with the goroutine.
-		runtime.LockOSThread()
-		if unix.Gettid() != os.Getpid() {
-			result <- f()
-			return
-		}
-		// The first thread is the process in /proc and does not end. While it is held here, f gets another one.
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			try()
-		}()
-		<-done
-		runtime.UnlockOSThread()
-	}
-	go try()
-	return <-result
 }

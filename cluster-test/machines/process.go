@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/barque/barque/internal/osthread"
 	"github.com/barque/barque/internal/syncbuf"
 )
 
@@ -60,7 +61,7 @@ func (m *Machine) start(p *Process, stdin string, out, errs io.Writer) error {
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = strings.NewReader(stdin), out, errs
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.WaitDelay = 10 * time.Second // a grandchild may hold the pipes
-	err := onThread(func() error {
+	err := osthread.Do(func() error {
 		if err := m.enter(); err != nil {
 			return err
 		}

@@ -5,42 +5,25 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"runtime"
 
 	"github.com/vishvananda/netns"
+
+	"github.com/barque/barque/internal/osthread"
 )
 
-// Do calls f on a thread that is in the named network namespace. What it opens belongs there for ever. The thread comes
-// back before anything else runs on it; one that cannot is given up.
+// Do calls f on a thread that is in the named network namespace and ends with it. What it opens belongs there for ever.
 func Do(namespace string, f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		done <- visit(namespace, f)
-	}()
-	return <-done
-}
-
-// visit unlocks the thread when it is back.
-func visit(namespace string, f func() error) error {
-	home, err := netns.Get()
-	if err != nil {
-		return err
-	}
-	defer home.Close()
-	there, err := netns.GetFromName(namespace)
-	if err != nil {
-		return fmt.Errorf("network namespace %s: %w", namespace, err)
-	}
-	defer there.Close()
-	if err := netns.Set(there); err != nil {
-		return fmt.Errorf("enter network namespace %s: %w", namespace, err)
-	}
-	err = f()
-	if netns.Set(home) == nil {
-		runtime.UnlockOSThread()
-	}
-	return err
+	return osthread.Do(func() error {
+		there, err := netns.GetFromName(namespace)
+		if err != nil {
+			return fmt.Errorf("network namespace %s: %w", namespace, err)
+		}
+		defer there.Close()
+		if err := netns.Set(there); err != nil {
+			return fmt.Errorf("enter network namespace %s: %w", namespace, err)
+		}
+		return f()
+	})
 }
 
 // Listen opens a port in the named network namespace.

@@ -2,12 +2,11 @@ package store
 
 import (
 	"fmt"
-	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/internal/mountspace"
+	"github.com/barque/barque/internal/osthread"
 )
 
 // keeper runs functions, one after the other, on one thread of its own. The thread is the parent of
@@ -23,7 +22,10 @@ type keeper struct {
 func newKeeper(mounts bool, keep ...string) (*keeper, error) {
 	k := &keeper{work: make(chan func()), done: make(chan struct{})}
 	started := make(chan error)
-	go k.run(mounts, keep, started) // ends with stop, which waits
+	go osthread.Do(func() error { // ends with stop, which waits
+		k.run(mounts, keep, started)
+		return nil
+	})
 	if err := <-started; err != nil {
 		return nil, err
 	}
@@ -31,15 +33,6 @@ func newKeeper(mounts bool, keep ...string) (*keeper, error) {
 }
 
 func (k *keeper) run(mounts bool, keep []string, started chan<- error) {
-	// Never unlocked: the thread ends with the goroutine.
-	runtime.LockOSThread()
-	if unix.Gettid() == os.Getpid() {
-		// The first thread does not end before the process. While it is held here, the work gets another.
-		go k.run(mounts, keep, started)
-		<-k.done
-		runtime.UnlockOSThread()
-		return
-	}
 	defer close(k.done)
 	if mounts {
 		err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)

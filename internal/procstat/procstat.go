@@ -47,6 +47,20 @@ const (
 // one without threads, or none at all; the next finds what has taken its place, unless that is replaced, too.
 const looks = 3
 
+// All returns the numbers of all processes.
+func All() (pids []int, err error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
 // Read returns it, or an error that is fs.ErrNotExist when there is no such process.
 func Read(pid int) (Stat, error) { return read(pid, os.ReadFile) }
 
@@ -204,18 +218,44 @@ func WorkDir(pid int) (path string, err error) {
 	return path, err
 }
 
-// InNetwork tells whether a process is in the network namespace that a file leads to (namespaces(7)). One that is ending is in none; one
-// of which the kernel does not tell, not even root of a machine's first process, counts as elsewhere.
-func InNetwork(pid int, namespace fs.FileInfo) (in bool, err error) {
-	err = ask(pid, func(dir string) error {
-		its, err := os.Stat(filepath.Join(dir, "ns/net"))
-		in = err == nil && os.SameFile(its, namespace)
-		return err
-	})
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		err = nil
+// Presence is how much of a process is somewhere. Each of its threads is in namespaces of its own (namespaces(7)).
+type Presence int
+
+const (
+	Absent Presence = iota // no thread is there
+	Visits                 // some are, and others are elsewhere: for a moment, or for good
+	Lives                  // all are
+)
+
+// InNetwork tells how much of a process is in the network namespace that a file leads to. One that is ending is in none; a thread of
+// which the kernel does not tell, not even root of those of a machine's first process, counts for nothing.
+func InNetwork(pid int, namespace fs.FileInfo) (Presence, error) {
+	for range looks {
+		threads, err := threads(pid)
+		if err != nil {
+			return Absent, err
+		}
+		here, elsewhere := 0, 0
+		for _, dir := range threads {
+			switch its, err := os.Stat(filepath.Join(dir, "ns/net")); {
+			case err == nil && os.SameFile(its, namespace):
+				here++
+			case err == nil:
+				elsewhere++
+			case !gone(err):
+				return Absent, err
+			}
+		}
+		switch {
+		case here > 0 && elsewhere > 0:
+			return Visits, nil
+		case here > 0:
+			return Lives, nil
+		case elsewhere > 0:
+			return Absent, nil
+		}
 	}
-	return in, err
+	return Absent, nil
 }
 
 // alive reads the file "stat" in the directory of a thread; one that is ending is an error that is fs.ErrNotExist.
@@ -234,18 +274,34 @@ func ask(pid int, f func(dir string) error) (err error) {
 		if err = orGone(f(directory(pid))); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		tasks := filepath.Join(directory(pid), "task")
-		threads, listErr := os.ReadDir(tasks)
-		if listErr = orGone(listErr); listErr != nil && !errors.Is(listErr, fs.ErrNotExist) {
+		threads, listErr := threads(pid)
+		if listErr != nil {
 			return listErr
 		}
-		for _, thread := range threads {
-			// Of one that ends during the look some files may not be seen, says the kernel.
-			err := orGone(f(filepath.Join(tasks, thread.Name())))
-			if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		for _, dir := range threads {
+			if err := f(dir); !gone(err) {
 				return err
 			}
 		}
 	}
 	return fmt.Errorf("process %d: %w", pid, err)
+}
+
+// threads returns the directories of a process's threads in /proc; there are none when there is no such process.
+func threads(pid int) (dirs []string, err error) {
+	tasks := filepath.Join(directory(pid), "task")
+	entries, err := os.ReadDir(tasks)
+	if err = orGone(err); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, thread := range entries {
+		dirs = append(dirs, filepath.Join(tasks, thread.Name()))
+	}
+	return dirs, nil
+}
+
+// gone tells whether an error is about a thread that has ended or is ending: some files of one that ends during the look may not be
+// seen, says the kernel.
+func gone(err error) bool {
+	return errors.Is(orGone(err), fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }

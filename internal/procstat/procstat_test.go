@@ -17,6 +17,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/internal/needs"
 )
 
 // line is what the kernel tells of a process.
@@ -101,6 +105,9 @@ func TestProcess(t *testing.T) {
 	if s, err := Read(os.Getpid()); err != nil || !s.Runs() || s.Stopped() || s.Threads < 1 || s.Started == 0 {
 		t.Errorf("this process: %+v, %v", s, err)
 	}
+	if all, err := All(); err != nil || !slices.Contains(all, os.Getpid()) || !slices.Contains(all, 1) {
+		t.Errorf("all processes: %v, %v", all, err)
+	}
 	likeThis(t, os.Getpid(), os.Args)
 	inCgroupsLikeThis(t, os.Getpid())
 	if s, err := Read(math.MaxInt32); !errors.Is(err, fs.ErrNotExist) {
@@ -116,10 +123,6 @@ func likeThis(t *testing.T, pid int, args []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	namespace, err := os.Stat("/proc/self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
 	another, err := os.Stat("/proc/self/ns/mnt")
 	if err != nil {
 		t.Fatal(err)
@@ -130,11 +133,11 @@ func likeThis(t *testing.T, pid int, args []string) {
 	if dir, err := WorkDir(pid); err != nil || dir != here {
 		t.Fatalf("working directory %q, %v, want %q", dir, err, here)
 	}
-	if in, err := InNetwork(pid, namespace); err != nil || !in {
-		t.Fatalf("in this network namespace: %t, %v", in, err)
+	if there, err := InNetwork(pid, namespaceOf(t, os.Getpid())); err != nil || there != Lives {
+		t.Fatalf("in this network namespace: %v, %v", there, err)
 	}
-	if in, err := InNetwork(pid, another); err != nil || in {
-		t.Fatalf("in another one: %t, %v", in, err)
+	if there, err := InNetwork(pid, another); err != nil || there != Absent {
+		t.Fatalf("in another one: %v, %v", there, err)
 	}
 }
 
@@ -163,12 +166,8 @@ func nowhere(t *testing.T, pid int) {
 	if dir, err := WorkDir(pid); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("working directory %q, %v", dir, err)
 	}
-	namespace, err := os.Stat("/proc/self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if in, err := InNetwork(pid, namespace); err != nil || in {
-		t.Errorf("in this network namespace: %t, %v", in, err)
+	if there, err := InNetwork(pid, namespaceOf(t, os.Getpid())); err != nil || there != Absent {
+		t.Errorf("in this network namespace: %v, %v", there, err)
 	}
 	if _, err := Read(pid); err == nil {
 		return // nobody has waited for it
@@ -219,6 +218,13 @@ func init() {
 		runtime.LockOSThread() // the first, which Go itself would keep
 		go waitForInput()
 		_, _, _ = syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
+	}
+	if role == "visitor" {
+		runtime.LockOSThread() // the first; Go has others
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
 	}
 	if role == "bare" {
 		if err := dropArgs(); err != nil {
@@ -355,6 +361,38 @@ func TestRemovedArgs(t *testing.T) {
 	if args, err := Args(cmd.Process.Pid); err != nil || len(args) > 0 || time.Since(before) >= execPatience {
 		t.Errorf("%q, %v after %s", args, err, time.Since(before))
 	}
+}
+
+// A process of which one thread is in another network namespace than the rest visits both, whichever thread it is.
+func TestVisits(t *testing.T) {
+	needs.Root(t, "that a process visits a network namespace")
+	cmd, said := child(t, "visitor")
+	if line := <-said; line != "done\n" {
+		t.Fatalf("the process says %q", line)
+	}
+	pid := cmd.Process.Pid
+	first := namespaceOf(t, pid)
+	if os.SameFile(first, namespaceOf(t, os.Getpid())) {
+		t.Fatal("its first thread is here")
+	}
+	for _, namespace := range []fs.FileInfo{first, namespaceOf(t, os.Getpid())} {
+		if there, err := InNetwork(pid, namespace); err != nil || there != Visits {
+			t.Errorf("in network namespace %d: %v, %v", namespace.Sys().(*syscall.Stat_t).Ino, there, err)
+		}
+	}
+	if there, err := InNetwork(os.Getpid(), first); err != nil || there != Absent {
+		t.Errorf("this process is there, too: %v, %v", there, err)
+	}
+}
+
+// namespaceOf is the network namespace of a process's first thread.
+func namespaceOf(t *testing.T, pid int) fs.FileInfo {
+	t.Helper()
+	namespace, err := os.Stat(filepath.Join(directory(pid), "ns/net"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return namespace
 }
 
 // TestHeadless: a process whose first thread has ended for good runs, and has its arguments.

@@ -323,15 +323,15 @@ func (c census) dropNamespaces(known map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// inhabited tells whether a process runs in a network namespace.
+// inhabited tells whether a process runs in a network namespace, or has a thread there.
 func inhabited(namespace fs.FileInfo) (bool, error) {
-	all, err := pids()
+	all, err := procstat.All()
 	if err != nil {
 		return false, err
 	}
 	for _, pid := range all {
-		if in, err := procstat.InNetwork(pid, namespace); in || err != nil {
-			return in, err
+		if there, err := procstat.InNetwork(pid, namespace); there != procstat.Absent || err != nil {
+			return there != procstat.Absent, err
 		}
 	}
 	return false, nil

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -25,24 +24,10 @@ type process struct {
 	cgroups []string // "controllers:path", one per hierarchy
 }
 
-// pids lists all processes.
-func pids() (all []int, err error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, err
-	}
-	for _, entry := range entries {
-		if pid, err := strconv.Atoi(entry.Name()); err == nil {
-			all = append(all, pid)
-		}
-	}
-	return all, nil
-}
-
 // processes reads all that run. Those that end while it looks are left out, and
 // those of which the kernel does not tell.
 func processes() ([]process, error) {
-	list, err := pids()
+	list, err := procstat.All()
 	if err != nil {
 		return nil, err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
-// inNamespace moves the test's thread into a new network namespace; both end
-// with the test.
+// inNamespace moves the test's thread into a new network namespace. Nothing
+// else runs on it any more.
 func inNamespace(t *testing.T) table {
 	t.Helper()
 	needs.Root(t, "the proxy's rules in the kernel")

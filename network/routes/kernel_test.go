@@ -15,7 +15,7 @@ import (
 )
 
 // inNamespace moves the test's thread into a new network namespace with the
-// address 192.0.2.1/24. The thread, and so the namespace, ends with the test.
+// address 192.0.2.1/24. Nothing else runs on it any more.
 func inNamespace(t *testing.T) {
 	t.Helper()
 	needs.Root(t, "routes in the kernel")

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/internal/procstat"
 	"github.com/barque/barque/kubelet/containerd"
 )
 
@@ -130,13 +131,19 @@ func (p *Plan) stopProxies() error {
 // removeNode ends all that lives in a node and removes its namespace and data. The plan of what is
 // to go is the node's own: its namespace, its cgroup, its data directory.
 func (p *Plan) removeNode(ctx context.Context, n *Node) error {
-	if err := n.Process.kill(); err != nil {
+	ours, err := p.own(n) // also one that was started by hand, or whose plan is lost
+	if err != nil {
 		return err
+	}
+	for _, process := range append(ours, n.Process) {
+		if err := process.kill(); err != nil {
+			return err
+		}
 	}
 	if err := containerd.Purge(ctx, p.DataDir(n), p.cgroup(n)); err != nil {
 		return err
 	}
-	left, err := processesIn(p.netns(n))
+	left, err := processesIn(p.netns(n), procstat.Lives) // who visits, as to call a Service from here, has a home elsewhere
 	if err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func (p *Plan) adopt() error {
 		if n.Process.Alive() {
 			continue
 		}
-		there, err := processesIn(p.netns(n))
+		there, err := processesIn(p.netns(n), procstat.Visits) // a thread of it may be elsewhere
 		if err != nil {
 			return fmt.Errorf("look for the process of %s: %w", n.Name, err)
 		}
@@ -259,7 +259,7 @@ func Exec(ctx context.Context, dir, name string, command []string) error {
 // own returns the node's processes that are Barque itself: the node's own and its containerd.
 // Shims and containers are not among them, nor are commands that somebody runs there.
 func (p *Plan) own(n *Node) ([]*Process, error) {
-	all, err := processesIn(p.netns(n))
+	all, err := processesIn(p.netns(n), procstat.Visits) // threads of theirs may be elsewhere
 	if err != nil {
 		return nil, err
 	}

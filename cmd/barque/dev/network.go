@@ -7,12 +7,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/internal/osthread"
 )
 
 // makeNetwork makes the bridge, and lets the nodes reach what this machine reaches. Everything in
@@ -123,16 +124,13 @@ func newNamespace(name string) error {
 			return err
 		}
 	}
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // not unlocked: the thread ends in the new namespace
+	return osthread.Do(func() error { // it ends in the new namespace
 		ns, err := netns.NewNamed(name)
 		if err == nil {
 			ns.Close()
 		}
-		result <- err
-	}()
-	return <-result
+		return err
+	})
 }
 
 func addAddr(link netlink.Link, addr netip.Addr, bits int) error {

@@ -7,14 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/barque/barque/internal/osthread"
 	"github.com/barque/barque/internal/procstat"
 )
 
@@ -158,27 +157,21 @@ func inNamespace(name string, f func() error) error {
 	if name == "" {
 		return f()
 	}
-	result := make(chan error, 1)
-	go func() {
-		// The thread is not unlocked: it ends with the goroutine and takes the namespace with it.
-		runtime.LockOSThread()
+	return osthread.Do(func() error {
 		target, err := netns.GetFromName(name)
 		if err != nil {
-			result <- fmt.Errorf("network namespace %s: %w", name, err)
-			return
+			return fmt.Errorf("network namespace %s: %w", name, err)
 		}
 		defer target.Close()
 		if err := netns.Set(target); err != nil {
-			result <- fmt.Errorf("enter network namespace %s: %w", name, err)
-			return
+			return fmt.Errorf("enter network namespace %s: %w", name, err)
 		}
-		result <- f()
-	}()
-	return <-result
+		return f()
+	})
 }
 
-// processesIn returns the processes in the named network namespace, this one excluded.
-func processesIn(name string) ([]*Process, error) {
+// processesIn returns the processes that are in the named network namespace, at least that much of each; this one excluded.
+func processesIn(name string, least procstat.Presence) ([]*Process, error) {
 	target, err := os.Stat(filepath.Join("/run/netns", name))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -186,19 +179,21 @@ func processesIn(name string) ([]*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return processesWhere(func(pid int) (bool, error) { return procstat.InNetwork(pid, target) })
+	return processesWhere(func(pid int) (bool, error) {
+		there, err := procstat.InNetwork(pid, target)
+		return there >= least, err
+	})
 }
 
 // processesWhere returns the processes that match, this one excluded.
 func processesWhere(match func(pid int) (bool, error)) ([]*Process, error) {
-	entries, err := os.ReadDir("/proc")
+	all, err := procstat.All()
 	if err != nil {
 		return nil, err
 	}
 	var out []*Process
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
+	for _, pid := range all {
+		if pid == os.Getpid() {
 			continue
 		}
 		// When it started is read first: should the pid change hands, the answer is about nobody.

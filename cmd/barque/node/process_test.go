@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/internal/osthread"
 	"github.com/barque/barque/internal/procstat"
 	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/membership/token"
@@ -76,12 +77,7 @@ func newSpace(t *testing.T) *space {
 	t.Helper()
 	needs.Root(t, "servers as processes: fencing, stopping")
 	s := &space{}
-	made := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine, and the namespace with the last descriptor
-		made <- s.make()
-	}()
-	if err := <-made; err != nil {
+	if err := osthread.Do(s.make); err != nil { // the namespace ends with the last descriptor
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.handle.Close() })
@@ -109,15 +105,13 @@ func addressOf(i int) string { return fmt.Sprintf("10.88.0.%d", i+1) }
 
 // dial connects from inside the namespace.
 func (s *space) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // as in newSpace
-		if err = netns.Set(s.handle); err == nil {
-			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+	err = osthread.Do(func() error {
+		if err := netns.Set(s.handle); err != nil {
+			return err
 		}
-	}()
-	<-done
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		return err
+	})
 	return conn, err
 }
 
@@ -146,17 +140,19 @@ func (s *space) startProcess(t *testing.T, o order) *process {
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
 	go func() { // ends with the process
+		defer close(p.ended)
 		// The signal comes when the thread ends that has started the process: this one lives as long.
-		runtime.LockOSThread()
-		err := netns.Set(s.handle)
-		if err == nil {
-			err = p.cmd.Start()
-		}
-		started <- err
-		if err == nil {
-			p.err = p.cmd.Wait()
-		}
-		close(p.ended)
+		p.err = osthread.Do(func() error {
+			err := netns.Set(s.handle)
+			if err == nil {
+				err = p.cmd.Start()
+			}
+			started <- err
+			if err != nil {
+				return err
+			}
+			return p.cmd.Wait()
+		})
 	}()
 	if err := <-started; err != nil {
 		t.Fatal(err)

@@ -1,0 +1,37 @@
+// Package osthread lends code a thread of the operating system to itself, which it may take into other namespaces
+// (namespaces(7)) for good.
+package osthread
+
+import (
+	"errors"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Do calls f on a thread that ends soon after it, and returns its error. It is never the first thread of this process: Go keeps that one also when its goroutine ends (runtime.LockOSThread), and what the kernel tells of a process, such
+// as its namespaces in /proc/PID/ns (proc(5)), is that of its first thread. Others would take the process for one that lives
+// where f has gone.
+func Do(f func() error) error {
+	result := make(chan error, 1)
+	go on(f, result)
+	return <-result
+}
+
+// on calls f on this goroutine's thread, or on that of another goroutine.
+func on(f func() error, result chan<- error) {
+	runtime.LockOSThread() // not unlocked: the thread ends with the goroutine
+	if unix.Gettid() != os.Getpid() {
+		err := errors.New("the function has ended its goroutine (runtime.Goexit) instead of returning")
+		defer func() { result <- err }()
+		err = f()
+		return
+	}
+	// While the first thread is held here, the other goroutine gets another one.
+	own := make(chan error, 1)
+	go on(f, own)
+	err := <-own
+	runtime.UnlockOSThread()
+	result <- err
+}

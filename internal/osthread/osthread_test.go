@@ -1,0 +1,73 @@
+package osthread
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestDo: f runs on a thread of its own that goes after it, and its error is returned. TestFirst is about the first thread.
+func TestDo(t *testing.T) {
+	for range 100 {
+		var thread int
+		want := errors.New("some error")
+		if err := Do(func() error { thread = unix.Gettid(); return want }); err != want {
+			t.Fatalf("error %v, want %v", err, want)
+		}
+		task := filepath.Join("/proc/self/task", strconv.Itoa(thread))
+		for end := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
+			_, err := os.Stat(task)
+			if errors.Is(err, os.ErrNotExist) {
+				break
+			}
+			if err != nil || time.Now().After(end) {
+				t.Fatalf("thread %d of f is still there (%v)", thread, err)
+			}
+		}
+	}
+}
+
+// A function that does not return is an error, and does not hang who called it.
+func TestGoexit(t *testing.T) {
+	if err := Do(func() error { runtime.Goexit(); return nil }); err == nil {
+		t.Error("no error")
+	}
+}
+
+// TestFirst: a goroutine that finds itself on the first thread leaves f to another one.
+func TestFirst(t *testing.T) {
+	result, thread := make(chan error, 1), 0
+	done := make(chan struct{})
+	onFirst <- func() {
+		defer close(done)
+		on(func() error { thread = unix.Gettid(); return nil }, result)
+	}
+	<-done
+	if err := <-result; err != nil || thread == 0 || thread == os.Getpid() {
+		t.Errorf("f ran on thread %d of process %d: %v", thread, os.Getpid(), err)
+	}
+}
+
+// onFirst takes what is to run on the first thread.
+var onFirst = make(chan func())
+
+func init() { runtime.LockOSThread() } // TestMain is on the first thread from here on
+
+func TestMain(m *testing.M) {
+	code := make(chan int)
+	go func() { code <- m.Run() }()
+	for {
+		select {
+		case f := <-onFirst:
+			f()
+		case c := <-code:
+			os.Exit(c)
+		}
+	}
+}
