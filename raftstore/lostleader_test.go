@@ -54,22 +54,23 @@ func TestLeaderWhoseProcessDiesIsReplacedAtOnce(t *testing.T) {
 // TestOneElectionFollowsADeath lets the servers lose their leader while some are behind and each finds out in its
 // own time. Two that stand depose each other, after which the group waits for the heartbeats' time-out.
 func TestOneElectionFollowsADeath(t *testing.T) {
-	for range 40 {
+	for round := range 60 {
+		size := 3 + 2*(round%2)
 		synctest.Test(t, func(t *testing.T) {
-			c := newPatientCluster(t, 5)
+			c := newPatientCluster(t, size)
 			for i := range 20 {
-				if _, err := c.Servers[i%5].Commit(limited(t), put("/k", "v")); err != nil {
+				if _, err := c.Servers[i%size].Commit(limited(t), put("/k", "v")); err != nil {
 					t.Fatal(err)
 				}
 			}
 			old, term := c.Leader()
 			began := time.Now()
 			crash(t, c, old)
-			if _, err := c.Servers[(old+1)%5].Commit(limited(t), put("/after", "v")); err != nil {
+			if _, err := c.Servers[(old+1)%size].Commit(limited(t), put("/after", "v")); err != nil {
 				t.Fatal(err)
 			}
 			if _, now := c.Leader(); now > term+1 || time.Since(began) > time.Second {
-				t.Errorf("term %d became term %d, and it took %v", term, now, time.Since(began))
+				t.Errorf("of %d servers one dies: term %d becomes term %d, and it takes %v", size, term, now, time.Since(began))
 			}
 		})
 	}

@@ -36,14 +36,15 @@ type Chronicle struct {
 }
 
 // Blame notes why this server is about to stand for election in a term. When it does so again, because nothing came of the
-// election before, why the last leader went is still what people want to know first.
-func (c *Chronicle) Blame(term uint64, why string, again bool) {
+// election before, why the last leader went is still what people want to know first. It returns what it notes.
+func (c *Chronicle) Blame(term uint64, why string, again bool) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n := len(c.changes); again && n > 0 && c.changes[n-1].Leader == "" && c.changes[n-1].Why != "" {
 		why = c.changes[n-1].Why + "; then " + why
 	}
 	c.blamed, c.blamedIn = why, term
+	return why
 }
 
 // Unblame takes back what was noted for that term, if nothing else was since.

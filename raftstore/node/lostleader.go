@@ -252,16 +252,23 @@ func (n *Node) succeed(ctx context.Context, leader raft.ServerID, d doubt) {
 	case id == "" && d.why != vacant && (!d.answered || n.hasVoted()):
 		return // for one who may be the leader by now, whom this server would depose
 	}
-	if n.raft.CurrentTerm() != term || id == "" && n.storage.log.Disk().Busy() {
+	still := func() error {
+		if d.why == silent && !n.ear.misses(leader) {
+			return fmt.Errorf("%s was heard while the others were asked", leader)
+		}
+		return n.unmoved(id, term)
+	}
+	if still() != nil || id == "" && n.storage.log.Disk().Busy() {
 		return // somebody has asked for this server's vote meanwhile, or it is being written
 	}
-	if d.why == silent && !n.ear.misses(leader) {
-		return // it was heard while the others were asked
-	}
 	why := fmt.Sprintf("%s, as %d of %d servers found", d.why.explain(nameOf(string(leader))), p.agree, n.voters())
-	n.chronicle.Blame(term+1, why, d.why == vacant)
-	if err := n.stand(); err != nil {
-		n.cfg.Logger.Debug("the election begins later", "err", err)
+	why = n.chronicle.Blame(term+1, why, d.why == vacant)
+	if err := n.stand(ctx, still); err != nil {
+		if n.raft.CurrentTerm() == term { // else somebody else stands, for the same reason
+			n.chronicle.Unblame(term+1, why)
+		}
+		n.cfg.Logger.Debug("this server does not stand for election after all", "err", err)
+		return
 	}
 	n.cfg.Logger.Info(d.why.explain("the leader")+"; this server stands for election", "leader", leader, "agree", p.agree, "voters", n.voters())
 }
@@ -388,9 +395,18 @@ func (n *Node) findsLost(ctx context.Context, q lostQuestion) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// stand makes Raft begin an election now, in which those vote who know of a leader, too.
-func (n *Node) stand() error {
-	// To itself: the other way to begin an election is to let the time pass.
-	id, addr := raft.ServerID(n.id.ServerID), raft.ServerAddress(n.cfg.Stream.Addr())
-	return n.transport.TimeoutNow(id, addr, &raft.TimeoutNowRequest{RPCHeader: n.rpcHeader()}, &raft.TimeoutNowResponse{})
+// stand makes Raft begin an election if it is still wanted then: see screen.Screen.
+func (n *Node) stand(ctx context.Context, still func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
+	defer cancel()
+	return n.screen.Stand(ctx, n.rpcHeader(), still)
+}
+
+// unmoved is nil while this server is a follower in a term, of that leader or, if it is empty, of none.
+func (n *Node) unmoved(leader raft.ServerID, term uint64) error {
+	now, state := n.raft.CurrentTerm(), n.raft.State()
+	if _, id := n.leaderWithID(); state != raft.Follower || now != term || id != leader {
+		return fmt.Errorf("this server is a %v in term %d whose leader is %q; it was a follower in term %d whose leader was %q", state, now, id, term, leader)
+	}
+	return nil
 }

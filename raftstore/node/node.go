@@ -35,6 +35,7 @@ type Node struct {
 	transport  *named
 	book       *book
 	raft       *raft.Raft
+	screen     *screen.Screen // what others tell Raft goes through it, but for heartbeats
 	leadership *leadership
 	silence    *silence
 	proposer   *proposer
@@ -191,14 +192,14 @@ func (n *Node) startRaft() error {
 	log := screen.NewLog(logstore.NewCache(logstore.NewTail(n.storage.log, n.halt), logCacheBytes), screen.LogOptions{
 		Snapshots: n.storage.snapshots, Sever: n.storage.sever, Fatal: n.halt,
 	})
-	before := screen.New(log)
-	before.RefuseVotes = n.holdsBack
-	n.raft, err = raft.NewRaft(cfg, n.machine, log, n.storage.log, n.storage.snapshots, &screened{&muzzle{heard, n.storage.log.Disk(), n.holdsBack}, before})
+	n.screen = screen.New(log)
+	n.screen.RefuseVotes = n.holdsBack
+	n.raft, err = raft.NewRaft(cfg, n.machine, log, n.storage.log, n.storage.snapshots, &screened{&muzzle{heard, n.storage.log.Disk(), n.holdsBack}, n.screen})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
 	}
 	log.Attach(n.raft)
-	n.following.Go(func() { before.Run(n.transport.Consumer(), n.stopped) })
+	n.following.Go(func() { n.screen.Run(n.transport.Consumer(), n.stopped) })
 	return nil
 }
 
@@ -279,8 +280,9 @@ func (n *Node) electAlone() {
 	if len(servers) != 1 || string(servers[0].ID) != n.id.ServerID || servers[0].Suffrage != raft.Voter {
 		return
 	}
-	if err := n.stand(); err != nil {
-		n.cfg.Logger.Debug("the election begins a little later", "err", err)
+	term := n.raft.CurrentTerm()
+	if err := n.stand(n.ctx, func() error { return n.unmoved("", term) }); err != nil {
+		n.cfg.Logger.Debug("the election is left to Raft", "err", err)
 	}
 }
 

@@ -16,9 +16,9 @@ import (
 //	 └──────────somebody leads────────┘  └───────────────the term goes up, so it counts anew─────┘
 //
 // The first to stand is the follower whose log goes furthest. A candidate waits for its time-out, whatever it is told,
-// until another one stands in a later term; then it votes, or is a follower whose turn may be next. Whoever does not
-// come forward in his time is passed over. All count from the last election that they know of, so their turns come at
-// about the same times.
+// until another one stands in a later term; then it votes, or is a follower whose turn may be next. (When all have stood in
+// the same term nobody is left to do so, and they do wait.) Whoever does not come forward in his time is passed over. All
+// count from the last election that they know of, so their turns come at about the same times.
 //
 // After each election they wait for as long as the office was vacant before it, if that is longer: where votes take
 // longer than Timeouts.Silence to be written, nobody would ever be elected otherwise.

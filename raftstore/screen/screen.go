@@ -17,9 +17,13 @@
 //
 // It is not for what Raft promises to others: nothing is answered here that Raft would answer otherwise, but that a snapshot
 // is there which is, and that a server that may not vote does not.
+//
+// As it knows what Raft has been given, it is also the one who makes Raft stand for election: see Stand. Heartbeats do not come
+// here: Raft's transport hands them over by itself.
 package screen
 
 import (
+	"context"
 	"io"
 	"sync"
 
@@ -33,11 +37,22 @@ type Screen struct {
 	// RefuseVotes returns why this server gives no vote at the moment, or nil. It is set before Run, or not at all.
 	RefuseVotes func() error
 
+	orders  chan order
 	answers sync.WaitGroup // to what Raft does not see
 }
 
+// order is one to stand for election.
+type order struct {
+	ctx    context.Context // of who waits for it
+	header raft.RPCHeader
+	still  func() error // why it is to be so no more, or nil
+	done   chan error
+}
+
 // New returns a screen for the Raft that has the log.
-func New(log *Log) *Screen { return &Screen{log: log, out: make(chan raft.RPC)} }
+func New(log *Log) *Screen {
+	return &Screen{log: log, out: make(chan raft.RPC), orders: make(chan order)}
+}
 
 // Consumer returns where Raft finds its messages, as raft.Transport has it.
 func (s *Screen) Consumer() <-chan raft.RPC { return s.out }
@@ -51,9 +66,66 @@ func (s *Screen) Run(in <-chan raft.RPC, stopped <-chan struct{}) {
 			if s.pass(rpc, stopped) && !s.hand(rpc, stopped) {
 				return
 			}
+		case o := <-s.orders:
+			o.done <- s.stand(o, in, stopped)
 		case <-stopped:
 			return
 		}
+	}
+}
+
+// Stand makes Raft begin an election, in which those vote who know of a leader, too, as after a transfer of leadership (Raft
+// thesis, section 3.10). Raft has dealt with every message that came before, and still has said then that the election is wanted:
+// whoever has asked for this server's vote meanwhile, or has been elected, would be deposed. Else its error is returned, or that of
+// ctx, after whose end no election is begun any more, unless at that very moment. The header is that of this server.
+func (s *Screen) Stand(ctx context.Context, header raft.RPCHeader, still func() error) error {
+	o := order{ctx: ctx, header: header, still: still, done: make(chan error, 1)}
+	select {
+	case s.orders <- o:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-o.done:
+		return err
+	case <-ctx.Done(): // Raft may hang on its disk, and Run with it
+		return context.Cause(ctx)
+	}
+}
+
+func (s *Screen) stand(o order, in <-chan raft.RPC, stopped <-chan struct{}) error {
+	for waiting := true; waiting; {
+		if !s.awaitRaft(o.ctx.Done(), stopped) {
+			break
+		}
+		select {
+		case rpc := <-in:
+			if s.pass(rpc, stopped) && !s.hand(rpc, stopped) {
+				return raft.ErrRaftShutdown
+			}
+		default:
+			waiting = false
+		}
+	}
+	if o.ctx.Err() != nil {
+		return context.Cause(o.ctx)
+	}
+	if err := o.still(); err != nil {
+		return err
+	}
+	answer := make(chan raft.RPCResponse, 1)
+	select {
+	case s.out <- raft.RPC{Command: &raft.TimeoutNowRequest{RPCHeader: o.header}, RespChan: answer}:
+	case <-o.ctx.Done():
+		return context.Cause(o.ctx)
+	case <-stopped:
+		return raft.ErrRaftShutdown
+	}
+	select {
+	case r := <-answer: // at once
+		return r.Error
+	case <-stopped:
+		return raft.ErrRaftShutdown
 	}
 }
 
@@ -88,7 +160,7 @@ func (s *Screen) pass(rpc raft.RPC, stopped <-chan struct{}) bool {
 			s.cut(m)
 		}
 	case *raft.InstallSnapshotRequest:
-		s.awaitRaft(stopped)
+		s.awaitRaft(nil, stopped)
 		own := s.log.raft.Load()
 		if m.Term < own.CurrentTerm() || m.LastLogIndex > own.AppliedIndex() && !s.log.agrees(m.LastLogIndex, m.LastLogTerm) {
 			return true
@@ -103,15 +175,24 @@ func (s *Screen) pass(rpc raft.RPC, stopped <-chan struct{}) bool {
 }
 
 // awaitRaft waits until Raft is done with the messages that it was given: it takes one after the other, so it is when
-// it has refused one more, which is in no version of the protocol.
-func (s *Screen) awaitRaft(stopped <-chan struct{}) {
+// it has refused one more, which is in no version of the protocol. It returns false when either channel is closed before.
+func (s *Screen) awaitRaft(over, stopped <-chan struct{}) bool {
 	answer := make(chan raft.RPCResponse, 1)
 	unknown := &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax + 1}}
-	if s.hand(raft.RPC{Command: unknown, RespChan: answer}, stopped) {
-		select {
-		case <-answer:
-		case <-stopped:
-		}
+	select {
+	case s.out <- raft.RPC{Command: unknown, RespChan: answer}:
+	case <-over:
+		return false
+	case <-stopped:
+		return false
+	}
+	select {
+	case <-answer:
+		return true
+	case <-over:
+		return false
+	case <-stopped:
+		return false
 	}
 }
 

@@ -2,11 +2,15 @@ package screen
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -53,6 +57,7 @@ type follower struct {
 	raft   *raft.Raft
 	log    *Log
 	fsm    *countingFSM
+	screen *Screen
 	leader *raft.InmemTransport
 	header raft.RPCHeader
 	peers  []byte
@@ -81,15 +86,15 @@ func newFollowerWith(t *testing.T, log raft.LogStore, stable raft.StableStore, s
 	if err := raft.BootstrapCluster(cfg, log, stable, snapshots, own, servers); err != nil {
 		t.Fatal(err)
 	}
-	screen := New(f.log)
+	f.screen = New(f.log)
 	var err error
-	if f.raft, err = raft.NewRaft(cfg, f.fsm, f.log, stable, snapshots, &screenedInmem{own, screen}); err != nil {
+	if f.raft, err = raft.NewRaft(cfg, f.fsm, f.log, stable, snapshots, &screenedInmem{own, f.screen}); err != nil {
 		t.Fatal(err)
 	}
 	f.log.Attach(f.raft)
 	var running sync.WaitGroup
 	stopped := make(chan struct{})
-	running.Go(func() { screen.Run(own.Consumer(), stopped) })
+	running.Go(func() { f.screen.Run(own.Consumer(), stopped) })
 	t.Cleanup(func() {
 		if err := f.raft.Shutdown().Error(); err != nil {
 			t.Error(err)
@@ -277,4 +282,115 @@ func TestALogIsDroppedOnlyIfItEndsWithTheSnapshotOrBefore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// slow is a Raft's store that does not write until it may.
+type slow struct {
+	*raft.InmemStore
+	may chan struct{} // nil: at once
+}
+
+func newSlowFollower(t *testing.T) (*follower, *slow) {
+	t.Helper()
+	store := &slow{InmemStore: raft.NewInmemStore()}
+	f := newFollowerWith(t, store, store, func(uint64) {})
+	f.must(f.append(2, 1, 1, 0))
+	store.may = make(chan struct{})
+	return f, store
+}
+
+func (s *slow) await() {
+	if s.may != nil {
+		<-s.may
+	}
+}
+
+func (s *slow) SetUint64(key []byte, value uint64) error {
+	s.await()
+	return s.InmemStore.SetUint64(key, value)
+}
+
+func (s *slow) StoreLogs(entries []*raft.Log) error {
+	s.await()
+	return s.InmemStore.StoreLogs(entries)
+}
+
+// A server that is being asked for its vote does not stand for election after the term in which it had not been yet: it would
+// depose whoever is elected. That holds also while Raft has not even begun with the request.
+func TestStand(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		for range 10 { // where two wait, either may be first
+			synctest.Test(t, func(t *testing.T) {
+				f, store := newSlowFollower(t)
+				var wrote, asked, stood sync.WaitGroup
+				if busy {
+					for range 2 { // Raft writes the first, and the second waits before it
+						wrote.Go(func() { f.append(2, 1, 1, 0, agreed(2, 2, 2)...) })
+						synctest.Wait()
+					}
+				}
+				asked.Go(func() {
+					vote := raft.RequestVoteRequest{RPCHeader: f.header, Term: 3, LastLogIndex: 9, LastLogTerm: 2, LeadershipTransfer: true}
+					var answer raft.RequestVoteResponse
+					if err := f.leader.RequestVote("s1", "s1", &vote, &answer); err != nil || !answer.Granted {
+						t.Errorf("vote %+v, %v", answer, err)
+					}
+				})
+				synctest.Wait() // it is about to be in term 3
+				stood.Go(func() {
+					if err := f.stand(2); err == nil || !strings.Contains(err.Error(), "it is term 3") {
+						t.Errorf("stand after term 2: %v", err)
+					}
+				})
+				synctest.Wait()
+				close(store.may)
+				wrote.Wait()
+				asked.Wait()
+				stood.Wait()
+				synctest.Wait()
+				f.expect(raft.Follower, 3)
+				if err := f.stand(3); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				f.expect(raft.Candidate, 4)
+			})
+		}
+	}
+}
+
+// stand makes it stand for election after a term, and no later one.
+func (f *follower) stand(term uint64) error {
+	return f.screen.Stand(f.t.Context(), f.header, func() error {
+		if now := f.raft.CurrentTerm(); now != term {
+			return fmt.Errorf("it is term %d", now)
+		}
+		return nil
+	})
+}
+
+func (f *follower) expect(state raft.RaftState, term uint64) {
+	f.t.Helper()
+	if f.raft.State() != state || f.raft.CurrentTerm() != term {
+		f.t.Errorf("it is a %v of term %d, and should be a %v of term %d", f.raft.State(), f.raft.CurrentTerm(), state, term)
+	}
+}
+
+// Who does not wait any longer does not want the election any more: while Raft wrote, the leader may have come back.
+func TestStandIsCalledOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, store := newSlowFollower(t)
+		taken := make(chan bool)
+		go func() { taken <- f.append(2, 1, 1, 0, agreed(2, 2, 2)...) }()
+		synctest.Wait() // it writes
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := f.screen.Stand(ctx, f.header, func() error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("stand while the disk is slow: %v", err)
+		}
+		close(store.may)
+		f.must(<-taken)
+		synctest.Wait()
+		f.expect(raft.Follower, 2)
+	})
 }
