@@ -163,7 +163,11 @@ func TestTrap(t *testing.T) {
 		t.Run(logStore, func(t *testing.T) {
 			g, ctx := newTestGroup(t, Config{Size: 1, Options: member.Options{LogStore: logStore}})
 			m := g.Members()[0]
-			_, err := m.Commit(ctx, put("/0", "v")) // the election has written its entries
+			must(t, poll(ctx, "the member is in office", func(ctx context.Context) (bool, error) { // its entries of that are written then
+				status, _, err := m.Status(ctx)
+				return err == nil && len(status.Health) > 0, err
+			}))
+			_, err := m.Commit(ctx, put("/0", "v"))
 			must(t, err)
 			must(t, m.Trap(ctx, faultpoint.LogAfterSync, 3))
 			acknowledged, repeated := 1, false
