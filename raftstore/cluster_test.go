@@ -35,16 +35,6 @@ func onDisk(t *testing.T) func(int, *raftstore.Config) {
 	}
 }
 
-// onRealDisk is onDisk for tests in real time, where a vote may take longer to be written than the servers of other tests wait for
-// one: these have the time-outs of real ones.
-func onRealDisk(t *testing.T) func(int, *raftstore.Config) {
-	disk := onDisk(t)
-	return func(i int, cfg *raftstore.Config) {
-		disk(i, cfg)
-		cfg.Timeouts = raftstore.Timeouts{PromoteAfter: time.Millisecond}
-	}
-}
-
 // hashes returns what each server says its state is, when all of them have the same revision.
 func sameState(c *storetest.Cluster) bool {
 	first := c.Servers[0].Status()
@@ -57,48 +47,50 @@ func sameState(c *storetest.Cluster) bool {
 }
 
 func TestRestartOfAllKeepsEverything(t *testing.T) {
-	c := storetest.NewCluster(t, 3, onRealDisk(t))
-	ctx := limited(t)
-	var last uint64
-	for i := range 200 {
-		r, err := c.Servers[i%3].Commit(ctx, put(fmt.Sprintf("/k%03d", i%150), fmt.Sprint(i)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		last = r.Revision
-		if i == 120 { // part of the state comes back from a snapshot, part from the log
-			if err := c.Servers[0].Snapshot(); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		c := storetest.NewCluster(t, 3, onDisk(t))
+		ctx := limited(t)
+		var last uint64
+		for i := range 200 {
+			r, err := c.Servers[i%3].Commit(ctx, put(fmt.Sprintf("/k%03d", i%150), fmt.Sprint(i)))
+			if err != nil {
 				t.Fatal(err)
 			}
+			last = r.Revision
+			if i == 120 { // part of the state comes back from a snapshot, part from the log
+				if err := c.Servers[0].Snapshot(); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
-	}
-	ids := c.Servers[0].ID() + c.Servers[1].ID() + c.Servers[2].ID()
-	for i := range 3 {
-		c.Stop(i)
-	}
-	for i := range 3 {
-		c.Start(i)
-	}
-	if got := c.Servers[0].ID() + c.Servers[1].ID() + c.Servers[2].ID(); got != ids {
-		t.Errorf("the servers were %s and are %s", ids, got)
-	}
-	for i, s := range c.Servers {
-		v, err := s.View(ctx, raftstore.ViewOptions{})
-		if err != nil {
-			t.Fatal(err)
+		ids := c.Servers[0].ID() + c.Servers[1].ID() + c.Servers[2].ID()
+		for i := range 3 {
+			c.Stop(i)
 		}
-		if v.Revision() != last || v.Count("/", "") != 150 {
-			t.Errorf("server %d: %d keys at revision %d, want 150 at %d", i, v.Count("/", ""), v.Revision(), last)
+		for i := range 3 {
+			c.Start(i)
 		}
-		if item, _ := v.Get("/k049"); string(item.Value) != "199" {
-			t.Errorf("server %d: /k049 is %q, want 199", i, item.Value)
+		if got := c.Servers[0].ID() + c.Servers[1].ID() + c.Servers[2].ID(); got != ids {
+			t.Errorf("the servers were %s and are %s", ids, got)
 		}
-	}
-	r, err := c.Servers[2].Commit(ctx, put("/after", ""))
-	if err != nil || r.Revision != last+1 {
-		t.Errorf("the revision goes on with %d, %v; want %d", r.Revision, err, last+1)
-	}
-	c.Await("equal states", func() bool { return sameState(c) })
+		for i, s := range c.Servers {
+			v, err := s.View(ctx, raftstore.ViewOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v.Revision() != last || v.Count("/", "") != 150 {
+				t.Errorf("server %d: %d keys at revision %d, want 150 at %d", i, v.Count("/", ""), v.Revision(), last)
+			}
+			if item, _ := v.Get("/k049"); string(item.Value) != "199" {
+				t.Errorf("server %d: /k049 is %q, want 199", i, item.Value)
+			}
+		}
+		r, err := c.Servers[2].Commit(ctx, put("/after", ""))
+		if err != nil || r.Revision != last+1 {
+			t.Errorf("the revision goes on with %d, %v; want %d", r.Revision, err, last+1)
+		}
+		c.Await("equal states", func() bool { return sameState(c) })
+	})
 }
 
 // TestLateServerCatchesUpBySnapshot keeps a server away until it needs a snapshot. The snapshot carries
@@ -106,48 +98,50 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 func TestLateServerCatchesUpBySnapshot(t *testing.T) {
 	for what, historyBytes := range map[string]int{"history reaches back": 0, "history is too short": 10_000} {
 		t.Run(what, func(t *testing.T) {
-			short := historyBytes != 0
-			disk := onRealDisk(t)
-			c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
-				disk(i, cfg)
-				cfg.Limits.HistoryBytes = historyBytes
-			})
-			ctx := limited(t)
-			leader, _ := c.Leader()
-			late := (leader + 1) % 3
-			first, err := c.Servers[leader].Commit(ctx, put("/first", ""))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := c.Servers[late].View(ctx, raftstore.ViewOptions{MinRevision: first.Revision}); err != nil {
-				t.Fatal(err)
-			}
-			c.Stop(late)
-			for i := range 200 {
-				if _, err := c.Servers[leader].Commit(ctx, put(fmt.Sprintf("/k%d", i), "v")); err != nil {
+			synctest.Test(t, func(t *testing.T) {
+				short := historyBytes != 0
+				disk := onDisk(t)
+				c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
+					disk(i, cfg)
+					cfg.Limits.HistoryBytes = historyBytes
+				})
+				ctx := limited(t)
+				leader, _ := c.Leader()
+				late := (leader + 1) % 3
+				first, err := c.Servers[leader].Commit(ctx, put("/first", ""))
+				if err != nil {
 					t.Fatal(err)
 				}
-			}
-			if err := c.Servers[leader].Snapshot(); err != nil {
-				t.Fatal(err)
-			}
-			c.Start(late)
-			w, err := c.Servers[late].Watch(raftstore.WatchOptions{Prefix: "/", After: first.Revision})
-			if err != nil && !short {
-				t.Fatal(err)
-			}
-			v, viewErr := c.Servers[late].View(ctx, raftstore.ViewOptions{})
-			if viewErr != nil || v.Count("/k", "") != 200 {
-				t.Fatalf("late server: %v, %v", v, viewErr)
-			}
-			if err == nil {
-				defer w.Close()
-				err = watchesAll(ctx, w, first.Revision, v.Revision())
-			}
-			if short && !errors.Is(err, raftstore.ErrCompacted) || !short && err != nil {
-				t.Errorf("a watcher over which a snapshot went: %v", err)
-			}
-			c.Await("equal states", func() bool { return sameState(c) })
+				if _, err := c.Servers[late].View(ctx, raftstore.ViewOptions{MinRevision: first.Revision}); err != nil {
+					t.Fatal(err)
+				}
+				c.Stop(late)
+				for i := range 200 {
+					if _, err := c.Servers[leader].Commit(ctx, put(fmt.Sprintf("/k%d", i), "v")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := c.Servers[leader].Snapshot(); err != nil {
+					t.Fatal(err)
+				}
+				c.Start(late)
+				w, err := c.Servers[late].Watch(raftstore.WatchOptions{Prefix: "/", After: first.Revision})
+				if err != nil && !short {
+					t.Fatal(err)
+				}
+				v, viewErr := c.Servers[late].View(ctx, raftstore.ViewOptions{})
+				if viewErr != nil || v.Count("/k", "") != 200 {
+					t.Fatalf("late server: %v, %v", v, viewErr)
+				}
+				if err == nil {
+					defer w.Close()
+					err = watchesAll(ctx, w, first.Revision, v.Revision())
+				}
+				if short && !errors.Is(err, raftstore.ErrCompacted) || !short && err != nil {
+					t.Errorf("a watcher over which a snapshot went: %v", err)
+				}
+				c.Await("equal states", func() bool { return sameState(c) })
+			})
 		})
 	}
 }
@@ -169,46 +163,48 @@ func watchesAll(ctx context.Context, w raftstore.Watcher, first, last uint64) er
 // TestHistorySurvivesRestartOfAll stops all servers after a snapshot: clients that come back go on where
 // they were, and lists that were being paged go on, too.
 func TestHistorySurvivesRestartOfAll(t *testing.T) {
-	c := storetest.NewCluster(t, 3, onRealDisk(t))
-	ctx := limited(t)
-	for i := range 100 {
-		if _, err := c.Servers[i%3].Commit(ctx, put(fmt.Sprintf("/k%d", i%10), fmt.Sprint(i))); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		c := storetest.NewCluster(t, 3, onDisk(t))
+		ctx := limited(t)
+		for i := range 100 {
+			if _, err := c.Servers[i%3].Commit(ctx, put(fmt.Sprintf("/k%d", i%10), fmt.Sprint(i))); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	last := c.Servers[0].Revision()
-	for i := range c.Servers {
-		if _, err := c.Servers[i].View(ctx, raftstore.ViewOptions{}); err != nil {
-			t.Fatal(err)
+		last := c.Servers[0].Revision()
+		for i := range c.Servers {
+			if _, err := c.Servers[i].View(ctx, raftstore.ViewOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Servers[i].Snapshot(); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := c.Servers[i].Snapshot(); err != nil {
-			t.Fatal(err)
+		for i := range c.Servers {
+			last = max(last, c.Servers[i].Revision())
+			c.Stop(i)
 		}
-	}
-	for i := range c.Servers {
-		last = max(last, c.Servers[i].Revision())
-		c.Stop(i)
-	}
-	for i := range c.Servers {
-		c.Start(i)
-	}
-	for i, s := range c.Servers {
-		w, err := s.Watch(raftstore.WatchOptions{Prefix: "/", After: last - 50})
-		if err != nil {
-			t.Fatalf("server %d: %v", i, err)
+		for i := range c.Servers {
+			c.Start(i)
 		}
-		defer w.Close()
-		if err := watchesAll(ctx, w, last-50, last); err != nil {
-			t.Errorf("server %d: %v", i, err)
+		for i, s := range c.Servers {
+			w, err := s.Watch(raftstore.WatchOptions{Prefix: "/", After: last - 50})
+			if err != nil {
+				t.Fatalf("server %d: %v", i, err)
+			}
+			defer w.Close()
+			if err := watchesAll(ctx, w, last-50, last); err != nil {
+				t.Errorf("server %d: %v", i, err)
+			}
+			v, err := s.View(ctx, raftstore.ViewOptions{Revision: last - 50})
+			if err != nil {
+				t.Fatalf("server %d: %v", i, err)
+			}
+			if item, ok := v.Get("/k9"); !ok || string(item.Value) != "49" {
+				t.Errorf("server %d: /k9 was %q at revision %d, want 49", i, item.Value, v.Revision())
+			}
 		}
-		v, err := s.View(ctx, raftstore.ViewOptions{Revision: last - 50})
-		if err != nil {
-			t.Fatalf("server %d: %v", i, err)
-		}
-		if item, ok := v.Get("/k9"); !ok || string(item.Value) != "49" {
-			t.Errorf("server %d: /k9 was %q at revision %d, want 49", i, item.Value, v.Revision())
-		}
-	}
+	})
 }
 
 func TestTermFencesDeposedLeader(t *testing.T) {
@@ -321,51 +317,55 @@ func TestMembers(t *testing.T) {
 }
 
 func TestRefusesForeignDirectory(t *testing.T) {
-	edit := onDisk(t)
-	c := storetest.NewCluster(t, 1, edit)
-	c.Stop(0)
-	cfg := c.Configs[0]
-	cfg.Stream = c.Net.Host("x")
-	cfg.ClusterID = "other"
-	if s, err := raftstore.Open(cfg); err == nil || !strings.Contains(err.Error(), `belongs to cluster "test"`) {
-		t.Errorf("a directory of another cluster: %v, %v", s, err)
-	}
-	path := filepath.Join(cfg.Dir, "server.json")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, bytes.Replace(data, []byte(`"format": 1`), []byte(`"format": 99`), 1), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg.ClusterID = "test"
-	if s, err := raftstore.Open(cfg); err == nil || !strings.Contains(err.Error(), "newer version") {
-		t.Errorf("a directory of a newer version: %v, %v", s, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		edit := onDisk(t)
+		c := storetest.NewCluster(t, 1, edit)
+		c.Stop(0)
+		cfg := c.Configs[0]
+		cfg.Stream = c.Net.Host("x")
+		cfg.ClusterID = "other"
+		if s, err := raftstore.Open(cfg); err == nil || !strings.Contains(err.Error(), `belongs to cluster "test"`) {
+			t.Errorf("a directory of another cluster: %v, %v", s, err)
+		}
+		path := filepath.Join(cfg.Dir, "server.json")
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, bytes.Replace(data, []byte(`"format": 1`), []byte(`"format": 99`), 1), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg.ClusterID = "test"
+		if s, err := raftstore.Open(cfg); err == nil || !strings.Contains(err.Error(), "newer version") {
+			t.Errorf("a directory of a newer version: %v, %v", s, err)
+		}
+	})
 }
 
 // TestServerWithoutItsLog takes all of a server's log away, as who clears a directory by hand does. It must not go on
 // under its ID: it has acknowledged what is gone, and voted.
 func TestServerWithoutItsLog(t *testing.T) {
-	c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
-		onRealDisk(t)(i, cfg)
-		cfg.Name = fmt.Sprintf("s%d@rack", i) // people name servers as they like
-	})
-	leader, _ := c.Leader()
-	loser := (leader + 1) % 3
-	if _, err := c.Servers[loser].Commit(limited(t), put("/a", "1")); err != nil {
-		t.Fatal(err)
-	}
-	c.Stop(loser)
-	if err := os.RemoveAll(filepath.Join(c.Configs[loser].Dir, "log")); err != nil {
-		t.Fatal(err)
-	}
-	cfg := c.Configs[loser]
-	cfg.Stream = c.Net.Host("x")
-	if s, err := raftstore.Open(cfg); err == nil || !strings.Contains(err.Error(), "is lost") || !strings.Contains(err.Error(), "join again") {
-		t.Errorf("a server that has forgotten everything: %v, %v", s, err)
-		if s != nil {
-			s.Close()
+	synctest.Test(t, func(t *testing.T) {
+		c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
+			onDisk(t)(i, cfg)
+			cfg.Name = fmt.Sprintf("s%d@rack", i) // people name servers as they like
+		})
+		leader, _ := c.Leader()
+		loser := (leader + 1) % 3
+		if _, err := c.Servers[loser].Commit(limited(t), put("/a", "1")); err != nil {
+			t.Fatal(err)
 		}
-	}
+		c.Stop(loser)
+		if err := os.RemoveAll(filepath.Join(c.Configs[loser].Dir, "log")); err != nil {
+			t.Fatal(err)
+		}
+		cfg := c.Configs[loser]
+		cfg.Stream = c.Net.Host("x")
+		if s, err := raftstore.Open(cfg); err == nil || !strings.Contains(err.Error(), "is lost") || !strings.Contains(err.Error(), "join again") {
+			t.Errorf("a server that has forgotten everything: %v, %v", s, err)
+			if s != nil {
+				s.Close()
+			}
+		}
+	})
 }

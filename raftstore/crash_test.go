@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/storetest"
 	"github.com/barque/barque/raftstore/transport/memnet"
@@ -129,9 +130,7 @@ func TestClusterOverTLS(t *testing.T) {
 		}
 		return n
 	}
-	for voters() < 3 {
-		<-time.After(5 * time.Millisecond)
-	}
+	await.True(t, "all servers vote", func() bool { return voters() == 3 })
 	if err := servers[0].Close(); err != nil {
 		t.Fatal(err)
 	}

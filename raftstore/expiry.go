@@ -8,35 +8,39 @@ import (
 )
 
 const (
-	expireEvery = time.Second // how late an item may be deleted
+	tidyEvery = time.Second // how late an item may be deleted
 	// expireBatch items at most are deleted by one entry of the log, at one revision, and expireMost before
 	// the next look at the clock: what expires all at once does not keep the writes of others waiting.
 	expireBatch = 512
 	expireMost  = 64 * expireBatch
 )
 
-// expire has what is due deleted, whenever this server leads. It decides by its own clock which deadlines
-// are over; the state machine then finds the items, so that a key which was written meanwhile stays. The term
-// sees to it that nobody decides who does not lead any more.
-func (s *Store) expire(ctx context.Context) {
+// tidy drops what is over, whenever this server leads: items that expire, restores that nobody goes
+// on with, and old history.
+func (s *Store) tidy(ctx context.Context) {
 	for ctx.Err() == nil {
 		leading, term, err := s.consensus.AwaitLeadership(ctx)
 		if err != nil {
 			return
 		}
-		ticker := time.NewTicker(expireEvery)
+		var old ageing
+		ticker := time.NewTicker(tidyEvery)
 		for leading.Err() == nil {
 			select {
 			case <-leading.Done():
 			case <-ticker.C:
 				s.expireDue(leading, term)
 				s.dropAbandoned(leading, term)
+				old.look(leading, s, term)
 			}
 		}
 		ticker.Stop()
 	}
 }
 
+// expireDue decides by this server's wall clock which deadlines are over; the state machine then
+// finds the items, so that a key which was written meanwhile stays. The term sees to it that nobody
+// decides who does not lead any more.
 func (s *Store) expireDue(ctx context.Context, term uint64) {
 	now := s.now().UnixMilli()
 	for range expireMost / expireBatch {

@@ -1,6 +1,7 @@
 package raftstore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -8,19 +9,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/faultpoint"
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
-
-// repeatFor is how long the servers of these tests repeat what finds no leader: a start, or a write that fails for real, may
-// cost more than a moment on a busy machine. What a full disk refuses for good is refused sooner.
-const repeatFor = 20 * time.Second
 
 // smallVolume mounts a file system of some size.
 func smallVolume(t *testing.T, size string) string {
@@ -59,108 +58,109 @@ func ballast(t *testing.T, dir string, but int64) (path string) {
 	return path
 }
 
+// inShort is the first of the cases in a short run, else all of them.
+func inShort[T any](cases []T) []T {
+	if testing.Short() {
+		return cases[:1]
+	}
+	return cases
+}
+
 // TestFullDisk fills the disk under a server, which must say so, must not crash, must keep what it has
 // acknowledged, must still read, delete, shorten its log, stop and start, and must go on when there is room again.
 func TestFullDisk(t *testing.T) {
-	for _, c := range []struct{ kind, size string }{{"boltdb", "24m"}, {"wal", "96m"}} {
+	for _, c := range inShort([]struct{ kind, size string }{{"boltdb", "24m"}, {"wal", "96m"}}) {
 		t.Run(c.kind, func(t *testing.T) {
-			dir := smallVolume(t, c.size)
-			open := func() *raftstore.Server {
-				s, err := raftstore.Open(raftstore.Config{
-					Dir: filepath.Join(dir, "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), LogStore: c.kind,
-					RetryFor: repeatFor,
-				})
-				if err != nil {
-					t.Fatal(err)
+			synctest.Test(t, func(t *testing.T) {
+				dir := smallVolume(t, c.size)
+				open := func() *raftstore.Server {
+					s, err := raftstore.Open(raftstore.Config{
+						Dir: filepath.Join(dir, "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), LogStore: c.kind,
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return s
 				}
-				return s
-			}
-			s := open()
-			value := strings.Repeat("v", 32<<10)
-			acknowledged := 0
-			write := func() error {
-				_, err := s.Commit(limited(t), put(fmt.Sprintf("/%d", acknowledged), value))
-				if err == nil {
-					acknowledged++
+				s := open()
+				value := strings.Repeat("v", 32<<10)
+				acknowledged := 0
+				write := func() error {
+					_, err := s.Commit(limited(t), put(fmt.Sprintf("/%d", acknowledged), value))
+					if err == nil {
+						acknowledged++
+					}
+					return err
 				}
-				return err
-			}
-			for range 20 {
-				if err := write(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			heavy := ballast(t, dir, 1<<20)
-			var err error
-			for err == nil {
-				err = write()
-			}
-			t.Logf("after %d writes: %v", acknowledged, err)
-			if !errors.Is(err, raftstore.ErrUnavailable) || !strings.Contains(err.Error(), "disk of this server is full") {
-				t.Fatalf("a write on a full disk: %v", err)
-			}
-			if status := s.Status(); !status.DiskFull {
-				t.Errorf("it says %+v", status)
-			}
-			if err := s.Ready(limited(t)); err != nil { // reads and deletions are served, and are the way out
-				t.Errorf("a server with a full disk is not ready: %v", err)
-			}
-			check := func(gone int) {
-				t.Helper()
-				v, err := s.View(limited(t), raftstore.ViewOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				for i := range acknowledged {
-					if _, ok := v.Get(fmt.Sprintf("/%d", i)); ok != (i >= gone) {
-						t.Fatalf("write %d of %d: %v", i, acknowledged, ok)
+				for range 20 {
+					if err := write(); err != nil {
+						t.Fatal(err)
 					}
 				}
-			}
-			remove := func(i int) {
-				t.Helper()
-				_, err := s.Commit(limited(t), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Delete, Key: fmt.Sprintf("/%d", i)}}})
-				if err != nil {
-					t.Fatalf("a deletion on a full disk: %v", err)
+				heavy := ballast(t, dir, 1<<20)
+				var err error
+				for err == nil {
+					err = write()
 				}
-			}
-			check(0)
-			remove(0)
-			if err := s.Snapshot(); err != nil {
-				t.Errorf("a snapshot on a full disk: %v", err)
-			}
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
-			ballast(t, dir, 0)
-			s = open()
-			if status := s.Status(); !status.DiskFull {
-				t.Errorf("after a start on a full disk it says %+v", status)
-			}
-			check(1)
-			remove(1)
-			if err := os.Remove(heavy); err != nil {
-				t.Fatal(err)
-			}
-			for end := time.Now().Add(time.Minute); s.Status().DiskFull && time.Now().Before(end); {
-				<-time.After(50 * time.Millisecond)
-			}
-			for end := time.Now().Add(time.Minute); ; { // a write that failed for real costs a leader its office for a moment
-				if err = write(); err == nil {
-					break
+				t.Logf("after %d writes: %v", acknowledged, err)
+				if !errors.Is(err, raftstore.ErrUnavailable) || !strings.Contains(err.Error(), "disk of this server is full") {
+					t.Fatalf("a write on a full disk: %v", err)
 				}
-				if time.Now().After(end) {
-					t.Fatalf("with room again: %v", err)
+				if status := s.Status(); !status.DiskFull {
+					t.Errorf("it says %+v", status)
 				}
-			}
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
-			s = open()
-			check(2)
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+				if err := s.Ready(limited(t)); err != nil { // reads and deletions are served, and are the way out
+					t.Errorf("a server with a full disk is not ready: %v", err)
+				}
+				check := func(gone int) {
+					t.Helper()
+					v, err := s.View(limited(t), raftstore.ViewOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					for i := range acknowledged {
+						if _, ok := v.Get(fmt.Sprintf("/%d", i)); ok != (i >= gone) {
+							t.Fatalf("write %d of %d: %v", i, acknowledged, ok)
+						}
+					}
+				}
+				remove := func(i int) {
+					t.Helper()
+					_, err := s.Commit(limited(t), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Delete, Key: fmt.Sprintf("/%d", i)}}})
+					if err != nil {
+						t.Fatalf("a deletion on a full disk: %v", err)
+					}
+				}
+				check(0)
+				remove(0)
+				if err := s.Snapshot(); err != nil {
+					t.Errorf("a snapshot on a full disk: %v", err)
+				}
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				ballast(t, dir, 0)
+				s = open()
+				if status := s.Status(); !status.DiskFull {
+					t.Errorf("after a start on a full disk it says %+v", status)
+				}
+				check(1)
+				remove(1)
+				if err := os.Remove(heavy); err != nil {
+					t.Fatal(err)
+				}
+				await.True(t, "the disk has room again", func() bool { return !s.Status().DiskFull })
+				// A write that failed for real costs a leader its office for a moment.
+				await.NoError(t, "a write with room again", func(context.Context) error { return write() })
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				s = open()
+				check(2)
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+			})
 		})
 	}
 }
@@ -168,96 +168,92 @@ func TestFullDisk(t *testing.T) {
 // TestALogThatNeedsRoomGetsThatOfASnapshot: when a snapshot that is being written has taken the last byte, what is to be
 // written to the log is written, and the snapshot is for another time.
 func TestALogThatNeedsRoomGetsThatOfASnapshot(t *testing.T) {
-	dir := smallVolume(t, "24m")
-	var s *raftstore.Server
-	var meanwhile func()
-	s, err := raftstore.Open(raftstore.Config{
-		Dir: filepath.Join(dir, "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), DiskReserve: -1, RetryFor: repeatFor,
-		FaultPoint: func(name string) {
-			if name == faultpoint.SnapshotBeforeSync && meanwhile != nil {
-				meanwhile()
-			}
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	random := rand.NewChaCha8([32]byte{})
-	write := func(key string, size int) error {
-		value := make([]byte, size) // nothing makes it smaller
-		random.Read(value)
-		_, err := s.Commit(limited(t), put(key, string(value)))
-		return err
-	}
-	for i := range 60 {
-		if err := write(fmt.Sprintf("/%d", i), 50<<10); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		dir := smallVolume(t, "24m")
+		var s *raftstore.Server
+		var meanwhile func()
+		s, err := raftstore.Open(raftstore.Config{
+			Dir: filepath.Join(dir, "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), DiskReserve: -1,
+			FaultPoint: func(name string) {
+				if name == faultpoint.SnapshotBeforeSync && meanwhile != nil {
+					meanwhile()
+				}
+			},
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	var written error
-	meanwhile = func() {
-		ballast(t, dir, 0)
-		written = write("/large", 1400<<10)
-	}
-	if err := s.Snapshot(); err == nil || !strings.Contains(err.Error(), "abandoned") {
-		t.Errorf("the snapshot: %v", err)
-	}
-	if written != nil {
-		t.Errorf("a write while the snapshot has the last of the disk: %v", written)
-	}
-	meanwhile = nil
-	if err := os.Remove(filepath.Join(dir, "ballast")); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Snapshot(); err != nil {
-		t.Errorf("with room again: %v", err)
-	}
+		defer s.Close()
+		random := rand.NewChaCha8([32]byte{})
+		write := func(key string, size int) error {
+			value := make([]byte, size) // nothing makes it smaller
+			random.Read(value)
+			_, err := s.Commit(limited(t), put(key, string(value)))
+			return err
+		}
+		for i := range 60 {
+			if err := write(fmt.Sprintf("/%d", i), 50<<10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var written error
+		meanwhile = func() {
+			ballast(t, dir, 0)
+			written = write("/large", 1400<<10)
+		}
+		if err := s.Snapshot(); err == nil || !strings.Contains(err.Error(), "abandoned") {
+			t.Errorf("the snapshot: %v", err)
+		}
+		if written != nil {
+			t.Errorf("a write while the snapshot has the last of the disk: %v", written)
+		}
+		meanwhile = nil
+		if err := os.Remove(filepath.Join(dir, "ballast")); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Snapshot(); err != nil {
+			t.Errorf("with room again: %v", err)
+		}
+	})
 }
 
 // TestDeletingMakesRoom fills the disk by what the store itself holds. It must say that nobody can help, take deletions,
 // and go on by itself when these have made room, without a restart.
 func TestDeletingMakesRoom(t *testing.T) {
-	for _, c := range []struct{ kind, size string }{{"boltdb", "48m"}, {"wal", "160m"}} {
+	for _, c := range inShort([]struct{ kind, size string }{{"boltdb", "48m"}, {"wal", "160m"}}) {
 		t.Run(c.kind, func(t *testing.T) {
-			s, err := raftstore.Open(raftstore.Config{
-				Dir: filepath.Join(smallVolume(t, c.size), "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), LogStore: c.kind,
-				RetryFor: repeatFor,
+			synctest.Test(t, func(t *testing.T) {
+				s, err := raftstore.Open(raftstore.Config{
+					Dir: filepath.Join(smallVolume(t, c.size), "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), LogStore: c.kind,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				random := rand.NewChaCha8([32]byte{})
+				write := func(key string) error {
+					value := make([]byte, 300<<10) // nothing makes it smaller
+					random.Read(value)
+					_, err := s.Commit(limited(t), put(key, string(value)))
+					return err
+				}
+				n := 0
+				await.True(t, "the disk is full", func() bool {
+					if err = write(fmt.Sprintf("/%d", n)); err == nil {
+						n++
+					}
+					return errors.Is(err, raftstore.ErrDiskFull)
+				})
+				t.Logf("after %d writes: %v", n, err)
+				for i := range n {
+					if _, err := s.Commit(limited(t), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Delete, Key: fmt.Sprintf("/%d", i)}}}); err != nil {
+						t.Fatalf("deletion %d of %d: %v", i, n, err)
+					}
+				}
+				began := time.Now()
+				await.NoError(t, "a write after all was deleted", func(context.Context) error { return write("/new") })
+				t.Logf("it takes writes again %v after all was deleted", time.Since(began).Round(time.Millisecond))
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
-			random := rand.NewChaCha8([32]byte{})
-			write := func(key string) error {
-				value := make([]byte, 300<<10) // nothing makes it smaller
-				random.Read(value)
-				_, err := s.Commit(limited(t), put(key, string(value)))
-				return err
-			}
-			n := 0
-			for end := time.Now().Add(2 * time.Minute); !errors.Is(err, raftstore.ErrDiskFull); {
-				if err = write(fmt.Sprintf("/%d", n)); err == nil {
-					n++
-				}
-				if time.Now().After(end) {
-					t.Fatalf("after %d writes: %v", n, err)
-				}
-			}
-			t.Logf("after %d writes: %v", n, err)
-			for i := range n {
-				if _, err := s.Commit(limited(t), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Delete, Key: fmt.Sprintf("/%d", i)}}}); err != nil {
-					t.Fatalf("deletion %d of %d: %v", i, n, err)
-				}
-			}
-			began := time.Now()
-			for err = write("/new"); err != nil; err = write("/new") {
-				if time.Since(began) > time.Minute {
-					t.Fatalf("%v after all was deleted: %v", time.Since(began), err)
-				}
-				<-time.After(50 * time.Millisecond)
-			}
-			t.Logf("it takes writes again %v after all was deleted", time.Since(began).Round(time.Millisecond))
 		})
 	}
 }

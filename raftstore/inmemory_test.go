@@ -2,14 +2,13 @@ package raftstore_test
 
 import (
 	"testing"
-	"testing/synctest"
 
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/storetest"
 )
 
 func TestInMemoryConformance(t *testing.T) {
-	storetest.Conformance(t, synctest.Test, func(t *testing.T) *raftstore.Store {
+	storetest.Conformance(t, func(t *testing.T) *raftstore.Store {
 		s := raftstore.NewInMemory(raftstore.Options{})
 		t.Cleanup(func() { s.Close() })
 		return s

@@ -180,8 +180,8 @@ func TestManyExpireAtOnce(t *testing.T) {
 			}
 		}
 		<-time.After(time.Hour - time.Second)
-		if v, _ := s.View(ctx, raftstore.ViewOptions{}); v.Count("", "") != keys {
-			t.Fatalf("%d keys before their time", v.Count("", ""))
+		if v, _ := s.View(ctx, raftstore.ViewOptions{}); v.Count("/", "") != keys {
+			t.Fatalf("%d keys before their time", v.Count("/", ""))
 		}
 		renewed := put("/events/000007", "")
 		if _, err := s.Commit(ctx, renewed); err != nil {
@@ -193,8 +193,8 @@ func TestManyExpireAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := v.Get("/events/000007"); !ok || v.Count("", "") != 1 {
-			t.Errorf("%d keys are left; the renewed one: %t", v.Count("", ""), ok)
+		if _, ok := v.Get("/events/000007"); !ok || v.Count("/", "") != 1 {
+			t.Errorf("%d keys are left; the renewed one: %t", v.Count("/", ""), ok)
 		}
 		if n := v.Revision() - before; n > keys/500 {
 			t.Errorf("%d revisions for %d keys", n, keys)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -13,8 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/storetest"
+	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
 func voters(s *raftstore.Server) (names []string) {
@@ -99,55 +104,69 @@ func TestARemovedServerThatComesBackIsToldSo(t *testing.T) {
 	})
 }
 
-// TestLeaveSurvivesCrashes has a server leave while servers crash and return. In the end it is a member as
-// before, or it is out and knows it; everything that was acknowledged is there.
-func TestLeaveSurvivesCrashes(t *testing.T) {
+// TestDeparturesSurviveCrashes has a server leave, or lose its vote, while servers crash, any of them or all, and return
+// much later. Once that is recorded it is carried out; if it was not recorded the server votes as before.
+func TestDeparturesSurviveCrashes(t *testing.T) {
 	seed := *seed
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
 	t.Logf("repeat with -seed %d", seed)
-	out, kept := 0, 0
-	for round := range 12 {
+	done := map[bool]int{}
+	for round := range 24 {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, uint64(round)))
+			leaves := round%2 == 0
 			var told expulsions
 			c := storetest.NewCluster(t, 3, told.on(t))
-			ctx := limited(t)
-			if _, err := c.Servers[0].Commit(ctx, put("/before", "1")); err != nil {
+			before, err := c.Servers[0].Commit(limited(t), put("/before", "1"))
+			if err != nil {
 				t.Fatal(err)
 			}
 			leader, _ := c.Leader()
+			c.Net.Delay(func(string, string, int) time.Duration { return 5 * time.Millisecond })
 			leaver := rnd.IntN(3)
-			id := c.Servers[leaver].ID()
+			name, id := c.Configs[leaver].Name, c.Servers[leaver].ID()
 			asked := c.Servers[rnd.IntN(3)]
+			var answer error
 			var asking sync.WaitGroup
-			asking.Go(func() { // it may be the one that crashes, and the departure may have to wait for the one that did
-				ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			asking.Go(func() { // it may be the one that crashes
+				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 				defer cancel()
-				_ = asked.Remove(ctx, id, "test")
+				if leaves {
+					answer = asked.Remove(ctx, id, "test")
+				} else {
+					answer = asked.Demote(ctx, id)
+				}
 			})
-			victim := []int{leader, leaver, rnd.IntN(3)}[rnd.IntN(3)]
-			<-time.After(time.Duration(rnd.IntN(int(400 * time.Millisecond))))
-			c.Crash(victim)
+			victims := [][]int{{leader}, {leaver}, {rnd.IntN(3)}, {leader, leaver}, rnd.Perm(3)}[rnd.IntN(5)]
+			<-time.After(time.Duration(math.Exp2(9*rnd.Float64())) * time.Millisecond) // mostly while it is recorded, or begun
+			for _, v := range victims {
+				c.Crash(v)
+			}
 			asking.Wait()
-			<-time.After(time.Duration(rnd.IntN(int(3 * time.Second))))
-			var removed *raftstore.RemovedError
-			if err := startAgain(c, victim); err != nil && !errors.As(err, &removed) {
-				t.Fatal(err)
+			for _, v := range victims {
+				<-time.After(time.Duration(rnd.IntN(int(time.Minute))))
+				var removed *raftstore.RemovedError
+				if err := startAgain(c, v); err != nil && !errors.As(err, &removed) {
+					t.Fatal(err)
+				}
 			}
 			witness := c.Servers[(leaver+1)%3]
-			c.Await("the leave is finished or undone", func() bool {
-				v := voters(witness)
-				isOut := !slices.Contains(v, c.Configs[leaver].Name)
-				knows := told[leaver].Load() > 0 || c.Servers[leaver] == nil
-				return isOut && len(v) == 2 && knows || !isOut && len(v) == 3 && !leaving(witness)
-			})
-			if len(voters(witness)) == 2 {
-				out++
-			} else {
-				kept++
+			// With this every entry of an earlier leader is either committed or gone.
+			after, err := witness.Commit(limited(t), put("/after", "1"))
+			if err != nil {
+				t.Fatal(err)
 			}
+			recorded := wasRecorded(t, witness, id, before.Revision, after.Revision)
+			if answer == nil && !recorded {
+				t.Error("it was called done and is not recorded")
+			}
+			c.Await(fmt.Sprintf("what was recorded (%v) is carried out", recorded), func() bool {
+				knows := told[leaver].Load() > 0 || c.Servers[leaver] == nil
+				return slices.Contains(voters(witness), name) != recorded && (knows || !recorded || !leaves)
+			})
+			done[recorded]++
 			v, err := witness.View(limited(t), raftstore.ViewOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -157,10 +176,25 @@ func TestLeaveSurvivesCrashes(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d left, %d stayed", out, kept)
-	if out == 0 {
-		t.Error("nobody ever left")
+	t.Logf("%d were recorded, %d were not", done[true], done[false])
+	if done[true] == 0 {
+		t.Error("none was ever recorded")
 	}
+}
+
+// wasRecorded tells whether a departure or demotion of the server was recorded at any revision in between.
+func wasRecorded(t *testing.T, s *raftstore.Server, id string, from, to uint64) bool {
+	t.Helper()
+	for revision := from; revision <= to; revision++ {
+		v, err := s.View(limited(t), raftstore.ViewOptions{Revision: revision})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := v.Get(kv.ReservedPrefix + "members/" + id); ok {
+			return true
+		}
+	}
+	return false
 }
 
 func startAgain(c *storetest.Cluster, i int) error {
@@ -175,22 +209,6 @@ func startAgain(c *storetest.Cluster, i int) error {
 		c.Servers[i] = s
 	}
 	return err
-}
-
-// leaving tells whether, by the leader's word, somebody is on the way out.
-func leaving(s *raftstore.Server) bool {
-	leader := false
-	for _, p := range s.PeerStatus(context.Background()) {
-		if p.Status != nil && len(p.Status.Health) > 0 {
-			leader = true
-			for _, h := range p.Status.Health {
-				if h.Standing == "leaving" {
-					return true
-				}
-			}
-		}
-	}
-	return !leader
 }
 
 func TestDemotedStaysWithoutAVote(t *testing.T) {
@@ -314,5 +332,29 @@ func TestWhyAServerCannotJoin(t *testing.T) {
 			t.Errorf("Join: %v", err)
 		}
 		c.Net.Heal()
+	})
+}
+
+// TestAServerThatCannotJoinSaysSo: the one who waits learns why, though it may take for ever.
+func TestAServerThatCannotJoinSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log syncbuf.Buffer
+		s, err := raftstore.Open(raftstore.Config{
+			Name: "x", ClusterID: "test", InMemory: true, Stream: new(memnet.Network).Host("x:1"), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+		defer cancel()
+		if err := s.Join(ctx, []string{"nobody:1"}); !errors.Is(err, raftstore.ErrUnavailable) {
+			t.Errorf("Join: %v", err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Count(log.String(), "cannot become a member"); told != 2 || !strings.Contains(log.String(), "nobody:1") {
+			t.Errorf("in 25 seconds it says so %d times: %s", told, log.String())
+		}
 	})
 }

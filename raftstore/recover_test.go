@@ -23,7 +23,7 @@ import (
 // lostQuorum writes to three servers and to two of them more, and stops all. It returns the directories.
 func lostQuorum(t *testing.T, logStore string) (c *storetest.Cluster, dirs []string, acknowledged uint64) {
 	t.Helper()
-	disk := onRealDisk(t)
+	disk := onDisk(t)
 	c = storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) { disk(i, cfg); cfg.LogStore = logStore })
 	leader, _ := c.Leader()
 	ctx := limited(t)
@@ -58,38 +58,40 @@ func lostQuorum(t *testing.T, logStore string) (c *storetest.Cluster, dirs []str
 func TestRecover(t *testing.T) {
 	for _, logStore := range []string{"boltdb", "wal"} {
 		t.Run(logStore, func(t *testing.T) {
-			c, dirs, acknowledged := lostQuorum(t, logStore)
-			var reports []*raftstore.Report
-			for _, dir := range dirs {
-				r, err := raftstore.Inspect(dir, nil)
-				if err != nil {
+			synctest.Test(t, func(t *testing.T) {
+				c, dirs, acknowledged := lostQuorum(t, logStore)
+				var reports []*raftstore.Report
+				for _, dir := range dirs {
+					r, err := raftstore.Inspect(dir, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if len(r.Members) != 3 || r.ClusterID != "test" || r.Keys < 60 || r.Term == 0 || r.SnapshotIndex == 0 {
+						t.Errorf("%+v", r)
+					}
+					reports = append(reports, r)
+				}
+				best := reports[1]
+				if reports[2].Newer(best) {
+					best = reports[2]
+				}
+				if best.Keys != 121 || !best.Newer(reports[0]) || reports[0].Newer(best) || best.Revision < acknowledged || reports[0].Revision >= acknowledged {
+					t.Errorf("the server that is behind: %+v; the best: %+v", reports[0], best)
+				}
+				if err := raftstore.Recover(raftstore.RecoverConfig{Dir: best.Dir, ClusterID: "new"}); err != nil {
 					t.Fatal(err)
 				}
-				if len(r.Members) != 3 || r.ClusterID != "test" || r.Keys < 60 || r.Term == 0 || r.SnapshotIndex == 0 {
-					t.Errorf("%+v", r)
+				if err := raftstore.Recover(raftstore.RecoverConfig{Dir: best.Dir, ClusterID: "new"}); err != nil {
+					t.Errorf("again: %v", err)
 				}
-				reports = append(reports, r)
-			}
-			best := reports[1]
-			if reports[2].Newer(best) {
-				best = reports[2]
-			}
-			if best.Keys != 121 || !best.Newer(reports[0]) || reports[0].Newer(best) || best.Revision < acknowledged || reports[0].Revision >= acknowledged {
-				t.Errorf("the server that is behind: %+v; the best: %+v", reports[0], best)
-			}
-			if err := raftstore.Recover(raftstore.RecoverConfig{Dir: best.Dir, ClusterID: "new"}); err != nil {
-				t.Fatal(err)
-			}
-			if err := raftstore.Recover(raftstore.RecoverConfig{Dir: best.Dir, ClusterID: "new"}); err != nil {
-				t.Errorf("again: %v", err)
-			}
-			survives := 0
-			for i, cfg := range c.Configs {
-				if cfg.Dir == best.Dir {
-					survives = i
+				survives := 0
+				for i, cfg := range c.Configs {
+					if cfg.Dir == best.Dir {
+						survives = i
+					}
 				}
-			}
-			checkRecovered(t, c, survives, acknowledged, best.StateHash)
+				checkRecovered(t, c, survives, acknowledged, best.StateHash)
+			})
 		})
 	}
 }
@@ -122,7 +124,7 @@ func checkRecovered(t *testing.T, c *storetest.Cluster, survives int, acknowledg
 	var log syncbuf.Buffer
 	c.Configs[old].Logger = slog.New(slog.NewTextHandler(&log, nil))
 	c.Start(old)
-	c.Await("the old member is told", func() bool { return strings.Contains(log.String(), "was recovered without it") })
+	c.Await("the old member is told", func() bool { return strings.Contains(log.String(), "goes on in place of this server's") })
 	if lead, ok := c.Servers[old].Leader(); ok {
 		t.Errorf("the old member follows %+v", lead)
 	}
@@ -198,7 +200,7 @@ func TestRecoverSurvivesCrashes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if after.ClusterID != "new" || after.Keys != before.Keys+1 || len(after.Ancestors) != 1 || len(after.Members) != 1 || after.Revision <= before.Revision {
+				if after.ClusterID != "new" || after.Keys != before.Keys+1 || len(after.Predecessors) != 1 || len(after.Members) != 1 || after.Revision <= before.Revision {
 					t.Errorf("before %+v, after %+v", before, after)
 				}
 				c.Configs[0].ClusterID = "new"
@@ -235,19 +237,21 @@ type brokenLog struct{ raftstore.LogStore }
 func (brokenLog) DeleteRange(uint64, uint64) error { return errCrash }
 
 func TestRecoverRefuses(t *testing.T) {
-	_, dirs, _ := lostQuorum(t, "boltdb")
-	if _, err := raftstore.Inspect(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "not the directory of a server") {
-		t.Errorf("an empty directory: %v", err)
-	}
-	if err := os.WriteFile(filepath.Join(dirs[0], "quarantine.json"), []byte(`{"reason":"it differs"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := raftstore.Recover(raftstore.RecoverConfig{Dir: dirs[0], ClusterID: "new"}); err == nil || !strings.Contains(err.Error(), "known to be wrong") {
-		t.Errorf("a server in quarantine: %v", err)
-	}
-	if r, err := raftstore.Inspect(dirs[0], nil); err != nil || r.Quarantined != "it differs" {
-		t.Errorf("its report: %+v, %v", r, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		_, dirs, _ := lostQuorum(t, "boltdb")
+		if _, err := raftstore.Inspect(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "not the directory of a server") {
+			t.Errorf("an empty directory: %v", err)
+		}
+		if err := os.WriteFile(filepath.Join(dirs[0], "quarantine.json"), []byte(`{"reason":"it differs"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := raftstore.Recover(raftstore.RecoverConfig{Dir: dirs[0], ClusterID: "new"}); err == nil || !strings.Contains(err.Error(), "known to be wrong") {
+			t.Errorf("a server in quarantine: %v", err)
+		}
+		if r, err := raftstore.Inspect(dirs[0], nil); err != nil || r.Quarantined != "it differs" {
+			t.Errorf("its report: %+v, %v", r, err)
+		}
+	})
 }
 
 // TestRecoveredServerKeepsItsVote recovers a server that the old cluster had left without a vote.

@@ -41,7 +41,8 @@ type RestoreOptions struct {
 // one after.
 //
 // The items go through the log in parts and are put aside on all servers until they are complete, so
-// a change of leader in the middle does no harm. When items fails, when ctx ends, or when a step fails,
+// a change of leader in the middle does no harm. Each server has what differs from the state in memory
+// beside it until then; what is equal takes no memory of its own. When items fails, when ctx ends, or when a step fails,
 // nothing has changed; what was put aside is dropped, at once or, when this server dies, by the leader after
 // some minutes. One restore can be under way at a time: another fails with ErrInvalid. Items that count more than
 // Limits.StateBytes, and the reserve of a full store, fail with ErrNoSpace. ErrUnknownOutcome says, as with
@@ -172,6 +173,6 @@ func (s *Store) dropAbandoned(ctx context.Context, term uint64) {
 		Step: command.RestoreAbort, ID: st.ID, Seq: st.Seq + 1, Term: term,
 	}})
 	if err == nil && outcome.Code == command.Applied {
-		s.logger.Warn("a restore was abandoned; nothing was changed", "restedFor", rests.Round(time.Second), "items", len(st.Items))
+		s.logger.Warn("a restore was abandoned; nothing was changed", "restedFor", rests.Round(time.Second), "items", st.Items)
 	}
 }

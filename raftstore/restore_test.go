@@ -371,34 +371,36 @@ func TestAbandonedRestoreIsDropped(t *testing.T) {
 // TestRestoreOutlivesRestart stops servers while items are put aside: some come back from a snapshot
 // taken in the middle, with what was put aside.
 func TestRestoreOutlivesRestart(t *testing.T) {
-	c := storetest.NewCluster(t, 3, onRealDisk(t))
-	ctx := limited(t)
-	leader, _ := c.Leader()
-	maker := leader
-	large := strings.Repeat("x", 600<<10)
-	_, err := c.Servers[maker].Restore(ctx, func(yield func(*raftstore.Item) error) error {
-		for i := range 4 {
-			if err := yield(&raftstore.Item{Key: fmt.Sprintf("/k%d", i), Value: []byte(large)}); err != nil {
-				return err
+	synctest.Test(t, func(t *testing.T) {
+		c := storetest.NewCluster(t, 3, onDisk(t))
+		ctx := limited(t)
+		leader, _ := c.Leader()
+		maker := leader
+		large := strings.Repeat("x", 600<<10)
+		_, err := c.Servers[maker].Restore(ctx, func(yield func(*raftstore.Item) error) error {
+			for i := range 4 {
+				if err := yield(&raftstore.Item{Key: fmt.Sprintf("/k%d", i), Value: []byte(large)}); err != nil {
+					return err
+				}
+				other := (maker + 1 + i%2) % 3
+				if err := c.Servers[other].Snapshot(); err != nil {
+					return err
+				}
+				c.Stop(other)
+				c.Start(other)
 			}
-			other := (maker + 1 + i%2) % 3
-			if err := c.Servers[other].Snapshot(); err != nil {
-				return err
+			return nil
+		}, raftstore.RestoreOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Await("equal states", func() bool { return sameState(c) })
+		for i := range c.Servers {
+			if got := contents(t, c.Servers[i].Store); len(got) != 4 || got["/k3"] != large {
+				t.Errorf("server %d has %d keys", i, len(got))
 			}
-			c.Stop(other)
-			c.Start(other)
 		}
-		return nil
-	}, raftstore.RestoreOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Await("equal states", func() bool { return sameState(c) })
-	for i := range c.Servers {
-		if got := contents(t, c.Servers[i].Store); len(got) != 4 || got["/k3"] != large {
-			t.Errorf("server %d has %d keys", i, len(got))
-		}
-	}
+	})
 }
 
 // Variables for the process that TestCrashInRestore kills: its directory, and after which sync of the log it dies.

@@ -3,6 +3,7 @@ package raftstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/barque/barque/raftstore/chronicle"
+	"github.com/barque/barque/raftstore/command"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/node"
@@ -51,18 +53,20 @@ type (
 	RemovedError = node.RemovedError
 	// Report is what the directory of a server that does not run knows.
 	Report = node.Report
-	// Succession tells that a cluster was recovered from a lost quorum, and goes on as another one.
+	// Succession tells that a cluster goes on as another one, which was made of what was left of
+	// it.
 	Succession = node.Succession
-	// Rival is a server that was recovered as a cluster of its own while this one was well.
-	Rival = node.Rival
-	// OutlivedError is returned by Open for the directory of a server whose cluster was recovered without it.
-	OutlivedError = node.OutlivedError
+	// SupersededError is returned by Open for the directory of a server in place of whose cluster
+	// another one goes on.
+	SupersededError = node.SupersededError
 	// RecoverConfig says whose directory becomes a cluster of its own.
 	RecoverConfig = node.RecoverConfig
 	// StrangerError is returned when the server at an address is not the one that was looked for.
 	StrangerError = node.StrangerError
 	// RefusedError is returned for a change of members that the leader will not make.
 	RefusedError = node.RefusedError
+	// PendingError is returned for a removal or demotion that is recorded, and waits until the quorum allows it.
+	PendingError = node.PendingError
 )
 
 // ErrLeadershipEnded is the cause of a context of AwaitLeadership when leadership was lost.
@@ -102,10 +106,10 @@ type Config struct {
 	// it serves nothing any more, and Open refuses its directory with a *RemovedError. The program should
 	// close it. It must not block.
 	OnRemoved func(Removal)
-	// OnOutlived is called, once, when this server has learned that its cluster was recovered without it and goes on as
-	// another one: it serves nothing any more, and Open refuses its directory with an *OutlivedError. The program should
-	// close it. It must not block.
-	OnOutlived func(Succession)
+	// OnSuperseded is called, once, when this server has learned that another cluster goes on in
+	// place of its own: it serves nothing any more, and Open refuses its directory with a
+	// *SupersededError. The program should close it. It must not block.
+	OnSuperseded func(Succession)
 	// Version of the program, for status.
 	Version string
 	// Stream connects the servers. It stays the caller's, who closes it after the server.
@@ -126,8 +130,8 @@ type Config struct {
 	// negative number means none.
 	DiskReserve int64
 
-	// Now is the wall clock of this server: what it says while it leads decides when keys expire, and when it was in touch with a leader
-	// is recorded by it. Default: time.Now. It is for tests whose clocks drift, or are set.
+	// Now is the wall clock of this server: what it says while it leads decides when keys expire.
+	// Default: time.Now. It is for tests whose clocks drift, or are set.
 	Now func() time.Time
 
 	// LogStore is how the log is kept on disk: "boltdb" (one file, the default) or "wal" (segments that are
@@ -176,7 +180,7 @@ func Open(cfg Config) (*Server, error) {
 	n, err := node.Open(node.Config{
 		Name: cfg.Name, Dir: cfg.Dir, InMemory: cfg.InMemory, ServerID: cfg.ServerID, Bootstrap: cfg.Bootstrap,
 		ClusterID: cfg.ClusterID, Version: cfg.Version, Peers: cfg.Peers,
-		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, OnOutlived: cfg.OnOutlived, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
+		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, OnSuperseded: cfg.OnSuperseded, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
 		History: limits.history(), StateBytes: limits.StateBytes, CheckTxn: limits.checkForwarded, QueueLength: cfg.QueueLength,
 		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
 		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings, Report: cfg.Report, JoinAgain: cfg.JoinAgain, OnReseed: cfg.OnReseed, KeepQuarantine: cfg.KeepQuarantine,
@@ -191,9 +195,9 @@ func Open(cfg Config) (*Server, error) {
 // Inspect reads the directory of a server that does not run.
 func Inspect(dir string, logger *slog.Logger) (*Report, error) { return node.Inspect(dir, logger) }
 
-// Outlived tells what the server of a directory has learned of a recovery of its cluster without it; nil when nothing. It may
-// be asked while the server runs.
-func Outlived(dir string) (*Succession, error) { return node.Outlived(dir) }
+// Superseded tells which cluster goes on in place of that of a directory, as its server has
+// learned; nil when it has learned of none. It may be asked while the server runs.
+func Superseded(dir string) (*Succession, error) { return node.Superseded(dir) }
 
 // Recover makes the directory of a server that has lost its quorum for good the only member of a new cluster.
 // What was written to the lost servers only is gone. A crash in the middle leaves a directory that Open refuses;
@@ -207,8 +211,22 @@ func (s *Server) ID() string { return s.node.ID() }
 // ClusterID returns the ID of the cluster.
 func (s *Server) ClusterID() string { return s.node.ClusterID() }
 
-// Ancestors returns from which clusters this one was recovered, as far as this server knows.
-func (s *Server) Ancestors() []Succession { return s.node.Ancestors() }
+// Predecessors returns the clusters in whose place this one goes on, as far as this server knows.
+func (s *Server) Predecessors() []Succession { return s.node.Predecessors() }
+
+// Succeed makes this cluster the successor of another one, as Recover does: for a new cluster that
+// begins with a backup of that one. Servers of the other cluster that connect to a member of this
+// one are told so, and stop. It may be repeated.
+func (s *Server) Succeed(ctx context.Context, cluster string) error {
+	op, err := s.node.Succeed(cluster)
+	if err == nil {
+		_, err = s.do(ctx, &command.Request{Kind: command.KindTxn, Txn: kv.Txn{Ops: []kv.Op{op}}})
+	}
+	if err != nil {
+		return fmt.Errorf("write down that this cluster goes on in place of cluster %q: %w", cluster, err)
+	}
+	return nil
+}
 
 // Members returns the members as this server knows them.
 func (s *Server) Members() []Member { return s.node.Members() }
@@ -226,11 +244,11 @@ func (s *Server) Leader() (Member, bool) {
 // Status returns how this server sees itself.
 func (s *Server) Status() Status { return s.node.Status() }
 
-// Ready returns nil when this server can serve: when a linearizable read is answered before ctx ends, at the
-// latest after Config.RetryFor. Otherwise the error says why, and does so at once when the reason is known: the
-// server is closed (ErrClosed), was taken out of the group (a *RemovedError), belongs to a cluster that was recovered without
-// it (an *OutlivedError), is in quarantine (ErrQuarantined),
-// waits for its disk, is no member yet, or has found no leader for longer than an election takes. All but the
+// Ready returns nil when this server can serve: when a linearizable read is answered before ctx
+// ends, at the latest after Config.RetryFor. Otherwise the error says why, and does so at once when
+// the reason is known: the server is closed (ErrClosed), was taken out of the group (a
+// *RemovedError), is superseded (a *SupersededError), is in quarantine (ErrQuarantined), waits for
+// its disk, is no member yet, or has found no leader for longer than an election takes. All but the
 // first are ErrUnavailable.
 //
 // A full disk or a full store is no reason by itself: reads and deletions are served, and are the way out. Status
@@ -263,9 +281,10 @@ func (s *Server) Silent() ([]SilentMember, <-chan struct{}) { return s.node.Sile
 
 // Join makes this server a member of the cluster to which the servers at the addresses belong. It
 // repeats until one of them can be reached, until ctx ends. Nothing happens when it is a member.
-// The server gets its vote, by itself, when it has caught up.
+// The server gets its vote, by itself, when it has caught up. While it repeats it says why in the log.
 func (s *Server) Join(ctx context.Context, addrs []string) error {
 	var last error
+	began, told := time.Now(), time.Now()
 	for {
 		err := s.node.Join(ctx, addrs)
 		switch {
@@ -275,6 +294,10 @@ func (s *Server) Join(ctx context.Context, addrs []string) error {
 			return last // this attempt was cut short, which says nothing of the servers
 		}
 		last = err
+		if time.Since(told) >= joinSilence {
+			told = time.Now()
+			s.logger.Warn("this server cannot become a member of the cluster yet, and tries again", "servers", addrs, "for", time.Since(began).Round(time.Second), "err", err)
+		}
 		select {
 		case <-time.After(10 * retryPause):
 		case <-ctx.Done():
@@ -282,6 +305,9 @@ func (s *Server) Join(ctx context.Context, addrs []string) error {
 		}
 	}
 }
+
+// joinSilence is how often a server that cannot join says why.
+const joinSilence = 10 * time.Second
 
 // over tells whether a context has ended, or does so at this moment, as when a connection that has its deadline told first.
 func over(ctx context.Context) bool {
@@ -295,14 +321,14 @@ func (s *Server) AddNonvoter(ctx context.Context, id, address string) error {
 	return s.change(ctx, node.Change{Kind: node.AddMember, ID: id, Address: address})
 }
 
-// Promote gives a member its vote now, and takes back a demotion. It is refused for a server that is ill, behind,
-// or cut off from a voter.
+// Promote gives a member its vote now, and takes back a demotion, or a removal that is not done yet. It is refused for
+// a server that is ill, behind, or cut off from a voter.
 func (s *Server) Promote(ctx context.Context, id string) error {
 	return s.change(ctx, node.Change{Kind: node.PromoteMember, ID: id})
 }
 
 // Demote takes a member's vote away, until it is promoted, and returns when that is done; a leader hands over
-// first. It is refused when the voters that stay and are able would be no quorum.
+// first. It is refused when the voters that stay and are able would be no quorum. What was begun goes on as with Remove.
 func (s *Server) Demote(ctx context.Context, id string) error {
 	return s.change(ctx, node.Change{Kind: node.DemoteMember, ID: id})
 }
@@ -310,7 +336,8 @@ func (s *Server) Demote(ctx context.Context, id string) error {
 // Remove takes a server out of the cluster for good, and returns when that is done; a leader hands over first.
 // It is refused when the voters that stay and are able would be no quorum. why is written down, for people.
 //
-// What was begun goes on whoever dies meanwhile, and is given up when it cannot be finished for half a minute.
+// What was begun goes on whoever dies meanwhile, until it is done or Promote takes it back. When the voters that stay
+// are no quorum any more it waits for them; after half a minute of that it is a *PendingError that says so.
 // The server, when it lives, learns that it is out: see Config.OnRemoved.
 func (s *Server) Remove(ctx context.Context, id, why string) error {
 	return s.change(ctx, node.Change{Kind: node.RemoveMember, ID: id, Why: why})
@@ -321,7 +348,10 @@ func (s *Server) CheckDeparture(ctx context.Context, id string) error {
 	return s.change(ctx, node.Change{Kind: node.RemoveMember, ID: id, DryRun: true})
 }
 
-// Gone returns who was taken out of the cluster for good, by ID, as this server knows.
+// Leaving tells whether it is recorded that the member leaves, as this server knows.
+func (s *Server) Leaving(id string) bool { return s.node.Leaving(id) }
+
+// Gone returns who was taken out of the cluster, by ID, as this server knows.
 func (s *Server) Gone() map[string]Removal { return s.node.Gone() }
 
 // Removed returns a channel that is closed when this server has learned that it was taken out of the cluster.

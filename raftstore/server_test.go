@@ -2,14 +2,13 @@ package raftstore_test
 
 import (
 	"testing"
-	"testing/synctest"
 
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/storetest"
 )
 
 func TestConformanceOnOneServer(t *testing.T) {
-	storetest.Conformance(t, nil, func(t *testing.T) *raftstore.Store {
+	storetest.Conformance(t, func(t *testing.T) *raftstore.Store {
 		dir := t.TempDir()
 		c := storetest.NewCluster(t, 1, func(_ int, cfg *raftstore.Config) { cfg.InMemory, cfg.Dir = false, dir })
 		return c.Servers[0].Store
@@ -17,7 +16,7 @@ func TestConformanceOnOneServer(t *testing.T) {
 }
 
 func TestConformanceOnLeader(t *testing.T) {
-	storetest.Conformance(t, synctest.Test, func(t *testing.T) *raftstore.Store {
+	storetest.Conformance(t, func(t *testing.T) *raftstore.Store {
 		c := storetest.NewCluster(t, 3, nil)
 		leader, _ := c.Leader()
 		return c.Servers[leader].Store
@@ -25,7 +24,7 @@ func TestConformanceOnLeader(t *testing.T) {
 }
 
 func TestConformanceOnFollower(t *testing.T) {
-	storetest.Conformance(t, synctest.Test, func(t *testing.T) *raftstore.Store {
+	storetest.Conformance(t, func(t *testing.T) *raftstore.Store {
 		c := storetest.NewCluster(t, 3, nil)
 		leader, _ := c.Leader()
 		return c.Servers[(leader+1)%3].Store

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/barque/barque/raftstore"
@@ -13,50 +14,52 @@ import (
 // A leader that is about to stop hands over while it goes on serving: nobody's write fails, and the term that it led is
 // over. For one that does not lead there is nothing to do.
 func TestHandOverWhileServing(t *testing.T) {
-	c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
-		cfg.Timeouts.Heartbeat, cfg.Timeouts.Lease = 15*time.Second, 15*time.Second // only the call ends an office
-	})
-	leader, term := c.Leader()
-	leading, _, err := c.Servers[leader].AwaitLeadership(limited(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Servers[(leader+1)%3].HandOver(); err != nil {
-		t.Errorf("a follower: %v", err)
-	}
-	if now, same := c.Leader(); now != leader || same != term {
-		t.Errorf("server %d leads in term %d after a follower's call, not %d in %d", now, same, leader, term)
-	}
-
-	ctx, stop := context.WithCancel(t.Context())
-	wrote := make(chan error, 1)
-	go func() { // ends with ctx
-		for n := 0; ; n++ {
-			_, err := c.Servers[leader].Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "k", Value: []byte{byte(n)}}}})
-			if err != nil || ctx.Err() != nil {
-				if ctx.Err() != nil {
-					err = nil
-				}
-				wrote <- err
-				return
-			}
+	synctest.Test(t, func(t *testing.T) {
+		c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
+			cfg.Timeouts.Heartbeat, cfg.Timeouts.Lease = 15*time.Second, 15*time.Second // only the call ends an office
+		})
+		leader, term := c.Leader()
+		leading, _, err := c.Servers[leader].AwaitLeadership(limited(t))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	if err := c.Servers[leader].HandOver(); err != nil {
-		t.Fatal(err)
-	}
-	<-leading.Done()
-	if cause := context.Cause(leading); !errors.Is(cause, raftstore.ErrLeadershipEnded) {
-		t.Errorf("the term ended because %v", cause)
-	}
-	if now, later := c.Leader(); now == leader || later <= term {
-		t.Errorf("server %d leads in term %d after the hand-over by %d in %d", now, later, leader, term)
-	}
-	if err := c.Servers[leader].Ready(t.Context()); err != nil {
-		t.Errorf("the server that handed over does not serve: %v", err)
-	}
-	stop()
-	if err := <-wrote; err != nil {
-		t.Errorf("a write failed: %v", err)
-	}
+		if err := c.Servers[(leader+1)%3].HandOver(); err != nil {
+			t.Errorf("a follower: %v", err)
+		}
+		if now, same := c.Leader(); now != leader || same != term {
+			t.Errorf("server %d leads in term %d after a follower's call, not %d in %d", now, same, leader, term)
+		}
+
+		ctx, stop := context.WithCancel(t.Context())
+		wrote := make(chan error, 1)
+		go func() { // ends with ctx
+			for n := 0; ; n++ {
+				_, err := c.Servers[leader].Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "k", Value: []byte{byte(n)}}}})
+				if err != nil || ctx.Err() != nil {
+					if ctx.Err() != nil {
+						err = nil
+					}
+					wrote <- err
+					return
+				}
+			}
+		}()
+		if err := c.Servers[leader].HandOver(); err != nil {
+			t.Fatal(err)
+		}
+		<-leading.Done()
+		if cause := context.Cause(leading); !errors.Is(cause, raftstore.ErrLeadershipEnded) {
+			t.Errorf("the term ended because %v", cause)
+		}
+		if now, later := c.Leader(); now == leader || later <= term {
+			t.Errorf("server %d leads in term %d after the hand-over by %d in %d", now, later, leader, term)
+		}
+		if err := c.Servers[leader].Ready(t.Context()); err != nil {
+			t.Errorf("the server that handed over does not serve: %v", err)
+		}
+		stop()
+		if err := <-wrote; err != nil {
+			t.Errorf("a write failed: %v", err)
+		}
+	})
 }

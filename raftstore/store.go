@@ -29,8 +29,9 @@ type Limits struct {
 	// all servers alike. History and the trees that readers hold come on top. Default: 2 GiB; negative is
 	// no limit.
 	StateBytes int64
-	// HistoryAge and HistoryBytes bound how far back views and watches go. Defaults: 10 minutes
-	// and 64 MiB; the first bound that is reached counts.
+	// HistoryAge and HistoryBytes bound how far back views and watches go. Defaults: 5 minutes and
+	// 64 MiB; the first bound that is reached counts. What is older than HistoryAge, by the
+	// monotonic clock of the server that leads, goes within another fifth of that.
 	HistoryAge   time.Duration
 	HistoryBytes int
 }
@@ -47,6 +48,9 @@ func (l Limits) withDefaults() Limits {
 	set(&l.TxnOps, 1024)
 	if l.StateBytes == 0 {
 		l.StateBytes = 2 << 30
+	}
+	if l.HistoryAge <= 0 {
+		l.HistoryAge = 5 * time.Minute
 	}
 	return l
 }
@@ -73,7 +77,7 @@ func (l Limits) validate() error {
 }
 
 func (l Limits) history() mvcc.Limits {
-	return mvcc.Limits{HistoryAge: l.HistoryAge.Milliseconds(), HistoryBytes: l.HistoryBytes}
+	return mvcc.Limits{HistoryBytes: l.HistoryBytes}
 }
 
 // consensus is what the store's front needs of whatever agrees on the order of requests.
@@ -123,7 +127,7 @@ func newStore(state *mvcc.Store, c consensus, limits Limits, retryFor time.Durat
 		state: state, consensus: c, limits: limits.withDefaults(), retryFor: retryFor, now: now, logger: logger,
 		requests: newRequests(randomOrigin()), stop: stop, fresh: freshness{clock: clockSince(time.Now())},
 	}
-	s.running.Go(func() { s.expire(ctx) }) // ends with ctx; Close waits for it
+	s.running.Go(func() { s.tidy(ctx) }) // ends with ctx; Close waits for it
 	return s
 }
 

@@ -254,7 +254,7 @@ func (c *fakeCluster) namespace(method string) any {
 func (s *fakeServer) watch(r *http.Request, after int, limit time.Duration, selector string) *http.Response {
 	reader, writer := io.Pipe()
 	go func() {
-		over := time.After(limit)
+		over := time.After(limit) // brief: in virtual time
 		for {
 			s.mu.Lock()
 			how, lost, changed := s.health, s.lost, s.changed

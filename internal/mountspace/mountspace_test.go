@@ -2,6 +2,7 @@ package mountspace
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,10 +15,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/needs"
 )
 
@@ -178,23 +179,10 @@ func TestOthers(t *testing.T) {
 		}
 	}
 	// Whoever looks at all mounts, or at new disks, may look at these just now.
-	deadline := time.Now().Add(time.Minute)
 	for _, point := range []string{over, inner, theirs} {
-		err := unix.Unmount(point, 0)
-		for errors.Is(err, unix.EBUSY) && time.Now().Before(deadline) {
-			<-time.After(10 * time.Millisecond)
-			err = unix.Unmount(point, 0)
-		}
-		if err != nil {
-			t.Errorf("unmount %s: %v", point, err)
-		}
+		await.NoError(t, "unmount "+point, func(context.Context) error { return unix.Unmount(point, 0) })
 	}
-	for device(t, at("image")) != "" && time.Now().Before(deadline) {
-		<-time.After(10 * time.Millisecond)
-	}
-	if busy := device(t, at("image")); busy != "" {
-		t.Errorf("the disk is still busy: %s", busy)
-	}
+	await.True(t, "nobody keeps the disk busy", func() bool { return device(t, at("image")) == "" })
 }
 
 // TestParse: what the kernel tells is read, or refused.

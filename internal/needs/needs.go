@@ -52,6 +52,15 @@ func note(path, text string) error {
 	return f.Close()
 }
 
+// AllTests skips the test in a short run (go test -short), which is what `make test` does. Such a
+// test belongs to `make test-all`: it takes long and goes deeper where a shorter test looks, too.
+func AllTests(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left to make test-all: this run is short")
+	}
+}
+
 // Root skips the test unless it runs as root.
 func Root(t testing.TB, untested string) {
 	t.Helper()

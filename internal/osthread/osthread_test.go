@@ -7,9 +7,10 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/internal/await"
 )
 
 // TestDo: f runs on a thread of its own that goes after it, and its error is returned. TestFirst is about the first thread.
@@ -21,15 +22,10 @@ func TestDo(t *testing.T) {
 			t.Fatalf("error %v, want %v", err, want)
 		}
 		task := filepath.Join("/proc/self/task", strconv.Itoa(thread))
-		for end := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
+		await.True(t, "the thread of f goes", func() bool {
 			_, err := os.Stat(task)
-			if errors.Is(err, os.ErrNotExist) {
-				break
-			}
-			if err != nil || time.Now().After(end) {
-				t.Fatalf("thread %d of f is still there (%v)", thread, err)
-			}
-		}
+			return errors.Is(err, os.ErrNotExist)
+		})
 	}
 }
 

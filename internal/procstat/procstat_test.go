@@ -16,10 +16,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/needs"
 )
 
@@ -153,16 +155,26 @@ func inCgroupsLikeThis(t *testing.T, pid int) {
 	}
 }
 
+// atOnce fails when f waits for arguments that do not come. It runs in virtual time: how slow the machine is does not count.
+func atOnce(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		before := time.Now()
+		f(t)
+		if waited := time.Since(before); waited >= execPatience {
+			t.Errorf("the arguments were waited for, %s", waited)
+		}
+	})
+}
+
 // nowhere checks what is told of a process that has ended, or never was.
 func nowhere(t *testing.T, pid int) {
 	t.Helper()
-	before := time.Now()
-	if args, err := Args(pid); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("arguments %q, %v", args, err)
-	}
-	if time.Since(before) >= execPatience {
-		t.Errorf("its arguments were waited for, %s", time.Since(before))
-	}
+	atOnce(t, func(t *testing.T) {
+		if args, err := Args(pid); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("arguments %q, %v", args, err)
+		}
+	})
 	if dir, err := WorkDir(pid); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("working directory %q, %v", dir, err)
 	}
@@ -197,10 +209,11 @@ func TestArgsOfKernelThreads(t *testing.T) {
 	if err != nil || s.flags&flagKernelThread == 0 {
 		t.Skipf("SKIPPED: process 2 is no kernel thread here (%+v, %v): nothing shows that the arguments of one are not waited for", s, err)
 	}
-	before := time.Now()
-	if args, err := Args(2); err != nil || len(args) > 0 || time.Since(before) >= execPatience {
-		t.Errorf("%q, %v after %s", args, err, time.Since(before))
-	}
+	atOnce(t, func(t *testing.T) {
+		if args, err := Args(2); err != nil || len(args) > 0 {
+			t.Errorf("%q, %v", args, err)
+		}
+	})
 }
 
 // roleVariable in the environment makes the test's program another one.
@@ -285,8 +298,8 @@ func startAnew(times int) {
 	select {}
 }
 
-// child starts the test's program in a role. said receives its first line.
-func child(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string) {
+// child starts the test's program in a role. said receives its first line. end ends it, and checks what is told of it then.
+func child(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string, end func()) {
 	// More than a page of arguments: the kernel gives them in parts to who asks for them in parts.
 	cmd = exec.Command(os.Args[0], slices.Repeat([]string{"an argument of some length"}, 600)...)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
@@ -301,35 +314,31 @@ func child(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	lines := make(chan string, 1)
 	go func() { // ends with the process
 		line, _ := bufio.NewReader(stdout).ReadString('\n')
 		lines <- line
 	}()
-	t.Cleanup(func() {
+	return cmd, lines, func() {
 		stdin.Close()
 		pid := cmd.Process.Pid
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); <-time.After(time.Millisecond) { // nobody has waited for it yet
-			if s, err := Read(pid); err != nil || !s.Runs() {
-				break
-			}
-		}
-		if s, err := Read(pid); err != nil || s.Runs() {
-			t.Errorf("a process that has ended is %+v, %v", s, err)
-			_ = cmd.Process.Kill()
-		}
+		await.True(t, "the process ends", func() bool { // nobody has waited for it yet
+			s, err := Read(pid)
+			return err == nil && !s.Runs()
+		})
 		nowhere(t, pid)
 		if err := cmd.Wait(); err != nil {
 			t.Error(err)
 		}
-	})
-	return cmd, lines
+	}
 }
 
 // TestExec: a process that starts again in its own process lives all the time, and has its arguments.
 func TestExec(t *testing.T) {
 	const execs = 200
-	cmd, said := child(t, strconv.Itoa(execs))
+	cmd, said, end := child(t, strconv.Itoa(execs))
+	defer end()
 	first, err := Read(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
@@ -353,20 +362,23 @@ func TestExec(t *testing.T) {
 
 // A process that has removed its arguments has none, and none are waited for.
 func TestRemovedArgs(t *testing.T) {
-	cmd, said := child(t, "bare")
+	cmd, said, end := child(t, "bare")
+	defer end()
 	if line := <-said; line != "done\n" {
 		t.Fatalf("the process says %q", line)
 	}
-	before := time.Now()
-	if args, err := Args(cmd.Process.Pid); err != nil || len(args) > 0 || time.Since(before) >= execPatience {
-		t.Errorf("%q, %v after %s", args, err, time.Since(before))
-	}
+	atOnce(t, func(t *testing.T) {
+		if args, err := Args(cmd.Process.Pid); err != nil || len(args) > 0 {
+			t.Errorf("%q, %v", args, err)
+		}
+	})
 }
 
 // A process of which one thread is in another network namespace than the rest visits both, whichever thread it is.
 func TestVisits(t *testing.T) {
 	needs.Root(t, "that a process visits a network namespace")
-	cmd, said := child(t, "visitor")
+	cmd, said, end := child(t, "visitor")
+	defer end()
 	if line := <-said; line != "done\n" {
 		t.Fatalf("the process says %q", line)
 	}
@@ -397,24 +409,19 @@ func namespaceOf(t *testing.T, pid int) fs.FileInfo {
 
 // TestHeadless: a process whose first thread has ended for good runs, and has its arguments.
 func TestHeadless(t *testing.T) {
-	cmd, said := child(t, "headless")
+	cmd, said, end := child(t, "headless")
+	defer end()
 	if line := <-said; line != "done\n" {
 		t.Fatalf("the process says %q", line)
 	}
 	pid := cmd.Process.Pid
-	for end := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
+	await.True(t, "its first thread ends", func() bool {
 		s, err := Read(pid)
-		if err != nil || !s.Runs() || time.Now().After(end) {
+		if err != nil || !s.Runs() {
 			t.Fatalf("%+v, %v", s, err)
 		}
-		if s.State == 'Z' {
-			break
-		}
-	}
-	before := time.Now()
-	likeThis(t, pid, cmd.Args)
+		return s.State == 'Z'
+	})
+	atOnce(t, func(t *testing.T) { likeThis(t, pid, cmd.Args) })
 	inCgroupsLikeThis(t, pid)
-	if time.Since(before) >= execPatience {
-		t.Errorf("its arguments were waited for, %s", time.Since(before))
-	}
 }

@@ -84,7 +84,7 @@ func (w *world) probe(ctx context.Context, server netip.AddrPort, _ int) error {
 		defer w.mu.Unlock()
 		w.givenUp++
 		return context.Cause(ctx)
-	case <-time.After(takes):
+	case <-time.After(takes): // brief: in virtual time
 	}
 	if is == unready {
 		return fmt.Errorf("%w: 500", ErrNotReady)

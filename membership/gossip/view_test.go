@@ -119,7 +119,7 @@ func TestASilentServerShowsBeforeItIsDead(t *testing.T) {
 	if m := seenBy(t, view, "s3"); !m.Silent && m.State == Alive {
 		t.Fatalf("s1 sees %+v of a server that is gone", m)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // brief: the test wants the time-out
 	defer cancel()
 	if _, err := nodes[0].ViewOf(ctx, "s3"); err == nil || !strings.Contains(err.Error(), "s3") {
 		t.Fatalf("the view of a dead server: %v", err)
@@ -162,7 +162,7 @@ func TestMembersTellOfThemselves(t *testing.T) {
 	if err != nil || string(about) != `{"of":"a1"}` {
 		t.Errorf("a1 tells %s, %v", about, err)
 	}
-	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond) // brief: the test wants the time-out
 	defer cancel()
 	if about, err := nodes[1].AboutOf(short, "s1"); err == nil || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("s1 tells %s, %v", about, err)

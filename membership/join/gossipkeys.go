@@ -42,7 +42,7 @@ func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error
 	keys, own := h.config.GossipKeys(), h.config.Cluster()
 	if in.Cluster == "" || in.Cluster == own.ID { // an older program does not say it
 		if role == token.Agent && h.undecided.came(name) {
-			h.config.Logger.Info("an agent of the cluster from which this one was recovered has followed", "name", name, "client", r.RemoteAddr)
+			h.config.Logger.Info("an agent of a cluster in whose place this one goes on has followed", "name", name, "client", r.RemoteAddr)
 		}
 		return keys, nil
 	}
@@ -51,7 +51,7 @@ func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error
 		return GossipKeys{}, refuse(http.StatusConflict, "%q is of cluster %q, and this one is %q, with the same CA: to be a node of this one it must join again", name, in.Cluster, own.ID)
 	}
 	if h.undecided.asked(name, h.config.Now()) {
-		h.config.Logger.Info("an agent of the cluster from which this one was recovered asks for it: it follows when for a while nobody answers for its own",
+		h.config.Logger.Info("an agent of a cluster in whose place this one goes on asks for it: it follows when for a while nobody answers for its own",
 			"name", name, "its", in.Cluster, "client", r.RemoteAddr)
 	}
 	keys.Heir = &own

@@ -488,9 +488,12 @@ func TestRestoredBackup(t *testing.T) {
 			if revision <= restored {
 				return errors.New("not yet")
 			}
+			if s := c.status(); s.Generation <= after.Generation { // members learn of it a moment later
+				return fmt.Errorf("the status is that of before: %+v", s)
+			}
 			return nil
 		})
-		if s := c.atRest(); s.Keys[0].ID != after.Keys[0].ID || s.Generation <= after.Generation {
+		if s := c.atRest(); s.Keys[0].ID != after.Keys[0].ID {
 			t.Fatalf("%s: %+v, before %+v", what, s, after)
 		} else if made := s.Keys[0].Made; made == nil || !made.Equal(*after.Keys[0].Made) {
 			t.Errorf("%s: the key was made at %v, and %v before", what, made, after.Keys[0].Made)

@@ -17,8 +17,8 @@ const (
 	// or which another leader has overruled.
 	LogBeforeTruncate = "log.before-truncate"
 	LogAfterTruncate  = "log.after-truncate"
-	// LogBeforeSwitch is when a log that replaces another, of another kind or with another end, is complete
-	// and on disk; LogAfterSwitch is when it has replaced it, and the old one is still there.
+	// LogBeforeSwitch is when a log that replaces another, of another kind, with another end or in a smaller
+	// file, is complete and on disk; LogAfterSwitch is when it has replaced it, and the old one is still there.
 	LogBeforeSwitch = "log.before-switch"
 	LogAfterSwitch  = "log.after-switch"
 )

@@ -6,7 +6,6 @@ import (
 	"github.com/barque/barque/raftstore/command"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/mvcc"
-	"github.com/barque/barque/raftstore/snapshot"
 )
 
 // restore applies one step of a restore. A step that does not fit is refused, on all replicas alike.
@@ -44,18 +43,4 @@ func (f *FSM) stage(r *command.Restore, now, limit int64) error {
 		items, rest = append(items, item), after
 	}
 	return f.state.StageItems(r.ID, r.Seq, items, now, limit)
-}
-
-func saveStaging(st *mvcc.Staging) *snapshot.Staging {
-	if st == nil {
-		return nil
-	}
-	return &snapshot.Staging{ID: st.ID, Seq: st.Seq, Sum: st.Sum, Bytes: st.Bytes, Touched: st.Touched, Items: st.Items}
-}
-
-func restoreStaging(st *snapshot.Staging) *mvcc.Staging {
-	if st == nil {
-		return nil
-	}
-	return &mvcc.Staging{ID: st.ID, Seq: st.Seq, Sum: st.Sum, Bytes: st.Bytes, Touched: st.Touched, Items: st.Items}
 }

@@ -31,7 +31,7 @@ func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	if f.omitHistory != nil && f.omitHistory() {
 		history = 0
 	}
-	return &picture{view: view, history: f.state.History(history), sessions: f.sessions.save(), staging: f.state.Staged(), meta: snapshot.Meta{
+	return &picture{view: view, history: f.state.History(history), sessions: f.sessions.save(), staging: f.state.FreezeStaging(), meta: snapshot.Meta{
 		Index: f.index, Term: f.term, Revision: view.Revision(), Now: f.state.Now(),
 		Hash: view.Hash(), Items: uint64(view.Len()),
 	}}, nil
@@ -47,13 +47,17 @@ type picture struct {
 }
 
 func (p *picture) write(w io.Writer) error {
-	return snapshot.Write(w, snapshot.Source{
+	source := snapshot.Source{
 		Meta:     p.meta,
 		Items:    func(yield func(kv.Item) bool) { p.view.Ascend("", "", yield) },
 		History:  p.history,
 		Sessions: p.sessions,
-		Staging:  saveStaging(p.staging),
-	})
+	}
+	if st := p.staging; st != nil {
+		source.Staging = &snapshot.Staging{ID: st.ID, Seq: st.Seq, Sum: st.Sum, Bytes: st.Bytes, Touched: st.Touched, Items: st.Items}
+		source.Staged = st.Ascend
+	}
+	return snapshot.Write(w, source)
 }
 
 // Persist implements raft.FSMSnapshot.
@@ -80,19 +84,24 @@ func (f *FSM) Restore(rc io.ReadCloser) error {
 	meta := r.Meta()
 	var (
 		sessions []snapshot.Session
-		staging  *snapshot.Staging
+		under    *snapshot.Staging
+		staging  = new(mvcc.Staging)
 	)
 	err = f.state.Load(mvcc.Origin{Revision: meta.Revision, Now: meta.Now, Hash: meta.Hash}, r.Items,
 		func(yield func(kv.Undo) error) (err error) {
 			if err = r.History(yield); err == nil {
-				sessions, staging, err = r.Rest() // until here nothing in the file can be trusted
+				// Until here nothing in the file can be trusted.
+				sessions, under, err = r.Rest(func(item *kv.Item) { f.state.LoadStaged(staging, item) })
 			}
 			return err
 		})
 	if err != nil {
 		return err
 	}
-	f.state.SetStaging(restoreStaging(staging))
+	if under != nil {
+		staging.ID, staging.Seq, staging.Touched = under.ID, under.Seq, under.Touched
+		f.state.SetStaging(staging)
+	}
 	f.sessions = restoreSessions(sessions)
 	f.index, f.term = meta.Index, meta.Term
 	f.latest.Store(&Position{Index: f.index, Term: f.term})

@@ -25,7 +25,7 @@ const ItemOverhead = 64
 // Undo is the step from one revision back to the one before.
 type Undo struct {
 	Revision uint64
-	At       int64 // when it came, in Unix milliseconds, on the clock of the newest revision's command
+	At       int64 // when it came, by its command, in Unix milliseconds
 	// Before has an item for each key that the revision changed, as it was before. Where the key was
 	// absent, all but Key is zero.
 	Before []Item

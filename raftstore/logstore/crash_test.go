@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -332,25 +333,30 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestOneProcess: two do not have the same log open.
+// TestOneProcess: two do not have the same log open. The second one waits a while for the first one to close it.
 func TestOneProcess(t *testing.T) {
-	opts := Options{Dir: t.TempDir(), Timeout: time.Hour}
-	l := open(t, opts)
-	held := make(chan error)
-	go func() { // ends with the test
-		second, err := Open(opts)
-		if err == nil {
-			err = second.Close()
+	synctest.Test(t, func(t *testing.T) {
+		opts := Options{Dir: t.TempDir(), Timeout: time.Hour}
+		l := open(t, opts)
+		if second, err := Open(opts); err == nil {
+			t.Errorf("a second one: %v", second.Close())
 		}
-		held <- err
-	}()
-	select {
-	case err := <-held:
-		t.Fatalf("a second one: %v", err)
-	case <-time.After(100 * time.Millisecond):
-	}
-	shut(t, l)
-	if err := <-held; err != nil {
-		t.Errorf("after the first has closed: %v", err)
-	}
+		held := make(chan error, 1)
+		go func() {
+			second, err := Open(opts)
+			if err == nil {
+				err = second.Close()
+			}
+			held <- err
+		}()
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		if len(held) > 0 {
+			t.Fatalf("a second one, before the first has closed: %v", <-held)
+		}
+		shut(t, l)
+		if err := <-held; err != nil {
+			t.Errorf("after the first has closed: %v", err)
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -41,12 +42,16 @@ func (r record) sum() string {
 //	mark   what was promised
 //	boltdb-1 or wal-1   the log itself, a file or a directory
 type home struct {
-	dir string
-	rec record
-	put func(path string, data []byte, mode os.FileMode) error // atomicfile.Write, but for tests
+	dir   string
+	rec   record
+	tried atomic.Uint64                                          // newest generation that was begun
+	put   func(path string, data []byte, mode os.FileMode) error // atomicfile.Write, but for tests
 }
 
 func (r record) name() string { return fmt.Sprintf("%s-%d", r.Kind, r.Generation) }
+
+// next returns the record of a log that is to be made. Each has a name of its own, also when two are made at a time.
+func (h *home) next(kind Kind) record { return record{Kind: kind, Generation: h.tried.Add(1)} }
 
 func (h *home) path(r record) string { return filepath.Join(h.dir, r.name()) }
 
@@ -59,6 +64,7 @@ func openHome(dir string) (*home, error) {
 	if err := errors.Join(h.readRecord(), atomicfile.Sweep(filepath.Join(dir, recordFile))); err != nil {
 		return nil, err
 	}
+	h.tried.Store(h.rec.Generation)
 	return h, h.sweep()
 }
 

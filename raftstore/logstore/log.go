@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -52,7 +53,8 @@ type Options struct {
 	Wrap  func(Store) Store
 	Fault faultpoint.Func
 
-	segment int // bytes of a segment of a WAL, for tests of this package; 0: segmentSize
+	segment int   // bytes of a segment of a WAL, for tests of this package; 0: segmentSize
+	shrink  int64 // for them, too, in place of shrinkBytes; 0: that
 }
 
 // Operation is what a write to the log does.
@@ -88,9 +90,10 @@ type Log struct {
 	store  Store
 	raw    Store // what store wraps, on disk
 
-	writing turn   // one write at a time; it guards:
-	last    uint64 // newest entry that was acknowledged
-	stale   bool   // the store is a WAL that must be opened again before it is used
+	cuts    atomic.Uint64 // how often entries were deleted
+	writing turn          // one write at a time; it guards:
+	last    uint64        // newest entry that was acknowledged
+	stale   bool          // the store is a WAL that must be opened again before it is used
 	broken  error
 
 	mu      sync.Mutex
@@ -159,7 +162,7 @@ func (l *Log) create() error {
 		return corrupt(filepath.Join(l.home.dir, recordFile), "", "it is missing, and %s tells of a log up to entry %d in term %d",
 			markFile, said.Last, said.Term)
 	}
-	next := record{Kind: l.opts.Kind, Generation: 1}
+	next := l.home.next(l.opts.Kind)
 	store, err := l.openStore(next)
 	if err != nil {
 		return err

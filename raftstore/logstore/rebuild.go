@@ -1,13 +1,12 @@
 package logstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 
 	"github.com/hashicorp/raft"
-
-	"github.com/barque/barque/raftstore/faultpoint"
 )
 
 // rebuild copies the log up to an entry into a new one, of the kind of the options, which takes its place
@@ -27,11 +26,8 @@ func (l *Log) rebuild(keep uint64) error {
 // copyTo is rebuild for a caller that holds access. The new log gets its room last, of what the old one has left: on a full
 // disk the record of the switch would find none otherwise, as a file keeps what it took for its room in vain.
 func (l *Log) copyTo(keep uint64) error {
-	next := record{Kind: l.opts.Kind, Generation: l.home.rec.Generation + 1}
+	next := l.home.next(l.opts.Kind)
 	path := l.home.path(next)
-	if err := os.RemoveAll(path); err != nil { // of an attempt that failed
-		return err
-	}
 	fresh, err := l.openStore(next)
 	if err != nil {
 		return err
@@ -40,16 +36,13 @@ func (l *Log) copyTo(keep uint64) error {
 	if err != nil {
 		return errors.Join(err, fresh.Close(), os.RemoveAll(path))
 	}
-	l.opts.Fault.At(faultpoint.LogBeforeSwitch)
-	if err := l.home.adopt(next); err != nil {
-		if !l.home.stands() { // after a crash either of the two logs may be the one, so neither may be written to, or go
-			return errors.Join(l.breaks(err), fresh.Close())
-		}
+	old, err := l.switchTo(next, fresh)
+	switch {
+	case errors.Is(err, ErrBroken):
+		return errors.Join(err, fresh.Close())
+	case err != nil:
 		return errors.Join(err, fresh.Close(), os.RemoveAll(path))
 	}
-	l.opts.Fault.At(faultpoint.LogAfterSwitch)
-	old := l.store
-	l.raw, l.store = fresh, l.opts.Wrap(fresh)
 	if err := errors.Join(old.Close(), l.home.sweep()); err != nil {
 		l.opts.Logger.Warn("cannot remove the log before this one; the next start does", "err", err)
 	}
@@ -62,7 +55,8 @@ func copyValues(to, from Store) error {
 		if err != nil && err.Error() != "not found" {
 			return fmt.Errorf("read the value %s: %w", key, err)
 		}
-		if len(value) == 0 {
+		has, err := to.Get([]byte(key))
+		if len(value) == 0 || err == nil && bytes.Equal(has, value) {
 			continue
 		}
 		if err := to.Set([]byte(key), value); err != nil {
@@ -80,23 +74,30 @@ func copyEntries(to, from Store, keep uint64) error {
 	if err != nil || first == 0 {
 		return err
 	}
-	var batch []*raft.Log
-	size := 0
-	for index := first; index <= keep; index++ {
-		e := new(raft.Log)
-		if err := from.GetLog(index, e); err != nil {
-			return fmt.Errorf("read entry %d: %w", index, err)
-		}
-		batch, size = append(batch, e), size+len(e.Data)
-		if size < copyBytes && len(batch) < 1024 && index < keep {
-			continue
+	for first <= keep {
+		batch, err := readBatch(from, first, keep)
+		if err != nil {
+			return err
 		}
 		if err := to.StoreLogs(batch); err != nil {
 			return err
 		}
-		batch, size = nil, 0
+		first += uint64(len(batch))
 	}
 	return nil
+}
+
+// readBatch reads the entries from one to another that go into one write, or as many as that takes.
+func readBatch(s Store, first, last uint64) (batch []*raft.Log, err error) {
+	size := 0
+	for index := first; index <= last && size < copyBytes && len(batch) < 1024; index++ {
+		e := new(raft.Log)
+		if err := s.GetLog(index, e); err != nil {
+			return nil, fmt.Errorf("read entry %d: %w", index, err)
+		}
+		batch, size = append(batch, e), size+len(e.Data)
+	}
+	return batch, nil
 }
 
 // closed is the store of a log that could not be opened again.

@@ -80,11 +80,13 @@ func (l *Log) furnish(fresh Store, kind Kind, last uint64) error {
 }
 
 // room is how many bytes the next small entries take behind the last one.
-func (l *Log) room(last uint64) int64 {
+func (l *Log) room(last uint64) int64 { return roomBehind(l.store, last) }
+
+func roomBehind(s Store, last uint64) int64 {
 	bytes := int64(roomBytes)
 	for i := range min(leafEntries, last) {
 		var e raft.Log
-		if l.store.GetLog(last-i, &e) != nil { // there are no more
+		if s.GetLog(last-i, &e) != nil { // there are no more
 			break
 		}
 		bytes += int64(len(e.Data))

@@ -198,6 +198,7 @@ func (l *Log) DeleteRange(first, last uint64) error {
 }
 
 func (l *Log) truncate(first, last uint64) error {
+	defer l.cuts.Add(1)
 	if last < l.last {
 		if l.opts.Floor != nil {
 			last = min(last, l.opts.Floor())

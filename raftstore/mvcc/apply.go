@@ -20,7 +20,7 @@ type Outcome struct {
 // Apply runs a transaction against the state that is not published yet. limit bounds what the items may
 // count together, as View.Bytes does; 0 is no bound. now is in Unix milliseconds. It is for the one writer.
 func (s *Store) Apply(txn *kv.Txn, now, limit int64) Outcome {
-	s.tick(now)
+	s.now = now
 	for _, p := range txn.Require {
 		current := s.work.get(p.Key)
 		if current == "" && p.ModRevision == 0 || current != "" && current.modRevision() == p.ModRevision {
@@ -112,7 +112,7 @@ func (s *Store) operate(op *kv.Op, now int64) change {
 func (s *Store) enter(changes []change) uint64 {
 	if len(changes) > 0 {
 		s.revision++
-		s.pending = append(s.pending, newEntry(s.revision, s.clock.elapsed, s.clock.newest, changes))
+		s.pending = append(s.pending, newEntry(s.revision, s.now, changes))
 	}
 	return s.revision
 }
@@ -120,7 +120,7 @@ func (s *Store) enter(changes []change) uint64 {
 // Expire deletes items that are due at the time, the oldest deadline first, at most limit of them, all at
 // one revision, which it returns. It is for the one writer.
 func (s *Store) Expire(due int64, limit int, now int64) uint64 {
-	s.tick(now)
+	s.now = now
 	var keys []string
 	s.deadlines.Scan(func(d deadline) bool {
 		if d.at > due || len(keys) >= limit {

@@ -23,7 +23,13 @@ func (s *Store) Load(origin Origin, items func(yield func(*kv.Item)) error, undo
 	work, deadlines, hash := s.work, s.deadlines, s.hash
 	s.work, s.deadlines, s.hash = newTree(), newDeadlines(), 0
 	var history []*entry
-	err := items(func(item *kv.Item) { s.keep(pack(item)) })
+	err := items(func(item *kv.Item) {
+		r := pack(item)
+		if same := work.get(item.Key); same == r {
+			r = same // which readers hold yet: so what is equal is in memory once
+		}
+		s.keep(r)
+	})
 	if err == nil && s.hash != origin.Hash {
 		err = fmt.Errorf("the items of revision %d have the hash %016x, and should have %016x",
 			origin.Revision, s.hash, origin.Hash)
@@ -35,12 +41,12 @@ func (s *Store) Load(origin Origin, items func(yield func(*kv.Item)) error, undo
 		s.work, s.deadlines, s.hash = work, deadlines, hash
 		return err
 	}
-	s.revision, s.clock, s.pending, s.compactTo, s.replaced = origin.Revision, startAt(origin.Now), nil, 0, 0
+	s.revision, s.now, s.pending, s.compactTo, s.replaced = origin.Revision, origin.Now, nil, 0, 0
 	s.setStaging(nil)
 	s.log.mu.Lock()
 	s.publishRoot()
 	abandoned := s.log.replace(history, origin.Revision-uint64(len(history)), origin.Revision)
-	s.log.compact(0, s.clock.elapsed) // this server may keep less than the one that wrote the snapshot
+	s.log.compact(0) // this server may keep less than the one that wrote the snapshot
 	s.pins.reset(origin.Revision)
 	s.log.mu.Unlock()
 	s.advance.send()
@@ -60,7 +66,7 @@ func (s *Store) loadHistory(revision uint64, undos func(yield func(kv.Undo) erro
 		if u.Revision != at || at == 0 {
 			return fmt.Errorf("history goes on with revision %d, and should with %d", u.Revision, at)
 		}
-		e := newEntry(at, u.At, u.At, nil)
+		e := newEntry(at, u.At, nil)
 		if uint64(len(entries))%s.limits.PinEvery == s.limits.PinEvery-1 {
 			e.root = now.view(at)
 		}
@@ -118,11 +124,11 @@ func (s *Store) History(maxBytes int) func(yield func(kv.Undo) bool) {
 		}
 		from--
 	}
-	entries, clock := slices.Clone(s.log.entries[from:]), s.clock
+	entries := slices.Clone(s.log.entries[from:])
 	s.log.mu.RUnlock()
 	return func(yield func(kv.Undo) bool) {
 		for _, e := range slices.Backward(entries) {
-			u := kv.Undo{Revision: e.revision, At: clock.wall(e.at), Before: make([]kv.Item, len(e.changes))}
+			u := kv.Undo{Revision: e.revision, At: e.at, Before: make([]kv.Item, len(e.changes))}
 			for i := range e.changes {
 				if before := e.changes[i].before; before != "" {
 					u.Before[i] = before.item()

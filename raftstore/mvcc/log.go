@@ -35,8 +35,7 @@ func (c *change) event(revision uint64) kv.Event {
 // entry is one revision in history.
 type entry struct {
 	revision uint64
-	at       int64 // when it came, as clock.elapsed
-	wall     int64 // when it came, as its command said, in Unix milliseconds
+	at       int64 // when it came, as its command said, in Unix milliseconds
 	changes  []change
 	one      [1]change // where the changes are when there is one
 	root     *View     // the whole tree as of this revision, in some entries
@@ -50,8 +49,8 @@ const (
 	changeBytes = 32
 )
 
-func newEntry(revision uint64, at, wall int64, changes []change) *entry {
-	e := &entry{revision: revision, at: at, wall: wall}
+func newEntry(revision uint64, at int64, changes []change) *entry {
+	e := &entry{revision: revision, at: at}
 	e.set(changes)
 	return e
 }
@@ -126,13 +125,13 @@ func (l *eventLog) wake(concerned []*route) {
 	l.moved.send()
 }
 
-// compact drops the entries up to the revision, and those that are too old or too many. The
-// caller holds the lock.
-func (l *eventLog) compact(revision uint64, elapsed int64) {
+// compact drops the entries up to the revision, and those that are too many. The caller holds the
+// lock.
+func (l *eventLog) compact(revision uint64) {
 	n := 0
 	for n < len(l.entries) {
 		e := l.entries[n]
-		if e.revision > revision && l.bytes <= l.limits.HistoryBytes && elapsed-e.at <= l.limits.HistoryAge {
+		if e.revision > revision && l.bytes <= l.limits.HistoryBytes {
 			break
 		}
 		l.bytes -= e.bytes()

@@ -328,36 +328,32 @@ func put(s *Store, key string, now int64) uint64 {
 }
 
 func TestHistoryIsBounded(t *testing.T) {
-	for what, limits := range map[string]Limits{
-		"bytes": {HistoryBytes: 20_000}, "age": {HistoryAge: 50},
-	} {
-		s := New(limits)
-		idle, _ := s.Watch(kv.WatchOptions{Prefix: "/a"})
-		slow, _ := s.Watch(kv.WatchOptions{Prefix: "/b"})
-		put(s, "/b", 1)
-		for i := range 1000 {
-			put(s, "/c", int64(i))
-		}
-		stats := s.Stats()
-		if stats.Compacted < 900 || stats.Compacted >= 1001 || stats.HistoryBytes > 50_000 {
-			t.Errorf("%s: history begins after %d and has %d bytes", what, stats.Compacted, stats.HistoryBytes)
-		}
-		if _, err := s.At(stats.Compacted - 1); !errors.Is(err, kv.ErrCompacted) {
-			t.Errorf("%s: a view below history: %v", what, err)
-		}
-		if _, err := s.At(stats.Compacted); err != nil {
-			t.Errorf("%s: the oldest view: %v", what, err)
-		}
-		if _, err := slow.Next(context.Background()); !errors.Is(err, kv.ErrCompacted) {
-			t.Errorf("%s: a watcher that missed an event: %v, want ErrCompacted", what, err)
-		}
-		revision := put(s, "/a", 1000)
-		if b, err := idle.Next(context.Background()); err != nil || b.Revision != revision {
-			t.Errorf("%s: a watcher that missed nothing: %v, %v", what, b, err)
-		}
-		if v, err := s.At(stats.Compacted + 1); err != nil && !errors.Is(err, kv.ErrCompacted) {
-			t.Errorf("%s: a view in history: %v, %v", what, v, err)
-		}
+	s := New(Limits{HistoryBytes: 20_000})
+	idle, _ := s.Watch(kv.WatchOptions{Prefix: "/a"})
+	slow, _ := s.Watch(kv.WatchOptions{Prefix: "/b"})
+	put(s, "/b", 1)
+	for i := range 1000 {
+		put(s, "/c", int64(i))
+	}
+	stats := s.Stats()
+	if stats.Compacted < 900 || stats.Compacted >= 1001 || stats.HistoryBytes > 50_000 {
+		t.Errorf("history begins after %d and has %d bytes", stats.Compacted, stats.HistoryBytes)
+	}
+	if _, err := s.At(stats.Compacted - 1); !errors.Is(err, kv.ErrCompacted) {
+		t.Errorf("a view below history: %v", err)
+	}
+	if _, err := s.At(stats.Compacted); err != nil {
+		t.Errorf("the oldest view: %v", err)
+	}
+	if _, err := slow.Next(context.Background()); !errors.Is(err, kv.ErrCompacted) {
+		t.Errorf("a watcher that missed an event: %v, want ErrCompacted", err)
+	}
+	revision := put(s, "/a", 1000)
+	if b, err := idle.Next(context.Background()); err != nil || b.Revision != revision {
+		t.Errorf("a watcher that missed nothing: %v, %v", b, err)
+	}
+	if v, err := s.At(stats.Compacted + 1); err != nil && !errors.Is(err, kv.ErrCompacted) {
+		t.Errorf("a view in history: %v, %v", v, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package mvcc
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/barque/barque/raftstore/kv"
@@ -14,13 +15,64 @@ import (
 //	                   └──────────Abort────────────────────▶ none, the state is as it was
 //
 // It is part of the state, and so of its snapshots: a server that comes in the middle can go on.
+//
+// An item that the state has, too, takes no memory of its own: both have the same record. So a
+// restore takes what differs from the state, beside some bytes for each item.
 type Staging struct {
 	ID      uint64 // names the restore
 	Seq     uint64 // how many chunks have come
 	Sum     uint64 // of ContentHash over the items
 	Bytes   uint64 // of keys and values
+	Items   uint64 // how many there are
 	Touched int64  // when the newest step came, by its command; Unix milliseconds
-	Items   []*kv.Item
+
+	parts [][]record // the items, in order, with whatever revisions
+	room  int        // bytes that may still be added to the last part
+}
+
+// partBytes is how many bytes of items are in one part, if none of them is larger. A commit gives memory
+// back part by part.
+const partBytes = 512 << 10
+
+// add puts one more item aside, which comes after all others.
+func (st *Staging) add(state tree, item *kv.Item) {
+	content := *item
+	content.CreateRevision, content.ModRevision = 0, 0
+	r := pack(&content)
+	st.Sum += r.hash()
+	st.Items++
+	st.Bytes += uint64(len(item.Key) + len(item.Value))
+	if same := state.get(item.Key); same.sameContent(r) {
+		r = same
+	}
+	if st.room <= 0 {
+		st.parts, st.room = append(st.parts, nil), partBytes
+	}
+	last := &st.parts[len(st.parts)-1]
+	*last = append(*last, r)
+	st.room -= len(r)
+}
+
+// last returns the greatest key; empty when there are no items.
+func (st *Staging) last() string {
+	if len(st.parts) == 0 {
+		return ""
+	}
+	part := st.parts[len(st.parts)-1]
+	return part[len(part)-1].key()
+}
+
+// Ascend calls yield with each item, until it returns false. It is for what FreezeStaging returned.
+func (st *Staging) Ascend(yield func(kv.Item) bool) {
+	for _, part := range st.parts {
+		for _, r := range part {
+			item := r.item()
+			item.CreateRevision, item.ModRevision = 0, 0 // they get theirs when they are put in place
+			if !yield(item) {
+				return
+			}
+		}
+	}
 }
 
 // StepError is returned when a step of a restore does not fit to what came before.
@@ -33,7 +85,7 @@ func misfit(format string, args ...any) error { return &StepError{fmt.Sprintf(fo
 // BeginRestore makes room for the items of a restore. It is for the one writer, like all steps; they fail
 // with a *StepError, if nothing else is said, and then change nothing. Each may come twice.
 func (s *Store) BeginRestore(id uint64, now int64) error {
-	s.tick(now)
+	s.now = now
 	switch {
 	case id == 0:
 		return misfit("a restore needs an ID")
@@ -49,7 +101,7 @@ func (s *Store) BeginRestore(id uint64, now int64) error {
 // bounds what they may count together, as View.Bytes does, with the reserve of a full store; 0 is no bound. It
 // fails with a *kv.NoSpaceError when they count more.
 func (s *Store) StageItems(id, seq uint64, items []kv.Item, now, limit int64) error {
-	s.tick(now)
+	s.now = now
 	st := s.staging
 	switch {
 	case st == nil || st.ID != id:
@@ -59,36 +111,29 @@ func (s *Store) StageItems(id, seq uint64, items []kv.Item, now, limit int64) er
 	case seq != st.Seq+1:
 		return misfit("chunk %d of the restore comes after chunk %d", seq, st.Seq)
 	}
-	last := ""
-	if n := len(st.Items); n > 0 {
-		last = st.Items[n-1].Key
-	}
+	last := st.last()
 	for i := range items {
 		if items[i].Key <= last {
 			return misfit("key %q of the restore comes after key %q", items[i].Key, last)
 		}
 		last = items[i].Key
 	}
-	next := *st
-	next.Seq, next.Touched = seq, now
 	if full := st.checkSpace(items, limit); full != nil {
 		return full
 	}
+	next := *st
+	next.Seq, next.Touched = seq, now
 	for i := range items {
-		item := items[i]
-		item.Value = bytes.Clone(item.Value)
-		next.Sum += ContentHash(&item)
-		next.Bytes += uint64(len(item.Key) + len(item.Value))
-		next.Items = append(next.Items, &item)
+		next.add(s.work, &items[i])
 	}
 	s.setStaging(&next)
 	return nil
 }
 
-// checkSpace says why the items would be too many, if they would. They are kept beside the state that they are to
-// replace, so a restore without a bound could take any server's memory.
+// checkSpace says why the items would be too many, if they would. Those that differ are kept beside the state that
+// they are to replace, so a restore without a bound could take any server's memory.
 func (st *Staging) checkSpace(items []kv.Item, limit int64) *kv.NoSpaceError {
-	size := int64(st.Bytes) + kv.ItemOverhead*int64(len(st.Items))
+	size := int64(st.Bytes) + kv.ItemOverhead*int64(st.Items)
 	more := int64(0)
 	for i := range items {
 		more += int64(len(items[i].Key) + len(items[i].Value) + kv.ItemOverhead)
@@ -110,12 +155,12 @@ const maxRestored = 1 << 62
 // revisions; all others are of the new one. History goes: watchers of older revisions are told that these
 // are compacted.
 func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now int64) (uint64, error) {
-	s.tick(now)
+	s.now = now
 	st := s.staging
 	if st == nil || st.ID != id {
 		return 0, misfit("this restore is not under way any more: it was given up")
 	}
-	if got := (RestoreTotals{st.Seq, uint64(len(st.Items)), st.Sum}); got != want {
+	if got := (RestoreTotals{st.Seq, st.Items, st.Sum}); got != want {
 		return 0, misfit("the restore has %d items in %d chunks with the sum %016x, and should have %d in %d with %016x",
 			got.Items, got.Seq, got.Sum, want.Items, want.Seq, want.Sum)
 	}
@@ -127,11 +172,14 @@ func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now
 	s.work, s.deadlines, s.hash = newTree(), newDeadlines(), 0
 	// What the store keeps for itself, such as who was taken out of the group, is not the backup's to say.
 	before.ascend(kv.ReservedPrefix, "", func(r record) bool { s.keep(r); return true })
-	for _, staged := range st.Items {
-		if strings.HasPrefix(staged.Key, kv.ReservedPrefix) {
-			continue
+	for i, part := range st.parts {
+		st.parts[i] = nil // so that an item is there once as put aside, or once in its place
+		for _, r := range part {
+			key := r.key()
+			if !strings.HasPrefix(key, kv.ReservedPrefix) {
+				s.keep(r.restored(before.get(key), s.revision))
+			}
 		}
-		s.keep(restored(staged, before.get(staged.Key), s.revision))
 	}
 	s.pending, s.compactTo = nil, 0 // what the entries before have changed is history, too
 	s.replaced = s.revision
@@ -148,24 +196,32 @@ func (s *Store) Advance(to uint64) {
 	s.replaced = s.revision
 }
 
-// restored returns the record that comes to stand where prev does.
-func restored(staged *kv.Item, prev record, revision uint64) record {
-	item := *staged // a snapshot may be reading the original
+// restored returns the record that comes to stand where prev does. r was put aside.
+func (r record) restored(prev record, revision uint64) record {
+	if prev.sameContent(r) {
+		return prev
+	}
+	item := r.item()
 	item.CreateRevision, item.ModRevision = revision, revision
 	if prev != "" {
-		old := prev.item()
-		if old.Expires == item.Expires && bytes.Equal(old.Value, item.Value) {
-			return prev
-		}
-		item.CreateRevision = old.CreateRevision
+		item.CreateRevision = prev.createRevision()
 	}
 	return pack(&item)
+}
+
+// sameContent tells whether both are records of one key with equal values and times of expiry.
+func (r record) sameContent(other record) bool {
+	if r == "" || other == "" {
+		return false
+	}
+	a, b := r.item(), other.item()
+	return a.Key == b.Key && a.Expires == b.Expires && bytes.Equal(a.Value, b.Value)
 }
 
 // AbortRestore forgets the items that were put aside. With a seq other than 0 only if no more chunks have
 // come; without it is no error when there are none.
 func (s *Store) AbortRestore(id, seq uint64, now int64) error {
-	s.tick(now)
+	s.now = now
 	st := s.staging
 	if st == nil || st.ID != id {
 		return nil
@@ -177,9 +233,24 @@ func (s *Store) AbortRestore(id, seq uint64, now int64) error {
 	return nil
 }
 
-// Staged returns the restore that is under way, nil when none is. Any goroutine may call it; what it returns
-// never changes.
+// Staged returns how far the restore is that is under way, nil when none is. Any goroutine may call it;
+// the numbers in what it returns never change.
 func (s *Store) Staged() *Staging { return s.staged.Load() }
+
+// FreezeStaging returns the restore that is under way as it is now, for good, nil when none is. It is for
+// the one writer.
+func (s *Store) FreezeStaging() *Staging {
+	if s.staging == nil {
+		return nil
+	}
+	frozen := *s.staging
+	frozen.parts = slices.Clone(frozen.parts) // a part is only replaced
+	return &frozen
+}
+
+// LoadStaged puts an item of a snapshot aside, in the order of the snapshot. It is for the one writer, at
+// the end of Load, when the items of the state are there.
+func (s *Store) LoadStaged(st *Staging, item *kv.Item) { st.add(s.work, item) }
 
 // SetStaging replaces the restore that is under way by that of a snapshot. It is for the one writer, after
 // Load.

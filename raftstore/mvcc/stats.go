@@ -10,8 +10,7 @@ type Stats struct {
 	Compacted uint64 // history holds the revisions after this one
 	Revisions int    // in history
 	// Oldest is the time of the oldest of them, as its command carried it, in Unix milliseconds; 0 when there is
-	// none. Of those that came with a snapshot it is the time by which history drops them, for which a silence
-	// between two commands does not count in full: it is later than that of the command then.
+	// none.
 	Oldest       int64
 	HistoryBytes int
 
@@ -34,7 +33,7 @@ func (s *Store) Stats() Stats {
 	l.mu.RLock()
 	stats := Stats{Compacted: l.compacted, Revisions: len(l.entries), HistoryBytes: l.bytes, Watchers: l.watchers}
 	if len(l.entries) > 0 {
-		stats.Oldest = l.entries[0].wall
+		stats.Oldest = l.entries[0].at
 	}
 	l.mu.RUnlock()
 	stats.Events, stats.Expired, stats.LagSum = l.counts.events.Load(), l.counts.compacted.Load(), l.counts.lagSum.Load()

@@ -10,13 +10,9 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Limits bound history. Revisions leave it when either bound is passed; zero values mean the
-// defaults.
+// Limits bound history. Zero values mean the defaults. How old history gets is for those to say who
+// call Compact.
 type Limits struct {
-	// HistoryAge is how long the events of a revision are kept, in milliseconds, measured on the
-	// times that the commands carry, of which one that is far ahead does not count in full: see clock.
-	// Default: 10 minutes.
-	HistoryAge int64
 	// HistoryBytes bounds the memory that history keeps beside the newest items. Default: 64 MiB.
 	HistoryBytes int
 	// PinEvery is how many revisions lie between two trees that history keeps whole. Views of
@@ -25,9 +21,6 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	if l.HistoryAge <= 0 {
-		l.HistoryAge = 10 * 60 * 1000
-	}
 	if l.HistoryBytes <= 0 {
 		l.HistoryBytes = 64 << 20
 	}
@@ -46,7 +39,7 @@ type Store struct {
 	deadlines *btree.BTreeG[deadline]
 	revision  uint64
 	hash      uint64
-	clock     clock
+	now       int64 // time of the newest command, in Unix milliseconds
 	pending   []*entry
 	compactTo uint64
 	replaced  uint64 // revision of a restore that is not published yet; 0 when there is none
@@ -105,7 +98,7 @@ func (s *Store) Publish() {
 		s.pin(entries[len(entries)-1])
 		concerned = append(concerned, s.log.append(entries)...)
 	}
-	s.log.compact(s.compactTo, s.clock.elapsed)
+	s.log.compact(s.compactTo)
 	s.compactTo = 0
 	s.log.mu.Unlock()
 	s.advance.send()
@@ -119,10 +112,7 @@ func (s *Store) publishRoot() {
 }
 
 // Now returns the time that came with the newest command. It is for the one writer.
-func (s *Store) Now() int64 { return s.clock.newest }
-
-// tick takes the time of a command.
-func (s *Store) tick(now int64) { s.clock.advance(now, s.limits.HistoryAge) }
+func (s *Store) Now() int64 { return s.now }
 
 // Latest returns the newest published picture.
 func (s *Store) Latest() *View { return &s.published.Load().View }

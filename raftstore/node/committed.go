@@ -61,7 +61,7 @@ func (c *committed) place(id string) (member, voter, known bool) {
 	return false, false, true
 }
 
-// endsLog tells whether the newest configuration is the last thing in a log that ends with the index.
+// endsLog tells whether the newest committed configuration is the last thing in a log that ends with the index.
 func (c *committed) endsLog(last uint64) bool {
 	newest := c.newest.Load()
 	return newest != nil && newest.index == last

@@ -90,9 +90,9 @@ type Config struct {
 	// OnRemoved is called, once, when this server has learned that it was taken out of the group. It does
 	// not serve any more, and should be closed. It must not block.
 	OnRemoved func(Removal)
-	// OnOutlived is called, once, when this server has learned that its cluster was recovered without it and goes on as
-	// another one. It serves nothing any more, and should be closed. It must not block.
-	OnOutlived func(Succession)
+	// OnSuperseded is called, once, when this server has learned that another cluster goes on in
+	// place of its own. It serves nothing any more, and should be closed. It must not block.
+	OnSuperseded func(Succession)
 	// Version of the program, for status.
 	Version string
 	Stream  transport.Stream
@@ -115,8 +115,8 @@ type Config struct {
 	// small. Default: 64 MiB; a negative number means none.
 	DiskReserve int64
 
-	// Now is the wall clock: what rides in the commands which this server proposes, and when it was in touch with a leader. It is for
-	// tests whose clocks drift, or are set. Default: time.Now.
+	// Now is the wall clock: what rides in the commands which this server proposes. It is for tests
+	// whose clocks drift, or are set. Default: time.Now.
 	Now func() time.Time
 
 	Logger     *slog.Logger

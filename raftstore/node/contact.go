@@ -21,12 +21,6 @@ type hello struct {
 	Leader string `json:"leader,omitempty"`
 	// Removed, in an answer, tells that the server that asks was taken out of the group for good.
 	Removed *Removal `json:"removed,omitempty"`
-	// Claim, in a question, is what the sender was told of a recovery of the cluster, and Word whether the sender, or in the answer
-	// the one who was asked, was in touch with a leader at that time.
-	Claim *Succession `json:"claim,omitempty"`
-	Word  word        `json:"word,omitempty"`
-	// Ago, in a question, is how long before it that was.
-	Ago *ago `json:"ago,omitempty"`
 }
 
 // contactEvery is how often a server that is out of touch looks for the others.
@@ -41,10 +35,10 @@ const contactEvery = 2 * time.Second
 func (n *Node) keepContact() {
 	ticker := time.NewTicker(contactEvery)
 	defer ticker.Stop()
-	lost := true // whoever else is there may know better what became of this cluster: see outlived.go
+	lost := true // a server that is started looks for a successor of its cluster before it would stand for election
 	for {
 		if lost {
-			n.seek()
+			n.rejoin(n.seek())
 			n.move()
 		} else {
 			n.strangers.keep(nil)
@@ -79,8 +73,28 @@ func (n *Node) move() {
 	}
 }
 
-// seek says hello at all addresses at which a member may be, and at those of which it hears by that.
-func (n *Node) seek() {
+// rejoin makes this server a member again that was dropped while it was away: see Dropped. It is told by a server at the
+// address, which has a leader and does not know it; the leader decides.
+func (n *Node) rejoin(addr string) {
+	if _, was := n.member(n.id.ServerID); addr == "" || !was {
+		return // who has never been a member joins when its program says so
+	}
+	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.Timeouts.Call)
+	defer cancel()
+	err := n.joinBy(ctx, addr)
+	var refused *RefusedError
+	switch {
+	case err == nil:
+		n.cfg.Logger.Warn("another server has a leader and does not know this one as a member, as after a long absence: it has joined again", "by", addr)
+	case errors.As(err, &refused) && n.refusal != refused.Reason:
+		n.refusal = refused.Reason
+		n.cfg.Logger.Error("this server is no member any more, as after a long absence, and is not let in again", "by", addr, "err", err)
+	}
+}
+
+// seek says hello at all addresses at which a member may be, and at those of which it hears by that. It returns the address
+// of one that has a leader, and for which this server is neither a member nor one that was removed.
+func (n *Node) seek() (outsideOf string) {
 	asked := map[string]bool{n.cfg.Stream.Addr(): true}
 	next := n.candidates()
 	for range 2 {
@@ -103,11 +117,15 @@ func (n *Node) seek() {
 				for _, addr := range answer.Known {
 					heard[addr] = true
 				}
+				if _, is := answer.Known[n.id.ServerID]; !is && answer.Leader != "" && answer.Removed == nil {
+					outsideOf = addr
+				}
 			})
 		}
 		asking.Wait()
 		next = slices.Sorted(maps.Keys(heard))
 	}
+	return outsideOf
 }
 
 func (n *Node) candidates() []string {
@@ -121,8 +139,8 @@ func (n *Node) candidates() []string {
 	return addrs
 }
 
-// noteUnfriendly tells the operator of a server of another cluster where one of this was expected. One that says that this
-// cluster was recovered is told of when that was judged, which may find that it is not so: see outlived.go.
+// noteUnfriendly tells the operator of a server of another cluster where one of this was expected.
+// One of a successor supersedes this server, which says so.
 func (n *Node) noteUnfriendly(addr string, err error) {
 	var stranger *StrangerError
 	if errors.As(err, &stranger) && stranger.Cluster != "" && stranger.Succession == nil {
@@ -135,8 +153,8 @@ func (n *Node) noteUnfriendly(addr string, err error) {
 	n.cfg.Logger.Debug("nobody of this cluster was found", "address", addr, "err", err)
 }
 
-// noteEnd tells why a connection from another server has ended. One that a recovery shut out tries again every two seconds,
-// until a person acts.
+// noteEnd tells why a connection from another server has ended. A server of another cluster tries
+// again every two seconds, until a person acts.
 func (n *Node) noteEnd(from net.Addr, err error) {
 	var stranger *StrangerError
 	host, _, splitErr := net.SplitHostPort(from.String())
@@ -144,8 +162,8 @@ func (n *Node) noteEnd(from net.Addr, err error) {
 		if !n.knockers.note(host, stranger.Cluster, time.Now()) {
 			return
 		}
-		if n.inherited(stranger.Cluster) != nil {
-			n.cfg.Logger.Warn("an old server runs, of a cluster from which this one was recovered: it was told, and stops if its own cluster has lost its quorum; "+n.cfg.JoinAgain,
+		if n.succeeded(stranger.Cluster) != nil {
+			n.cfg.Logger.Warn("an old server ran, of a cluster in whose place this one goes on: it was told, and stops; "+n.cfg.JoinAgain,
 				"from", from, "its", stranger.Cluster, "this", n.id.ClusterID)
 			return
 		}
@@ -235,12 +253,6 @@ func (n *Node) handleHello(payload []byte) (byte, []byte) {
 	answer := hello{ID: n.id.ServerID, Address: n.cfg.Stream.Addr(), Known: n.known(), Leader: string(leader)}
 	if s := n.standing(h.ID); s.State == Removed {
 		answer.Removed = &Removal{Name: s.Name, At: s.since(), Why: s.Why}
-	}
-	if h.Claim != nil && h.Claim.Cluster == n.id.ClusterID && h.Ago != nil {
-		if _, ok := n.member(h.ID); ok {
-			n.heirs.hear(h.ID, *h.Claim, h.Word, time.Now())
-		}
-		answer.Word = n.wordOn(*h.Claim, *h.Ago)
 	}
 	data, err := json.Marshal(answer)
 	if err != nil {

@@ -85,12 +85,13 @@ func TestForeignersAreToldRarely(t *testing.T) {
 	}
 }
 
-// TestOneWhoCallsItselfTheHeirIsNoForeigner: what it says is judged, and may be untrue; a server of a third cluster is told of.
-func TestOneWhoCallsItselfTheHeirIsNoForeigner(t *testing.T) {
+// TestSuccessorIsNoForeigner: this server says itself that it is superseded; a server of a third
+// cluster is told of.
+func TestSuccessorIsNoForeigner(t *testing.T) {
 	var out bytes.Buffer
 	n := &Node{cfg: Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}}
-	heir := &StrangerError{Address: "s1:6444", Cluster: "heir", Succession: &Succession{Cluster: "old", Heir: "heir", By: "s1.x"}}
-	n.noteUnfriendly("s1:6444", fmt.Errorf("connect: %w", heir))
+	told := &StrangerError{Address: "s1:6444", Cluster: "new", Succession: &Succession{Cluster: "old", Successor: "new", By: "s1.x"}}
+	n.noteUnfriendly("s1:6444", fmt.Errorf("connect: %w", told))
 	if met := n.foreign.clusters(); len(met) > 0 || out.Len() > 0 {
 		t.Errorf("met %v, told\n%s", met, out.String())
 	}

@@ -161,7 +161,7 @@ func lockDir(cfg *Config) (dirLock, error) {
 		return dirLock{}, fmt.Errorf("take hold of the store's directory: %w", err)
 	}
 	lock := dirLock{file}
-	for _, name := range []string{identityFile, quarantineFile, removedFile, outlivedFile, recoveryFile, reseededFile, wrongFile} {
+	for _, name := range []string{identityFile, quarantineFile, removedFile, supersededFile, recoveryFile, reseededFile, wrongFile} {
 		if err := atomicfile.Sweep(filepath.Join(cfg.Dir, name)); err != nil {
 			return dirLock{}, errors.Join(fmt.Errorf("remove what was not finished: %w", err), lock.release())
 		}

@@ -49,6 +49,12 @@ type RefusedError struct{ Reason string }
 
 func (e *RefusedError) Error() string { return e.Reason }
 
+// PendingError is returned for a removal or demotion that is recorded and cannot be carried out now. It is as soon as it
+// can be, whoever leads then. Promoting the server takes it back.
+type PendingError struct{ Reason string }
+
+func (e *PendingError) Error() string { return e.Reason }
+
 // clients are the links to the other servers.
 type clients struct {
 	node *Node
@@ -382,7 +388,7 @@ func (n *Node) acceptPeers(l net.Listener) {
 			return
 		}
 		serving.Go(func() { // ends with the connection, or with the node
-			err := rpc.Serve(n.ctx, &checked{Conn: conn, self: n.id, inherited: n.inherited}, n.handler())
+			err := rpc.Serve(n.ctx, &checked{Conn: conn, self: n.id, succeeded: n.succeeded}, n.handler())
 			if n.ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 				n.noteEnd(conn.RemoteAddr(), err)
 			}

@@ -395,7 +395,11 @@ func TestDisksThatHangNowAndThen(t *testing.T) {
 			})
 		}
 		terms := map[uint64]bool{}
-		for range 30 {
+		rounds := 30
+		if testing.Short() {
+			rounds = 10
+		}
+		for range rounds {
 			terms[s.nodes[s.leader(-1)].leadership.term()] = true
 			for i := range s.disks {
 				if rnd.IntN(2) == 0 {

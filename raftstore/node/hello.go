@@ -27,15 +27,19 @@ const helloTimeout = 5 * time.Second
 //
 //	cluster: length(2) text    server: length(2) text, empty for whoever is there
 //
-// from the one who opens it, and one byte from the other: welcome, or why not, and after that which cluster
-// or server it is, length(2) text. An heir of the other's cluster says as which one it goes on, who was recovered,
-// when, and how many nanoseconds ago that was by its clock, four texts: see succession.go. A server of another cluster must not be listened to even when the same CA
-// signed its certificate, nor must a server be taken for the one that had its address before.
+// from the one who opens it, and one byte from the other: welcome, or why not, and after that which
+// cluster or server it is, length(2) text. A server of the successor of the other's cluster says
+// which cluster that is, the ID of its first server, and when that began it, three texts: see
+// superseded.go. A fourth text is for servers of earlier versions, which believe none that lacks it:
+// for how many nanoseconds that is so.
+//
+// A server of another cluster must not be listened to even when the same CA signed its certificate,
+// nor must a server be taken for the one that had its address before.
 const (
 	welcome      byte = 0
 	otherCluster byte = 1
 	otherServer  byte = 2
-	heirsServer  byte = 3
+	successor    byte = 3
 )
 
 // StrangerError is returned when the server at an address is not the one that was looked for.
@@ -43,10 +47,8 @@ type StrangerError struct {
 	Address string
 	// Cluster is the cluster that it belongs to, when that is another one; else Server is its ID.
 	Cluster, Server string
-	// Succession is how the cluster of the one who looked became that other cluster, when it did.
+	// Succession is there when that cluster goes on in place of the one of whoever looked.
 	Succession *Succession
-	heard      time.Time // by the clock that nobody sets
-	ago        ago       // that was then
 }
 
 func (e *StrangerError) Error() string {
@@ -85,7 +87,6 @@ func greet(ctx context.Context, s transport.Stream, dest, proto string, self ide
 }
 
 func beWelcome(conn net.Conn, addr, cluster, id string) error {
-	asked := time.Now()
 	if _, err := conn.Write(appendText(appendText(nil, cluster), id)); err != nil {
 		return err
 	}
@@ -96,8 +97,8 @@ func beWelcome(conn net.Conn, addr, cluster, id string) error {
 	if answer[0] == welcome {
 		return nil
 	}
-	if answer[0] == heirsServer {
-		return readHeir(conn, addr, cluster, asked)
+	if answer[0] == successor {
+		return readSuccession(conn, addr, cluster)
 	}
 	who, err := readText(conn)
 	switch {
@@ -109,27 +110,30 @@ func beWelcome(conn net.Conn, addr, cluster, id string) error {
 	return &StrangerError{Address: addr, Server: who}
 }
 
-// readHeir reads how the cluster became that of the server there, which was asked at that time.
-func readHeir(conn net.Conn, addr, cluster string, asked time.Time) error {
+// readSuccession reads how the cluster there goes on in place of this one.
+func readSuccession(conn net.Conn, addr, cluster string) error {
 	s := &Succession{Cluster: cluster}
-	var at, age string
+	var at string
 	var err error
-	for _, text := range []*string{&s.Heir, &s.By, &at, &age} {
+	for _, text := range []*string{&s.Successor, &s.By, &at} {
 		if *text, err = readText(conn); err != nil {
 			return err
 		}
 	}
-	s.At, err = time.Parse(time.RFC3339Nano, at)
-	nanoseconds, ageErr := strconv.ParseInt(age, 10, 64)
-	if err := errors.Join(err, ageErr); err != nil || nanoseconds < 0 || s.Heir == "" || s.Heir == cluster {
-		return fmt.Errorf("the server at %s does not say well how it became the heir of cluster %q: %w", addr, cluster, errors.Join(err, errGreeting))
+	if s.At, err = time.Parse(time.RFC3339Nano, at); err != nil || s.Successor == "" || s.Successor == cluster {
+		return fmt.Errorf("the server at %s does not say well how it became the successor of cluster %q: %w", addr, cluster, errors.Join(err, errGreeting))
 	}
-	least, heard := min(time.Duration(nanoseconds), longAgo), time.Now() // it was said between the two times, however long this process was suspended
-	return &StrangerError{Address: addr, Cluster: s.Heir, Succession: s, heard: heard, ago: ago{Least: least, Most: least + heard.Sub(asked)}}
+	return &StrangerError{Address: addr, Cluster: s.Successor, Succession: s}
 }
 
-// longAgo is more than any age can be, and less than what cannot be added to.
-const longAgo = 100 * 365 * 24 * time.Hour
+// appendSuccession is what readSuccession reads: all but the cluster, which the other one has
+// named.
+func appendSuccession(to []byte, s *Succession) []byte {
+	for _, text := range []string{s.Successor, s.By, s.At.UTC().Format(time.RFC3339Nano)} {
+		to = appendText(to, text)
+	}
+	return to
+}
 
 var errGreeting = errors.New("wrong greeting")
 
@@ -159,8 +163,9 @@ func readText(r io.Reader) (string, error) {
 type checked struct {
 	net.Conn
 	self identity
-	// inherited tells how this server's cluster became the heir of another one; nil for one of which it is not. It may be nil.
-	inherited func(cluster string) *bequest
+	// succeeded tells how this server's cluster became the successor of another one; nil where it
+	// is not. It may be nil.
+	succeeded func(cluster string) *Succession
 
 	once sync.Once
 	err  error
@@ -195,9 +200,10 @@ func (c *checked) check() error {
 		return errors.Join(err, c.turnAway(otherCluster, c.self.ClusterID))
 	case cluster != c.self.ClusterID:
 		err = &StrangerError{Address: c.RemoteAddr().String(), Cluster: cluster}
-		if c.inherited != nil {
-			if b := c.inherited(cluster); b != nil {
-				_, writing := c.Conn.Write(b.append([]byte{heirsServer}))
+		if c.succeeded != nil {
+			if s := c.succeeded(cluster); s != nil {
+				age := strconv.FormatInt(int64(max(0, time.Since(s.At))), 10)
+				_, writing := c.Conn.Write(appendText(appendSuccession([]byte{successor}, s), age))
 				return errors.Join(err, writing)
 			}
 		}

@@ -1,10 +1,13 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -88,42 +91,65 @@ func TestDrippingGreeting(t *testing.T) {
 	})
 }
 
-// An heir says how long ago it was recovered. When it answers late, it was as much later, at most.
-func TestHeirTellsHowLongAgo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := Succession{Cluster: "cluster", Heir: "heir", By: "s2-y", At: time.Unix(1e9, 0).UTC()}
-		peer, heir := net.Pipe()
-		defer peer.Close()
-		defer heir.Close()
-		go func() { // ends with the connection
-			io.ReadFull(heir, make([]byte, len(greeting("cluster", "s2-y"))))
-			<-time.After(3 * time.Second)
-			b := bequest{s, time.Hour}
-			heir.Write(b.append([]byte{heirsServer}))
-		}()
+// A server of a successor says how it became that; what it says beside it for earlier versions is
+// not read.
+func TestSuccessorTellsWhoItIs(t *testing.T) {
+	s := Succession{Cluster: "cluster", Successor: "new", By: "s2-y", At: time.Unix(1e9, 0).UTC()}
+	said := appendSuccession([]byte{successor}, &s)
+	for what, c := range map[string]struct {
+		answer []byte
+		want   *Succession
+	}{
+		"a successor":                       {said, &s},
+		"one that says for how long":        {appendText(slices.Clone(said), "3600000000000"), &s},
+		"one that says it is this cluster":  {appendSuccession([]byte{successor}, &Succession{Successor: "cluster", By: "s2-y"}), nil},
+		"one that says no name":             {appendSuccession([]byte{successor}, &Succession{By: "s2-y"}), nil},
+		"one that says half of it":          {said[:len(said)-5], nil},
+		"another cluster, with the same CA": {appendText([]byte{otherCluster}, "new"), nil},
+	} {
 		var stranger *StrangerError
-		if err := beWelcome(peer, "there", "cluster", "s2-y"); !errors.As(err, &stranger) || stranger.Succession == nil || *stranger.Succession != s {
-			t.Fatalf("told: %v", err)
+		err := beWelcome(&canned{Reader: bytes.NewReader(c.answer)}, "there", "cluster", "s2-y")
+		if err == nil {
+			t.Fatalf("%s: let in", what)
 		}
-		if want := (ago{time.Hour, time.Hour + 3*time.Second}); stranger.ago != want || !stranger.heard.Equal(time.Now()) {
-			t.Errorf("it was %v ago at %s", stranger.ago, stranger.heard)
+		var got *Succession
+		if errors.As(err, &stranger) {
+			got = stranger.Succession
 		}
-	})
-}
-
-// An answer that comes after this process was suspended is about another moment than the question was.
-func TestLateAnswerDoesNotCount(t *testing.T) {
-	for _, c := range []struct {
-		late time.Duration
-		want word
-	}{{0, wasInTouch}, {time.Minute, unknownWord}} {
-		i := inquiry{node: &Node{id: self}, words: make(map[string]word), began: time.Now().Add(-c.late)}
-		if i.take(hello{ID: "s3-z", Word: wasInTouch}); i.words["s3-z"] != c.want {
-			t.Errorf("after %s: %q", c.late, i.words["s3-z"])
+		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+			t.Errorf("%s: told %+v, %v", what, got, err)
 		}
 	}
-	i := inquiry{node: &Node{id: self}, words: map[string]word{"s3-z": wasNot}, began: time.Now()}
-	if i.take(hello{ID: "s3-z"}); len(i.words) != 0 {
-		t.Errorf("one who does not know any more: %v", i.words)
+}
+
+// Servers of versions before this one take a successor for one only when it also says, in a fourth
+// text, for how many nanoseconds it has been that.
+func TestEarlierVersionsHearOfTheSuccessor(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	server := &checked{Conn: here, self: identity{ClusterID: "new", ServerID: "s2-y"}, succeeded: func(string) *Succession {
+		return &Succession{Cluster: "old", Successor: "new", By: "s2-y", At: time.Unix(1e9, 0)}
+	}}
+	go func() {
+		defer here.Close()
+		_, _ = server.Read(make([]byte, 1)) // it fails: the other one is of another cluster
+	}()
+	if _, err := there.Write(appendText(appendText(nil, "old"), "s1-x")); err != nil {
+		t.Fatal(err)
+	}
+	kind := make([]byte, 1)
+	if _, err := io.ReadFull(there, kind); err != nil || kind[0] != successor {
+		t.Fatalf("%v, %v", kind, err)
+	}
+	var texts []string
+	for range 4 {
+		text, err := readText(there)
+		if err != nil {
+			t.Fatalf("after %q: %v", texts, err)
+		}
+		texts = append(texts, text)
+	}
+	if age, err := strconv.ParseInt(texts[3], 10, 64); err != nil || age < 0 {
+		t.Errorf("%q: %v", texts, err)
 	}
 }

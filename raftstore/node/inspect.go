@@ -39,10 +39,10 @@ type Report struct {
 
 	Quarantined string   `json:"quarantined,omitempty"` // why its state is known to be wrong
 	Removed     *Removal `json:"removed,omitempty"`     // it was taken out of the group
-	// Outlived is there when the server has learned that its cluster was recovered without it, and Ancestors are the
-	// clusters that it was itself recovered from.
-	Outlived  *Succession  `json:"outlived,omitempty"`
-	Ancestors []Succession `json:"ancestors,omitempty"`
+	// Superseded is there when the server has learned that another cluster goes on in place of its
+	// own. Predecessors are the clusters in whose place its own goes on.
+	Superseded   *Succession  `json:"superseded,omitempty"`
+	Predecessors []Succession `json:"predecessors,omitempty"`
 }
 
 // Newer tells whether the one directory has more of the log than the other one.
@@ -114,7 +114,7 @@ func (r *Report) marks(cfg *Config) error {
 		return err
 	}
 	r.Quarantined = q.why()
-	if r.Outlived, err = readOutlived(cfg, r.ClusterID); err != nil {
+	if r.Superseded, err = readSuperseded(cfg, r.ClusterID); err != nil {
 		return err
 	}
 	var removed *RemovedError
@@ -160,7 +160,7 @@ func (r *Report) read(s *storage, machine *fsm.FSM) error {
 	}
 	view := machine.State().Latest()
 	r.Revision, r.Keys, r.StateHash = view.Revision(), view.Len(), fmt.Sprintf("%016x", view.Hash())
-	r.Ancestors = ancestors(view)
+	r.Predecessors = predecessors(view)
 	for _, m := range members.Servers {
 		r.Members = append(r.Members, Member{
 			ID: string(m.ID), Name: nameOf(string(m.ID)), Address: string(m.Address), Voter: m.Suffrage == raft.Voter, Self: string(m.ID) == r.ServerID,

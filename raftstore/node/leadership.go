@@ -168,11 +168,11 @@ func (n *Node) mayLead() error {
 	if n.storage.log.Disk().Check() != nil {
 		return errHungLeader
 	}
-	return n.holdsBack()
+	return nil
 }
 
-// followLeadership takes Raft's notifications, those of the disk, and those of whether this server holds back, until Raft has stopped. Raft waits for it to take each,
-// so it does nothing that blocks.
+// followLeadership takes Raft's notifications, and those of the disk, until Raft has stopped. Raft
+// waits for it to take each, so it does nothing that blocks.
 func (n *Node) followLeadership() {
 	hung := false
 	for {
@@ -182,12 +182,6 @@ func (n *Node) followLeadership() {
 				n.enterOffice()
 			} else {
 				n.leadership.deposed(n.whyDeposed())
-			}
-		case <-n.heirs.changed:
-			if err := n.holdsBack(); err != nil {
-				n.leadership.deposed(err)
-			} else {
-				n.enterOffice()
 			}
 		case <-n.storage.log.Disk().Changed():
 			hung = n.heedDisk(hung)

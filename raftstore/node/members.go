@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/command"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/steward"
 )
@@ -99,7 +100,7 @@ const (
 
 // Apply makes the change, wherever the leader is, and waits until it is done. It fails with a *RefusedError
 // that says why, with ErrUnavailable, or with ErrUnknownOutcome. A removal or demotion that was begun goes on
-// whatever becomes of the caller, of this server or of the leader.
+// whatever becomes of the caller, of this server or of the leader; it fails with a *PendingError when it has to wait.
 func (n *Node) Apply(ctx context.Context, c Change) error {
 	if err := n.submit(ctx, c); err != nil {
 		return err
@@ -141,12 +142,17 @@ const (
 	departureLook = 25 * time.Millisecond
 	// departureRead bounds one of these looks: the leader may be about to forget this server.
 	departureRead = 500 * time.Millisecond
+	// hindranceLook is how often the leader is asked whether it is blocked, and pendingAfter for how long it may be
+	// until its caller is told. A server that is restarted is back by then.
+	hindranceLook = 5 * time.Second
+	pendingAfter  = 30 * time.Second
 )
 
 // awaitDeparture waits until a server has lost its place or its vote.
 func (n *Node) awaitDeparture(ctx context.Context, c Change) error {
 	ticker := time.NewTicker(departureLook)
 	defer ticker.Stop()
+	asked, hindrance := time.Now(), steward.Health{}
 	for {
 		done, err := n.departed(ctx, c)
 		if done && c.Kind == RemoveMember && c.ID == n.id.ServerID {
@@ -156,6 +162,13 @@ func (n *Node) awaitDeparture(ctx context.Context, c Change) error {
 		if done || err != nil {
 			return err
 		}
+		if time.Since(asked) >= hindranceLook {
+			n.settle(ctx)
+			if hindrance = n.hindrance(ctx, c.ID); hindrance.Blocked >= pendingAfter {
+				return pending(c, hindrance)
+			}
+			asked = time.Now()
+		}
 		out := n.out
 		if c.ID != n.id.ServerID {
 			out = nil
@@ -164,12 +177,49 @@ func (n *Node) awaitDeparture(ctx context.Context, c Change) error {
 		case <-out:
 			return nil
 		case <-n.ctx.Done():
-			return fmt.Errorf("%w: the departure of server %q was begun and goes on: this server stops", kv.ErrUnknownOutcome, c.ID)
+			return fmt.Errorf("%w: the %s of server %q was begun and goes on: this server stops", kv.ErrUnknownOutcome, departure(c), c.ID)
 		case <-ctx.Done():
-			return fmt.Errorf("%w: the departure of server %q was begun and goes on: %w", kv.ErrUnknownOutcome, c.ID, context.Cause(ctx))
+			if hindrance.Blocked > 0 {
+				return pending(c, hindrance)
+			}
+			return fmt.Errorf("%w: the %s of server %q was begun and goes on: %w", kv.ErrUnknownOutcome, departure(c), c.ID, context.Cause(ctx))
 		case <-ticker.C:
 		}
 	}
+}
+
+// departure is what people call the change.
+func departure(c Change) string {
+	if c.Kind == DemoteMember {
+		return "demotion"
+	}
+	return "removal"
+}
+
+func pending(c Change, h steward.Health) error {
+	return &PendingError{fmt.Sprintf("the %s of server %q is recorded and waits, for %s now: %s. It is carried out as soon as that is over; to take it back, promote the server",
+		departure(c), c.ID, h.Blocked.Round(time.Second), h.Reason)}
+}
+
+// hindrance asks the leader whether the departure of a server is blocked, and since when. It is empty when nobody answers.
+func (n *Node) hindrance(ctx context.Context, id string) steward.Health {
+	ctx, cancel := context.WithTimeout(ctx, departureRead)
+	defer cancel()
+	for _, m := range n.Members() {
+		if !m.Leader {
+			continue
+		}
+		status, err := n.ask(ctx, m)
+		if err != nil {
+			break
+		}
+		for _, h := range status.Health {
+			if h.ID == id {
+				return h
+			}
+		}
+	}
+	return steward.Health{}
 }
 
 // departed tells whether what was decided about a server is done, by what is committed and settled: this server may have
@@ -188,17 +238,40 @@ func (n *Node) departed(ctx context.Context, c Change) (bool, error) {
 	settled := n.committed.settled(n.raft.AppliedIndex()) // of that configuration or a newer one
 	decided := n.standing(c.ID).State
 	switch {
-	case !known || decided == unreadable:
+	case !known:
+	case decided == unreadable:
+		return false, fmt.Errorf("%w: what is recorded about server %q was written by a newer version, which this server cannot read: ask a server of that version",
+			kv.ErrUnknownOutcome, c.ID)
 	case c.Kind == DemoteMember && member && decided == steward.Regular:
 		return false, refused("the demotion of server %q was taken back: somebody has promoted it meanwhile", c.ID)
 	case c.Kind == DemoteMember:
 		return !voter && settled, nil
-	case decided == Removed || decided == steward.Regular && !member:
+	case decided == Removed || decided != steward.Leaving && !member:
 		return settled, nil
 	case decided != steward.Leaving:
-		return false, refused("the departure of server %q was given up, because too few of the other voters were able to take part: it stays a member", c.ID)
+		return false, refused("the removal of server %q was taken back: somebody has promoted it meanwhile, and it stays a member", c.ID)
 	}
 	return false, nil
+}
+
+// settle has an entry follow the newest configuration where this server knows of none. A leader of an older version does not
+// see to it, and in a group in which nobody writes there may be none for ever.
+func (n *Node) settle(ctx context.Context) {
+	if !n.committed.endsLog(n.raft.LastIndex()) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, departureRead)
+	defer cancel()
+	if _, err := n.Propose(ctx, &command.Request{Kind: command.KindTxn}); err != nil {
+		n.cfg.Logger.Debug("nothing follows the newest configuration yet", "err", err)
+	}
+}
+
+// agreed tells whether a place of a member that this server acts by is also committed: the leader that wrote it may have
+// been deposed before.
+func (n *Node) agreed(m Member) bool {
+	member, voter, known := n.committed.place(m.ID)
+	return known && member && voter == m.Voter
 }
 
 // Join asks the servers at the addresses, one after the other, to make this server a member. It
@@ -211,9 +284,8 @@ func (n *Node) Join(ctx context.Context, addrs []string) error {
 	err := fmt.Errorf("%w: no server to join is given", kv.ErrUnavailable)
 	for _, addr := range addrs {
 		limited, cancel := context.WithTimeout(ctx, 5*n.cfg.Timeouts.Call)
-		_, err = n.tellTo(limited, n.strangers.to(addr), callMembers, Change{Kind: AddMember, ID: n.id.ServerID, Address: n.cfg.Stream.Addr()})
+		err = n.joinBy(limited, addr)
 		cancel()
-		err = n.changeError(err)
 		var refused *RefusedError
 		if err == nil || errors.As(err, &refused) || ctx.Err() != nil {
 			return err
@@ -221,6 +293,12 @@ func (n *Node) Join(ctx context.Context, addrs []string) error {
 		n.cfg.Logger.Debug("cannot join by this server", "address", addr, "err", err)
 	}
 	return err
+}
+
+// joinBy asks the server at an address to make this one a member.
+func (n *Node) joinBy(ctx context.Context, addr string) error {
+	_, err := n.tellTo(ctx, n.strangers.to(addr), callMembers, Change{Kind: AddMember, ID: n.id.ServerID, Address: n.cfg.Stream.Addr()})
+	return n.changeError(err)
 }
 
 // handleMembers answers another server's wish. A joiner does not know who leads, so that one is
@@ -290,15 +368,20 @@ func (n *Node) place(c Change, m Member, known bool) error {
 	if c.ID == "" || c.Address == "" {
 		return refused("a new member needs an ID and an address")
 	}
-	switch s := n.standing(c.ID); {
+	s := n.standing(c.ID)
+	switch {
 	case s.State == Removed:
 		return refused("server %q was taken out of this cluster at %s (%s): it can join as a new one, with an empty directory", c.ID, s.since().Format(time.RFC3339), s.Why)
 	case s.State == steward.Leaving && !known:
 		return refused("server %q is on its way out of this cluster (%s)", c.ID, s.Why)
-	case known && m.Address == c.Address:
+	case known && m.Address == c.Address && n.agreed(m):
 		return nil
 	}
 	for _, other := range n.Members() {
+		if s.State == Dropped && other.Name == s.Name && other.ID != c.ID { // who asked for a place by its name has got it
+			return refused("server %q was dropped at %s (%s), and another one of its name, %q, is a member now: give one of them another name",
+				c.ID, s.since().Format(time.RFC3339), s.Why, other.ID)
+		}
 		if other.Address == c.Address && other.ID != c.ID {
 			if err := n.makeWay(other); err != nil {
 				return err
@@ -333,7 +416,7 @@ func (n *Node) makeWay(m Member) error {
 // promote gives a member its vote, if the steward would give it one but for the time.
 func (n *Node) promote(ctx context.Context, term uint64, m Member) error {
 	s := n.standing(m.ID)
-	if s.State == steward.Leaving || s.State == Removed {
+	if s.State == Removed {
 		return refused("server %q is on its way out of this cluster (%s)", m.ID, s.Why)
 	}
 	if !m.Voter {
@@ -356,7 +439,7 @@ func (n *Node) promote(ctx context.Context, term uint64, m Member) error {
 			return err
 		}
 	}
-	if m.Voter {
+	if m.Voter && n.agreed(m) {
 		return nil
 	}
 	return configured(n.raft.AddVoter(raft.ServerID(m.ID), raft.ServerAddress(m.Address), 0, n.cfg.Timeouts.Call))

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/steward"
 )
 
@@ -82,6 +85,73 @@ func TestADemotionIsDoneWhenItIsSettled(t *testing.T) {
 	})
 }
 
+// TestADemotionIsDoneInAnIdleGroup: the leader, one of an older version, writes nothing behind the configuration, and nobody
+// else writes.
+func TestADemotionIsDoneInAnIdleGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSickbay(t, 3)
+		leader := s.leader(-1)
+		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
+		if err := n.changing.enter(s.ctx); err != nil { // the steward waits with its step, so it settles nothing
+			t.Fatal(err)
+		}
+		defer n.changing.leave()
+		if err := n.decide(s.ctx, n.leadership.term(), id, standing{}, standing{State: steward.Standby, Name: "s"}); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(10 * time.Second)
+		if err := n.raft.DemoteVoter(raft.ServerID(id), 0, 0).Error(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+		defer cancel()
+		if err := s.nodes[(leader+2)%3].awaitDeparture(ctx, Change{Kind: DemoteMember, ID: id}); err != nil {
+			t.Errorf("in an idle group: %v", err)
+		}
+	})
+}
+
+// TestAMemberIsOneWhenThatIsCommitted: a leader that sees a configuration only in its own log does not call it done.
+func TestAMemberIsOneWhenThatIsCommitted(t *testing.T) {
+	for _, kind := range []ChangeKind{AddMember, PromoteMember} {
+		t.Run(string(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSickbay(t, 3)
+				leader := s.leader(-1)
+				n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
+				synctest.Wait()
+				without := n.raft.GetConfiguration().Configuration()
+				without.Servers = slices.DeleteFunc(slices.Clone(without.Servers), func(s raft.Server) bool { return string(s.ID) == id })
+				n.committed.note([]*raft.Log{{Index: n.raft.AppliedIndex(), Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(without)}})
+				m, _ := n.member(id)
+				if err := n.Apply(s.ctx, Change{Kind: kind, ID: id, Address: m.Address}); err != nil {
+					t.Fatal(err)
+				}
+				if member, voter, _ := n.committed.place(id); !member || !voter {
+					t.Errorf("it is called done: member %v, voter %v", member, voter)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatANewerVersionRecordedIsNoEndlessWait: it is told at once that this server does not know.
+func TestWhatANewerVersionRecordedIsNoEndlessWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSickbay(t, 3)
+		leader := s.leader(-1)
+		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
+		txn := kv.Txn{Ops: []kv.Op{{Kind: kv.Put, Key: rosterPrefix + id, Value: []byte(`{"state":{"kind":"witness"}}`)}}}
+		if _, err := n.Propose(s.ctx, &command.Request{Kind: command.KindTxn, Txn: txn}); err != nil {
+			t.Fatal(err)
+		}
+		err := n.awaitDeparture(s.ctx, Change{Kind: DemoteMember, ID: id})
+		if !errors.Is(err, kv.ErrUnknownOutcome) || !strings.Contains(err.Error(), "newer version") || s.ctx.Err() != nil {
+			t.Errorf("who waits is told %v", err)
+		}
+	})
+}
+
 // TestConfigurationsAreSettled: also where nobody writes.
 func TestConfigurationsAreSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -121,6 +191,81 @@ func TestAPromotionTakesADemotionBack(t *testing.T) {
 		var refused *RefusedError
 		if err := <-answer; !errors.As(err, &refused) || !strings.Contains(err.Error(), "promoted it meanwhile") {
 			t.Errorf("it is told %v", err)
+		}
+	})
+}
+
+// TestABlockedDepartureWaits: a departure is recorded, and then the quorum needs the server. Whoever waits is told, at the
+// leader and elsewhere; it is carried out when it can be, or taken back by a promotion.
+func TestABlockedDepartureWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		change Change
+		to     steward.Standing
+		back   bool // a promotion takes it back
+	}{
+		"a removal":              {Change{Kind: RemoveMember}, steward.Leaving, false},
+		"a demotion":             {Change{Kind: DemoteMember}, steward.Standby, false},
+		"a removal, taken back":  {Change{Kind: RemoveMember}, steward.Leaving, true},
+		"a demotion, taken back": {Change{Kind: DemoteMember}, steward.Standby, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSickbay(t, 3)
+				leader := s.leader(-1)
+				n, goes, away := s.nodes[leader], s.nodes[(leader+1)%3], (leader+2)%3
+				change := c.change
+				change.ID = goes.ID()
+				if err := n.changing.enter(s.ctx); err != nil { // so the steward cannot carry it out yet
+					t.Fatal(err)
+				}
+				if err := n.decide(s.ctx, n.leadership.term(), goes.ID(), standing{}, standing{State: c.to, Name: "s"}); err != nil {
+					t.Fatal(err)
+				}
+				s.net.Mute(fmt.Sprintf("s%d:1", away))
+				<-time.After(10 * time.Second)
+				n.changing.leave()
+				for _, asked := range []*Node{n, goes} {
+					began := time.Now()
+					err := asked.Apply(s.ctx, change)
+					var pending *PendingError
+					if !errors.As(err, &pending) || !strings.Contains(err.Error(), "only 1 of the 2 voters") {
+						t.Errorf("who waits is told %v", err)
+					}
+					if waited := time.Since(began); waited > 2*pendingAfter {
+						t.Errorf("who waits is told after %v", waited)
+					}
+				}
+				if c.back {
+					if err := n.Apply(s.ctx, Change{Kind: PromoteMember, ID: goes.ID()}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				s.net.Heal()
+				if c.back {
+					<-time.After(time.Minute)
+					if m, _ := n.member(goes.ID()); !m.Voter || n.standing(goes.ID()).State != steward.Regular {
+						t.Errorf("it was taken back, and it is %+v, %q", m, n.standing(goes.ID()).State)
+					}
+				} else if err := n.Apply(s.ctx, change); err != nil {
+					t.Errorf("when it can be done: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestAStepThatIsOutdatedIsNotTaken: a promotion comes between the steward's look and its step.
+func TestAStepThatIsOutdatedIsNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSickbay(t, 3)
+		leader := s.leader(-1)
+		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
+		step := steward.Step{Kind: steward.Remove, Server: steward.Server{ID: id, Standing: steward.Leaving}}
+		if err := n.take(s.ctx, n.leadership.term(), step); err != nil {
+			t.Fatal(err)
+		}
+		if m, ok := n.member(id); !ok || !m.Voter {
+			t.Errorf("a server that is to stay is taken out")
 		}
 	})
 }

@@ -20,25 +20,14 @@ var errHungLeader = fmt.Errorf("%w: %w", kv.ErrUnavailable, logstore.ErrHangs)
 // muzzle is Raft's transport. While the disk hangs it sends nothing that keeps this server in office
 // or brings it there: no heartbeat, nor what followers take for one, and no request for a vote. Raft
 // takes it for a network that is down. Answers to the others are not its business.
-//
-// The same holds while this server holds back: see outlived.go.
 type muzzle struct {
 	*attentive
 	disk *logstore.Watchdog
-	held func() error
-}
-
-// check tells why nothing is sent.
-func (m *muzzle) check() error {
-	if err := m.disk.Check(); err != nil {
-		return err
-	}
-	return m.held()
 }
 
 // AppendEntries implements raft.Transport.
 func (m *muzzle) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	if err := m.check(); err != nil {
+	if err := m.disk.Check(); err != nil {
 		return err
 	}
 	return m.attentive.AppendEntries(id, target, args, resp)
@@ -46,19 +35,19 @@ func (m *muzzle) AppendEntries(id raft.ServerID, target raft.ServerAddress, args
 
 // AppendEntriesPipeline implements raft.Transport.
 func (m *muzzle) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
-	if err := m.check(); err != nil {
+	if err := m.disk.Check(); err != nil {
 		return nil, err
 	}
 	inner, err := m.attentive.AppendEntriesPipeline(id, target)
 	if err != nil {
 		return nil, err
 	}
-	return &muzzledPipeline{newPipeline(inner), m.check}, nil
+	return &muzzledPipeline{newPipeline(inner), m.disk}, nil
 }
 
 // InstallSnapshot implements raft.Transport.
 func (m *muzzle) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	if err := m.check(); err != nil {
+	if err := m.disk.Check(); err != nil {
 		return err
 	}
 	return m.attentive.InstallSnapshot(id, target, args, resp, data)
@@ -66,7 +55,7 @@ func (m *muzzle) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, ar
 
 // RequestVote implements raft.Transport.
 func (m *muzzle) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
-	if err := m.check(); err != nil {
+	if err := m.disk.Check(); err != nil {
 		return err
 	}
 	return anew(func() error { return m.attentive.RequestVote(id, target, args, resp) })
@@ -74,7 +63,7 @@ func (m *muzzle) RequestVote(id raft.ServerID, target raft.ServerAddress, args *
 
 // RequestPreVote implements raft.WithPreVote.
 func (m *muzzle) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
-	if err := m.check(); err != nil {
+	if err := m.disk.Check(); err != nil {
 		return err
 	}
 	return anew(func() error { return m.attentive.RequestPreVote(id, target, args, resp) })
@@ -108,12 +97,12 @@ func anew(ask func() error) error {
 // muzzledPipeline is a pipeline, over which Raft sends empty messages while it has no others.
 type muzzledPipeline struct {
 	raft.AppendPipeline
-	check func() error
+	disk *logstore.Watchdog
 }
 
 // AppendEntries implements raft.AppendPipeline.
 func (p *muzzledPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	if err := p.check(); err != nil {
+	if err := p.disk.Check(); err != nil {
 		return nil, err
 	}
 	return p.AppendPipeline.AppendEntries(args, resp)

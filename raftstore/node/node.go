@@ -23,52 +23,53 @@ import (
 
 // Node is one server of the group.
 type Node struct {
-	cfg        Config
-	id         identity
-	lock       dirLock
-	state      *mvcc.Store
-	fsm        *fsm.FSM
-	machine    *measured // the same, as Raft has it
-	committed  committed
-	storage    *storage
-	stream     *raftStream
-	transport  *named
-	book       *book
-	raft       *raft.Raft
-	screen     *screen.Screen // what others tell Raft goes through it, but for heartbeats
-	leadership *leadership
-	silence    *silence
-	proposer   *proposer
-	reads      *reads
-	census     *census
-	peers      *clients
-	followed   followed
-	chronicle  chronicle.Chronicle
-	foreign    foreigners // met where one of this cluster was expected
-	knockers   foreigners // that came here, by their host
-	heirs      heirs
-	presence   *presence
-	opened     time.Time
-	ear        *ear
-	vacancy    vacancy
-	strangers  *clients // of whom only the address is known
-	stats      *metrics
-	quarantine *quarantine
-	compared   compared
-	space      atomic.Int32 // a level
-	notify     chan bool
-	hung       chan struct{} // holds a token when the disk of this server, which led, has begun to hang
-	listener   net.Listener
-	seeds      net.Listener
-	seeding    sync.Mutex // one server in quarantine is served at a time
-	changing   gate       // one change of members at a time
-	nudged     chan struct{}
-	health     atomic.Pointer[[]steward.Health] // while this server leads
-	fatal      atomic.Pointer[error]            // why the state machine cannot go on
-	heir       atomic.Pointer[string]           // to whom this server, which leads, is handing over
-	removal    sync.Once
-	removed    atomic.Pointer[Removal]
-	out        chan struct{} // closed when this server has learned that it was removed
+	cfg         Config
+	id          identity
+	lock        dirLock
+	state       *mvcc.Store
+	fsm         *fsm.FSM
+	machine     *measured // the same, as Raft has it
+	committed   committed
+	storage     *storage
+	stream      *raftStream
+	transport   *named
+	book        *book
+	raft        *raft.Raft
+	screen      *screen.Screen // what others tell Raft goes through it, but for heartbeats
+	leadership  *leadership
+	silence     *silence
+	proposer    *proposer
+	reads       *reads
+	census      *census
+	peers       *clients
+	followed    followed
+	chronicle   chronicle.Chronicle
+	foreign     foreigners // met where one of this cluster was expected
+	knockers    foreigners // that came here, by their host
+	opened      time.Time
+	ear         *ear
+	vacancy     vacancy
+	strangers   *clients // of whom only the address is known
+	refusal     string   // why this server, which was dropped, is not let in again, as was told; keepContact's
+	stats       *metrics
+	quarantine  *quarantine
+	compared    compared
+	space       atomic.Int32 // a level
+	notify      chan bool
+	hung        chan struct{} // holds a token when the disk of this server, which led, has begun to hang
+	listener    net.Listener
+	seeds       net.Listener
+	seeding     sync.Mutex // one server in quarantine is served at a time
+	changing    gate       // one change of members at a time
+	nudged      chan struct{}
+	health      atomic.Pointer[[]steward.Health] // while this server leads
+	fatal       atomic.Pointer[error]            // why the state machine cannot go on
+	heir        atomic.Pointer[string]           // to whom this server, which leads, is handing over
+	successions chan Succession                  // holds one that this server was told of
+	superseded  atomic.Pointer[Succession]
+	removal     sync.Once
+	removed     atomic.Pointer[Removal]
+	out         chan struct{} // closed when this server has learned that it was removed
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelCauseFunc
@@ -122,10 +123,10 @@ func open(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(checkNotOutlived(&cfg, id.ClusterID), id.checkLog(&cfg)); err != nil {
+	if err := errors.Join(checkNotSuperseded(&cfg, id.ClusterID), id.checkLog(&cfg)); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, opened: time.Now(), heirs: heirs{claims: make(chan claim, trialsKept), changed: make(chan struct{}, 1)}, nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), changing: make(gate, 1), hung: make(chan struct{}, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
+	n := &Node{cfg: cfg, id: id, opened: time.Now(), successions: make(chan Succession, 1), nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), changing: make(gate, 1), hung: make(chan struct{}, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
@@ -138,9 +139,7 @@ func open(cfg Config) (*Node, error) {
 	if n.quarantine, err = openQuarantine(&cfg); err != nil {
 		return nil, err
 	}
-	if n.presence, err = openPresence(&cfg, id.ClusterID); err != nil {
-		return nil, fmt.Errorf("read when this server was in touch with a leader: %w", err)
-	}
+	removeOldRecords(&cfg)
 	n.withdraw()
 	n.book = newBook()
 	n.silence = newSilence(cfg.Timeouts.Heartbeat, cfg.Logger)
@@ -168,7 +167,7 @@ func open(cfg Config) (*Node, error) {
 func (n *Node) startRaft() error {
 	cfg := n.cfg.raft(n.id.ServerID, n.notify)
 	n.stream = newRaftStream(n.cfg.Stream, n.id)
-	n.stream.inherited, n.stream.heed = n.inherited, n.heed
+	n.stream.succeeded, n.stream.heed = n.succeeded, n.heed
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: n.stream, MaxPool: raftPool, Timeout: n.cfg.Timeouts.Call,
 		Logger: raftlog.New(n.cfg.Logger), MsgpackUseNewTimeFormat: true,
@@ -193,8 +192,7 @@ func (n *Node) startRaft() error {
 		Snapshots: n.storage.snapshots, Sever: n.storage.sever, Fatal: n.halt,
 	})
 	n.screen = screen.New(log)
-	n.screen.RefuseVotes = n.holdsBack
-	n.raft, err = raft.NewRaft(cfg, n.machine, log, n.storage.log, n.storage.snapshots, &screened{&muzzle{heard, n.storage.log.Disk(), n.holdsBack}, n.screen})
+	n.raft, err = raft.NewRaft(cfg, n.machine, log, n.storage.log, n.storage.snapshots, &screened{&muzzle{heard, n.storage.log.Disk()}, n.screen})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
 	}
@@ -267,9 +265,9 @@ func (n *Node) start() {
 	n.running.Go(n.tellOfNoLeader)
 	n.running.Go(n.watchSpace)
 	n.running.Go(n.keepQuarantine)
-	n.running.Go(n.judgeClaims)
-	n.running.Go(n.keepPresence)
+	n.running.Go(n.awaitSuccessor)
 	n.running.Go(n.keepRoom)
+	n.running.Go(n.keepLogSmall)
 	n.cfg.Logger.Info("store is open", "server", n.id.ServerID, "cluster", n.id.ClusterID,
 		"revision", n.state.Revision(), "lastIndex", n.raft.LastIndex())
 }
@@ -326,7 +324,6 @@ func (n *Node) Close() error {
 // the entries that it has committed and not applied. So first everything that asks Raft comes to its
 // end, and then Raft does.
 func (n *Node) close() error {
-	n.notePresence()
 	switch err := n.HandOver(); {
 	case errors.Is(err, errNoHeir):
 		n.cfg.Logger.Info("nobody leads after this server: too few others answer")
@@ -340,7 +337,6 @@ func (n *Node) close() error {
 	n.peers.close()
 	n.strangers.close()
 	n.running.Wait()
-	n.presence.close()
 	n.links.Wait()
 	n.offices.Wait()
 	n.questions.close()
@@ -350,7 +346,7 @@ func (n *Node) close() error {
 	n.following.Wait()
 	n.stats.unregister()
 	n.leaveRoom()
-	return errors.Join(err, n.storage.log.Close(), n.unlock())
+	return errors.Join(err, n.storage.log.Close(), n.lock.release())
 }
 
 // Snapshot writes a snapshot of the state to disk now.

@@ -142,7 +142,7 @@ func (n *Node) keepQuarantine() {
 	case <-n.ctx.Done():
 		return
 	}
-	if n.heirs.outlived.Load() != nil {
+	if n.superseded.Load() != nil {
 		return // that is past mending
 	}
 	n.cfg.Logger.Error("this server is in quarantine and serves nothing: "+n.quarantine.why(), "server", n.id.ServerID, "mark", n.quarantine.path)

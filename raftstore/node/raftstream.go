@@ -30,8 +30,9 @@ type raftStream struct {
 	net.Listener
 	stream transport.Stream
 	self   identity
-	// Set before the first connection, or nil: inherited as in checked, and heed, which is told why dialing failed.
-	inherited func(cluster string) *bequest
+	// Set before the first connection, or nil: succeeded as in checked, and heed, which is told why
+	// dialing failed.
+	succeeded func(cluster string) *Succession
 	heed      func(error)
 
 	ctx    context.Context // of dials; ends with cut
@@ -74,7 +75,7 @@ func (s *raftStream) Accept() (net.Conn, error) {
 			conn.Close()
 			continue
 		}
-		tracked, err := s.track(&checked{Conn: conn, self: s.self, inherited: s.inherited})
+		tracked, err := s.track(&checked{Conn: conn, self: s.self, succeeded: s.succeeded})
 		if err != nil {
 			continue // Close ends it
 		}

@@ -28,10 +28,7 @@ func (n *Node) Ailment() error {
 	if fatal := n.fatal.Load(); fatal != nil {
 		return fmt.Errorf("%w: this server cannot go on: %w", kv.ErrUnavailable, *fatal)
 	}
-	if err := n.whyOutlived(); err != nil {
-		return err
-	}
-	if err := n.holdsBack(); err != nil {
+	if err := n.whySuperseded(); err != nil {
 		return err
 	}
 	if err := n.quarantine.explain(); err != nil {

@@ -40,9 +40,9 @@ const recoverGap = 1 << 30
 // with all that it has: the newest snapshot and its whole log. What was written to the lost servers only is
 // gone; what this server has in its log and was never acknowledged counts from now on.
 //
-// The new group has another ID, so the old members and it do not talk to each other any more, but for one word: an old
-// member that comes back is told that it was outlived, and stops. Revisions go on
-// far above the old ones, and watchers of old ones are told that these are compacted.
+// The new group has another ID, so the old members and it do not talk to each other any more, but
+// for one word: an old member that comes back is told that it is superseded, and stops. Revisions
+// go on far above the old ones, and watchers of old ones are told that these are compacted.
 //
 // A crash in the middle leaves a directory that Open refuses; the same call finishes it, and does nothing when
 // it is finished.
@@ -94,7 +94,7 @@ func recoverLocked(cfg RecoverConfig, c Config) error {
 		}
 	}
 	// What the directory knew of another recovery, without it, is over.
-	if err := errors.Join(atomicfile.Remove(filepath.Join(c.Dir, outlivedFile)), atomicfile.Remove(filepath.Join(c.Dir, recoveryFile))); err != nil {
+	if err := errors.Join(atomicfile.Remove(filepath.Join(c.Dir, supersededFile)), atomicfile.Remove(filepath.Join(c.Dir, recoveryFile))); err != nil {
 		return fmt.Errorf("end the recovery: %w", err)
 	}
 	c.Logger.Warn("the store was recovered as the only member of a new cluster", "server", id.ServerID, "cluster", id.ClusterID)
@@ -117,7 +117,7 @@ func refuseUnfit(c *Config) error {
 
 // standAlone makes a snapshot of all that the server has, with itself as the only member, and empties the log.
 // It may be repeated: the snapshot comes first.
-func standAlone(c *Config, id identity, heir string) error {
+func standAlone(c *Config, id identity, successor string) error {
 	// The snapshot may need the room. The server takes it again when it starts.
 	if err := os.Remove(filepath.Join(c.Dir, reserveFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("give the reserve up: %w", err)
@@ -131,14 +131,14 @@ func standAlone(c *Config, id identity, heir string) error {
 	_, trans := raft.NewInmemTransport("")
 	defer trans.Close()
 	cfg := c.raft(id.ServerID, nil)
-	inherited, err := inheritance(c, id, heir)
+	successions, err := successions(c, id, successor)
 	if err != nil {
 		return err
 	}
 	alone := raft.Configuration{Servers: []raft.Server{{
 		ID: raft.ServerID(id.ServerID), Address: raft.ServerAddress(nowhere(id.ServerID)), Suffrage: raft.Voter,
 	}}}
-	err = raft.RecoverCluster(cfg, &ahead{machine, id.ServerID, inherited}, s.log, s.log, s.snapshots, trans, alone)
+	err = raft.RecoverCluster(cfg, &ahead{machine, id.ServerID, successions}, s.log, s.log, s.snapshots, trans, alone)
 	if halted != nil {
 		err = halted
 	}
@@ -148,21 +148,22 @@ func standAlone(c *Config, id identity, heir string) error {
 	return nil
 }
 
-// inheritance is of which clusters the new one is the heir: of that of the directory; and of the one as which that was recovered
-// before, without this server. Who recovers this one has given that one up, so its servers are to stop, and its agents to follow.
-func inheritance(c *Config, id identity, heir string) ([]kv.Op, error) {
+// successions are what tells of the predecessors of the new cluster: the cluster of the directory;
+// and, when the directory is marked, the one that went on in its place. Whoever recovers this
+// directory has given that one up, so its servers are to stop, and its agents to follow.
+func successions(c *Config, id identity, successor string) ([]kv.Op, error) {
 	clusters := []string{id.ClusterID}
-	mark, err := readOutlived(c, id.ClusterID)
+	mark, err := readSuperseded(c, id.ClusterID)
 	if err != nil {
 		return nil, err
 	}
 	if mark != nil && mark.By != "" { // else it cannot be read
-		clusters = append(clusters, mark.Heir)
+		clusters = append(clusters, mark.Successor)
 	}
 	now := c.Now().UTC()
 	var ops []kv.Op
 	for _, cluster := range clusters {
-		op, err := inherit(Succession{Cluster: cluster, Heir: heir, By: id.ServerID, At: now})
+		op, err := Succession{Cluster: cluster, Successor: successor, By: id.ServerID, At: now}.record()
 		if err != nil {
 			return nil, err
 		}
@@ -176,13 +177,13 @@ func inheritance(c *Config, id identity, heir string) ([]kv.Op, error) {
 type ahead struct {
 	*fsm.FSM
 	survivor string
-	// inherited goes into the state: from which clusters this one was recovered.
-	inherited []kv.Op
+	// successions go into the state.
+	successions []kv.Op
 }
 
 // Snapshot implements raft.FSM.
 func (a *ahead) Snapshot() (raft.FSMSnapshot, error) {
-	change := kv.Txn{Ops: append([]kv.Op{{Kind: kv.Delete, Key: rosterPrefix + a.survivor}}, a.inherited...)}
+	change := kv.Txn{Ops: append([]kv.Op{{Kind: kv.Delete, Key: rosterPrefix + a.survivor}}, a.successions...)}
 	a.State().Apply(&change, a.State().Now(), 0)
 	a.State().Advance(a.State().Revision() + recoverGap)
 	a.State().Publish()

@@ -258,6 +258,32 @@ func (n *Node) shorten() bool {
 	return err == nil
 }
 
+// shrinkLook is how often it is looked whether the file of the log has grown.
+const shrinkLook = time.Minute
+
+// keepLogSmall gives the volume back what the file of the log does not need any more. It ends with the node.
+func (n *Node) keepLogSmall() {
+	ticker := time.NewTicker(shrinkLook)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if n.storage.reserve.exhausted() {
+			continue // then the log is shortened: see makeRoom
+		}
+		done, err := n.storage.log.Shrink(n.ctx)
+		switch {
+		case err != nil:
+			n.cfg.Logger.Warn("the log keeps room on the volume that it does not need; it is tried again", "err", err)
+		case done.Before > 0:
+			n.cfg.Logger.Info("the file of the log was made smaller", "bytes", done.After, "before", done.Before, "took", done.Took, "writesWaited", done.Waited)
+		}
+	}
+}
+
 // leaveRoom gives the log of a full disk room of its own again, which what came since it was shortened may have used: where
 // nothing else is left at the next start, the server is elected in that.
 func (n *Node) leaveRoom() {

@@ -22,17 +22,23 @@ import (
 //
 //	         Remove                        it is not in the configuration any more
 //	regular ───────▶ leaving ──────────────────────────────────────────────▶ removed, for ever
-//	   ▲                │  its departure would break the quorum, for long
+//	   ▲                │  Promote
 //	   ├────────────────┘
 //	   │   Demote ▶ standby;  Promote ▶ regular
+//	   │   dead before it had its vote ▶ dropped;  it joins again ▶ regular
 //
-// Who is removed stays so: the ID is never let in again, and whoever bears it is told that it is out.
+// What is recorded is carried out, however long the quorum needs the server and whoever leads meanwhile. Only Promote
+// takes it back. Who is removed stays so: the ID is never let in again, and whoever bears it is told that it is out.
 
 // rosterPrefix is that of the roster's keys. A server's ID follows.
 const rosterPrefix = kv.ReservedPrefix + "members/"
 
 // Removed is the standing of a server that was taken out of the group.
 const Removed steward.Standing = "removed"
+
+// Dropped is the standing of a server that was taken out of the group because it died before it had its vote. It may join
+// again, and does so by itself: see rejoin. The entry is for people, and goes when it is a member.
+const Dropped steward.Standing = "dropped"
 
 // unreadable is the standing of a server about which something was decided that this version does not know. The
 // steward leaves such a server as it is.
@@ -49,6 +55,17 @@ type standing struct {
 }
 
 func (s standing) since() time.Time { return time.UnixMilli(s.Since).UTC() }
+
+// forSteward is the standing of a server that is in the configuration.
+func (s standing) forSteward() steward.Standing {
+	switch s.State {
+	case Removed: // it was let in while it was removed
+		return steward.Leaving
+	case Dropped: // it has joined again just now
+		return steward.Regular
+	}
+	return s.State
+}
 
 // standing returns what this server knows to be decided about another one, or about itself.
 func (n *Node) standing(id string) standing {
@@ -108,12 +125,15 @@ func (n *Node) decide(ctx context.Context, term uint64, id string, old, new stan
 	return err
 }
 
-// Gone returns who was taken out of the group for good, by ID, as this server knows.
+// Leaving tells whether it is recorded that a member leaves, as this server knows.
+func (n *Node) Leaving(id string) bool { return n.standing(id).State == steward.Leaving }
+
+// Gone returns who was taken out of the group, by ID, as this server knows.
 func (n *Node) Gone() map[string]Removal {
 	gone := make(map[string]Removal)
 	for id, s := range n.roster() {
-		if s.State == Removed {
-			gone[id] = Removal{Name: s.Name, At: s.since(), Why: s.Why}
+		if s.State == Removed || s.State == Dropped {
+			gone[id] = Removal{Name: s.Name, At: s.since(), Why: s.Why, Dropped: s.State == Dropped}
 		}
 	}
 	return gone
@@ -124,6 +144,8 @@ type Removal struct {
 	Name string    `json:"name"`
 	At   time.Time `json:"at"`
 	Why  string    `json:"why"`
+	// Dropped tells that it is not for good: the server had no vote yet, and joins again when it is back.
+	Dropped bool `json:"dropped,omitempty"`
 }
 
 // RemovedError is returned by Open for the directory of a server that was taken out of its group.

@@ -39,7 +39,7 @@ func (n *Node) acceptSeeds(l net.Listener) {
 			stop := context.AfterFunc(n.ctx, func() { conn.Close() })
 			defer stop()
 			defer conn.Close()
-			if err := n.sendSeed(&checked{Conn: conn, self: n.id, inherited: n.inherited}); err != nil {
+			if err := n.sendSeed(&checked{Conn: conn, self: n.id, succeeded: n.succeeded}); err != nil {
 				n.cfg.Logger.Warn("could not send the state to a server in quarantine", "to", conn.RemoteAddr(), "err", err)
 			}
 		})

@@ -71,16 +71,14 @@ type Status struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Changes are the last changes of leaders that this server saw since it was opened, newest first.
 	Changes []chronicle.Change `json:"changes,omitempty"`
-	// Foreign has, by address, the other clusters to which the servers belong that this one met where it expected its
-	// own, while it is out of touch. Who says to be the heir of this one is none of them: HeldBack and Outlived tell of these.
+	// Foreign has, by address, the other clusters to which the servers belong that this one met
+	// where it expected its own, while it is out of touch. A successor of its own cluster is none
+	// of them: Superseded tells of it.
 	Foreign map[string]string `json:"foreign,omitempty"`
-	// Outlived tells that this server's cluster was recovered without it, so that it stops; Rival, on a leader, that a
-	// server of this cluster was recovered as another one while this one was well; Ancestors, from which ones this one was.
-	// HeldBack is there while it is not known which of the two is right, so that this server neither votes nor leads.
-	Outlived  *Succession  `json:"outlived,omitempty"`
-	HeldBack  *Succession  `json:"heldBack,omitempty"`
-	Rival     *Rival       `json:"rival,omitempty"`
-	Ancestors []Succession `json:"ancestors,omitempty"`
+	// Superseded tells that another cluster goes on in place of this server's, so that it stops.
+	// Predecessors are the clusters in whose place this one goes on.
+	Superseded   *Succession  `json:"superseded,omitempty"`
+	Predecessors []Succession `json:"predecessors,omitempty"`
 	// Detail is there when it was asked for; see PeerDetails.
 	Detail *Detail `json:"detail,omitempty"`
 }
@@ -114,8 +112,7 @@ func (n *Node) Status() Status {
 	}
 	s.DiskP50, s.DiskP99, s.DiskWrites = n.storage.log.Latency(time.Time{})
 	s.Start, s.Disk, s.DiskFull = n.storage.start, n.diskSpeed(), n.storage.reserve.exhausted()
-	s.Outlived, s.Rival, s.Ancestors = n.heirs.outlived.Load(), n.currentRival(), ancestors(view)
-	s.HeldBack = n.heirs.held.Load()
+	s.Superseded, s.Predecessors = n.superseded.Load(), predecessors(view)
 	s.Changes, s.Foreign = n.chronicle.Newest(), n.foreign.clusters()
 	if n.cfg.Warnings != nil {
 		s.Warnings = n.cfg.Warnings()

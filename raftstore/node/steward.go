@@ -17,10 +17,10 @@ const (
 	// idleEvery while there is not.
 	stewardEvery = 200 * time.Millisecond
 	idleEvery    = time.Second
+	// dropAfter is for how long a server that has no vote yet may be silent. It may be restarting, or its machine.
+	dropAfter = 10 * time.Minute
 	// caughtUp is how many entries a server may lag behind and count as caught up.
 	caughtUp = 64
-	// undoAfter is for how long a departure may be blocked before it is given up.
-	undoAfter = 30 * time.Second
 )
 
 // observer is what the leader remembers of the members from one look to the next. It lasts for a tenure:
@@ -31,7 +31,7 @@ type observer struct {
 	last     time.Time            // of the looks
 	answered map[string]time.Time // by ID: when it did last
 	stable   map[string]time.Time // since when
-	blocked  map[string]time.Time // since when its departure is
+	blocked  map[string]time.Time // since when its departure or demotion is
 	settling <-chan error         // not nil: an entry was begun that is to settle a configuration
 }
 
@@ -67,9 +67,13 @@ func (o *observer) look(ctx context.Context) (busy bool) {
 	}
 	policy := n.policy()
 	step, due, blocked := steward.Decide(servers, policy)
+	o.noteBlocked(blocked, due)
 	health := make([]steward.Health, len(servers))
 	for i, s := range servers {
 		health[i] = steward.HealthOf(s, policy, blocked[s.ID])
+		if blocked[s.ID] != "" {
+			health[i].Blocked = max(time.Since(o.blocked[s.ID]), 1)
+		}
 		health[i].Lag, health[i].LagFor = s.Lag, n.lagFor(s)
 		busy = busy || s.Standing == steward.Leaving || s.Standing == steward.Regular && !s.Voter || s.Standing == steward.Standby && s.Voter
 	}
@@ -83,7 +87,6 @@ func (o *observer) look(ctx context.Context) (busy bool) {
 			return true // what this server takes for the configuration may never be committed
 		}
 	}
-	o.undo(ctx, servers, blocked)
 	o.bury(ctx)
 	return busy
 }
@@ -101,6 +104,7 @@ func (n *Node) lagFor(s steward.Server) time.Duration {
 func (n *Node) policy() steward.Policy {
 	return steward.Policy{
 		PromoteAfter: n.cfg.Timeouts.PromoteAfter, MaxLag: caughtUp, CleanAfter: n.cfg.CleanAfter, MinVoters: n.cfg.MinVoters,
+		DropAfter: dropAfter,
 	}
 }
 
@@ -165,10 +169,7 @@ func (n *Node) survey(ctx context.Context) []steward.Server {
 		decided := roster[p.Member.ID]
 		s := steward.Server{
 			ID: p.Member.ID, Name: p.Member.Name, Voter: p.Member.Voter, Leader: p.Member.Self,
-			Standing: decided.State, Decided: decided.since(), Answers: p.Status != nil,
-		}
-		if s.Standing == Removed { // it is in the configuration all the same: it was let in while it was removed
-			s.Standing = steward.Leaving
+			Standing: decided.forSteward(), Decided: decided.since(), Answers: p.Status != nil,
 		}
 		if p.Status != nil {
 			s.Ill = illness(p.Status)
@@ -279,8 +280,8 @@ func (n *Node) take(ctx context.Context, term uint64, step steward.Step) error {
 	}
 	n.cfg.Logger.Info("this server changes the members", "step", step.Kind, "server", step.Server.ID, "why", step.Why)
 	m, ok := n.member(step.Server.ID)
-	if !ok {
-		return nil
+	if !ok || n.standing(m.ID).forSteward() != step.Server.Standing {
+		return nil // somebody decided otherwise since the look, as by a promotion: the next look goes by that
 	}
 	id, call := raft.ServerID(m.ID), n.cfg.Timeouts.Call
 	switch step.Kind {
@@ -290,6 +291,11 @@ func (n *Node) take(ctx context.Context, term uint64, step steward.Step) error {
 		return configured(n.raft.DemoteVoter(id, 0, call))
 	case steward.Remove:
 		return configured(n.raft.RemoveServer(id, 0, call))
+	case steward.Drop: // after a crash in between it is out, and only nobody is told
+		if err := configured(n.raft.RemoveServer(id, 0, call)); err != nil {
+			return err
+		}
+		return n.decide(ctx, term, m.ID, n.standing(m.ID), standing{State: Dropped, Name: m.Name, Why: step.Why})
 	case steward.HandOver:
 		return n.transfer(ctx, m, n.whyRetires())
 	case steward.Expire:
@@ -319,39 +325,34 @@ func (o *observer) settle() {
 	}
 }
 
-// undo gives up departures that have been blocked for long, so that none comes as a surprise when servers
-// return much later.
-func (o *observer) undo(ctx context.Context, servers []steward.Server, blocked map[string]string) {
-	n := o.node
-	for _, s := range servers {
-		reason, is := blocked[s.ID]
-		if !is || n.standing(s.ID).State != steward.Leaving {
-			delete(o.blocked, s.ID)
-			continue
+// noteBlocked takes note of what is recorded and cannot be done now. While a step is due not all of it was looked at.
+func (o *observer) noteBlocked(blocked map[string]string, due bool) {
+	for id, reason := range blocked {
+		if _, was := o.blocked[id]; !was {
+			o.blocked[id] = time.Now()
+			o.node.cfg.Logger.Warn("a server is to leave, or to lose its vote, and cannot yet", "server", id, "why", reason)
 		}
-		if _, was := o.blocked[s.ID]; !was {
-			o.blocked[s.ID] = time.Now()
-			n.cfg.Logger.Warn("a server is to leave and cannot yet", "server", s.ID, "why", reason, "givesUpAfter", undoAfter)
+	}
+	for id := range o.blocked {
+		if _, is := blocked[id]; !is && !due {
+			delete(o.blocked, id)
 		}
-		if time.Since(o.blocked[s.ID]) < undoAfter {
-			continue
-		}
-		if err := n.decide(ctx, o.term, s.ID, n.standing(s.ID), standing{}); err != nil {
-			n.cfg.Logger.Debug("cannot give up a departure yet", "server", s.ID, "err", err)
-			continue
-		}
-		n.cfg.Logger.Warn("the departure of a server was given up; it stays a member", "server", s.ID, "why", reason)
 	}
 }
 
-// bury writes down who has left: is decided to leave, and not in the configuration any more.
+// bury writes down who has left: is decided to leave, and not in the configuration any more. Who was dropped and has joined
+// again is as any other.
 func (o *observer) bury(ctx context.Context) {
 	n := o.node
 	for id, s := range n.roster() {
-		if s.State == Removed {
+		_, member := n.member(id)
+		if s.State == Dropped && member {
+			if err := n.decide(ctx, o.term, id, s, standing{}); err != nil {
+				n.cfg.Logger.Debug("cannot write down yet that a server is here again", "server", id, "err", err)
+			}
 			continue
 		}
-		if _, ok := n.member(id); ok {
+		if s.State == Removed || s.State == Dropped || member {
 			continue
 		}
 		why := s.Why

@@ -82,9 +82,9 @@ func (n *Node) whyRetires() string {
 func (n *Node) whyFirst() string {
 	read := n.storage.start
 	if read.Log.Last > 0 || read.Snapshot > 0 {
-		for _, a := range n.Ancestors() {
-			if a.Heir == n.id.ClusterID && read.Log.Last <= read.Snapshot { // nothing was written since
-				return fmt.Sprintf("%s was recovered as the only server of this cluster at %s, from cluster %s", nameOf(a.By), a.At.Format(time.RFC3339), a.Cluster)
+		for _, p := range n.Predecessors() {
+			if p.Successor == n.id.ClusterID && read.Log.Last <= read.Snapshot { // nothing was written since
+				return fmt.Sprintf("%s was recovered as the only server of this cluster at %s, from cluster %s", nameOf(p.By), p.At.Format(time.RFC3339), p.Cluster)
 			}
 		}
 		return fmt.Sprintf("nobody led when %s was started at %s", n.cfg.Name, n.opened.UTC().Format(time.RFC3339))

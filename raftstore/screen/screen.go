@@ -16,7 +16,7 @@
 // A Log stands between Raft and its log, for what Raft would do to that when it has installed a snapshot.
 //
 // It is not for what Raft promises to others: nothing is answered here that Raft would answer otherwise, but that a snapshot
-// is there which is, and that a server that may not vote does not.
+// is there which is.
 //
 // As it knows what Raft has been given, it is also the one who makes Raft stand for election: see Stand. Heartbeats do not come
 // here: Raft's transport hands them over by itself.
@@ -34,8 +34,6 @@ import (
 type Screen struct {
 	log *Log
 	out chan raft.RPC
-	// RefuseVotes returns why this server gives no vote at the moment, or nil. It is set before Run, or not at all.
-	RefuseVotes func() error
 
 	orders  chan order
 	answers sync.WaitGroup // to what Raft does not see
@@ -142,15 +140,6 @@ func (s *Screen) hand(rpc raft.RPC, stopped <-chan struct{}) bool {
 // pass changes a message as it must be, and returns whether it is for Raft.
 func (s *Screen) pass(rpc raft.RPC, stopped <-chan struct{}) bool {
 	switch m := rpc.Command.(type) {
-	case *raft.RequestVoteRequest, *raft.RequestPreVoteRequest:
-		if s.RefuseVotes == nil {
-			return true
-		}
-		err := s.RefuseVotes()
-		if err != nil {
-			rpc.Respond(nil, err)
-		}
-		return err == nil
 	case *raft.AppendEntriesRequest:
 		if IsHeartbeat(m) {
 			return true

@@ -18,7 +18,7 @@ import (
 
 var (
 	seed     = flag.Uint64("seed", 0, "first seed; 0 draws one")
-	seeds    = flag.Int("seeds", 14, "how many seeds")
+	seeds    = flag.Int("seeds", 0, "how many seeds; 0: 14, or in a short run the first 3")
 	hours    = flag.Float64("hours", 0, "how many hours of virtual time under faults, in runs of -span; instead of -seeds")
 	span     = flag.Duration("span", 10*time.Minute, "how long, in virtual time, faults come in each run of -hours")
 	leaders  = flag.Int("leaders", 0, "terms with a leader in each run; 0: as the seed decides")
@@ -61,11 +61,19 @@ func (t *total) String() string {
 
 // TestSimulation runs many seeds. Package check says what it looks for.
 func TestSimulation(t *testing.T) {
-	first := *seed
+	first, runs, each := *seed, *seeds, Options{Leaders: *leaders, Exchange: *exchange}
+	if first == 0 && testing.Short() {
+		first = 1 // the same seeds each time: new ones are looked for by the long runs
+	}
 	if first == 0 {
 		first = rand.Uint64N(1 << 40)
 	}
-	runs, each := *seeds, Options{Leaders: *leaders, Exchange: *exchange}
+	if runs == 0 {
+		runs = 14
+		if testing.Short() {
+			runs = 3
+		}
+	}
 	if *hours > 0 { // all of its time, however many leaders there are
 		runs = int(math.Ceil(*hours * float64(time.Hour) / float64(*span)))
 		each.Limit, each.Leaders = *span, math.MaxInt

@@ -54,27 +54,26 @@ type Session struct {
 	Answers      []Answer // in ascending order of Seq
 }
 
-// Staging is a restore in its middle: what has come of it.
+// Staging is a restore in its middle: how far it is. Its items are handed over one by one.
 type Staging struct {
 	ID, Seq, Sum, Bytes uint64
 	Touched             int64
-	Items               []*kv.Item
+	Items               uint64 // how many there are
 }
 
 func appendStaging(b []byte, s *Staging) []byte {
-	for _, v := range []uint64{s.ID, s.Seq, s.Sum, s.Bytes, uint64(s.Touched), uint64(len(s.Items))} {
+	for _, v := range []uint64{s.ID, s.Seq, s.Sum, s.Bytes, uint64(s.Touched), s.Items} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	return b
 }
 
-// decodeStaging also returns how many items follow.
-func decodeStaging(b []byte) (*Staging, uint64, error) {
+func decodeStaging(b []byte) (*Staging, error) {
 	if len(b) != 6*8 {
-		return nil, 0, fmt.Errorf("%w: restore block of %d bytes", ErrCorrupt, len(b))
+		return nil, fmt.Errorf("%w: restore block of %d bytes", ErrCorrupt, len(b))
 	}
 	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
-	return &Staging{ID: at(0), Seq: at(1), Sum: at(2), Bytes: at(3), Touched: int64(at(4))}, at(5), nil
+	return &Staging{ID: at(0), Seq: at(1), Sum: at(2), Bytes: at(3), Touched: int64(at(4)), Items: at(5)}, nil
 }
 
 // Answer is the remembered answer to one request.
@@ -209,4 +208,6 @@ type Source struct {
 	History  func(yield func(kv.Undo) bool)
 	Sessions []Session
 	Staging  *Staging // nil when no restore is under way
+	// Staged calls yield with each item of Staging, in ascending order of keys.
+	Staged func(yield func(kv.Item) bool)
 }

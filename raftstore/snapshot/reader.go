@@ -113,8 +113,9 @@ func (s *Reader) History(yield func(kv.Undo) error) error {
 }
 
 // Rest returns what follows the items and history: the sessions, and the restore that was under way, nil when none
-// was. It verifies that the snapshot is complete. It is called after Items.
-func (s *Reader) Rest() ([]Session, *Staging, error) {
+// was. It calls staged with each item of that restore, in ascending order of keys. It verifies that the snapshot
+// is complete. It is called after Items.
+func (s *Reader) Rest(staged func(*kv.Item)) ([]Session, *Staging, error) {
 	err := s.History(func(kv.Undo) error { return nil })
 	if err != nil {
 		return nil, nil, err
@@ -123,7 +124,7 @@ func (s *Reader) Rest() ([]Session, *Staging, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	staging, err := s.staging()
+	staging, err := s.staging(staged)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -161,18 +162,18 @@ func (s *Reader) sessions() ([]Session, error) {
 	return sessions, nil
 }
 
-func (s *Reader) staging() (*Staging, error) {
+func (s *Reader) staging(yield func(*kv.Item)) (*Staging, error) {
 	if s.kind != kindStaging {
 		return nil, nil
 	}
-	staging, items, err := decodeStaging(s.raw)
+	staging, err := decodeStaging(s.raw)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.next(); err != nil {
 		return nil, err
 	}
-	last := ""
+	last, n := "", uint64(0)
 	for s.kind == kindStaged {
 		for len(s.raw) > 0 {
 			item, err := s.item(last)
@@ -180,14 +181,15 @@ func (s *Reader) staging() (*Staging, error) {
 				return nil, err
 			}
 			last = item.Key
-			staging.Items = append(staging.Items, item)
+			yield(item)
+			n++
 		}
 		if err := s.next(); err != nil {
 			return nil, err
 		}
 	}
-	if n := uint64(len(staging.Items)); n != items {
-		return nil, s.corrupt("its restore has %d items and should have %d", n, items)
+	if n != staging.Items {
+		return nil, s.corrupt("its restore has %d items and should have %d", n, staging.Items)
 	}
 	return staging, nil
 }

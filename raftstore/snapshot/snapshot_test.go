@@ -48,49 +48,67 @@ func encode(t testing.TB, src Source) []byte {
 }
 
 func read(data []byte) (meta Meta, items []kv.Item, sessions []Session, err error) {
-	meta, items, sessions, _, err = readAll(data)
+	meta, items, sessions, _, _, err = readAll(data)
 	return meta, items, sessions, err
 }
 
-func readAll(data []byte) (meta Meta, items []kv.Item, sessions []Session, staging *Staging, err error) {
+func readAll(data []byte) (meta Meta, items []kv.Item, sessions []Session, staging *Staging, staged []kv.Item, err error) {
 	r, err := NewReader(bytes.NewReader(data))
 	if err != nil {
-		return meta, nil, nil, nil, err
+		return meta, nil, nil, nil, nil, err
 	}
 	defer r.Close()
 	if err = r.Items(func(item *kv.Item) { items = append(items, *item) }); err == nil {
-		sessions, staging, err = r.Rest()
+		sessions, staging, err = r.Rest(func(item *kv.Item) { staged = append(staged, *item) })
 	}
-	return r.Meta(), items, sessions, staging, err
+	return r.Meta(), items, sessions, staging, staged, err
+}
+
+// stage makes the source one with a restore in its middle that has these items.
+func (src *Source) stage(items []kv.Item) {
+	src.Staging = &Staging{ID: 1 << 60, Seq: 3, Sum: 9, Bytes: 10, Touched: -1, Items: uint64(len(items))}
+	src.Staged = func(yield func(kv.Item) bool) {
+		for _, item := range items {
+			if !yield(item) {
+				return
+			}
+		}
+	}
 }
 
 // TestRestoreInItsMiddle writes what a restore has put aside, too.
 func TestRestoreInItsMiddle(t *testing.T) {
 	for _, n := range []int{0, 2, 2000} {
 		src := sample(3)
-		src.Staging = &Staging{ID: 1 << 60, Seq: 3, Sum: 9, Bytes: 10, Touched: -1}
+		var want []kv.Item
 		for i := range n {
-			src.Staging.Items = append(src.Staging.Items, &kv.Item{Key: fmt.Sprintf("%05d", i), Value: bytes.Repeat([]byte{byte(i)}, i)})
+			want = append(want, kv.Item{Key: fmt.Sprintf("%05d", i), Value: bytes.Repeat([]byte{byte(i)}, i)})
 		}
+		src.stage(want)
 		data := encode(t, src)
-		_, items, _, staging, err := readAll(data)
-		if err != nil || len(items) != 3 || !reflect.DeepEqual(staging, src.Staging) {
-			t.Errorf("%d items aside: %+v, %v", n, staging, err)
+		_, items, _, staging, staged, err := readAll(data)
+		if err != nil || len(items) != 3 || !reflect.DeepEqual(staging, src.Staging) || !reflect.DeepEqual(staged, want) {
+			t.Errorf("%d items aside: %+v, %d items, %v", n, staging, len(staged), err)
 		}
 		if n == 2 {
 			for i := range data {
 				bad := bytes.Clone(data)
 				bad[i] ^= 1
-				if _, _, _, _, err := readAll(bad); err == nil {
+				if _, _, _, _, _, err := readAll(bad); err == nil {
 					t.Errorf("a flipped bit in byte %d was not found", i)
 				}
 			}
 		}
 	}
 	src := sample(3)
-	src.Staging = &Staging{Items: []*kv.Item{{Key: "b"}, {Key: "a"}}}
-	if _, _, _, _, err := readAll(encode(t, src)); !errors.Is(err, ErrCorrupt) {
+	src.stage([]kv.Item{{Key: "b"}, {Key: "a"}})
+	if _, _, _, _, _, err := readAll(encode(t, src)); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("keys that do not ascend: %v", err)
+	}
+	src.Staging.Items++
+	src.Staged = func(yield func(kv.Item) bool) { yield(kv.Item{Key: "a"}) }
+	if _, _, _, _, _, err := readAll(encode(t, src)); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("too few items: %v", err)
 	}
 }
 
@@ -134,7 +152,7 @@ func TestHistoryRoundTrip(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%d steps, %v; want %d", len(got), err, len(want))
 	}
-	if _, _, err := r.Rest(); err != nil {
+	if _, _, err := r.Rest(func(*kv.Item) {}); err != nil {
 		t.Error(err)
 	}
 	refused := errors.New("refused")

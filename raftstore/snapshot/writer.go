@@ -45,10 +45,11 @@ func Write(w io.Writer, src Source) error {
 	if src.Staging != nil {
 		b.raw = appendStaging(b.raw, src.Staging)
 		b.close(kindStaging)
-		for _, item := range src.Staging.Items {
-			b.raw = command.AppendItem(b.raw, item)
+		src.Staged(func(item kv.Item) bool {
+			b.raw = command.AppendItem(b.raw, &item)
 			b.closeIfFull(kindStaged)
-		}
+			return b.err == nil
+		})
 		b.close(kindStaged)
 	}
 	b.raw = binary.LittleEndian.AppendUint32(appendMeta(b.raw, &src.Meta), b.whole)

@@ -11,6 +11,7 @@
 //   - a vote is given only to a server that has caught up, is well, reaches all voters and is reached by
 //     them, and has been all that for a time without a break;
 //   - a server is taken out for being dead only when as many voters as are wanted stay without it;
+//   - a server that dies before it has its vote is dropped after a time, and may join again;
 //   - one step at a time.
 //
 // It is not for watching: that is package node's.

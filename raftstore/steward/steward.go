@@ -57,6 +57,8 @@ type Policy struct {
 	CleanAfter time.Duration
 	// MinVoters is how many voters must stay when a dead one is taken out.
 	MinVoters int
+	// DropAfter is how long a server that has no vote yet must be silent before it is dropped.
+	DropAfter time.Duration
 }
 
 // Kind of a step.
@@ -73,6 +75,8 @@ const (
 	Remove Kind = "remove"
 	// Expire decides that a dead server has to leave. Remove follows.
 	Expire Kind = "expire"
+	// Drop takes a dead server out of the configuration that has no vote yet. It may join again.
+	Drop Kind = "drop"
 )
 
 // Step is one change of the members.
@@ -92,6 +96,8 @@ type Health struct {
 	// Stable is for how long it has been well; Silent for how long it has not answered.
 	Stable time.Duration `json:"stable"`
 	Silent time.Duration `json:"silent,omitempty"`
+	// Blocked is for how long it could not lose its vote or leave, as was recorded; Reason says why.
+	Blocked time.Duration `json:"blocked,omitempty"`
 	// Lag is how many entries of the log it is behind, and LagFor how long ago the first of them was written; 0 when
 	// it does not answer.
 	Lag    uint64        `json:"lag,omitempty"`
@@ -119,6 +125,11 @@ func Decide(servers []Server, p Policy) (step Step, due bool, blocked map[string
 	for _, s := range servers {
 		if s.Standing == Regular && !s.Voter && Fit(s, p) == "" && s.Stable >= p.PromoteAfter {
 			return Step{Promote, s, fmt.Sprintf("it has kept up for %s and reaches all voters", s.Stable.Round(time.Millisecond))}, true, blocked
+		}
+	}
+	for _, s := range servers {
+		if droppable(s) && s.Silent >= p.DropAfter {
+			return Step{Drop, s, fmt.Sprintf("it had no vote yet, and had not answered for %s", s.Silent.Round(time.Second))}, true, blocked
 		}
 	}
 	if len(blocked) > 0 {
@@ -171,10 +182,16 @@ func Heir(servers []Server, id string) (Server, bool) {
 	return slices.MinFunc(heirs, func(a, b Server) int { return cmp.Or(cmp.Compare(a.Lag, b.Lag), cmp.Compare(a.ID, b.ID)) }), true
 }
 
+// droppable tells whether a server is dropped when it is silent for long. The quorum never needs one without a vote. One that
+// was told to stay so may be away for as long as it likes.
+func droppable(s Server) bool {
+	return !s.Voter && !s.Answers && s.Standing == Regular
+}
+
 // dead tells whether a member may be taken out for its silence. The leader must be sure of itself: it sees
 // a quorum of all who vote now, and after the removal as many voters as are wanted, and a quorum of them.
 func dead(servers []Server, s Server, p Policy) bool {
-	if p.CleanAfter <= 0 || s.Leader || s.Answers || s.Silent < p.CleanAfter {
+	if p.CleanAfter <= 0 || s.Leader || s.Answers || s.Silent < p.CleanAfter || droppable(s) {
 		return false
 	}
 	voters, able := tally(servers, "")
@@ -252,6 +269,8 @@ func HealthOf(s Server, p Policy, blocked string) Health {
 	switch {
 	case blocked != "":
 		h.Reason = blocked
+	case droppable(s):
+		h.Reason += fmt.Sprintf("; it has no vote yet, and is dropped when it has not answered for %s", p.DropAfter)
 	case h.Healthy && s.Standing == Leaving:
 		h.Reason = "it is on its way out"
 	case h.Healthy && s.Standing == Standby && !s.Voter:

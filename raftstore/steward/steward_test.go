@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-var policy = Policy{PromoteAfter: time.Second, MaxLag: 64, CleanAfter: time.Hour, MinVoters: 3}
+var policy = Policy{PromoteAfter: time.Second, MaxLag: 64, CleanAfter: time.Hour, MinVoters: 3, DropAfter: 10 * time.Minute}
 
 // three voters that are well, of which the first leads.
 func three() []Server {
@@ -59,7 +59,12 @@ func TestDecide(t *testing.T) {
 		"dead, and needed":             {[]Server{voter("a", true), voter("b", false), gone("c", 2*time.Hour)}, "", ""},
 		"dead, and replaced":           {append([]Server{voter("a", true), voter("b", false), gone("c", 2*time.Hour)}, voter("d", false)), "expire c", ""},
 		"not for long":                 {append([]Server{voter("a", true), voter("b", false), gone("c", time.Minute)}, voter("d", false)), "", ""},
-		"dead without a vote":          {append(three(), Server{ID: "d", Name: "d", Silent: 2 * time.Hour}), "expire d", ""},
+		"dead without a vote":          {append(three(), Server{ID: "d", Name: "d", Silent: 10 * time.Minute}), "drop d", ""},
+		"away without a vote":          {append(three(), Server{ID: "d", Name: "d", Silent: 9 * time.Minute}), "", ""},
+		"dead, and another one joins":  {append(three(), Server{ID: "d", Name: "d", Silent: 10 * time.Minute}, newcomer("e")), "promote e", ""},
+		"dead, and no quorum answers":  {[]Server{voter("a", true), gone("b", time.Second), with(voter("c", false), leaves), {ID: "d", Silent: time.Hour}}, "drop d", "only 1 of the 2"},
+		"demoted, and away":            {append(three(), Server{ID: "d", Name: "d", Standing: Standby, Silent: 30 * time.Minute}), "", ""},
+		"demoted, and dead":            {append(three(), Server{ID: "d", Name: "d", Standing: Standby, Silent: time.Hour}), "expire d", ""},
 		"the leader sees no quorum":    {[]Server{voter("a", true), gone("b", 2*time.Hour), gone("c", 2*time.Hour), gone("d", 2*time.Hour), voter("e", false)}, "", ""},
 		"one departure at a time":      {append([]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves), voter("d", false)}, gone("e", 2*time.Hour)), "demote c", ""},
 	} {
@@ -118,7 +123,7 @@ func TestNoStepBreaksTheQuorum(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []Kind{Promote, Demote, HandOver, Remove, Expire} {
+	for _, kind := range []Kind{Promote, Demote, HandOver, Remove, Expire, Drop} {
 		if steps[kind] < 100 {
 			t.Errorf("%d times %s: the groups are no good", steps[kind], kind)
 		}
@@ -132,6 +137,8 @@ func fair(step Step) error {
 		return fmt.Errorf("a vote for %+v", s)
 	case step.Kind == Expire && (s.Answers || s.Leader):
 		return errors.New("expired one that lives")
+	case step.Kind == Drop && (s.Voter || s.Answers || s.Standing != Regular || s.Silent < policy.DropAfter):
+		return fmt.Errorf("dropped %+v", s)
 	case step.Kind == HandOver && !s.able():
 		return errors.New("handed over to one that is ill")
 	case step.Kind == Remove && s.Standing != Leaving, step.Kind == Demote && s.Standing == Regular:
@@ -169,7 +176,7 @@ func carryOut(servers []Server, step Step) []Server {
 	for _, s := range servers {
 		is := s.ID == step.Server.ID
 		switch step.Kind {
-		case Remove:
+		case Remove, Drop:
 			if is {
 				continue
 			}

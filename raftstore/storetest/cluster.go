@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
@@ -165,11 +166,5 @@ func (c *Cluster) Leader() (int, uint64) {
 // Await polls until the condition holds. It is for conditions that nothing announces.
 func (c *Cluster) Await(what string, holds func() bool) {
 	c.t.Helper()
-	end := time.Now().Add(deadline)
-	for !holds() {
-		if time.Now().After(end) {
-			c.t.Fatalf("not in time: %s", what)
-		}
-		<-time.After(2 * time.Millisecond)
-	}
+	await.True(c.t, what, holds)
 }

@@ -9,17 +9,15 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/barque/barque/raftstore"
 )
 
-// Conformance runs the suite. open returns an empty store; it sees to its end by t.Cleanup. around
-// runs each case: in virtual time, by synctest.Test, or directly when it is nil.
-func Conformance(t *testing.T, around func(*testing.T, func(*testing.T)), open func(t *testing.T) *raftstore.Store) {
-	if around == nil {
-		around = func(t *testing.T, run func(*testing.T)) { run(t) }
-	}
+// Conformance runs the suite. open returns an empty store; it sees to its end by t.Cleanup. Each
+// case runs in virtual time.
+func Conformance(t *testing.T, open func(t *testing.T) *raftstore.Store) {
 	for _, c := range []struct {
 		name string
 		run  func(*testing.T, *raftstore.Store)
@@ -44,7 +42,7 @@ func Conformance(t *testing.T, around func(*testing.T, func(*testing.T)), open f
 		{"closed", closed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			around(t, func(t *testing.T) { c.run(t, open(t)) })
+			synctest.Test(t, func(t *testing.T) { c.run(t, open(t)) })
 		})
 	}
 }

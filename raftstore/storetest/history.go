@@ -68,7 +68,7 @@ func (h *History) Client(ctx context.Context, seed uint64, keys int, pick func()
 	rnd := rand.New(rand.NewPCG(seed, uint64(c.id)))
 	for ctx.Err() == nil {
 		key := fmt.Sprintf("%s%d", h.Prefix, rnd.IntN(keys))
-		limited, cancel := context.WithTimeout(ctx, 2*time.Second)
+		limited, cancel := context.WithTimeout(ctx, 2*time.Second) // brief: the outcome may stay unknown
 		if rnd.IntN(2) == 0 {
 			c.read(limited, key, pick())
 		} else {
@@ -77,7 +77,7 @@ func (h *History) Client(ctx context.Context, seed uint64, keys int, pick func()
 		cancel()
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Duration(rnd.IntN(int(5 * time.Millisecond)))):
+		case <-time.After(time.Duration(rnd.IntN(int(5 * time.Millisecond)))): // brief: a client rests between its operations
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/raftstore/storetest"
 	"github.com/barque/barque/raftstore/transport"
 )
@@ -93,7 +94,7 @@ func FuzzProtocols(f *testing.F) {
 		var admitting sync.WaitGroup
 		admitting.Go(func() { server.Admit(there) })
 		conn := tls.Client(here, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*cert}, NextProtos: asked})
-		conn.SetDeadline(time.Now().Add(30 * time.Second))
+		conn.SetDeadline(time.Now().Add(await.Hang))
 		heard, err := io.ReadAll(conn)
 		here.Close()
 		admitting.Wait()

@@ -1,0 +1,151 @@
+package raftstore_test
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/internal/syncbuf"
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/storetest"
+)
+
+func isMember(s *raftstore.Server, id string) bool {
+	return slices.ContainsFunc(s.Members(), func(m raftstore.Member) bool { return m.ID == id })
+}
+
+// deadNewcomer has a fourth server join that gets no vote, and crash. It returns its number.
+func deadNewcomer(t *testing.T, c *storetest.Cluster, edit func(int, *raftstore.Config)) int {
+	t.Helper()
+	leader, _ := c.Leader()
+	newcomer := c.Add(edit)
+	c.Net.Cut(storetest.Addr(newcomer), storetest.Addr((leader+1)%3)) // so it cannot have a vote
+	c.Start(newcomer)
+	if err := c.Servers[newcomer].Join(limited(t), []string{storetest.Addr(leader)}); err != nil {
+		t.Fatal(err)
+	}
+	c.Await("it knows that it is a member", func() bool { return isMember(c.Servers[newcomer], c.Servers[newcomer].ID()) })
+	<-time.After(5 * time.Second)
+	if v := voters(c.Servers[leader]); len(v) != 3 {
+		t.Fatalf("%v vote", v)
+	}
+	c.Crash(newcomer)
+	c.Net.Heal()
+	return newcomer
+}
+
+// TestADeadNewcomerIsDropped: a server that dies before it has its vote keeps nobody from joining, and is dropped after ten
+// minutes. When it comes back it joins again by itself.
+func TestADeadNewcomerIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := onDisk(t)
+		c := storetest.NewCluster(t, 3, disk)
+		witness := c.Servers[0]
+		dead := deadNewcomer(t, c, disk)
+		var id string
+		for _, m := range witness.Members() {
+			if m.Name == c.Configs[dead].Name {
+				id = m.ID
+			}
+		}
+		fifth := c.Add(disk)
+		c.Start(fifth)
+		if err := c.Servers[fifth].Join(limited(t), []string{storetest.Addr(0)}); err != nil {
+			t.Fatal(err)
+		}
+		c.Await("the next one has its vote", func() bool { return slices.Contains(voters(witness), c.Configs[fifth].Name) })
+		leader, _ := c.Leader()
+		why := ""
+		for _, h := range c.Servers[leader].Status().Health {
+			if h.ID == id {
+				why = h.Reason
+			}
+		}
+		if !strings.Contains(why, "is dropped when it has not answered for 10m0s") {
+			t.Errorf("its health is %q", why)
+		}
+		<-time.After(9*time.Minute + 30*time.Second)
+		if !isMember(witness, id) {
+			t.Fatal("it was dropped though it may be restarting")
+		}
+		c.Await("it is dropped", func() bool { return !isMember(witness, id) })
+		c.Await("that is told", func() bool { return witness.Gone()[id].Dropped })
+		if gone := witness.Gone()[id]; gone.Name != c.Configs[dead].Name || !strings.Contains(gone.Why, "had no vote yet") {
+			t.Errorf("it is told as %+v", gone)
+		}
+		<-time.After(time.Minute)
+		c.Start(dead)
+		c.Await("it votes", func() bool {
+			return len(voters(witness)) == 5 && slices.Contains(voters(witness), c.Configs[dead].Name)
+		})
+		c.Await("nobody says that it is gone", func() bool { return len(witness.Gone()) == 0 })
+		if c.Servers[dead].ID() != id {
+			t.Errorf("it was %s and is %s", id, c.Servers[dead].ID())
+		}
+	})
+}
+
+// TestAServerWithoutAVoteMayBeAway: for some minutes, or for as long as it likes when it was demoted.
+func TestAServerWithoutAVoteMayBeAway(t *testing.T) {
+	needs.AllTests(t)
+	synctest.Test(t, func(t *testing.T) {
+		disk := onDisk(t)
+		c := storetest.NewCluster(t, 3, disk)
+		slow := deadNewcomer(t, c, disk)
+		for range 2 {
+			<-time.After(9 * time.Minute)
+			leader, _ := c.Leader()
+			c.Net.Cut(storetest.Addr(slow), storetest.Addr((leader+1)%3))
+			c.Start(slow)
+			<-time.After(10 * time.Second)
+			c.Crash(slow)
+			c.Net.Heal()
+		}
+		c.Start(slow)
+		c.Await("it votes", func() bool { return len(voters(c.Servers[0])) == 4 })
+		id := c.Servers[slow].ID()
+		if err := c.Servers[0].Demote(limited(t), id); err != nil {
+			t.Fatal(err)
+		}
+		c.Crash(slow)
+		<-time.After(11 * time.Minute)
+		if !isMember(c.Servers[0], id) {
+			t.Error("a server that was demoted is dropped")
+		}
+	})
+}
+
+// TestADroppedServerWhoseNameIsTaken: it is told so, and is not let in.
+func TestADroppedServerWhoseNameIsTaken(t *testing.T) {
+	needs.AllTests(t)
+	synctest.Test(t, func(t *testing.T) {
+		var log syncbuf.Buffer
+		disk := onDisk(t)
+		c := storetest.NewCluster(t, 3, disk)
+		dead := deadNewcomer(t, c, func(i int, cfg *raftstore.Config) {
+			disk(i, cfg)
+			cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		})
+		<-time.After(11 * time.Minute)
+		if len(c.Servers[0].Members()) != 3 {
+			t.Fatal("it was not dropped")
+		}
+		other := c.Add(func(i int, cfg *raftstore.Config) { disk(i, cfg); cfg.Name = c.Configs[dead].Name })
+		c.Start(other)
+		if err := c.Servers[other].Join(limited(t), []string{storetest.Addr(0)}); err != nil {
+			t.Fatal(err)
+		}
+		c.Start(dead)
+		<-time.After(time.Minute)
+		if isMember(c.Servers[0], c.Servers[dead].ID()) {
+			t.Error("two servers have one name")
+		}
+		if said := log.String(); strings.Count(said, "is not let in again") != 1 || !strings.Contains(said, "another one of its name") {
+			t.Errorf("it says %s", said)
+		}
+	})
+}
