@@ -45,6 +45,7 @@ func TestAPI(t *testing.T) {
 		"Status":          testStatus,
 		"DeleteMany":      testDeleteCollection,
 		"Access":          testAccess,
+		"Certificates":    testCertificates,
 		"Tokens":          testTokens,
 		"Discovery":       testDiscovery,
 		"Documents":       testOpenAPI,

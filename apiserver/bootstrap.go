@@ -30,15 +30,22 @@ const (
 )
 
 // LeaderRoutine keeps what every cluster has: the system namespaces, the default roles and
-// bindings, the system priority classes, and the kubernetes Service; and it repairs reservations
+// bindings, the system priority classes, an APIService for each group that is served, what
+// extension API servers go by, and the kubernetes Service; and it repairs reservations
 // of service addresses and node ports. It is to run on the leader only, with a client that carries
 // the leader's term, and returns when ctx ends.
 func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface) error {
 	var repair sync.WaitGroup
 	defer repair.Wait()
 	repair.Go(func() { services.Repair(ctx, client, s.addresses, s.ports, s.logger) })
+	repair.Go(func() {
+		s.registration.run(ctx, client, func(err error) { s.logger.Warn("registering API groups; trying again", "err", err) })
+	})
 	for {
-		pause := ensureAgain
+		pause, renewed := ensureAgain, (<-chan struct{})(nil)
+		if s.cfg.Renewed != nil { // authorities may have come or gone
+			renewed = s.cfg.Renewed()
+		}
 		if err := s.ensure(ctx, client); err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -49,6 +56,7 @@ func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface)
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-renewed:
 		case <-time.After(pause):
 		}
 	}
@@ -64,6 +72,10 @@ func (s *Server) ensure(ctx context.Context, client kubernetes.Interface) error 
 	if s.serves(schedulingv1.SchemeGroupVersion.WithResource("priorityclasses")) {
 		errs = append(errs, ensurePriorityClasses(ctx, client))
 	}
+	if s.serves(corev1.SchemeGroupVersion.WithResource("configmaps")) {
+		errs = append(errs, s.ensureExtensionAuthentication(ctx, client))
+	}
+	errs = append(errs, s.registration.ensure(ctx, client.Discovery().RESTClient()))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

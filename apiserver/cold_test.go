@@ -69,13 +69,9 @@ func TestAServerThatIsStartedWithoutALeader(t *testing.T) {
 	if _, err := c.admin.Discovery().ServerVersion(); err != nil { // it serves, which may take a moment
 		t.Fatal(err)
 	}
-	began := time.Now()
-	err := configs(c.admin)
+	err := configs(c.admin) // admission would wait for ten seconds, and forbid it
 	if !apierrors.IsServiceUnavailable(err) || !apierrors.HasStatusCause(err, storage.CauseNoLeader) || !strings.Contains(err.Error(), "no leader has been known for 1m0s") {
 		t.Errorf("a write: %v", err)
-	}
-	if took := time.Since(began); took > 9*time.Second { // admission would have waited for ten
-		t.Errorf("a write took %s", took)
 	}
 	someone := kubernetes.NewForConfigOrDie(c.ca.client(t, c.host, pkix.Name{CommonName: "someone"}))
 	if err := configs(someone); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "has not read the roles yet") {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 
 	barqueadmission "github.com/barque/barque/apiserver/admission"
+	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/storage"
@@ -43,6 +44,10 @@ type Config struct {
 	// nil means that pods/log, exec, attach, port-forward and the proxies are not served.
 	KubeletClient func() *tls.Config
 
+	// ProxyClient is the certificate by which extension API servers know that a request, with the
+	// user named in its headers, comes from this server. Without one they are not told the user.
+	ProxyClient CertificateFiles
+
 	// ServiceAccounts says how service-account tokens are signed.
 	ServiceAccounts ServiceAccounts
 	// TokenFile is a file of static tokens; "" means none.
@@ -59,6 +64,9 @@ type Config struct {
 	// TolerationSeconds is how long pods that say nothing else stay on a node that is not ready or
 	// unreachable; nil means admission.DefaultTolerationSeconds for both.
 	TolerationSeconds *TolerationSeconds
+
+	// Admission chooses the admission plugins; the zero value means those that are on by default.
+	Admission registry.Settings
 
 	// SignsOfLife tells when nodes were last heard of, which the Leases in kube-node-lease show; nil means that
 	// these are stored like all others.
@@ -92,6 +100,9 @@ type Config struct {
 	// Now tells the time; nil means time.Now.
 	Now func() time.Time
 }
+
+// CertificateFiles names a certificate and its key, in PEM. They are read again when they change.
+type CertificateFiles struct{ CertFile, KeyFile string }
 
 // ServiceAccounts says how service-account tokens are signed and verified.
 type ServiceAccounts struct {

@@ -5,7 +5,11 @@
 // Every control-plane server runs one. It owns the way of a request from the socket to the store:
 //
 //	TLS → leader-term header → authn → flow limits → impersonation → audit → authz
+//	    → aggregator → Barque's own kinds → custom resources → not found
 //	    → admission → defaulting, validation (package resource and the groups) → storage
+//
+// The aggregator and the server of custom resources come from libraries; chain.go puts all of them
+// together.
 //
 // Servers share nothing but the store. Whatever must happen once in the cluster (default roles,
 // system namespaces, repair of allocations) is in LeaderRoutine, which the caller runs on the

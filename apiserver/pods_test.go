@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"context"
 	"crypto/x509/pkix"
 	"testing"
 
@@ -11,6 +10,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 )
@@ -67,12 +67,16 @@ func testPods(t *testing.T, c *cluster) {
 		t.Errorf("taking a debug container away: %v", err)
 	}
 
+	testBudget(t, c)
 	if err := pods.EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p"}}); err != nil {
 		t.Fatal(err)
 	}
 	evicted := must(pods.Get(ctx, "p", metav1.GetOptions{}))(t)
 	if evicted.DeletionTimestamp == nil {
 		t.Error("an evicted pod on a node is not being deleted gracefully")
+	}
+	if spent := must(c.admin.PolicyV1().PodDisruptionBudgets("pods").Get(ctx, "b", metav1.GetOptions{}))(t); spent.Status.DisruptionsAllowed != 0 || len(spent.Status.DisruptedPods) != 1 {
+		t.Errorf("the budget after an eviction is %+v", spent.Status)
 	}
 	zero := int64(0)
 	if err := pods.Delete(ctx, "p", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
@@ -81,6 +85,24 @@ func testPods(t *testing.T, c *cluster) {
 	if _, err := pods.Get(ctx, "p", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("after the kubelet's delete: %v", err)
 	}
+}
+
+// testBudget runs the pod and gives it a budget, which refuses its eviction until it has been
+// looked at and lets one pod go.
+func testBudget(t *testing.T, c *cluster) {
+	ctx, pods, budgets := t.Context(), c.admin.CoreV1().Pods("pods"), c.admin.PolicyV1().PodDisruptionBudgets("pods")
+	running := must(pods.Get(ctx, "p", metav1.GetOptions{}))(t)
+	running.Status.Phase = corev1.PodRunning
+	running.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	must(pods.UpdateStatus(ctx, running, metav1.UpdateOptions{}))(t)
+	one := intstr.FromInt32(1)
+	budget := must(budgets.Create(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b"},
+		Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &one, Selector: &metav1.LabelSelector{}}}, metav1.CreateOptions{}))(t)
+	if err := pods.EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p"}}); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("eviction with a budget that nobody has looked at: %v", err)
+	}
+	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, DisruptionsAllowed: 1}
+	must(budgets.UpdateStatus(ctx, budget, metav1.UpdateOptions{}))(t)
 }
 
 // testKubelet tries what kubelets may and may not do to a pod on node-1.
@@ -111,12 +133,7 @@ func testKubelet(t *testing.T, c *cluster, pod *corev1.Pod) {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
 	}}
-	// What the pods of a node may use is known by an informer, which is a moment behind the binding. Kubelets ask again.
-	var token *authenticationv1.TokenRequest
-	eventually(t, "the token of a pod", func(ctx context.Context) (err error) {
-		token, err = own.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, "default", request, metav1.CreateOptions{})
-		return err
-	})
+	token := must(own.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, "default", request, metav1.CreateOptions{}))(t)
 	running := kubernetes.NewForConfigOrDie(&restclient.Config{Host: c.host, BearerToken: token.Status.Token, TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
 	who := must(running.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
 	if u := who.Status.UserInfo; u.Extra["authentication.kubernetes.io/pod-name"][0] != pod.Name || u.Extra["authentication.kubernetes.io/node-name"][0] != "node-1" {

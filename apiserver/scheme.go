@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -44,7 +46,35 @@ func newScheme(resources []resource.Resource) (*runtime.Scheme, error) {
 		&corev1.PodProxyOptions{}, &corev1.NodeProxyOptions{}, &corev1.ServiceProxyOptions{}); err != nil {
 		return nil, err
 	}
+	if err := addIdentities(scheme); err != nil {
+		return nil, err
+	}
 	return scheme, setPriorities(scheme, resources)
+}
+
+// addIdentities lets every type be converted to itself. Webhooks and policies convert objects to the
+// version that they were declared for, and back into the one that is being written.
+func addIdentities(scheme *runtime.Scheme) error {
+	for kind, t := range scheme.AllKnownTypes() {
+		if kind.Version != runtime.APIVersionInternal {
+			continue
+		}
+		of := reflect.New(t).Interface()
+		if err := scheme.AddConversionFunc(of, of, assign); err != nil {
+			return fmt.Errorf("conversion of %s to itself: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+// assign makes out what in is. As every conversion does, it leaves the kind as it is, and shares
+// what pointers lead to.
+func assign(in, out any, _ conversion.Scope) error {
+	to := out.(runtime.Object)
+	kind := to.GetObjectKind().GroupVersionKind()
+	reflect.ValueOf(out).Elem().Set(reflect.ValueOf(in).Elem())
+	to.GetObjectKind().SetGroupVersionKind(kind)
+	return nil
 }
 
 // setPriorities makes the version that a group's first declared kind is stored in the preferred

@@ -1,9 +1,13 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -19,7 +23,7 @@ import (
 // security is who may come in and what they may do.
 type security struct {
 	authenticator authenticator.Request
-	tokens        authenticator.Token // for TokenReview
+	tokens        authenticator.Request // of bearer tokens, for TokenReview
 	issuer        *authn.Issuer
 	objects       *authn.Objects
 
@@ -43,6 +47,7 @@ func (s *Server) newSecurity(clientCA dynamiccertificates.CAContentProvider) (*s
 	}
 	requests, tokens, err := authn.New(authn.Config{
 		ClientCAs:      clientCA.VerifyOptions,
+		ProxyClients:   []string{ProxyClientName},
 		Issuer:         issuer,
 		Audiences:      sa.Audiences,
 		Objects:        objects,
@@ -64,10 +69,26 @@ func (s *Server) newSecurity(clientCA dynamiccertificates.CAContentProvider) (*s
 	return sec, s.newAuthorizer(sec)
 }
 
+// podsOf lists the pods that are bound to a node now.
+func (s *Server) podsOf(ctx context.Context, node string) ([]*corev1.Pod, error) {
+	list, err := s.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	pods := make([]*corev1.Pod, len(list.Items))
+	for i := range list.Items {
+		pods[i] = &list.Items[i]
+	}
+	return pods, nil
+}
+
 func (s *Server) newAuthorizer(sec *security) error {
 	r := s.informers.Rbac().V1()
 	sec.rbac = rbac.NewAuthorizer(r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(), r.ClusterRoleBindings().Lister())
-	nodes, err := nodeauth.New(s.informers.Core().V1().Pods().Informer(), nodeauth.RoleRules(rbac.NodeRules(), rbac.Allows))
+	pods, rules := s.informers.Core().V1().Pods().Informer(), nodeauth.RoleRules(rbac.NodeRules(), rbac.Allows)
+	nodes, err := nodeauth.New(pods, s.podsOf, rules)
 	if err != nil {
 		return err
 	}

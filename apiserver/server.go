@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
@@ -23,6 +24,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/barque/barque/apiserver/allocator"
+	"github.com/barque/barque/apiserver/openapi"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/storage"
 )
@@ -40,17 +42,19 @@ const (
 
 // Server is one API server. Make it with New and run it once.
 type Server struct {
-	cfg       Config
-	generic   *genericapiserver.GenericAPIServer
-	loopback  *loopback
-	client    kubernetes.Interface
-	informers informers.SharedInformerFactory
-	addresses *allocator.Pool[netip.Addr]
-	ports     *allocator.Pool[int32]
-	defaults  func() bool // whether the authorizer knows the default roles and bindings
-	closers   []func()
-	warm      atomic.Bool // see cold
-	logger    *slog.Logger
+	cfg          Config
+	chain        *chain
+	registration *registration
+	documents    *openapi.Service
+	loopback     *loopback
+	client       kubernetes.Interface
+	informers    informers.SharedInformerFactory
+	addresses    *allocator.Pool[netip.Addr]
+	ports        *allocator.Pool[int32]
+	defaults     func() bool // whether the authorizer knows the default roles and bindings
+	closers      []func()
+	warm         atomic.Bool // see cold
+	logger       *slog.Logger
 }
 
 // New puts a server together. It needs the store only from Run on.
@@ -90,18 +94,16 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.generic, err = config.Complete(s.informers).New("barque", genericapiserver.NewEmptyDelegate())
-	if err != nil {
-		return nil, fmt.Errorf("assembling the API server: %w", err)
+	if s.chain, err = s.newChain(config, parts); err != nil {
+		return nil, err
 	}
-	s.generic.ShutdownTimeout = streamGrace
 	if err := s.installResources(config, parts); err != nil {
 		return nil, err
 	}
-	if err := s.generic.AddPostStartHook("storage-readiness", s.generic.StorageReadinessHook.Hook); err != nil {
+	s.installPaths(sec, parts)
+	if s.registration, err = s.newRegistration(parts.scheme); err != nil {
 		return nil, err
 	}
-	s.installPaths(sec, parts)
 	return s, nil
 }
 
@@ -137,11 +139,12 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 	c.ReadyzChecks = append(c.ReadyzChecks, healthz.NamedCheck(BirthCheck, s.checkBirth))
 	c.LivezChecks = append(c.LivezChecks, s.cfg.LiveChecks...)
 	c.SkipOpenAPIInstallation = true
+	c.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	if err := s.cfg.Audit.applyTo(c); err != nil {
 		return nil, err
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		handler = s.withoutWritesWhenCold(storage.WithLeaderTermHeader(handler), parts.codecs)
+		handler = s.withoutWritesWhenCold(storage.WithLeaderTermHeader(s.withDocuments(handler)), parts.codecs)
 		return withUnauthenticated(s.withoutRights(genericapiserver.DefaultBuildHandlerChain(handler, c)), s.cfg.Unauthenticated)
 	}
 	return c, nil
@@ -160,22 +163,49 @@ func (s *Server) installResources(config *genericapiserver.Config, parts *parts)
 		}
 		installations = append(installations, built...)
 	}
-	in := &installer{server: s.generic, config: config, scheme: parts.scheme, types: types}
+	in := &installer{server: s.chain.own, config: config, scheme: parts.scheme, types: types}
 	return in.install(installations)
 }
 
 // Run serves until ctx ends and requests in flight have been answered.
 func (s *Server) Run(ctx context.Context) error {
-	defer s.informers.Shutdown()
-	defer func() {
-		for _, f := range s.closers {
-			f()
+	ended, stop, err := s.start(context.WithoutCancel(ctx))
+	if err != nil {
+		return fmt.Errorf("API server: %w", err)
+	}
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		// Upstream's start hooks end the process with an error when they are stopped before the
+		// definitions of custom resources are known. Nothing was served yet, and there is
+		// nothing to drain: who stops the server this early ends the process, and serving with it.
+		if !s.chain.definitionsKnown() {
+			return nil
 		}
-	}()
-	if err := s.generic.PrepareRun().RunWithContext(ctx); err != nil {
+		stop(context.Cause(ctx))
+		err = <-ended
+	}
+	stop(err)
+	for _, f := range s.closers {
+		f()
+	}
+	s.informers.Shutdown()
+	if err != nil {
 		return fmt.Errorf("API server: %w", err)
 	}
 	return nil
+}
+
+// start begins to serve, until stop is called. ended tells how it went.
+func (s *Server) start(ctx context.Context) (<-chan error, context.CancelCauseFunc, error) {
+	prepared, err := s.chain.aggregator.PrepareRun()
+	if err != nil {
+		return nil, nil, err
+	}
+	serving, stop := context.WithCancelCause(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- prepared.Run(serving) }()
+	return ended, stop, nil
 }
 
 // LoopbackConfig is the configuration of a client inside this process that may do everything.

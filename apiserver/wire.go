@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -12,10 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/barque/barque/apiserver/groups/certificates"
 	"github.com/barque/barque/apiserver/groups/core"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/nodeproxy"
@@ -50,7 +54,9 @@ func (s *Server) wire(resources []resource.Resource, sec *security) error {
 	if k := resource.Find[corev1.Pod](resources); k != nil {
 		s.wirePods(k)
 	}
+	wireCertificates(resources, sec.authorizer)
 	s.wireNodeLeases(resources)
+	s.wirePolicies(resources, sec)
 	return nil
 }
 
@@ -148,6 +154,24 @@ func (s *Server) wirePods(k *resource.Kind[corev1.Pod]) {
 	add(k, "eviction", func(st *resource.Storage) rest.Storage {
 		return subresources.NewEviction(st, s.client, s.serves(policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")))
 	})
+}
+
+// wireCertificates adds the approval of requests, and lets only those sign requests of pods who may.
+func wireCertificates(resources []resource.Resource, authz authorizer.Authorizer) {
+	if k := resource.Find[certificatesv1.CertificateSigningRequest](resources); k != nil {
+		add(k, "approval", func(st *resource.Storage) rest.Storage {
+			return subresources.NewApproval(st, certificates.PrepareApproval, certificates.ValidateApproval)
+		})
+	}
+	if k := resource.Find[certificatesv1.PodCertificateRequest](resources); k != nil {
+		validate := k.Status.Validate
+		k.Status.Validate = func(ctx context.Context, r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
+			if errs := validate(ctx, r, old); len(errs) > 0 {
+				return errs
+			}
+			return subresources.MaySign(ctx, authz, r, old)
+		}
+	}
 }
 
 // add puts a subresource into a declaration.

@@ -13,6 +13,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/core/v1"
@@ -157,7 +158,7 @@ func (n *NodeRestriction) pod(ctx context.Context, node string, a admission.Attr
 		if name == "" {
 			name = a.GetName()
 		}
-		pod, err := n.lookup(ctx, a.GetNamespace(), name)
+		pod, err := n.lookup(ctx, a.GetNamespace(), name, "")
 		if err != nil {
 			return err
 		}
@@ -200,7 +201,7 @@ func (n *NodeRestriction) token(ctx context.Context, node string, a admission.At
 	if ref == nil || ref.Kind != "Pod" || ref.APIVersion != "v1" || ref.Name == "" || ref.UID == "" {
 		return fmt.Errorf("can only request tokens bound to a pod, with its UID")
 	}
-	pod, err := n.lookup(ctx, a.GetNamespace(), ref.Name)
+	pod, err := n.lookup(ctx, a.GetNamespace(), ref.Name, ref.UID)
 	if err != nil {
 		return err
 	}
@@ -213,8 +214,10 @@ func (n *NodeRestriction) token(ctx context.Context, node string, a admission.At
 	return bound(pod, node)
 }
 
-func (n *NodeRestriction) lookup(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	if pod, err := n.pods.Pods(namespace).Get(name); err == nil && pod.Spec.NodeName != "" {
+// lookup finds a pod. One that the lister has with another UID, or without a node, may have been
+// made again or bound since.
+func (n *NodeRestriction) lookup(ctx context.Context, namespace, name string, uid types.UID) (*corev1.Pod, error) {
+	if pod, err := n.pods.Pods(namespace).Get(name); err == nil && pod.Spec.NodeName != "" && (uid == "" || pod.UID == uid) {
 		return pod, nil
 	}
 	return n.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})

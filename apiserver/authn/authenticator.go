@@ -9,6 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/anonymous"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/apiserver/pkg/authentication/request/x509"
@@ -21,10 +22,21 @@ import (
 // on after the object that it is bound to.
 const cacheFor = 10 * time.Second
 
+// The headers in which a server tells another one whose request it passes on.
+const (
+	UserHeader        = "X-Remote-User"
+	UIDHeader         = "X-Remote-Uid"
+	GroupHeader       = "X-Remote-Group"
+	ExtraHeaderPrefix = "X-Remote-Extra-"
+)
+
 // Config says which credentials are accepted. Only Objects is required.
 type Config struct {
 	// ClientCAs gives the authorities that sign client certificates; nil accepts none.
 	ClientCAs x509.VerifyOptionFunc
+	// ProxyClients are the common names of client certificates whose requests name their user in
+	// headers, see UserHeader. Certificates of users must never carry them.
+	ProxyClients []string
 	// Issuer of the service-account tokens that are accepted; nil accepts none.
 	Issuer *Issuer
 	// Audiences that tokens must be for at least one of.
@@ -41,38 +53,45 @@ type Config struct {
 	Now            func() time.Time
 }
 
-// New returns the authenticator of requests, and the one of bearer tokens alone, for TokenReview.
-func New(cfg Config) (authenticator.Request, authenticator.Token, error) {
-	var tokens []authenticator.Token
+// New returns the authenticator of requests, and one that accepts nothing but bearer tokens, for
+// TokenReview.
+func New(cfg Config) (requests, tokens authenticator.Request, err error) {
+	var kinds []authenticator.Token
 	if cfg.TokenFile != "" {
 		static, err := tokenfile.NewCSV(cfg.TokenFile)
 		if err != nil {
 			return nil, nil, fmt.Errorf("token file %s: %w", cfg.TokenFile, err)
 		}
-		tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(cfg.Audiences, static))
+		kinds = append(kinds, authenticator.WrapAudienceAgnosticToken(cfg.Audiences, static))
 	}
 	if cfg.Issuer != nil {
-		tokens = append(tokens, &serviceAccountTokens{cfg.Issuer, cfg.Objects, cfg.Audiences, cfg.Now})
+		kinds = append(kinds, &serviceAccountTokens{cfg.Issuer, cfg.Objects, cfg.Audiences, cfg.Now})
 	}
-	tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(cfg.Audiences, &bootstrapTokens{cfg.Objects, cfg.Now}))
-	token := tokencache.New(tokenunion.New(tokens...), true, cacheFor, 0)
+	kinds = append(kinds, authenticator.WrapAudienceAgnosticToken(cfg.Audiences, &bootstrapTokens{cfg.Objects, cfg.Now}))
+	token := tokencache.New(tokenunion.New(kinds...), true, cacheFor, 0)
 	if cfg.Process != nil {
 		token = tokenunion.New(cfg.Process, token)
 	}
 
-	var requests []authenticator.Request
-	if cfg.ClientCAs != nil {
-		requests = append(requests, x509.NewDynamic(cfg.ClientCAs, x509.CommonNameUserConversion))
+	bearer := bearertoken.New(token)
+	var ways []authenticator.Request
+	if cfg.ClientCAs != nil && len(cfg.ProxyClients) > 0 {
+		ways = append(ways, headerrequest.NewDynamicVerifyOptionsSecure(cfg.ClientCAs, headerrequest.StaticStringSlice(cfg.ProxyClients),
+			headerrequest.StaticStringSlice{UserHeader}, headerrequest.StaticStringSlice{UIDHeader},
+			headerrequest.StaticStringSlice{GroupHeader}, headerrequest.StaticStringSlice{ExtraHeaderPrefix}))
 	}
-	requests = append(requests, bearertoken.New(token), websocket.NewProtocolAuthenticator(token))
-	request := group.NewAuthenticatedGroupAdder(union.New(requests...))
+	if cfg.ClientCAs != nil {
+		ways = append(ways, x509.NewDynamic(cfg.ClientCAs, x509.CommonNameUserConversion))
+	}
+	ways = append(ways, bearer, websocket.NewProtocolAuthenticator(token))
+	requests = group.NewAuthenticatedGroupAdder(union.New(ways...))
 	if !cfg.NoAnonymous {
 		conditions := make([]apiserver.AnonymousAuthCondition, 0, len(cfg.AnonymousPaths))
 		for _, p := range cfg.AnonymousPaths {
 			conditions = append(conditions, apiserver.AnonymousAuthCondition{Path: p})
 		}
 		// Credentials that are wrong must not turn into anonymous access.
-		request = union.NewFailOnError(request, anonymous.NewAuthenticator(conditions))
+		requests = union.NewFailOnError(requests, anonymous.NewAuthenticator(conditions))
 	}
-	return request, token, nil
+	return requests, group.NewAuthenticatedGroupAdder(bearer), nil
 }

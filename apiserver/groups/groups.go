@@ -5,12 +5,19 @@ package groups
 import (
 	"slices"
 
+	"github.com/barque/barque/apiserver/groups/admissionregistration"
 	"github.com/barque/barque/apiserver/groups/apps"
+	"github.com/barque/barque/apiserver/groups/certificates"
 	"github.com/barque/barque/apiserver/groups/coordination"
 	"github.com/barque/barque/apiserver/groups/core"
 	"github.com/barque/barque/apiserver/groups/discovery"
+	"github.com/barque/barque/apiserver/groups/flowcontrol"
+	"github.com/barque/barque/apiserver/groups/networking"
+	"github.com/barque/barque/apiserver/groups/node"
+	"github.com/barque/barque/apiserver/groups/policy"
 	"github.com/barque/barque/apiserver/groups/rbac"
 	"github.com/barque/barque/apiserver/groups/scheduling"
+	"github.com/barque/barque/apiserver/groups/storage"
 	"github.com/barque/barque/apiserver/resource"
 )
 
@@ -19,10 +26,17 @@ import (
 func Resources() []resource.Resource {
 	return slices.Concat(
 		core.Resources(),
+		admissionregistration.Resources(),
 		apps.Resources(),
+		certificates.Resources(),
 		coordination.Resources(),
 		discovery.Resources(),
+		flowcontrol.Resources(),
+		networking.Resources(),
+		node.Resources(),
+		policy.Resources(),
 		rbac.Resources(),
 		scheduling.Resources(),
+		storage.Resources(),
 	)
 }

@@ -3,6 +3,7 @@ package nodeauth
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -16,13 +17,14 @@ const nodeIndex = "barque.node"
 
 // Authorizer decides about requests of kubelets and has no opinion on others.
 type Authorizer struct {
-	pods  cache.Indexer
-	rules func(authorizer.Attributes) bool
+	pods   cache.Indexer
+	newest *newest
+	rules  func(authorizer.Attributes) bool
 }
 
-// New returns an authorizer over the pods of an informer that has not been started. rules tells
-// what the role of nodes allows.
-func New(pods cache.SharedIndexInformer, rules func(authorizer.Attributes) bool) (*Authorizer, error) {
+// New returns an authorizer over the pods of an informer that has not been started, and those that
+// list returns. rules tells what the role of nodes allows.
+func New(pods cache.SharedIndexInformer, list ListPods, rules func(authorizer.Attributes) bool) (*Authorizer, error) {
 	err := pods.AddIndexers(cache.Indexers{nodeIndex: func(obj any) ([]string, error) {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
 			return []string{pod.Spec.NodeName}, nil
@@ -32,11 +34,12 @@ func New(pods cache.SharedIndexInformer, rules func(authorizer.Attributes) bool)
 	if err != nil {
 		return nil, fmt.Errorf("indexing pods by node: %w", err)
 	}
-	return &Authorizer{pods.GetIndexer(), rules}, nil
+	return &Authorizer{pods.GetIndexer(), newNewest(list), rules}, nil
 }
 
-// Authorize implements authorizer.Authorizer.
-func (a *Authorizer) Authorize(_ context.Context, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+// Authorize implements authorizer.Authorizer. It fails when only the store could tell, and cannot
+// be read.
+func (a *Authorizer) Authorize(ctx context.Context, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 	node, ok := NodeOf(attrs.GetUser())
 	if !ok {
 		return authorizer.DecisionNoOpinion, "", nil
@@ -47,7 +50,11 @@ func (a *Authorizer) Authorize(_ context.Context, attrs authorizer.Attributes) (
 	if !attrs.IsResourceRequest() {
 		return authorizer.DecisionAllow, "", nil
 	}
-	if reason := a.refuse(node, attrs); reason != "" {
+	reason, err := a.refuse(ctx, node, attrs)
+	if err != nil {
+		return authorizer.DecisionNoOpinion, "", err
+	}
+	if reason != "" {
 		return authorizer.DecisionNoOpinion, "node " + node + ": " + reason, nil
 	}
 	return authorizer.DecisionAllow, "", nil
@@ -64,65 +71,83 @@ func (a *Authorizer) EvaluateConditions(context.Context, authorizer.ConditionsAw
 }
 
 // refuse gives the reason why a request that the role allows is not for this node, or "".
-func (a *Authorizer) refuse(node string, attrs authorizer.Attributes) string {
+func (a *Authorizer) refuse(ctx context.Context, node string, attrs authorizer.Attributes) (string, error) {
 	switch attrs.GetAPIGroup() {
 	case "":
 		switch attrs.GetResource() {
 		case "secrets", "configmaps", "persistentvolumeclaims":
-			return a.needsPod(node, attrs, refersTo(attrs.GetResource()))
+			return a.needsPod(ctx, node, attrs, refersTo(attrs.GetResource()))
 		case "serviceaccounts":
-			return a.needsPod(node, attrs, func(p *corev1.Pod, name string) bool { return p.Spec.ServiceAccountName == name })
+			return a.needsPod(ctx, node, attrs, func(p *corev1.Pod, name string) bool {
+				return p.Spec.ServiceAccountName == name
+			})
 		case "pods":
-			return a.ownPods(node, attrs)
+			return a.ownPods(ctx, node, attrs)
 		}
 	case "coordination.k8s.io":
 		if attrs.GetNamespace() != corev1.NamespaceNodeLease || (attrs.GetVerb() != "create" && attrs.GetName() != node) {
-			return "can only use its own lease in " + corev1.NamespaceNodeLease
+			return "can only use its own lease in " + corev1.NamespaceNodeLease, nil
 		}
 	case "storage.k8s.io":
 		if attrs.GetResource() == "csinodes" && attrs.GetVerb() != "create" && attrs.GetName() != node {
-			return "can only use its own CSINode"
+			return "can only use its own CSINode", nil
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // needsPod allows a named object that a pod of the node refers to.
-func (a *Authorizer) needsPod(node string, attrs authorizer.Attributes, refers func(*corev1.Pod, string) bool) string {
+func (a *Authorizer) needsPod(
+	ctx context.Context, node string, attrs authorizer.Attributes, refers func(*corev1.Pod, string) bool,
+) (string, error) {
 	what := attrs.GetResource()
 	if attrs.GetName() == "" || attrs.GetNamespace() == "" {
-		return "can only read individual " + what
+		return "can only read individual " + what, nil
 	}
-	for _, pod := range a.podsOf(node) {
-		if pod.Namespace == attrs.GetNamespace() && refers(pod, attrs.GetName()) {
-			return ""
-		}
+	found, err := a.has(ctx, node, func(p *corev1.Pod) bool {
+		return p.Namespace == attrs.GetNamespace() && refers(p, attrs.GetName())
+	})
+	if found || err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("none of its pods refers to %s %s/%s", what, attrs.GetNamespace(), attrs.GetName())
+	return fmt.Sprintf("none of its pods refers to %s %s/%s", what, attrs.GetNamespace(), attrs.GetName()), nil
+}
+
+// has tells whether a wanted pod is bound to the node. One that the informer has not seen yet is
+// looked for in the store: kubelets act on a binding at once.
+func (a *Authorizer) has(ctx context.Context, node string, wanted func(*corev1.Pod) bool) (bool, error) {
+	if slices.ContainsFunc(a.podsOf(node), wanted) {
+		return true, nil
+	}
+	pods, err := a.newest.pods(ctx, node)
+	return slices.ContainsFunc(pods, wanted), err
 }
 
 // ownPods allows lists and watches of the node's pods. Single pods, and writes, which admission
 // narrows, are allowed by name.
-func (a *Authorizer) ownPods(node string, attrs authorizer.Attributes) string {
+func (a *Authorizer) ownPods(ctx context.Context, node string, attrs authorizer.Attributes) (string, error) {
 	switch attrs.GetVerb() {
 	case "list", "watch":
 		if attrs.GetName() != "" {
-			return ""
+			return "", nil
 		}
 		selector, err := attrs.GetFieldSelector()
 		if err != nil || !selects(selector, "spec.nodeName", node) {
-			return "can only list and watch pods with the field selector spec.nodeName=" + node
+			return "can only list and watch pods with the field selector spec.nodeName=" + node, nil
 		}
 	case "get":
-		obj, ok, err := a.pods.GetByKey(attrs.GetNamespace() + "/" + attrs.GetName())
-		if err != nil || !ok {
-			return "" // a pod that the informer does not know yet, or that is gone: storage answers
+		if _, known, err := a.pods.GetByKey(attrs.GetNamespace() + "/" + attrs.GetName()); err != nil || !known {
+			return "", nil // the informer does not know it yet, or it is gone: storage answers
 		}
-		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != node {
-			return "can only read its own pods"
+		found, err := a.has(ctx, node, func(p *corev1.Pod) bool {
+			return p.Namespace == attrs.GetNamespace() && p.Name == attrs.GetName()
+		})
+		if !found && err == nil {
+			return "can only read its own pods", nil
 		}
+		return "", err
 	}
-	return ""
+	return "", nil
 }
 
 func selects(requirements fields.Requirements, field, value string) bool {

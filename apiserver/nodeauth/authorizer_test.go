@@ -1,6 +1,7 @@
 package nodeauth
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -18,12 +19,22 @@ func pod(name, node string, spec corev1.PodSpec) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: spec}
 }
 
-func TestAuthorize(t *testing.T) {
+// newAuthorizer returns one whose informer knows nothing.
+func newAuthorizer(t *testing.T, list ListPods) *Authorizer {
 	informer := informers.NewSharedInformerFactory(fake.NewClientset(), time.Hour).Core().V1().Pods().Informer()
-	a, err := New(informer, func(attrs authorizer.Attributes) bool { return attrs.GetVerb() != "escalate" })
+	a, err := New(informer, list, func(attrs authorizer.Attributes) bool { return attrs.GetVerb() != "escalate" })
 	if err != nil {
 		t.Fatal(err)
 	}
+	return a
+}
+
+func kubelet(node string) user.Info {
+	return &user.DefaultInfo{Name: "system:node:" + node, Groups: []string{user.NodesGroup}}
+}
+
+func TestAuthorize(t *testing.T) {
+	a := newAuthorizer(t, func(context.Context, string) ([]*corev1.Pod, error) { return nil, nil })
 	env := func(v corev1.EnvVarSource) corev1.PodSpec {
 		return corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{{ValueFrom: &v}}}}}
 	}
@@ -37,7 +48,7 @@ func TestAuthorize(t *testing.T) {
 		pod("pull", "n1", corev1.PodSpec{ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}}}),
 		pod("elsewhere", "n2", env(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "other-node"}}})),
 	} {
-		if err := informer.GetIndexer().Add(p); err != nil {
+		if err := a.pods.Add(p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,7 +90,7 @@ func TestAuthorize(t *testing.T) {
 		{"beyond the role", on("escalate", "roles", "x"), false},
 		{"services", on("watch", "services", ""), true},
 	} {
-		c.attrs.User = &user.DefaultInfo{Name: "system:node:n1", Groups: []string{user.NodesGroup}}
+		c.attrs.User = kubelet("n1")
 		got, reason, err := a.Authorize(t.Context(), c.attrs)
 		if err != nil || (got == authorizer.DecisionAllow) != c.want {
 			t.Errorf("%s: %v (%s) %v", c.name, got, reason, err)

@@ -4,6 +4,8 @@
 // its own pods. What it may write is narrowed further by the NodeRestriction admission.
 //
 // Decisions come from the pods of the informer, by an index on the node name; there is no graph to
-// keep in step. A pod that the informer has not seen yet is not a reason, so a kubelet may be
-// refused in the first moments and must try again, as it does.
+// keep in step. Before a kubelet is refused, the pods of its node are read from the store: the
+// kubelet may have learnt of a binding before the informer. Refusals are bounded in what they cost:
+// requests of one node share such reads, and a node gets 25 of them at once and 5 a second. One
+// that asks for more is refused by what the informer knows.
 package nodeauth

@@ -78,10 +78,12 @@ func (s *podStream) Connect(ctx context.Context, name string, options runtime.Ob
 	}
 	through := utilproxy.NewUpgradeAwareHandler(location, s.kubelet(), false, true, utilproxy.NewErrorResponder(responder))
 	if request.remoteCommand == nil {
-		return streamproxy.NewTranslatingHandler(through, streamproxy.NewTunnelingHandler(through), wsstream.IsWebSocketRequestWithTunnelingProtocol), nil
+		return quietCloses(streamproxy.NewTranslatingHandler(
+			through, streamproxy.NewTunnelingHandler(through), wsstream.IsWebSocketRequestWithTunnelingProtocol)), nil
 	}
 	translated := streamproxy.NewStreamTranslatorHandler(location, s.kubelet(), 0, *request.remoteCommand)
-	return streamproxy.NewTranslatingHandler(through, translated, wsstream.IsWebSocketRequestWithStreamCloseProtocol), nil
+	return quietCloses(streamproxy.NewTranslatingHandler(
+		through, translated, wsstream.IsWebSocketRequestWithStreamCloseProtocol)), nil
 }
 
 // mayCreate demands the permission to create a stream from those who come with GET: the verb was

@@ -4,24 +4,25 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"strings"
 	"sync"
 
 	"github.com/emicklei/go-restful/v3"
 	corev1 "k8s.io/api/core/v1"
+	crdlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	extensionsopenapi "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
 	apiopenapi "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/client-go/applyconfigurations"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/kube-openapi/pkg/aggregator"
 	"k8s.io/kube-openapi/pkg/builder"
 	"k8s.io/kube-openapi/pkg/builder3"
 	"k8s.io/kube-openapi/pkg/cached"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 	"k8s.io/kube-openapi/pkg/handler"
-	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
@@ -33,39 +34,67 @@ const (
 	V3Path = "/openapi/v3"
 )
 
-// Service serves the documents. All of its work waits for the first request.
-type Service struct {
-	services *restful.Container
-	scheme   *runtime.Scheme
-	version  string
-
-	v2 func() (http.Handler, error)
-	v3 func() (http.Handler, error)
+// Part is what one server of the chain serves.
+type Part struct {
+	// Services are the routes that are described.
+	Services *restful.Container
+	// Scheme knows the kinds of the routes.
+	Scheme *runtime.Scheme
+	// Definitions of the kinds; nil builds them from the types in Scheme.
+	Definitions common.GetOpenAPIDefinitions
 }
 
-// New describes the routes in services, whose types are those of scheme.
-func New(services *restful.Container, scheme *runtime.Scheme, version string) *Service {
-	s := &Service{services: services, scheme: scheme, version: version}
+// Config says what is described.
+type Config struct {
+	Parts []Part
+	// CustomResources are described, too; nil means that there are none.
+	CustomResources crdlisters.CustomResourceDefinitionLister
+	// Extensions lists what other servers serve and describe; nil means that there is nothing.
+	Extensions func() []Extension
+	// Version of the server. Clients keep documents of the same version.
+	Version string
+}
+
+// Service serves the documents. All of its work waits for a request.
+type Service struct {
+	Config
+
+	v2        func() (http.Handler, error)
+	extended  *extensions
+	documents documentCache
+}
+
+// New returns a Service, which reads Services when it is asked.
+func New(config Config) *Service {
+	s := &Service{Config: config, documents: newDocumentCache()}
+	s.extended = newExtensions(config.Extensions)
 	s.v2 = sync.OnceValues(s.buildV2)
-	s.v3 = sync.OnceValues(s.buildV3)
 	return s
 }
 
-// V2 serves V2Path.
-func (s *Service) V2() http.Handler { return lazy(s.v2) }
+// ServeHTTP implements http.Handler, for V2Path, V3Path and all below it.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case V2Path:
+		s.serveV2(w, r)
+	case V3Path, V3Path + "/":
+		s.serveRoot(w, r)
+	default:
+		s.serveDocument(w, r)
+	}
+}
 
-// V3 serves V3Path and everything below it.
-func (s *Service) V3() http.Handler { return lazy(s.v3) }
+func (s *Service) serveV2(w http.ResponseWriter, r *http.Request) {
+	h, err := s.v2()
+	if err != nil {
+		unbuilt(w, err)
+		return
+	}
+	h.ServeHTTP(w, r)
+}
 
-func lazy(build func() (http.Handler, error)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h, err := build()
-		if err != nil {
-			http.Error(w, "building the OpenAPI document: "+err.Error(), http.StatusInternalServerError)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
+func unbuilt(w http.ResponseWriter, err error) {
+	http.Error(w, "building the OpenAPI document: "+err.Error(), http.StatusInternalServerError)
 }
 
 // router collects what the handlers of kube-openapi register.
@@ -75,67 +104,90 @@ type router struct{ *http.ServeMux }
 func (r router) HandlePrefix(path string, h http.Handler) { r.Handle(path, h) }
 
 func (s *Service) buildV2() (http.Handler, error) {
-	n, err := newNames(s.scheme)
-	if err != nil {
-		return nil, err
-	}
-	definitions, err := s.definitions()
-	if err != nil {
-		return nil, err
-	}
-	config := &common.Config{
-		ProtocolList:                   []string{"https"},
-		Info:                           s.info(),
-		DefaultResponse:                &spec.Response{ResponseProps: spec.ResponseProps{Description: "Default Response."}},
-		GetOperationIDAndTagsFromRoute: operation,
-		GetDefinitionName:              n.definition,
-		GetDefinitions:                 definitions,
-	}
+	own := sync.OnceValues(s.ownV2)
+	var last *spec.Swagger
+	var lastTag string
+	// The handler calls this under a lock, for each request.
 	service := handler.NewOpenAPIServiceLazy(cached.Func(func() (*spec.Swagger, string, error) {
-		doc, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(s.services.RegisteredWebServices()), config)
+		defined, err := s.established()
+		if err != nil {
+			return nil, "", err
+		}
+		theirs, hashes := s.extended.v2()
+		tag := s.hash(append(hashes, s.tag(defined...))...)
+		if tag == lastTag {
+			return last, tag, nil
+		}
+		doc, err := own()
+		if err == nil {
+			doc, err = withCustomV2(doc, defined)
+		}
+		if err == nil {
+			err = mergeV2(doc, theirs)
+		}
 		if err != nil {
 			return nil, "", fmt.Errorf("OpenAPI v2: %w", err)
 		}
-		doc.Definitions = handler.PruneDefaults(doc.Definitions)
-		return doc, s.version, nil
+		last, lastTag = doc, tag
+		return doc, tag, nil
 	}))
 	mux := router{http.NewServeMux()}
 	service.RegisterOpenAPIVersionedService(V2Path, mux)
 	return mux, nil
 }
 
-func (s *Service) buildV3() (http.Handler, error) {
-	n, err := newNames(s.scheme)
+// ownV2 describes the routes of all parts.
+func (s *Service) ownV2() (*spec.Swagger, error) {
+	var all *spec.Swagger
+	for _, p := range s.Parts {
+		n, definitions, err := p.kinds()
+		if err != nil {
+			return nil, err
+		}
+		doc, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(p.Services.RegisteredWebServices()), &common.Config{
+			ProtocolList:                   []string{"https"},
+			Info:                           s.info(),
+			DefaultResponse:                &spec.Response{ResponseProps: spec.ResponseProps{Description: "Default Response."}},
+			GetOperationIDAndTagsFromRoute: operation,
+			GetDefinitionName:              n.definition,
+			GetDefinitions:                 definitions,
+		})
+		if err != nil {
+			return nil, err
+		}
+		doc.Definitions = handler.PruneDefaults(doc.Definitions)
+		if all == nil {
+			all = doc
+		} else if err := aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(all, doc); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// ownV3 describes the routes of one web service: those of a group and version.
+func (s *Service) ownV3(p Part, ws *restful.WebService) (*spec3.OpenAPI, error) {
+	n, definitions, err := p.kinds()
 	if err != nil {
 		return nil, err
 	}
-	definitions, err := s.definitions()
-	if err != nil {
-		return nil, err
-	}
-	config := &common.OpenAPIV3Config{
+	return builder3.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices([]*restful.WebService{ws}), &common.OpenAPIV3Config{
 		Info:                           s.info(),
 		DefaultResponse:                &spec3.Response{ResponseProps: spec3.ResponseProps{Description: "Default Response."}},
 		GetOperationIDAndTagsFromRoute: operation,
 		GetDefinitionName:              n.definition,
 		GetDefinitions:                 definitions,
+	})
+}
+
+// kinds returns the names and the definitions of the kinds.
+func (p Part) kinds() (*names, common.GetOpenAPIDefinitions, error) {
+	n, err := newNames(p.Scheme)
+	if err != nil || p.Definitions != nil {
+		return n, p.Definitions, err
 	}
-	service := handler3.NewOpenAPIService()
-	for _, ws := range s.services.RegisteredWebServices() {
-		path := strings.TrimPrefix(ws.RootPath(), "/")
-		service.UpdateGroupVersionLazy(path, cached.Func(func() (*spec3.OpenAPI, string, error) {
-			doc, err := builder3.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices([]*restful.WebService{ws}), config)
-			if err != nil {
-				return nil, "", fmt.Errorf("OpenAPI v3 of %s: %w", path, err)
-			}
-			return doc, s.version + path, nil
-		}))
-	}
-	mux := router{http.NewServeMux()}
-	if err := service.RegisterOpenAPIV3VersionedService(V3Path, mux); err != nil {
-		return nil, err
-	}
-	return mux, nil
+	definitions, err := p.definitions()
+	return n, definitions, err
 }
 
 // operation names an operation after its route, as the generic server does.
@@ -148,19 +200,21 @@ func operation(r common.Route) (string, []string, error) {
 }
 
 func (s *Service) info() *spec.Info {
-	return &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: s.version}}
+	return &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: s.Version}}
 }
 
 // definitions builds the definitions of all types that are served and of those that the protocol
 // itself uses.
-func (s *Service) definitions() (common.GetOpenAPIDefinitions, error) {
+func (p Part) definitions() (common.GetOpenAPIDefinitions, error) {
 	merges, err := MergeSchema()
 	if err != nil {
 		return nil, err
 	}
 	return func(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
-		d := &definer{ref: ref, merges: merges, out: map[string]common.OpenAPIDefinition{}}
-		for gvk, t := range s.scheme.AllKnownTypes() {
+		// The servers of custom resources and of aggregation show the protocol's types in their documents,
+		// too. One definition of each must be the same everywhere.
+		d := &definer{ref: ref, merges: merges, out: extensionsopenapi.GetOpenAPIDefinitions(ref)}
+		for gvk, t := range p.Scheme.AllKnownTypes() {
 			if gvk.Version != runtime.APIVersionInternal && t.Kind() == reflect.Struct {
 				d.define(t)
 			}

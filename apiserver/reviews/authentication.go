@@ -3,6 +3,7 @@ package reviews
 import (
 	"context"
 	"errors"
+	"net/http"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,9 +15,9 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// Authentication returns TokenReview, which asks tokens, and SelfSubjectReview. audiences are
-// those that a token is reviewed for when the request names none.
-func Authentication(tokens authenticator.Token, audiences []string) []resource.Resource {
+// Authentication returns TokenReview and SelfSubjectReview. tokens authenticates requests by their
+// bearer token; audiences are those that a token is reviewed for when a review names none.
+func Authentication(tokens authenticator.Request, audiences []string) []resource.Resource {
 	return []resource.Resource{
 		&resource.Action[authenticationv1.TokenReview]{
 			GroupVersion: authenticationv1.SchemeGroupVersion, Name: "tokenreviews", Singular: "tokenreview", ClusterScoped: true,
@@ -26,19 +27,23 @@ func Authentication(tokens authenticator.Token, audiences []string) []resource.R
 		},
 		&resource.Action[authenticationv1.SelfSubjectReview]{
 			GroupVersion: authenticationv1.SchemeGroupVersion, Name: "selfsubjectreviews", Singular: "selfsubjectreview", ClusterScoped: true,
-			Do: func(ctx context.Context, r *authenticationv1.SelfSubjectReview, _ *metav1.CreateOptions) (*authenticationv1.SelfSubjectReview, error) {
+			Do: func(ctx context.Context, _ *authenticationv1.SelfSubjectReview, _ *metav1.CreateOptions) (*authenticationv1.SelfSubjectReview, error) {
 				u, ok := request.UserFrom(ctx)
 				if !ok {
 					return nil, apierrors.NewBadRequest("no user in the request")
 				}
-				r.Status.UserInfo = userInfo(u)
-				return r, nil
+				return &authenticationv1.SelfSubjectReview{
+					ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Now()},
+					Status:     authenticationv1.SelfSubjectReviewStatus{UserInfo: userInfo(u)},
+				}, nil
 			},
 		},
 	}
 }
 
-func reviewToken(ctx context.Context, tokens authenticator.Token, audiences []string, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
+// reviewToken authenticates a request that has nothing but the token: the answer is what its bearer
+// is taken for.
+func reviewToken(ctx context.Context, tokens authenticator.Request, audiences []string, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
 	if r.Spec.Token == "" {
 		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
@@ -46,8 +51,9 @@ func reviewToken(ctx context.Context, tokens authenticator.Token, audiences []st
 	if len(wanted) == 0 {
 		wanted = audiences
 	}
-	ctx = authenticator.WithAudiences(ctx, wanted)
-	response, ok, err := tokens.AuthenticateToken(ctx, r.Spec.Token)
+	bearing := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + r.Spec.Token}}}).
+		WithContext(authenticator.WithAudiences(ctx, wanted))
+	response, ok, err := tokens.AuthenticateRequest(bearing)
 	r.Status = authenticationv1.TokenReviewStatus{Authenticated: ok}
 	if err != nil {
 		r.Status.Error = err.Error()

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 
@@ -67,11 +66,11 @@ func (u untilBookmark) Watch(ctx context.Context, key string, opts storage.ListO
 		return u.Interface.Watch(ctx, key, opts)
 	}
 	each := time.Until(deadline)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait.ForeverTestTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hang)
 	w := &repeatedWatch{told: make(chan watch.Event, 1000), some: make(chan struct{}), cancel: cancel}
 	w.first = sync.OnceFunc(func() { close(w.some) })
 	begin := func() (watch.Interface, context.CancelFunc, error) {
-		ctx, cancel := context.WithTimeout(ctx, each)
+		ctx, cancel := context.WithTimeout(ctx, each) // brief: then it begins anew
 		inner, err := u.Interface.Watch(ctx, key, opts)
 		return inner, cancel, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -143,43 +144,40 @@ func (o *RESTOptions) GetRESTOptions(resource schema.GroupResource, example runt
 	if err != nil {
 		return generic.RESTOptions{}, fmt.Errorf("no storage for %s: %w", resource, err)
 	}
-	if o.cfg.Transformers != nil {
-		config.Transformer = o.cfg.Transformers.TransformerForResource(resource)
-	}
 	decorator := o.cached
 	if o.uncached[resource] {
 		decorator = o.raw
 	}
+	return o.options(config, o.factory.ResourcePrefix(resource), decorator), nil
+}
+
+func (o *RESTOptions) options(config *storagebackend.ConfigForResource, prefix string, decorator generic.StorageDecorator) generic.RESTOptions {
+	if o.cfg.Transformers != nil {
+		config.Transformer = o.cfg.Transformers.TransformerForResource(config.GroupResource)
+	}
 	return generic.RESTOptions{
 		StorageConfig:             config,
 		Decorator:                 decorator,
-		ResourcePrefix:            o.factory.ResourcePrefix(resource),
+		ResourcePrefix:            prefix,
 		EnableGarbageCollection:   true,
 		DeleteCollectionWorkers:   1,
 		CountMetricPollPeriod:     countMetricPollPeriod,
 		StorageObjectCountTracker: o.cfg.CountTracker,
-	}, nil
+	}
 }
 
-// ForCustomResources returns the options for resources whose kinds are not in the scheme: the
-// codec comes with the request for a storage, and a resource lies under its group's name. Each
-// has a watch cache.
-func (o *RESTOptions) ForCustomResources(resource schema.GroupResource, codec runtime.Codec) generic.RESTOptions {
+// CustomResources returns the options of resources whose kinds are in no scheme. They are stored
+// as JSON below the name of their group, and each has a watch cache.
+func (o *RESTOptions) CustomResources() generic.RESTOptionsGetter { return customResources{o} }
+
+type customResources struct{ *RESTOptions }
+
+// GetRESTOptions implements generic.RESTOptionsGetter. The one who asks wraps the codec: it
+// knows the schema, and how to convert between versions.
+func (o customResources) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
 	config := o.factory.StorageConfig
-	config.Codec = codec
-	forResource := config.ForResource(resource)
-	if o.cfg.Transformers != nil {
-		forResource.Transformer = o.cfg.Transformers.TransformerForResource(resource)
-	}
-	return generic.RESTOptions{
-		StorageConfig:             forResource,
-		Decorator:                 o.cached,
-		ResourcePrefix:            resource.Group + "/" + resource.Resource,
-		EnableGarbageCollection:   true,
-		DeleteCollectionWorkers:   1,
-		CountMetricPollPeriod:     countMetricPollPeriod,
-		StorageObjectCountTracker: o.cfg.CountTracker,
-	}
+	config.Codec = unstructured.UnstructuredJSONScheme
+	return o.options(config.ForResource(resource), resource.Group+"/"+resource.Resource, o.cached), nil
 }
 
 // store makes the storage of a resource without a cache.

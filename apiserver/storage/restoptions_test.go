@@ -33,7 +33,7 @@ func open(t *testing.T, cfg RESTOptionsConfig) storage.Interface {
 
 func awaitReady(t *testing.T, store storage.Interface) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, hang, true, func(context.Context) (bool, error) {
 		return store.ReadinessCheck() == nil, nil
 	})
 	if err != nil {

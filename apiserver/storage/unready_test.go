@@ -40,7 +40,7 @@ func TestListsWithoutALeaderFromTheStart(t *testing.T) {
 	cut(leaderless())
 	store := openUnready(t, RESTOptionsConfig{Backend: backend})
 	// Caches are asked for such lists once it is known of the store that it tells of progress, which takes a moment in a new process.
-	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
+	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, hang, true, func(context.Context) (bool, error) {
 		return delegator.ConsistentReadSupported(), nil
 	}); err != nil {
 		t.Fatal(err)

@@ -28,6 +28,10 @@ func Resources() []resource.Resource {
 		configMaps(),
 		secrets(),
 		serviceAccounts(),
+		persistentVolumes(),
+		persistentVolumeClaims(),
+		limitRanges(),
+		resourceQuotas(),
 		events(),
 	}
 }

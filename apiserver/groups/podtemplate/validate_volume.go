@@ -231,31 +231,6 @@ func validateEphemeral(e *corev1.EphemeralVolumeSource, at *field.Path) field.Er
 	return ValidateClaimSpec(&e.VolumeClaimTemplate.Spec, at.Child("spec"))
 }
 
-// ValidateClaimSpec checks a persistent volume claim, or a template of one.
-func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if len(spec.AccessModes) == 0 {
-		errs = append(errs, field.Required(at.Child("accessModes"), "at least 1 access mode is required"))
-	}
-	for i, mode := range spec.AccessModes {
-		errs = append(errs, validation.Enum(mode, at.Child("accessModes").Index(i),
-			corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod)...)
-		if mode == corev1.ReadWriteOncePod && len(spec.AccessModes) > 1 {
-			errs = append(errs, field.Forbidden(at.Child("accessModes"), "may not use ReadWriteOncePod with other access modes"))
-		}
-	}
-	if size, ok := spec.Resources.Requests[corev1.ResourceStorage]; !ok {
-		errs = append(errs, field.Required(at.Child("resources").Key(string(corev1.ResourceStorage)), ""))
-	} else if size.Sign() <= 0 {
-		errs = append(errs, field.Invalid(at.Child("resources").Key(string(corev1.ResourceStorage)), size.String(), "must be greater than zero"))
-	}
-	errs = append(errs, validation.LabelSelector(spec.Selector, at.Child("selector"))...)
-	if class := ptr.Deref(spec.StorageClassName, ""); class != "" {
-		errs = append(errs, validation.DNSSubdomain(class, at.Child("storageClassName"))...)
-	}
-	return append(errs, validation.OptionalEnum(spec.VolumeMode, at.Child("volumeMode"), corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)...)
-}
-
 func (c *checker) validateMounts(container *corev1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	paths, devices := map[string]bool{}, map[string]bool{}

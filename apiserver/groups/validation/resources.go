@@ -65,6 +65,28 @@ func ContainerResourceName(name corev1.ResourceName, at *field.Path) field.Error
 	return errs
 }
 
+// ResourceName checks the name of a resource that is counted or limited for objects of any kind.
+func ResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
+	errs := Check(string(name), at, utilvalidation.IsQualifiedName)
+	if len(errs) == 0 && !strings.Contains(string(name), "/") && !isStandardResource(name) {
+		errs = append(errs, field.Invalid(at, name, "must be a standard resource type or fully qualified"))
+	}
+	return errs
+}
+
+// isStandardResource tells the resources without a domain.
+func isStandardResource(name corev1.ResourceName) bool {
+	return isContainerResource(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
+		slices.Contains([]corev1.ResourceName{
+			corev1.ResourceStorage, corev1.ResourceRequestsStorage,
+			corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage,
+			corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage,
+			corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
+			corev1.ResourceSecrets, corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims,
+			corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+		}, name)
+}
+
 // ResourceRequirements checks what a container asks for: names, amounts, and that no request is
 // above its limit.
 func ResourceRequirements(r *corev1.ResourceRequirements, claims map[string]bool, at *field.Path) field.ErrorList {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -41,6 +42,12 @@ func DNSSubdomain(value string, at *field.Path) field.ErrorList {
 // QualifiedName checks a required name with an optional DNS prefix, as label keys have.
 func QualifiedName(value string, at *field.Path) field.ErrorList {
 	return Name(value, at, utilvalidation.IsQualifiedName)
+}
+
+// PathSegment checks a required string that is one element of a URL path, such as the name of an
+// object whose kind is not known.
+func PathSegment(value string, at *field.Path) field.ErrorList {
+	return Name(value, at, content.IsPathSegmentName)
 }
 
 // Enum reports a value that is not one of those allowed; an empty one is reported as missing.

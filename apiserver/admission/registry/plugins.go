@@ -1,0 +1,177 @@
+package registry
+
+import (
+	"fmt"
+	"io"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
+	mutatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	validatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/compatibility"
+
+	barqueadmission "github.com/barque/barque/apiserver/admission"
+)
+
+// plugin is one step of the chain.
+type plugin struct {
+	name string
+	// on makes it run unless it is disabled.
+	on bool
+	// needs are the resources that it goes by.
+	needs []schema.GroupVersionResource
+	// create makes it; nil for plugins of Kubernetes that Barque does not have.
+	create func(p *Parts, config io.Reader) (admission.Interface, error)
+}
+
+// Parts are what plugins are made of.
+type Parts struct {
+	// ServerID is the name of this server, in metrics.
+	ServerID string
+	Version  compatibility.EffectiveVersion
+
+	Client     kubernetes.Interface
+	Dynamic    dynamic.Interface
+	Mapper     meta.RESTMapper
+	Informers  informers.SharedInformerFactory
+	Authorizer authorizer.Authorizer
+	// Stopped is closed when the server has answered its last request.
+	Stopped <-chan struct{}
+	// GroupVersions are those of the server's own kinds.
+	GroupVersions []schema.GroupVersion
+
+	// Services tells where webhooks that are Services are reached.
+	Services webhook.ServiceResolver
+	// WebhookUsers tells as whom webhooks are called.
+	WebhookUsers webhook.AuthenticationInfoResolverWrapper
+
+	// NodeLeases tells that the leases of nodes are made up, so that their namespace can never be
+	// emptied and must not be deleted.
+	NodeLeases bool
+	// NotReadySeconds and UnreachableSeconds are the default tolerations of pods.
+	NotReadySeconds, UnreachableSeconds int64
+}
+
+// step makes a plugin that has no configuration.
+func step(create func(p *Parts) admission.Interface) func(*Parts, io.Reader) (admission.Interface, error) {
+	return func(p *Parts, _ io.Reader) (admission.Interface, error) { return create(p), nil }
+}
+
+// library makes a plugin of k8s.io/apiserver.
+func library[P admission.Interface](create func(io.Reader) (P, error)) func(*Parts, io.Reader) (admission.Interface, error) {
+	return func(_ *Parts, config io.Reader) (admission.Interface, error) { return create(config) }
+}
+
+// configurations are resources that say what webhooks or policies do, and the namespaces that they
+// select by.
+func configurations(names ...string) []schema.GroupVersionResource {
+	resources := []schema.GroupVersionResource{corev1.SchemeGroupVersion.WithResource("namespaces")}
+	for _, name := range names {
+		resources = append(resources, admissionv1.SchemeGroupVersion.WithResource(name))
+	}
+	return resources
+}
+
+// plugins are all admission plugins of Kubernetes, in the order in which they run.
+func plugins() []plugin {
+	return []plugin{
+		{name: "AlwaysAdmit"},
+		{name: "NamespaceAutoProvision"},
+		{name: lifecycle.PluginName, on: true, create: newLifecycle},
+		{name: "NamespaceExists"},
+		{name: "LimitPodHardAntiAffinityTopology"},
+		{name: "LimitRanger"},
+		{name: "ServiceAccount", on: true, create: step(func(p *Parts) admission.Interface {
+			return barqueadmission.NewServiceAccounts(p.Informers.Core().V1().ServiceAccounts().Lister(), p.Client)
+		})},
+		// Upstream leaves it off. Every installer turns it on, and Barque's nodes rely on it.
+		{name: "NodeRestriction", on: true, create: step(func(p *Parts) admission.Interface {
+			return barqueadmission.NewNodeRestriction(p.Informers.Core().V1().Pods().Lister(), p.Client)
+		})},
+		{name: "TaintNodesByCondition"},
+		{name: "AlwaysPullImages"},
+		{name: "ImagePolicyWebhook"},
+		{
+			name: "PodSecurity", on: true, needs: configurations(),
+			create: func(p *Parts, config io.Reader) (admission.Interface, error) {
+				core := p.Informers.Core().V1()
+				return barqueadmission.NewPodSecurity(config, core.Namespaces().Lister(), core.Pods().Lister(), p.Client)
+			},
+		},
+		{name: "PodNodeSelector"},
+		{
+			name: "Priority", on: true,
+			needs: []schema.GroupVersionResource{schedulingv1.SchemeGroupVersion.WithResource("priorityclasses")},
+			create: step(func(p *Parts) admission.Interface {
+				return barqueadmission.NewPriorities(p.Informers.Scheduling().V1().PriorityClasses().Lister(), p.Client)
+			}),
+		},
+		{name: "DefaultTolerationSeconds", on: true, create: step(func(p *Parts) admission.Interface {
+			return barqueadmission.NewTolerations(p.NotReadySeconds, p.UnreachableSeconds)
+		})},
+		{name: "PodTolerationRestriction"},
+		{name: "EventRateLimit"},
+		{name: "ExtendedResourceToleration"},
+		{name: "DefaultStorageClass"},
+		{name: "StorageObjectInUseProtection"},
+		{name: "PodGroupProtection"},
+		{name: "OwnerReferencesPermissionEnforcement"},
+		{name: "PersistentVolumeClaimResize"},
+		{name: "RuntimeClass"},
+		{name: "CertificateApproval"},
+		{name: "CertificateSigning"},
+		{name: "ClusterTrustBundleAttest"},
+		{name: "CertificateSubjectRestriction"},
+		{name: "DefaultIngressClass"},
+		{name: "DenyServiceExternalIPs"},
+		{name: "PodTopologyLabels"},
+		{name: "NodeDeclaredFeatureValidator"},
+		{name: "PodResizeValidator"},
+		{
+			name: mutatingpolicy.PluginName, on: true,
+			needs:  configurations("mutatingadmissionpolicies", "mutatingadmissionpolicybindings"),
+			create: library(mutatingpolicy.NewPlugin),
+		},
+		{
+			name: mutatingwebhook.PluginName, on: true, needs: configurations("mutatingwebhookconfigurations"),
+			create: library(mutatingwebhook.NewMutatingWebhook),
+		},
+		{
+			name: validatingpolicy.PluginName, on: true,
+			needs:  configurations("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+			create: library(validatingpolicy.NewPlugin),
+		},
+		{
+			name: validatingwebhook.PluginName, on: true, needs: configurations("validatingwebhookconfigurations"),
+			create: library(validatingwebhook.NewValidatingAdmissionWebhook),
+		},
+		{name: "ResourceQuota"},
+		{name: "AlwaysDeny"},
+	}
+}
+
+func newLifecycle(p *Parts, _ io.Reader) (admission.Interface, error) {
+	immortal := sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic)
+	if p.NodeLeases {
+		immortal.Insert(corev1.NamespaceNodeLease)
+	}
+	l, err := lifecycle.NewLifecycle(immortal)
+	if err != nil {
+		return nil, fmt.Errorf("namespaces that cannot be deleted: %w", err)
+	}
+	return l, nil
+}

@@ -1,0 +1,47 @@
+package nodeproxy
+
+import (
+	"errors"
+	"net"
+	"net/http"
+
+	"k8s.io/klog/v2"
+)
+
+// quietCloses gives the handler of a stream a logger that says at V(4) when this server has closed
+// a connection. Each stream ends with that: upstream reads the client's WebSocket until the read
+// fails, and logs the failure as an error.
+func quietCloses(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		logger := klog.FromContext(r.Context())
+		logger = logger.WithSink(closesAsDetails{logger.GetSink()})
+		next.ServeHTTP(w, r.WithContext(klog.NewContext(r.Context(), logger)))
+	})
+}
+
+// closesAsDetails is a sink that lowers errors of connections that this process has closed itself.
+type closesAsDetails struct{ klog.LogSink }
+
+// detail is the verbosity of a close.
+const detail = 4
+
+// Error implements klog.LogSink.
+func (s closesAsDetails) Error(err error, message string, pairs ...any) {
+	if !errors.Is(err, net.ErrClosed) {
+		s.LogSink.Error(err, message, pairs...)
+		return
+	}
+	if s.Enabled(detail) {
+		s.Info(detail, message, append(pairs, "err", err)...)
+	}
+}
+
+// WithValues implements klog.LogSink.
+func (s closesAsDetails) WithValues(pairs ...any) klog.LogSink {
+	return closesAsDetails{s.LogSink.WithValues(pairs...)}
+}
+
+// WithName implements klog.LogSink.
+func (s closesAsDetails) WithName(name string) klog.LogSink {
+	return closesAsDetails{s.LogSink.WithName(name)}
+}

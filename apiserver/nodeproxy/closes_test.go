@@ -1,0 +1,116 @@
+package nodeproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/klog/v2"
+)
+
+// records are what is logged, at whatever level.
+type records struct {
+	mu  sync.Mutex
+	all []slog.Record
+}
+
+// captureLogs has what the Kubernetes libraries log collected until the test ends.
+func captureLogs(t *testing.T) *records {
+	r := &records{}
+	state := klog.CaptureState()
+	t.Cleanup(state.Restore)
+	klog.SetSlogLogger(slog.New(r))
+	return r
+}
+
+// Enabled implements slog.Handler.
+func (r *records) Enabled(context.Context, slog.Level) bool { return true }
+
+// WithAttrs implements slog.Handler.
+func (r *records) WithAttrs([]slog.Attr) slog.Handler { return r }
+
+// WithGroup implements slog.Handler.
+func (r *records) WithGroup(string) slog.Handler { return r }
+
+// Handle implements slog.Handler.
+func (r *records) Handle(_ context.Context, record slog.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, record)
+	return nil
+}
+
+// await returns the first record with an error that is wanted.
+func (r *records) await(t *testing.T, wanted func(error) bool) slog.Record {
+	t.Helper()
+	var found slog.Record
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, record := range r.all {
+			if err := errorOf(record); err != nil && wanted(err) {
+				found = record
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		t.Fatalf("it was not logged: %v", err)
+	}
+	return found
+}
+
+func errorOf(record slog.Record) (found error) {
+	record.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok && a.Key == "err" {
+			found = err
+		}
+		return found == nil
+	})
+	return found
+}
+
+// TestEndOfACommandIsNoError: the API server closes the client's WebSocket when the command has
+// ended. Upstream's reader of it finds that out by an error.
+func TestEndOfACommandIsNoError(t *testing.T) {
+	logged := captureLogs(t)
+	proxy := newProxy(t, newCluster(), runtimeOfNode{})
+	server := front(t, proxy.PodExec(), "pod", with(&corev1.PodExecOptions{Command: []string{"true"}, Stdout: true}))
+	err := executors(t, server)["WebSocket"].StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := logged.await(t, func(err error) bool { return errors.Is(err, net.ErrClosed) })
+	if record.Level > slog.LevelDebug {
+		t.Errorf("%v %s: %v", record.Level, record.Message, errorOf(record))
+	}
+}
+
+// TestOtherErrorsOfStreamsAreTold: only closes of our own are details.
+func TestOtherErrorsOfStreamsAreTold(t *testing.T) {
+	logged := captureLogs(t)
+	broken := errors.New("broken")
+	quietCloses(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		logger := klog.FromContext(r.Context()).WithName("stream").WithValues("pod", "p")
+		logger.Error(broken, "it broke")
+		logger.Error(fmt.Errorf("reading: %w", net.ErrClosed), "it was closed")
+	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	if record := logged.await(t, func(err error) bool { return errors.Is(err, broken) }); record.Level != slog.LevelError {
+		t.Errorf("an error was logged at %v", record.Level)
+	}
+	if record := logged.await(t, func(err error) bool { return errors.Is(err, net.ErrClosed) }); record.Level > slog.LevelDebug {
+		t.Errorf("a close was logged at %v", record.Level)
+	}
+}

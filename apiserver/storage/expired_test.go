@@ -1,0 +1,83 @@
+package storage
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/barque/barque/raftstore"
+)
+
+// TestContinueTokensExpireInAQuietStore lists the first page and lets time pass in which nobody
+// writes. The token must expire, within the ten minutes that upstream's conformance suite waits for
+// it, and not before five. The error brings a token with which the list goes on behind the first
+// page, at a newer revision.
+func TestContinueTokensExpireInAQuietStore(t *testing.T) {
+	for _, cached := range []bool{false, true} {
+		t.Run(fmt.Sprintf("cached=%v", cached), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newEnv(t, envOptions{backend: newBackendWith(t, raftstore.Limits{}), cached: cached})
+				const total, page = 40, 10
+				for i := range total {
+					pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("p%02d", i)}}
+					if err := e.store.Create(e.ctx, "/pods/ns/"+pod.Name, pod, nil, 0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				list := func(token string) (*example.PodList, error) {
+					all := storage.Everything
+					all.Limit, all.Continue = page, token
+					out := &example.PodList{}
+					err := e.store.GetList(e.ctx, "/pods/", storage.ListOptions{Predicate: all, Recursive: true}, out)
+					return out, err
+				}
+				first, err := list("")
+				if err != nil || len(first.Items) != page {
+					t.Fatalf("the first page has %d items: %v", len(first.Items), err)
+				}
+				began := time.Now()
+				for {
+					if _, err = list(first.Continue); err != nil {
+						break
+					}
+					if time.Since(began) > 10*time.Minute {
+						t.Fatal("the token has not expired in ten minutes")
+					}
+					<-time.After(20 * time.Second)
+				}
+				if lived := time.Since(began); lived < 5*time.Minute {
+					t.Errorf("the token expired after %v", lived)
+				}
+				status, ok := err.(apierrors.APIStatus)
+				if !ok || !apierrors.IsResourceExpired(err) || status.Status().Continue == "" {
+					t.Fatalf("the expired token: %v", err)
+				}
+				rest, seen := &example.PodList{}, page
+				rest.Continue = status.Status().Continue
+				for revision := ""; rest.Continue != ""; revision = rest.ResourceVersion {
+					if rest, err = list(rest.Continue); err != nil {
+						t.Fatal(err)
+					}
+					if rest.ResourceVersion == first.ResourceVersion || revision != "" && rest.ResourceVersion != revision {
+						t.Errorf("page %d is of revision %s, the one before of %q, the first of %s", seen/page, rest.ResourceVersion, revision, first.ResourceVersion)
+					}
+					for i := range rest.Items {
+						if want := fmt.Sprintf("p%02d", seen+i); rest.Items[i].Name != want {
+							t.Errorf("item %d is %s", seen+i, rest.Items[i].Name)
+						}
+					}
+					seen += len(rest.Items)
+				}
+				if seen != total {
+					t.Errorf("%d items, want %d", seen, total)
+				}
+			})
+		})
+	}
+}
