@@ -249,11 +249,11 @@ func TestFeatures(t *testing.T) {
 		f.create(pod)
 		f.eventually("hooked", "ready", ready)
 		began := time.Now()
-		f.deletePod("hooked", 60)
+		f.deletePod("hooked", 600) // it ends by itself, after its hook
 		f.eventually("hooked", "gone", func(p *v1.Pod) bool { return p == nil })
 		took := time.Since(began)
-		if took < time.Second || took > 40*time.Second {
-			t.Errorf("the end took %s, want the hook's second and little more", took)
+		if took < time.Second {
+			t.Errorf("the end took %s, want the hook's second at least", took)
 		}
 		t.Logf("the end took %s", took)
 	})

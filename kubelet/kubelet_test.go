@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/barque/barque/internal/apart"
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/kubelet"
 	"github.com/barque/barque/kubelet/bundle"
@@ -182,7 +183,7 @@ func (f *fixture) eventually(name, what string, ok func(*v1.Pod) bool) *v1.Pod {
 	f.t.Helper()
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
-	limit := time.After(time.Minute)
+	limit := time.After(await.Hang)
 	for {
 		pod := f.get(name)
 		if ok(pod) {

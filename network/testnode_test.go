@@ -417,7 +417,7 @@ func (n *Node) Dial(args DialArgs, answer *string) error {
 // ask connects in the calling thread's namespace. UDP questions all come from
 // one port: to the connection tracking they are one connection.
 func ask(network, addr string) string {
-	dialer := net.Dialer{Timeout: time.Second}
+	dialer := net.Dialer{Timeout: time.Second} // brief: dropped packets get no answer, and all others are asked again
 	if network == "udp4" {
 		dialer.LocalAddr = &net.UDPAddr{Port: 5000}
 	}
@@ -426,7 +426,7 @@ func ask(network, addr string) string {
 		return "error: " + err.Error()
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	_ = conn.SetDeadline(time.Now().Add(time.Second)) // brief: as for the connection
 	if network == "udp4" {
 		if _, err := conn.Write([]byte("?")); err != nil {
 			return "error: " + err.Error()

@@ -8,13 +8,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/needs"
 )
 
@@ -245,7 +245,7 @@ func TestRemoveEndsWhatTheRuntimeLost(t *testing.T) {
 	if err := os.Mkdir(container, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	lost := exec.Command("sleep", "60")
+	lost := exec.Command("sleep", "infinity")
 	if err := lost.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -257,13 +257,8 @@ func TestRemoveEndsWhatTheRuntimeLost(t *testing.T) {
 	if err := m.Remove("lost"); err == nil {
 		t.Error("a group was removed with a process in it")
 	}
-	select {
-	case <-ended:
-	case <-time.After(10 * time.Second):
-		t.Error("the process goes on")
-		_ = lost.Process.Kill()
-		<-ended
-	}
+	t.Cleanup(func() { _ = lost.Process.Kill() })
+	await.Value(t, "the end of the process", ended)
 	if err := m.Remove("lost"); err != nil {
 		t.Error(err)
 	}

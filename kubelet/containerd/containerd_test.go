@@ -23,6 +23,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/barque/barque/internal/apart"
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/kubelet/bundle"
 )
@@ -476,14 +477,5 @@ func containerdPID(t *testing.T, l layout) int {
 
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	var last error
-	err := waitUntil(ctx, 20*time.Millisecond, func() (bool, error) {
-		last = try()
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: %v: %v", what, err, last)
-	}
+	await.NoError(t, what, func(context.Context) error { return try() })
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/containerd/api/services/tasks/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -34,6 +35,7 @@ type Client struct {
 	conn    *grpc.ClientConn
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
+	tasks   tasks.TasksClient // for stuck ones only
 }
 
 var (
@@ -62,6 +64,7 @@ func Dial(endpoint string) (*Client, error) {
 		conn:    conn,
 		runtime: runtimeapi.NewRuntimeServiceClient(conn),
 		images:  runtimeapi.NewImageServiceClient(conn),
+		tasks:   tasks.NewTasksClient(conn),
 	}, nil
 }
 
@@ -128,8 +131,10 @@ func (c *Client) StopPodSandbox(ctx context.Context, id string) error {
 func (c *Client) RemovePodSandbox(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, sandboxCall)
 	defer cancel()
-	_, err := c.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
-	return ignoreNotFound(err)
+	return c.removing(ctx, &runtimeapi.ContainerFilter{PodSandboxId: id}, func() error {
+		_, err := c.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+		return err
+	})
 }
 
 // PodSandboxStatus returns the state and addresses of a sandbox.
@@ -188,8 +193,10 @@ func (c *Client) StopContainer(ctx context.Context, id string, grace time.Durati
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, slowCall)
 	defer cancel()
-	_, err := c.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
-	return ignoreNotFound(err)
+	return c.removing(ctx, &runtimeapi.ContainerFilter{Id: id}, func() error {
+		_, err := c.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+		return err
+	})
 }
 
 // ContainerStatus returns the state of a container.

@@ -95,6 +95,9 @@ func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, container *v1.Containe
 		return "", p.fail(pod, container, ReasonInvalid, fmt.Errorf("failed to apply default image tag %q: %w", container.Image, err))
 	}
 	present, err := p.images.ImageStatus(ctx, image)
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
 	if err != nil {
 		return "", p.fail(pod, container, ReasonInspect, fmt.Errorf("failed to inspect image %q: %s", image, cri.Message(err)))
 	}

@@ -179,3 +179,29 @@ func TestPulledTellsTime(t *testing.T) {
 		}
 	})
 }
+
+// away does not answer before its caller loses interest.
+type away struct{ *fake.Runtime }
+
+func (away) ImageStatus(ctx context.Context, _ string) (*runtimeapi.Image, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// loud fails its test when it is told of an event.
+type loud struct{ t *testing.T }
+
+func (l loud) Event(_ *v1.Pod, _ *v1.Container, kind, reason, message string) {
+	l.t.Errorf("event: %s %s %s", kind, reason, message)
+}
+
+// TestLossOfInterestIsNoEvent: a pod that is deleted before its image was looked for has not failed.
+func TestLossOfInterestIsNoEvent(t *testing.T) {
+	p := NewPuller(Config{Images: away{fake.New()}, Events: loud{t}, Logger: slog.New(slog.DiscardHandler)})
+	deleted := errors.New("deleted")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(deleted)
+	if _, err := p.Ensure(ctx, &v1.Pod{}, &v1.Container{Image: "app:1"}, nil); !errors.Is(err, deleted) {
+		t.Errorf("ended with %v", err)
+	}
+}

@@ -1,9 +1,10 @@
 // Package node registers this node with the API server and keeps its status true.
 //
-// It owns the Node object's status and the labels that describe the machine. It writes only when
-// something changed that matters to others: a healthy idle node writes nothing, for its heartbeat
-// travels by gossip. When somebody else has changed what this node knows better (the node controller
-// says Unknown of a node that has come back), it is put right, but not in a hurry.
+// It owns the Node object's status, but for the conditions and resources that others put there, and
+// the labels that describe the machine. It writes only when something changed that matters to
+// others: a healthy idle node writes nothing, for its heartbeat travels by gossip. When somebody
+// else has changed what this node knows better (the node controller says Unknown of a node that has
+// come back), it is put right, but not in a hurry.
 //
 // A node that is called unreachable, by a taint, and that reaches the API server all the same repeats
 // its conditions with new times: that is how the node controller learns that it lives when gossip and
@@ -251,13 +252,25 @@ func (r *Reporter) images(ctx context.Context) []v1.ContainerImage {
 
 // same compares what two looks at this node found.
 func same(a, b *v1.Node) bool {
-	return reflect.DeepEqual(a.Status.Conditions, b.Status.Conditions) && sameRest(a, b)
+	return reflect.DeepEqual(a.Status.Conditions, b.Status.Conditions) && sameRest(&a.Status, &b.Status)
 }
 
-func sameRest(a, b *v1.Node) bool {
-	return equalJSON(a.Status.Capacity, b.Status.Capacity) && equalJSON(a.Status.Allocatable, b.Status.Allocatable) &&
-		reflect.DeepEqual(a.Status.Addresses, b.Status.Addresses) && a.Status.NodeInfo == b.Status.NodeInfo &&
-		a.Status.DaemonEndpoints == b.Status.DaemonEndpoints && equalJSON(a.Status.Images, b.Status.Images)
+func sameRest(a, b *v1.NodeStatus) bool {
+	return equalJSON(a.Capacity, b.Capacity) && equalJSON(a.Allocatable, b.Allocatable) &&
+		reflect.DeepEqual(a.Addresses, b.Addresses) && a.NodeInfo == b.NodeInfo &&
+		a.DaemonEndpoints == b.DaemonEndpoints && equalJSON(a.Images, b.Images)
+}
+
+// withOthers adds to a status the resources whose capacity others have put into the Node object,
+// such as extended resources without a device plugin. All of such a resource is for pods.
+func withOthers(own *v1.NodeStatus, current *v1.Node) *v1.NodeStatus {
+	status := own.DeepCopy()
+	for name, quantity := range current.Status.Capacity {
+		if _, managed := own.Capacity[name]; !managed {
+			status.Capacity[name], status.Allocatable[name] = quantity, quantity
+		}
+	}
+	return status
 }
 
 func equalJSON(a, b any) bool {
@@ -272,7 +285,8 @@ func (r *Reporter) differs(wanted *v1.Node) bool {
 	current := r.observed
 	r.mu.Unlock()
 	return current == nil || len(metaPatch(current, wanted)) > 0 ||
-		!sameConditions(wanted.Status.Conditions, current.Status.Conditions) || !sameRest(current, wanted)
+		!sameConditions(wanted.Status.Conditions, current.Status.Conditions) ||
+		!sameRest(&current.Status, withOthers(&wanted.Status, current))
 }
 
 // doubted tells whether this node is called unreachable.
@@ -372,13 +386,12 @@ func (r *Reporter) writeMeta(ctx context.Context, current, wanted *v1.Node) (*v1
 }
 
 func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node, repeat bool) error {
-	conditions := slices.Clone(wanted.Status.Conditions)
+	after := withOthers(&wanted.Status, current)
+	conditions := after.Conditions
 	stamp(conditions, current.Status.Conditions, r.Now())
-	if !repeat && sameConditions(conditions, current.Status.Conditions) && sameRest(current, wanted) {
+	if !repeat && sameConditions(conditions, current.Status.Conditions) && sameRest(&current.Status, after) {
 		return nil
 	}
-	after := wanted.Status.DeepCopy()
-	after.Conditions = conditions
 	for _, c := range current.Status.Conditions {
 		if !slices.ContainsFunc(conditions, func(own v1.NodeCondition) bool { return own.Type == c.Type }) {
 			after.Conditions = append(after.Conditions, c)

@@ -200,3 +200,72 @@ func TestRegistersAgainWhenDeleted(t *testing.T) {
 		f.get(t)
 	})
 }
+
+// TestKeepsOthersResources: what others advertise in the node's status stays, and all of it is for
+// pods.
+func TestKeepsOthersResources(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		const dongle, ghost, huge = v1.ResourceName("example.com/dongle"), v1.ResourceName("example.com/ghost"), v1.ResourceName("hugepages-2Mi")
+		change := func(change func(*v1.NodeStatus)) *v1.Node {
+			n := f.get(t).DeepCopy()
+			change(&n.Status)
+			n, err := f.client.CoreV1().Nodes().UpdateStatus(context.Background(), n, metav1.UpdateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.reporter.Observe(n)
+			time.Sleep(time.Minute)
+			n = f.get(t)
+			f.reporter.Observe(n)
+			return n
+		}
+		has := func(list v1.ResourceList, name v1.ResourceName) string {
+			q, ok := list[name]
+			if !ok {
+				return "none"
+			}
+			return q.String()
+		}
+		n := change(func(s *v1.NodeStatus) {
+			s.Capacity[dongle], s.Capacity[huge] = resource.MustParse("5"), resource.MustParse("1Gi")
+			s.Allocatable[ghost] = resource.MustParse("2")
+			s.Capacity[v1.ResourceCPU] = resource.MustParse("64")
+		})
+		for _, c := range []struct {
+			what, got, want string
+		}{
+			{"capacity", has(n.Status.Capacity, dongle), "5"},
+			{"allocatable of what has a capacity", has(n.Status.Allocatable, dongle), "5"},
+			{"huge pages", has(n.Status.Capacity, huge), "1Gi"},
+			{"allocatable without a capacity", has(n.Status.Allocatable, ghost), "none"},
+			{"its own CPUs", has(n.Status.Capacity, v1.ResourceCPU), "4"},
+			{"and what of them is for pods", has(n.Status.Allocatable, v1.ResourceCPU), "3500m"},
+		} {
+			if c.got != c.want {
+				t.Errorf("%s: %s, want %s", c.what, c.got, c.want)
+			}
+		}
+
+		// It stays when the node has something else to tell.
+		f.down.Store(true)
+		time.Sleep(time.Minute)
+		if n = f.get(t); condition(n, v1.NodeReady).Status != v1.ConditionFalse || has(n.Status.Capacity, dongle) != "5" || has(n.Status.Allocatable, dongle) != "5" {
+			t.Errorf("after a change of its own: %+v", n.Status)
+		}
+		f.reporter.Observe(n)
+		f.down.Store(false)
+		time.Sleep(time.Minute)
+		f.reporter.Observe(f.get(t))
+
+		if n = change(func(s *v1.NodeStatus) { delete(s.Capacity, dongle) }); has(n.Status.Capacity, dongle) != "none" || has(n.Status.Allocatable, dongle) != "none" {
+			t.Errorf("after others took it away: %v, %v", n.Status.Capacity, n.Status.Allocatable)
+		}
+		f.client.ClearActions()
+		time.Sleep(time.Hour)
+		for _, a := range f.client.Actions() {
+			if a.GetVerb() != "get" {
+				t.Errorf("an idle node did %s %s", a.GetVerb(), a.GetResource().Resource)
+			}
+		}
+	})
+}

@@ -77,6 +77,7 @@ func (w *worker) try(pod *v1.Pod, what string, err error) bool {
 }
 
 func (w *worker) createSandbox(pod *v1.Pod, attempt uint32) {
+	clear(w.replacing) // the whole pod is, and that is told
 	err := w.trySandbox(pod, attempt)
 	if err == nil {
 		w.boxDelay = 0
@@ -104,7 +105,7 @@ func (w *worker) trySandbox(pod *v1.Pod, attempt uint32) error {
 		return err
 	}
 	w.grouped = true
-	_, err = w.m.Runtime.RunPodSandbox(w.syncCtx, config, "")
+	_, err = w.m.Runtime.RunPodSandbox(w.m.making, config, "")
 	return err
 }
 
@@ -120,8 +121,9 @@ func (w *worker) pull(pod *v1.Pod, c *v1.Container) {
 		}
 		w.finish(func() {
 			delete(w.pulling, c.Name)
-			switch {
+			switch image, ok := w.specImages[c.Name]; {
 			case ctx.Err() != nil:
+			case ok && image != c.Image: // it was changed meanwhile
 			case err != nil:
 				reason := reasonErrImagePull
 				var failure *images.Error
@@ -140,6 +142,7 @@ func (w *worker) pull(pod *v1.Pod, c *v1.Container) {
 
 // inTrouble notes why a container cannot be started. Without a fixed delay the pauses grow.
 func (w *worker) inTrouble(c *v1.Container, reason, message string, delay time.Duration) {
+	delete(w.replacing, c.Name)
 	if delay == 0 {
 		delay = grown(w.delays[c.Name])
 		w.delays[c.Name] = delay
@@ -175,6 +178,7 @@ func (w *worker) start(f Facts, s Start) {
 	}
 	delete(w.troubles, c.Name)
 	delete(w.delays, c.Name)
+	delete(w.replacing, c.Name)
 	if w.hasPostStart(c) {
 		w.postStart(f.Pod, c, id, box)
 	}
@@ -199,12 +203,15 @@ func (w *worker) tryStart(f Facts, s Start, box *Sandbox) (id, reason string, er
 	if err != nil {
 		return "", reasonConfigError, err
 	}
-	id, err = w.m.Runtime.CreateContainer(w.syncCtx, box.ID, config, sandbox)
+	id, err = w.m.Runtime.CreateContainer(w.m.making, box.ID, config, sandbox)
 	if err != nil {
 		return "", reasonCreateError, err
 	}
 	w.m.Events.Event(pod, c, v1.EventTypeNormal, "Created", "Container created")
-	if err := w.m.Runtime.StartContainer(w.syncCtx, id); err != nil {
+	if w.syncCtx.Err() != nil {
+		return "", reasonRunError, context.Cause(w.syncCtx)
+	}
+	if err := w.m.Runtime.StartContainer(w.m.making, id); err != nil {
 		return "", reasonRunError, err
 	}
 	w.m.Events.Event(pod, c, v1.EventTypeNormal, "Started", "Container started")
@@ -310,6 +317,9 @@ func (w *worker) kill(ctx context.Context, pod *v1.Pod, k Kill) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	own := &killing{grace: grace, cancel: cancel}
 	w.killing[k.ID] = own
+	if k.Replace {
+		w.replacing[k.Name] = true
+	}
 	var spec *v1.Container
 	for _, c := range containerSpecs(pod) {
 		if c.Name == k.Name {

@@ -106,6 +106,9 @@ func ephemeralStatuses(in *StatusInput) []v1.ContainerStatus {
 }
 
 func containerStatus(in *StatusInput, c *v1.Container, before *v1.ContainerStatus, init bool) v1.ContainerStatus {
+	if in.Replacing[c.Name] && before != nil && !in.Ending {
+		return *before // it is replaced in one step, as clients see it
+	}
 	s := v1.ContainerStatus{Name: c.Name, Image: c.Image, VolumeMounts: mountStatuses(c)}
 	last := in.Observed.newest(c.Name)
 	if last == nil {
@@ -194,7 +197,7 @@ func fromContainer(in *StatusInput, c *Container, s *v1.ContainerStatus) {
 
 func terminated(in *StatusInput, c *Container) *v1.ContainerStateTerminated {
 	t := &v1.ContainerStateTerminated{
-		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, ContainerID: in.Runtime + "://" + c.ID,
+		ExitCode: c.ExitCode, Reason: c.Reason, Message: share(in.Pod, c.Message), ContainerID: in.Runtime + "://" + c.ID,
 		StartedAt: metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
 	}
 	if t.Reason == "" {
@@ -207,6 +210,13 @@ func terminated(in *StatusInput, c *Container) *v1.ContainerStateTerminated {
 		t.Reason, t.ExitCode = "ContainerStatusUnknown", 137
 	}
 	return t
+}
+
+// share cuts a message to a container's share of what its pod may say.
+func share(pod *v1.Pod, message string) string {
+	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers) + len(pod.Spec.EphemeralContainers)
+	most := maxPodMessages / max(containers, 1)
+	return strings.ToValidUTF8(message[:min(len(message), most)], "")
 }
 
 func mountStatuses(c *v1.Container) []v1.VolumeMountStatus {

@@ -253,7 +253,7 @@ func (p *Plan) regular(f *Facts, c *v1.Container) bool {
 		p.killIfFailed(f, c, last)
 		return !f.Hooks[last.ID] // one that is still being greeted holds back those after it
 	case Exited:
-		if restarts(f.Pod, c, last) {
+		if f.Replacing[c.Name] || restarts(f.Pod, c, last) {
 			p.restart(f, c, last)
 		}
 	}
@@ -274,6 +274,7 @@ func (p *Plan) killIfFailed(f *Facts, c *v1.Container, running *Container) {
 			kill.Reason = "FailedPostStartHook"
 		}
 	case running.SpecImage != "" && running.SpecImage != c.Image:
+		kill.Replace = true
 		kill.Reason = fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)
 	default:
 		return

@@ -130,6 +130,9 @@ type Facts struct {
 	Hooks map[string]bool // by container ID
 	// Killing holds the containers that are being stopped.
 	Killing map[string]bool // by container ID
+	// Replacing holds the containers that were stopped because their definition changed, until the
+	// next one runs or is in trouble.
+	Replacing map[string]bool // by container name
 	// Images holds the outcome of pulls: a reference to start the container with.
 	Images map[string]string // by container name
 	// Pulling holds the containers whose image is being fetched.
@@ -146,6 +149,7 @@ type Kill struct {
 	Name    string
 	Reason  string // why, for people
 	Trouble string // set when a probe asked for it: no preStop hook may be skipped, but the event says so
+	Replace bool   // set when it is to be replaced, its definition having changed
 }
 
 // Start is a container to be made and started.

@@ -110,6 +110,10 @@ type Manager struct {
 	Config
 	workers sync.WaitGroup // workers and what runs beside them; they end with Run's context
 
+	// making is the context of calls that make something at the runtime. It outlives pods: a runtime
+	// keeps what a cancelled call has half made. Each call has a deadline of its own.
+	making context.Context
+
 	mu     sync.Mutex
 	ctx    context.Context // set while Run runs
 	pods   map[types.UID]*worker
@@ -128,11 +132,18 @@ func New(config Config) *Manager {
 	return &Manager{Config: config, pods: map[types.UID]*worker{}, seen: map[types.UID]uint64{}}
 }
 
+// makingPatience is how long Run waits for what is being made when it ends.
+const makingPatience = 10 * time.Second
+
 // Run owns the pods until ctx ends. Pods stay as they are then.
 func (m *Manager) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(errStopping)
+	making, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abandon(errStopping)
+	context.AfterFunc(ctx, func() { time.AfterFunc(makingPatience, func() { abandon(errStopping) }) })
 	m.mu.Lock()
+	m.making = making
 	m.ctx = ctx
 	for _, w := range m.pods {
 		m.launchLocked(w)

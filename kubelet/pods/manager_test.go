@@ -33,6 +33,7 @@ type world struct {
 	mu       sync.Mutex
 	statuses map[types.UID]v1.PodStatus
 	finished map[types.UID]bool
+	all      []v1.PodStatus // in the order in which they were told
 	told     []string
 	mountErr error
 	unmounts int
@@ -108,6 +109,7 @@ func (w *world) Set(pod *v1.Pod, s v1.PodStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.statuses[pod.UID] = s
+	w.all = append(w.all, s)
 }
 
 func (w *world) Finish(pod *v1.Pod) {
@@ -393,6 +395,223 @@ func TestVolumesThatCannotBeUpdatedAreTriedAgain(t *testing.T) {
 		defer w.mu.Unlock()
 		if w.mounts == before {
 			t.Error("it was not tried again")
+		}
+	})
+}
+
+// TestAStartIsNotCutShort: a pod that is deleted while something of it is being made waits for that,
+// and is ended then. A runtime whose call is cancelled keeps what it has half made.
+func TestAStartIsNotCutShort(t *testing.T) {
+	for _, slow := range []string{"RunPodSandbox app", "CreateContainer main", "StartContainer main"} {
+		t.Run(slow, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				synctest.Wait() // the manager looks at the runtime once when it starts
+				var once sync.Once
+				w.runtime.Fail = func(call, name string) error {
+					if call+" "+name == slow {
+						once.Do(func() { time.Sleep(time.Minute) })
+					}
+					return nil
+				}
+				pod := appPod(v1.RestartPolicyAlways)
+				w.manager.Update(pod)
+				time.Sleep(10 * time.Second)
+				w.manager.Update(deleted(pod, 30))
+
+				// Another pod's life goes on meanwhile.
+				second := appPod(v1.RestartPolicyAlways)
+				second.UID, second.Name = "u2", "second"
+				second.Spec.Containers[0].Name = "other"
+				w.manager.Update(second)
+				if s := w.status(second); !isReady(s) {
+					t.Errorf("the other pod: %+v", s)
+				}
+				w.manager.Update(deleted(second, 30))
+				time.Sleep(time.Second)
+				if !w.done(second) {
+					t.Error("the other pod was not ended")
+				}
+
+				time.Sleep(48 * time.Second)
+				if w.done(pod) {
+					t.Error("the pod was given up while something of it was being made")
+				}
+				time.Sleep(5 * time.Second)
+				if !w.done(pod) {
+					t.Error("the pod was not ended")
+				}
+				if cut := w.runtime.Cut(); len(cut) > 0 {
+					t.Errorf("cut short: %v", cut)
+				}
+				boxes, _ := w.runtime.ListPodSandboxes(context.Background(), nil)
+				containers, _ := w.runtime.ListContainers(context.Background(), nil)
+				if len(boxes)+len(containers) > 0 {
+					t.Errorf("left: %v %v", boxes, containers)
+				}
+				if started := strings.Count(w.events(), "Container started"); slow == "CreateContainer main" && started > 1 {
+					t.Error("a container was started of a pod that is being ended")
+				}
+			})
+		})
+	}
+}
+
+// TestTheKubeletWaitsALittleForStarts when it stops, and not longer.
+func TestTheKubeletWaitsALittleForStarts(t *testing.T) {
+	for takes, want := range map[time.Duration]int{5 * time.Second: 0, time.Minute: 1} {
+		t.Run(takes.String(), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				synctest.Wait()
+				gave := make(chan struct{})
+				w.runtime.Fail = func(call, _ string) error {
+					if call == "StartContainer" {
+						select {
+						case <-time.After(takes):
+						case <-gave:
+						}
+					}
+					return nil
+				}
+				w.manager.Update(appPod(v1.RestartPolicyAlways))
+				time.Sleep(time.Second)
+				stopping := time.Now()
+				time.AfterFunc(11*time.Second, func() { close(gave) })
+				w.stop()
+				if took := time.Since(stopping); took > 11*time.Second {
+					t.Errorf("it took %s to stop", took)
+				}
+				if cut := w.runtime.Cut(); len(cut) != want {
+					t.Errorf("cut short: %v, want %d", cut, want)
+				}
+				w.stop = func() {}
+			})
+		})
+	}
+}
+
+// changedImage is the pod with another image.
+func changedImage(pod *v1.Pod, image string) *v1.Pod {
+	pod = pod.DeepCopy()
+	pod.Generation++
+	pod.Spec.Containers[0].Image = image
+	return pod
+}
+
+// TestChangedImage: a container whose image is changed is replaced, whatever the restart policy says
+// and however often it was restarted before. Clients see it running until the new one runs.
+func TestChangedImage(t *testing.T) {
+	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyNever} {
+		t.Run(string(policy), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				synctest.Wait()
+				w.runtime.Fail = func(call, name string) error {
+					if call == "PullImage" {
+						time.Sleep(20 * time.Second)
+						if strings.HasSuffix(name, ":none") {
+							return errors.New("no such image")
+						}
+					}
+					return nil
+				}
+				pod := appPod(policy)
+				w.manager.Update(pod)
+				if policy == v1.RestartPolicyAlways {
+					w.status(pod)
+					w.runtime.End("main", 1, "Error") // the next end costs 10 s
+				}
+				before := w.status(pod)
+				first := before.ContainerStatuses[0]
+				if !isReady(before) {
+					t.Fatalf("status: %+v", before)
+				}
+				w.mu.Lock()
+				w.all = nil
+				w.mu.Unlock()
+				w.runtime.Stubborn["main"] = true
+				pod = changedImage(pod, "app:2")
+				w.manager.Update(pod)
+				time.Sleep(30*time.Second + 20*time.Second + time.Second)
+				after := w.status(pod)
+				second := after.ContainerStatuses[0]
+				if second.State.Running == nil || second.ContainerID == first.ContainerID || second.RestartCount != first.RestartCount+1 ||
+					second.LastTerminationState.Terminated == nil || after.ObservedGeneration != 2 {
+					t.Errorf("it was not replaced: %+v", after)
+				}
+				w.mu.Lock()
+				for _, s := range w.all {
+					if c := s.ContainerStatuses[0]; !isReady(s) || s.Phase != v1.PodRunning || !c.Ready || c.State.Running == nil {
+						t.Errorf("told meanwhile: %+v", s)
+					}
+				}
+				w.mu.Unlock()
+
+				if policy == v1.RestartPolicyNever {
+					return
+				}
+				// What cannot be replaced is told.
+				w.runtime.Stubborn["main"] = false
+				w.manager.Update(changedImage(pod, "app:none"))
+				time.Sleep(21 * time.Second)
+				failed := w.status(pod)
+				if c := failed.ContainerStatuses[0]; isReady(failed) || c.State.Waiting == nil || c.State.Waiting.Reason != "ErrImagePull" ||
+					c.LastTerminationState.Terminated == nil {
+					t.Errorf("without its image: %+v", failed)
+				}
+			})
+		})
+	}
+}
+
+// TestImageChangedBeforeItIsThere: the old image is not started in place of the new one, and its
+// failures do not hold the new one up.
+func TestImageChangedBeforeItIsThere(t *testing.T) {
+	for _, old := range []string{"app:2", "app:none"} {
+		t.Run(old, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				synctest.Wait()
+				w.runtime.Fail = func(call, name string) error {
+					if call != "PullImage" {
+						return nil
+					}
+					time.Sleep(20 * time.Second)
+					if strings.HasSuffix(name, ":none") {
+						return errors.New("no such image")
+					}
+					return nil
+				}
+				pod := appPod(v1.RestartPolicyAlways)
+				pod.Spec.Containers[0].Image = old
+				w.manager.Update(pod)
+				time.Sleep(10 * time.Second)
+				if old == "app:none" {
+					time.Sleep(5 * time.Minute) // the next try is far away
+				}
+				w.manager.Update(changedImage(pod, "app:3"))
+				time.Sleep(41 * time.Second)
+				if s := w.status(pod); !isReady(s) || !strings.HasSuffix(s.ContainerStatuses[0].ImageID, "app:3") || s.ContainerStatuses[0].RestartCount != 0 {
+					t.Errorf("status: %+v", s.ContainerStatuses)
+				}
+			})
+		})
+	}
+}
+
+// TestAFirstFailureOfVolumesCostsLittle, such as one for a permission that the API server's
+// authorizer does not know of yet.
+func TestAFirstFailureOfVolumesCostsLittle(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.mu.Lock()
+		w.mountErr = errors.New(`serviceaccounts "default" is forbidden`)
+		w.mu.Unlock()
+		pod := appPod(v1.RestartPolicyAlways)
+		w.manager.Update(pod)
+		w.status(pod)
+		w.mu.Lock()
+		w.mountErr = nil
+		w.mu.Unlock()
+		time.Sleep(time.Second)
+		if s := w.status(pod); !isReady(s) {
+			t.Errorf("status a second later: %+v", s)
 		}
 	})
 }

@@ -1,10 +1,12 @@
 package pods
 
 import (
-	"bytes"
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -12,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-client/pkg/logs"
 
 	"github.com/barque/barque/kubelet/cri"
 )
@@ -49,7 +52,7 @@ func (w *worker) observe(ctx context.Context) (Observed, error) {
 		if err != nil {
 			return o, err
 		}
-		o.Containers = append(o.Containers, w.container(item, status))
+		o.Containers = append(o.Containers, w.container(ctx, item, status))
 	}
 	slices.SortFunc(o.Containers, func(a, b Container) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt))
@@ -76,7 +79,7 @@ func (w *worker) addressesOf(ctx context.Context, box *Sandbox) error {
 	return nil
 }
 
-func (w *worker) container(item *runtimeapi.Container, s *runtimeapi.ContainerStatus) Container {
+func (w *worker) container(ctx context.Context, item *runtimeapi.Container, s *runtimeapi.ContainerStatus) Container {
 	c := Container{
 		ID: s.Id, Name: item.Labels[cri.LabelContainerName], SandboxID: item.PodSandboxId,
 		Attempt: s.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, s.CreatedAt),
@@ -106,7 +109,7 @@ func (w *worker) container(item *runtimeapi.Container, s *runtimeapi.ContainerSt
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
 		c.State = Exited
 		c.FinishedAt = time.Unix(0, s.FinishedAt)
-		c.Message = w.lastWords(s)
+		c.Message = w.lastWords(ctx, s)
 	default:
 		c.State = Unknown
 	}
@@ -116,76 +119,78 @@ func (w *worker) container(item *runtimeapi.Container, s *runtimeapi.ContainerSt
 	return c
 }
 
-// How much of a termination message, or of the log in its place, is shown.
+// How much of a termination message, or of the log in its place, is kept of one container, and of
+// all containers of a pod together.
 const (
 	maxMessage     = 4096
 	maxLogMessage  = 2048
 	maxLogMsgLines = 80
+	maxPodMessages = 12 << 10
 )
 
-// lastWords returns the message that an ended container left.
-func (w *worker) lastWords(s *runtimeapi.ContainerStatus) string {
+// lastWords returns what an ended container left: what the runtime says of it, and its message.
+func (w *worker) lastWords(ctx context.Context, s *runtimeapi.ContainerStatus) string {
 	if said, ok := w.messages[s.Id]; ok {
 		return said
 	}
-	said := readHead(s.Annotations[cri.AnnotationTerminationFile], maxMessage)
+	said := fileTail(s.Annotations[cri.AnnotationTerminationFile])
 	if said == "" && s.ExitCode != 0 &&
 		s.Annotations[cri.AnnotationTerminationPolicy] == string(v1.TerminationMessageFallbackToLogsOnError) {
-		said = logTail(s.LogPath)
+		said = logTail(ctx, s.LogPath)
 	}
-	if said == "" {
-		said = s.Message
+	if s.Message != "" && said != "" {
+		said = s.Message + ": " + said
 	}
+	said = cmp.Or(said, s.Message)
 	w.messages[s.Id] = said
 	return said
 }
 
-func readHead(path string, limit int64) string {
+// fileTail returns the end of a termination message file.
+func fileTail(path string) string {
 	if path == "" {
 		return ""
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
+	text, err := readEnd(path, maxMessage)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Sprintf("Error on reading termination log %s: %v", path, err)
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, limit))
-	if err != nil {
-		return ""
-	}
-	return strings.ToValidUTF8(string(data), "")
+	return text
 }
 
-// logTail returns the last lines of a CRI log, without the runtime's prefix to each line.
-func logTail(path string) string {
+// readEnd returns at most the last limit bytes of a file.
+func readEnd(path string, limit int64) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	defer f.Close()
-	const look = 4 * maxLogMessage // prefixes included
-	if info, err := f.Stat(); err == nil && info.Size() > look {
-		if _, err := f.Seek(-look, io.SeekEnd); err != nil {
-			return ""
-		}
-	}
-	raw, err := io.ReadAll(io.LimitReader(f, look))
+	info, err := f.Stat()
 	if err != nil {
-		return ""
+		return "", err
 	}
-	var lines []string
-	for line := range bytes.Lines(raw) {
-		// time stream tag content
-		if parts := bytes.SplitN(line, []byte(" "), 4); len(parts) == 4 {
-			lines = append(lines, string(parts[3]))
-		}
+	if _, err := f.Seek(max(info.Size()-limit, 0), io.SeekStart); err != nil {
+		return "", err
 	}
-	if len(lines) > maxLogMsgLines {
-		lines = lines[len(lines)-maxLogMsgLines:]
+	data, err := io.ReadAll(io.LimitReader(f, limit))
+	return strings.ToValidUTF8(string(data), ""), err
+}
+
+// logTail returns the last lines of a container's log.
+func logTail(ctx context.Context, path string) string {
+	lines := int64(maxLogMsgLines)
+	var end tail
+	if err := logs.ReadLogs(ctx, path, "", &logs.LogOptions{TailLines: &lines}, nil, &end, &end); err != nil {
+		return fmt.Sprintf("Error on reading termination message from logs: %v", err)
 	}
-	tail := strings.Join(lines, "")
-	if len(tail) > maxLogMessage {
-		tail = tail[len(tail)-maxLogMessage:]
-	}
-	return strings.ToValidUTF8(tail, "")
+	return strings.ToValidUTF8(string(end), "")
+}
+
+// tail keeps the last maxLogMessage bytes that are written to it.
+type tail []byte
+
+func (t *tail) Write(p []byte) (int, error) {
+	all := append(*t, p...)
+	*t = all[max(len(all)-maxLogMessage, 0):]
+	return len(p), nil
 }

@@ -67,6 +67,8 @@ type worker struct {
 	hooks       map[string]bool
 	hookFailed  map[string]bool
 	killing     map[string]*killing
+	replacing   map[string]bool   // see Facts
+	specImages  map[string]string // as last seen, by container name
 	stopHookRun map[string]bool   // preStop hooks that have run
 	messages    map[string]string // last words, by container ID
 	told        map[string]string // back-off events already recorded, by container name
@@ -83,7 +85,8 @@ func newWorker(m *Manager, uid types.UID) *worker {
 		m: m, uid: uid, wake: make(chan struct{}, 1),
 		backoffs: map[string]Backoff{}, troubles: map[string]Trouble{}, delays: map[string]time.Duration{},
 		images: map[string]string{}, pulling: map[string]bool{}, hooks: map[string]bool{}, hookFailed: map[string]bool{},
-		killing: map[string]*killing{}, stopHookRun: map[string]bool{}, messages: map[string]string{}, told: map[string]string{},
+		killing: map[string]*killing{}, replacing: map[string]bool{}, specImages: map[string]string{},
+		stopHookRun: map[string]bool{}, messages: map[string]string{}, told: map[string]string{},
 	}
 }
 
@@ -99,7 +102,7 @@ func (w *worker) update(pod *v1.Pod, gone bool) {
 	w.mu.Lock()
 	w.pod, w.gone = pod, w.gone || gone
 	if w.interrupt != nil && (w.gone || pod.DeletionTimestamp != nil) {
-		w.interrupt(errEnding) // whatever is being made for it need not be finished
+		w.interrupt(errEnding) // pulls, mounts and hooks; what the runtime makes is finished
 	}
 	w.mu.Unlock()
 	w.poke()
@@ -247,10 +250,11 @@ func (w *worker) mustEnd(f Facts, gone bool) bool {
 }
 
 func (w *worker) facts(pod *v1.Pod, observed Observed) Facts {
+	w.renew(pod)
 	w.probe(pod, &observed)
 	f := Facts{
 		Pod: pod, Observed: observed, Now: w.m.Now(), Health: map[string]Health{}, Hooks: w.hooks,
-		Killing: map[string]bool{}, Images: w.images, Pulling: w.pulling, Troubles: w.troubles, Backoffs: w.backoffs,
+		Killing: map[string]bool{}, Replacing: w.replacing, Images: w.images, Pulling: w.pulling, Troubles: w.troubles, Backoffs: w.backoffs,
 	}
 	for id := range w.killing {
 		f.Killing[id] = true
@@ -270,6 +274,19 @@ func (w *worker) facts(pod *v1.Pod, observed Observed) Facts {
 		f.Health[c.ID] = Health{Started: h.Started, Ready: h.Ready, Failed: h.Failed}
 	}
 	return f
+}
+
+// renew forgets, of containers whose image was changed, what the old one has led to.
+func (w *worker) renew(pod *v1.Pod) {
+	for _, c := range containerSpecs(pod) {
+		if old, ok := w.specImages[c.Name]; ok && old != c.Image {
+			delete(w.images, c.Name)
+			delete(w.troubles, c.Name)
+			delete(w.delays, c.Name)
+			delete(w.backoffs, c.Name)
+		}
+		w.specImages[c.Name] = c.Image
+	}
 }
 
 // probe keeps exactly the running containers of the pod probed. One that is being stopped is not:

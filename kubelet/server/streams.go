@@ -3,12 +3,16 @@ package server
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/proxy"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -131,7 +135,32 @@ func (s *Server) carry(w http.ResponseWriter, r *http.Request, location string, 
 		fail(w, fmt.Errorf("the runtime's streaming address %q: %w", location, err))
 		return
 	}
-	proxy.NewUpgradeAwareHandler(target, nil, false, true, responder{}).ServeHTTP(w, r)
+	proxy.NewUpgradeAwareHandler(target, toRuntime, false, true, responder{}).ServeHTTP(w, r)
+}
+
+// toRuntime connects to the runtime's streaming server.
+var toRuntime = &http.Transport{
+	TLSClientConfig: &tls.Config{}, // a runtime that serves https shows a certificate
+	DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return runtimeConn{conn}, nil
+	},
+}
+
+// runtimeConn drops what is written after the runtime has closed, as it does when a command ends. A
+// failed write would end the stream at once, and be logged; what the runtime said last has to reach
+// the client first. The end of that ends the stream.
+type runtimeConn struct{ net.Conn }
+
+func (c runtimeConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		return len(p), nil
+	}
+	return n, err
 }
 
 // responder answers when the runtime's streaming server cannot be reached.

@@ -154,7 +154,7 @@ func TestWatch(t *testing.T) {
 			seen = true
 		case <-deadline:
 			t.Fatal("not noticed")
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond): // brief: then it goes once more
 			if err := Apply(desired(route), self); err != nil {
 				t.Fatal(err)
 			}

@@ -20,7 +20,8 @@ import (
 
 // Runtime is a runtime in memory. Its zero value is not usable; New makes one.
 type Runtime struct {
-	// Fail, when set, is asked before each call that changes something and may refuse it.
+	// Fail, when set, is asked before each call that changes something. It may refuse the call, or
+	// take its time.
 	Fail func(call, name string) error
 	// Stubborn containers, by name, ignore the stop signal.
 	Stubborn map[string]bool
@@ -35,6 +36,7 @@ type Runtime struct {
 	labels     map[string]map[string]string
 	images     map[string]*runtimeapi.Image
 	pulls      []string
+	cut        []string
 	listeners  map[int]chan *runtimeapi.ContainerEventResponse
 	ended      map[string]chan struct{} // of running containers
 }
@@ -101,9 +103,28 @@ func (r *Runtime) Status(context.Context) (*runtimeapi.StatusResponse, error) {
 	}}}, nil
 }
 
+// making is refuse for a call that makes something, which must not be cut short.
+func (r *Runtime) making(ctx context.Context, call, name string) error {
+	if err := r.refuse(call, name); err != nil || ctx.Err() == nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cut = append(r.cut, call+" "+name)
+	return status.FromContextError(ctx.Err()).Err()
+}
+
+// Cut lists the calls that were to make something and whose context ended before they did. A real
+// runtime keeps what it has half made.
+func (r *Runtime) Cut() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.cut)
+}
+
 // RunPodSandbox implements cri.Runtime.
-func (r *Runtime) RunPodSandbox(_ context.Context, config *runtimeapi.PodSandboxConfig, _ string) (string, error) {
-	if err := r.refuse("RunPodSandbox", config.Metadata.Name); err != nil {
+func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, _ string) (string, error) {
+	if err := r.making(ctx, "RunPodSandbox", config.Metadata.Name); err != nil {
 		return "", err
 	}
 	r.mu.Lock()
@@ -186,8 +207,8 @@ func (r *Runtime) ListPodSandboxes(_ context.Context, selector map[string]string
 }
 
 // CreateContainer implements cri.Runtime.
-func (r *Runtime) CreateContainer(_ context.Context, boxID string, config *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
-	if err := r.refuse("CreateContainer", config.Metadata.Name); err != nil {
+func (r *Runtime) CreateContainer(ctx context.Context, boxID string, config *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+	if err := r.making(ctx, "CreateContainer", config.Metadata.Name); err != nil {
 		return "", err
 	}
 	r.mu.Lock()
@@ -204,15 +225,20 @@ func (r *Runtime) CreateContainer(_ context.Context, boxID string, config *runti
 }
 
 // StartContainer implements cri.Runtime.
-func (r *Runtime) StartContainer(_ context.Context, id string) error {
+func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	c := r.containers[id]
+	r.mu.Unlock()
 	if c == nil {
 		return notFound(id)
 	}
-	if err := r.refuse("StartContainer", c.Metadata.Name); err != nil {
+	if err := r.making(ctx, "StartContainer", c.Metadata.Name); err != nil {
 		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c = r.containers[id]; c == nil {
+		return notFound(id)
 	}
 	c.State, c.StartedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, time.Now().UnixNano()
 	r.ended[id] = make(chan struct{})
