@@ -46,70 +46,72 @@ func (s *servers) are(list ...string) {
 }
 
 func TestEndpointsFollowServers(t *testing.T) {
-	c := controllertest.New(t)
-	s := &servers{changed: make(chan struct{})}
-	s.are("10.0.0.2:6443", "10.0.0.1:6443")
-	var ill sync.Map // servers that are not ready
-	ctrl, err := apiendpoints.New(apiendpoints.Config{Informers: c.Informers, Servers: s, Ready: func(_ context.Context, server netip.AddrPort) error {
-		if _, is := ill.Load(server.String()); is {
-			return errors.New("not ready")
-		}
-		return nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Start(ctrl.Run)
-	// look returns the addresses in the slices and in the Endpoints, which must agree.
-	look := func() []string {
-		var slicesHave, endpointsHave []string
-		l, err := c.Client.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{})
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t)
+		s := &servers{changed: make(chan struct{})}
+		s.are("10.0.0.2:6443", "10.0.0.1:6443")
+		var ill sync.Map // servers that are not ready
+		ctrl, err := apiendpoints.New(apiendpoints.Config{Informers: c.Informers, Servers: s, Ready: func(_ context.Context, server netip.AddrPort) error {
+			if _, is := ill.Load(server.String()); is {
+				return errors.New("not ready")
+			}
+			return nil
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, slice := range l.Items {
-			for _, e := range slice.Endpoints {
-				slicesHave = append(slicesHave, e.Addresses[0])
+		c.Start(ctrl.Run)
+		// look returns the addresses in the slices and in the Endpoints, which must agree.
+		look := func() []string {
+			var slicesHave, endpointsHave []string
+			l, err := c.Client.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		e, err := c.Client.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
-		if err != nil {
-			return nil
-		}
-		for _, subset := range e.Subsets {
-			for _, a := range subset.Addresses {
-				endpointsHave = append(endpointsHave, a.IP)
+			for _, slice := range l.Items {
+				for _, e := range slice.Endpoints {
+					slicesHave = append(slicesHave, e.Addresses[0])
+				}
 			}
+			e, err := c.Client.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+			if err != nil {
+				return nil
+			}
+			for _, subset := range e.Subsets {
+				for _, a := range subset.Addresses {
+					endpointsHave = append(endpointsHave, a.IP)
+				}
+			}
+			slices.Sort(slicesHave)
+			slices.Sort(endpointsHave)
+			if !slices.Equal(slicesHave, endpointsHave) {
+				return nil
+			}
+			return slicesHave
 		}
-		slices.Sort(slicesHave)
-		slices.Sort(endpointsHave)
-		if !slices.Equal(slicesHave, endpointsHave) {
-			return nil
+		expect := func(want ...string) {
+			t.Helper()
+			controllertest.Eventually(t, "the endpoints", func() bool { return slices.Equal(look(), want) })
 		}
-		return slicesHave
-	}
-	expect := func(want ...string) {
-		t.Helper()
-		controllertest.Eventually(t, "the endpoints", func() bool { return slices.Equal(look(), want) })
-	}
-	expect("10.0.0.1", "10.0.0.2")
-	ill.Store("10.0.0.1:6443", true) // it lives, and cannot serve
-	expect("10.0.0.2")
-	ill.Store("10.0.0.2:6443", true) // nobody: a mistake
-	ill.Delete("10.0.0.1:6443")
-	expect("10.0.0.1")
-	ill.Delete("10.0.0.2:6443")
-	expect("10.0.0.1", "10.0.0.2")
-	s.are("10.0.0.2:6443", "10.0.0.3:6443", "10.0.0.4:7443") // one dies, two come, one on another port
-	expect("10.0.0.2", "10.0.0.3", "10.0.0.4")
-	s.are("10.0.0.3:6443")
-	expect("10.0.0.3")
-	s.are() // nobody: a mistake
-	if err := c.Client.CoreV1().Endpoints("default").Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	s.are("10.0.0.3:6443")
-	expect("10.0.0.3") // and what somebody deletes comes back
+		expect("10.0.0.1", "10.0.0.2")
+		ill.Store("10.0.0.1:6443", true) // it lives, and cannot serve
+		expect("10.0.0.2")
+		ill.Store("10.0.0.2:6443", true) // nobody: a mistake
+		ill.Delete("10.0.0.1:6443")
+		expect("10.0.0.1")
+		ill.Delete("10.0.0.2:6443")
+		expect("10.0.0.1", "10.0.0.2")
+		s.are("10.0.0.2:6443", "10.0.0.3:6443", "10.0.0.4:7443") // one dies, two come, one on another port
+		expect("10.0.0.2", "10.0.0.3", "10.0.0.4")
+		s.are("10.0.0.3:6443")
+		expect("10.0.0.3")
+		s.are() // nobody: a mistake
+		if err := c.Client.CoreV1().Endpoints("default").Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.are("10.0.0.3:6443")
+		expect("10.0.0.3") // and what somebody deletes comes back
+	})
 }
 
 // A new leader does not know yet who is ready. Until it does, the endpoints stay: one answer that is slow says nothing.

@@ -2,6 +2,7 @@ package clusterrole_test
 
 import (
 	"testing"
+	"testing/synctest"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,42 +23,44 @@ func role(name, label string, resources ...string) *rbacv1.ClusterRole {
 }
 
 func TestAggregates(t *testing.T) {
-	aggregating := func(name, label string) *rbacv1.ClusterRole {
-		r := role(name, "")
-		r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{label: "true"}}}}
-		return r
-	}
-	edit := aggregating("edit", "to-edit")
-	edit.Labels = map[string]string{"to-admin": "true"} // aggregated itself
-	c := controllertest.New(t, aggregating("admin", "to-admin"), edit, role("b", "to-edit", "pods", "secrets"), role("a", "to-edit", "pods"), role("other", "", "nodes"))
-	ctrl, err := clusterrole.New(clusterrole.Config{Informers: c.Informers})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Start(ctrl.Run)
-	expect := func(what, name string, want ...string) {
-		t.Helper()
-		controllertest.Eventually(t, what, func() bool {
-			r, err := c.Client.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
-			if err != nil || len(r.Rules) != len(want) {
-				return false
-			}
-			for i := range want {
-				if r.Rules[i].Resources[0] != want[i] {
+	synctest.Test(t, func(t *testing.T) {
+		aggregating := func(name, label string) *rbacv1.ClusterRole {
+			r := role(name, "")
+			r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{label: "true"}}}}
+			return r
+		}
+		edit := aggregating("edit", "to-edit")
+		edit.Labels = map[string]string{"to-admin": "true"} // aggregated itself
+		c := controllertest.New(t, aggregating("admin", "to-admin"), edit, role("b", "to-edit", "pods", "secrets"), role("a", "to-edit", "pods"), role("other", "", "nodes"))
+		ctrl, err := clusterrole.New(clusterrole.Config{Informers: c.Informers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(ctrl.Run)
+		expect := func(what, name string, want ...string) {
+			t.Helper()
+			controllertest.Eventually(t, what, func() bool {
+				r, err := c.Client.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
+				if err != nil || len(r.Rules) != len(want) {
 					return false
 				}
-			}
-			return true
-		})
-	}
-	expect("the sum without repetition", "edit", "pods", "secrets")
-	expect("the sum of sums", "admin", "pods", "secrets")
-	if _, err := c.Client.RbacV1().ClusterRoles().Create(t.Context(), role("crd", "to-edit", "widgets"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	expect("a new part", "admin", "pods", "secrets", "widgets")
-	if err := c.Client.RbacV1().ClusterRoles().Delete(t.Context(), "b", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	expect("a part that goes", "admin", "pods", "widgets")
+				for i := range want {
+					if r.Rules[i].Resources[0] != want[i] {
+						return false
+					}
+				}
+				return true
+			})
+		}
+		expect("the sum without repetition", "edit", "pods", "secrets")
+		expect("the sum of sums", "admin", "pods", "secrets")
+		if _, err := c.Client.RbacV1().ClusterRoles().Create(t.Context(), role("crd", "to-edit", "widgets"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		expect("a new part", "admin", "pods", "secrets", "widgets")
+		if err := c.Client.RbacV1().ClusterRoles().Delete(t.Context(), "b", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		expect("a part that goes", "admin", "pods", "widgets")
+	})
 }

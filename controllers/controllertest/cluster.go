@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +26,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/barque/barque/internal/await"
 )
 
 // Cluster is the in-memory API with long-lived informers.
@@ -291,20 +292,10 @@ func (c *Cluster) informing() context.Context {
 	return ctx
 }
 
-// Eventually waits for a condition, for as long as a busy machine may take.
+// Eventually waits for a condition.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(time.Minute)
-	defer deadline.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("not in time: %s", what)
-		}
-	}
+	await.True(t, what, holds)
 }
 
 // SkipTo makes the next write get a resourceVersion above the given one.

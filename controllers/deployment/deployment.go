@@ -74,12 +74,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	defer stop()
 	t := &term{Controller: c, client: client, recorder: recorder}
 	t.loop = runtime.NewLoop("deployment", c.cfg.Workers, c.cfg.Logger, t.reconcile)
-	runtime.Watch(t.loop, c.deployments, func(old, now *appsv1.Deployment) []runtime.Key {
-		if now == nil {
-			now = old
-		}
-		return []runtime.Key{runtime.KeyOf(now)}
-	})
+	runtime.Watch(t.loop, c.deployments, runtime.Itself[appsv1.Deployment])
 	runtime.Watch(t.loop, c.sets, t.ofSet)
 	runtime.Watch(t.loop, c.pods, t.ofPod)
 	return t.loop.Run(ctx)

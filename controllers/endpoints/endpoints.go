@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,8 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/endpointslice/util"
 
+	"github.com/barque/barque/controllers/pods"
 	"github.com/barque/barque/controllers/runtime"
 )
 
@@ -69,19 +68,9 @@ func New(cfg Config) (*Controller, error) {
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	t := &term{Controller: c, client: client}
 	t.loop = runtime.NewLoop("endpoints", c.cfg.Workers, c.cfg.Logger, t.reconcile)
-	runtime.Watch(t.loop, c.services, func(old, now *corev1.Service) []runtime.Key {
-		if now == nil {
-			now = old
-		}
-		return []runtime.Key{runtime.KeyOf(now)}
-	})
-	runtime.Watch(t.loop, c.pods, t.ofPod)
-	runtime.Watch(t.loop, c.endpoints, func(old, now *corev1.Endpoints) []runtime.Key {
-		if now == nil {
-			now = old
-		}
-		return []runtime.Key{runtime.KeyOf(now)}
-	})
+	runtime.Watch(t.loop, c.services, runtime.Itself[corev1.Service])
+	runtime.Watch(t.loop, c.pods, func(old, now *corev1.Pod) []runtime.Key { return pods.ServicesOf(c.listServices, old, now) })
+	runtime.Watch(t.loop, c.endpoints, runtime.Itself[corev1.Endpoints])
 	return t.loop.Run(ctx)
 }
 
@@ -89,27 +78,6 @@ type term struct {
 	*Controller
 	client kubernetes.Interface
 	loop   *runtime.Loop
-}
-
-func (t *term) ofPod(old, now *corev1.Pod) []runtime.Key {
-	// A typed nil in an interface is not nil to the library.
-	var was, is any
-	if old != nil {
-		was = old
-	}
-	if now != nil {
-		is = now
-	}
-	services, err := util.GetServicesToUpdate(t.listServices, util.GetPodUpdateProjectionKey(was, is))
-	if err != nil {
-		return nil
-	}
-	keys := make([]runtime.Key, 0, len(services))
-	for name := range services {
-		namespace, name, _ := strings.Cut(name, "/")
-		keys = append(keys, runtime.Key{Namespace: namespace, Name: name})
-	}
-	return keys
 }
 
 func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
@@ -129,11 +97,11 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	case service.Spec.Selector == nil || service.Spec.Type == corev1.ServiceTypeExternalName || service.DeletionTimestamp != nil:
 		return 0, nil
 	}
-	pods, err := t.listPods.Pods(key.Namespace).List(labels.Set(service.Spec.Selector).AsSelectorPreValidated())
+	selected, err := t.listPods.Pods(key.Namespace).List(labels.Set(service.Spec.Selector).AsSelectorPreValidated())
 	if err != nil {
 		return 0, err
 	}
-	return 0, t.write(ctx, key, is, decide(service, pods, is))
+	return 0, t.write(ctx, key, is, decide(service, selected, is))
 }
 
 func (t *term) write(ctx context.Context, key runtime.Key, is, want *corev1.Endpoints) (err error) {

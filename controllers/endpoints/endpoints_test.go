@@ -3,6 +3,7 @@ package endpoints
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,28 +89,30 @@ func TestCapacity(t *testing.T) {
 }
 
 func TestFollowsServices(t *testing.T) {
-	c := controllertest.New(t, service(), pod(1, 8080, true), &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "users"}})
-	ctrl, err := New(Config{Informers: c.Informers})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Start(ctrl.Run)
-	get := func(name string) *corev1.Endpoints {
-		e, err := c.Client.CoreV1().Endpoints("d").Get(t.Context(), name, metav1.GetOptions{})
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, service(), pod(1, 8080, true), &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "users"}})
+		ctrl, err := New(Config{Informers: c.Informers})
 		if err != nil {
-			return nil
+			t.Fatal(err)
 		}
-		return e
-	}
-	controllertest.Eventually(t, "one address", func() bool {
-		e := get("web")
-		return e != nil && len(e.Subsets) == 1 && e.Subsets[0].Addresses[0].IP == "10.42.0.1"
+		c.Start(ctrl.Run)
+		get := func(name string) *corev1.Endpoints {
+			e, err := c.Client.CoreV1().Endpoints("d").Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				return nil
+			}
+			return e
+		}
+		controllertest.Eventually(t, "one address", func() bool {
+			e := get("web")
+			return e != nil && len(e.Subsets) == 1 && e.Subsets[0].Addresses[0].IP == "10.42.0.1"
+		})
+		if err := c.Client.CoreV1().Services("d").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, "they go with the Service", func() bool { return get("web") == nil })
+		if get("users") == nil {
+			t.Error("Endpoints of a user were deleted")
+		}
 	})
-	if err := c.Client.CoreV1().Services("d").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	controllertest.Eventually(t, "they go with the Service", func() bool { return get("web") == nil })
-	if get("users") == nil {
-		t.Error("Endpoints of a user were deleted")
-	}
 }

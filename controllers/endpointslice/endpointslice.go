@@ -24,6 +24,7 @@ import (
 	"k8s.io/endpointslice/util"
 	"k8s.io/klog/v2"
 
+	"github.com/barque/barque/controllers/pods"
 	"github.com/barque/barque/controllers/runtime"
 )
 
@@ -94,13 +95,8 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 		slices.WithPreferSameTrafficDistributionEnabled(true))
 	t.loop = runtime.NewLoop("endpointslice", c.cfg.Workers, c.cfg.Logger, t.reconcile)
 	runtime.Watch(t.loop, c.nodes, t.ofNode)
-	runtime.Watch(t.loop, c.services, func(old, now *corev1.Service) []runtime.Key {
-		if now == nil {
-			now = old
-		}
-		return []runtime.Key{runtime.KeyOf(now)}
-	})
-	runtime.Watch(t.loop, c.pods, t.ofPod)
+	runtime.Watch(t.loop, c.services, runtime.Itself[corev1.Service])
+	runtime.Watch(t.loop, c.pods, func(old, now *corev1.Pod) []runtime.Key { return pods.ServicesOf(c.listServices, old, now) })
 	runtime.Watch(t.loop, c.slices, t.ofSlice)
 	return t.loop.Run(ctx)
 }
@@ -113,27 +109,6 @@ type term struct {
 	topology   *topologycache.TopologyCache
 	reconciler *slices.Reconciler
 	loop       *runtime.Loop
-}
-
-func (t *term) ofPod(old, now *corev1.Pod) []runtime.Key {
-	// A typed nil in an interface is not nil to the library.
-	var was, is any
-	if old != nil {
-		was = old
-	}
-	if now != nil {
-		is = now
-	}
-	services, err := util.GetServicesToUpdate(t.listServices, util.GetPodUpdateProjectionKey(was, is))
-	if err != nil {
-		return nil
-	}
-	keys := make([]runtime.Key, 0, len(services))
-	for name := range services {
-		namespace, name, _ := strings.Cut(name, "/")
-		keys = append(keys, runtime.Key{Namespace: namespace, Name: name})
-	}
-	return keys
 }
 
 // ofSlice wakes a Service whose slices somebody else changed. The library's own writes come back
@@ -201,7 +176,7 @@ func (t *term) reconcile(_ context.Context, key runtime.Key) (time.Duration, err
 	if service.Spec.Type == corev1.ServiceTypeExternalName || service.Spec.Selector == nil || service.DeletionTimestamp != nil {
 		return 0, nil
 	}
-	pods, err := t.listPods.Pods(key.Namespace).List(labels.Set(service.Spec.Selector).AsSelectorPreValidated())
+	selected, err := t.listPods.Pods(key.Namespace).List(labels.Set(service.Spec.Selector).AsSelectorPreValidated())
 	if err != nil {
 		return 0, err
 	}
@@ -211,10 +186,10 @@ func (t *term) reconcile(_ context.Context, key runtime.Key) (time.Duration, err
 	}
 	if t.written.StaleSlices(service, mine) {
 		// The event that shows them wakes nobody, as it is of our own write: look again soon.
-		return 10 * time.Millisecond, nil
+		return runtime.Retry, nil
 	}
-	since := t.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, pods)
-	if err := t.reconciler.Reconcile(klog.Background(), service, pods, mine, since); err != nil {
+	since := t.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, selected)
+	if err := t.reconciler.Reconcile(klog.Background(), service, selected, mine, since); err != nil {
 		return 0, fmt.Errorf("EndpointSlices of Service %s: %w", key, err)
 	}
 	return 0, nil

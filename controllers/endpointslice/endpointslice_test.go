@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -66,35 +67,37 @@ func serving(t *testing.T, c *controllertest.Cluster) []string {
 }
 
 func TestSlicesFollowPods(t *testing.T) {
-	c := controllertest.New(t, service(), pod(1, true), pod(2, false),
-		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
-	ctrl, err := endpointslice.New(endpointslice.Config{Informers: c.Informers})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Start(ctrl.Run)
-	expect := func(want ...string) {
-		t.Helper()
-		controllertest.Eventually(t, fmt.Sprintf("endpoints %v", want), func() bool { return slices.Equal(serving(t, c), want) })
-	}
-	expect("10.42.0.1:8080")
-	two := pod(2, true)
-	if _, err := c.Client.CoreV1().Pods("d").UpdateStatus(t.Context(), two, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	expect("10.42.0.1:8080", "10.42.0.2:8080")
-	zero := int64(0)
-	if err := c.Client.CoreV1().Pods("d").Delete(t.Context(), "p1", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
-		t.Fatal(err)
-	}
-	expect("10.42.0.2:8080")
-	// A slice that somebody deletes comes back.
-	l, err := c.Client.DiscoveryV1().EndpointSlices("d").List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(l.Items) != 1 {
-		t.Fatalf("%d slices, %v", len(l.Items), err)
-	}
-	if err := c.Client.DiscoveryV1().EndpointSlices("d").Delete(t.Context(), l.Items[0].Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	expect("10.42.0.2:8080")
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, service(), pod(1, true), pod(2, false),
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+		ctrl, err := endpointslice.New(endpointslice.Config{Informers: c.Informers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(ctrl.Run)
+		expect := func(want ...string) {
+			t.Helper()
+			controllertest.Eventually(t, fmt.Sprintf("endpoints %v", want), func() bool { return slices.Equal(serving(t, c), want) })
+		}
+		expect("10.42.0.1:8080")
+		two := pod(2, true)
+		if _, err := c.Client.CoreV1().Pods("d").UpdateStatus(t.Context(), two, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		expect("10.42.0.1:8080", "10.42.0.2:8080")
+		zero := int64(0)
+		if err := c.Client.CoreV1().Pods("d").Delete(t.Context(), "p1", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
+			t.Fatal(err)
+		}
+		expect("10.42.0.2:8080")
+		// A slice that somebody deletes comes back.
+		l, err := c.Client.DiscoveryV1().EndpointSlices("d").List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(l.Items) != 1 {
+			t.Fatalf("%d slices, %v", len(l.Items), err)
+		}
+		if err := c.Client.DiscoveryV1().EndpointSlices("d").Delete(t.Context(), l.Items[0].Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		expect("10.42.0.2:8080")
+	})
 }

@@ -16,6 +16,29 @@ const (
 	absent                    // it is gone, or never was
 )
 
+// deadlock returns the owners of o that wait for o while o waits for them, by itself or by way of
+// others: o is on a circle of foreground deletions, in which each waits for the next. dependents
+// returns the dependents of an object.
+func deadlock(o *object, dependents func(owner types.UID) []*object) (owners []types.UID) {
+	awaited := map[types.UID]bool{}
+	for todo := []types.UID{o.uid}; len(todo) > 0; {
+		owner := todo[0]
+		todo = todo[1:]
+		for _, d := range dependents(owner) {
+			if d.foreground() && d.blocks(owner) && !awaited[d.uid] {
+				awaited[d.uid] = true
+				todo = append(todo, d.uid)
+			}
+		}
+	}
+	for _, ref := range o.owners {
+		if awaited[ref.UID] && isTrue(ref.BlockOwnerDeletion) {
+			owners = append(owners, ref.UID)
+		}
+	}
+	return owners
+}
+
 // verdict is what has to be done with an object because of its owners.
 type verdict struct {
 	keep bool

@@ -41,6 +41,42 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+func TestDeadlock(t *testing.T) {
+	g := newGraph()
+	put := func(uid types.UID, waits bool, owners ...metav1.OwnerReference) {
+		o := &object{uid: uid, owners: owners, deleting: waits}
+		if waits {
+			o.finalizers = []string{metav1.FinalizerDeleteDependents}
+		}
+		g.put(o)
+	}
+	by := func(owner types.UID, blocks bool) metav1.OwnerReference {
+		return metav1.OwnerReference{UID: owner, BlockOwnerDeletion: &blocks}
+	}
+	put("self", true, by("self", true))
+	put("self, not blocking", true, by("self, not blocking", false))
+	put("self, not deleted", false, by("self, not deleted", true))
+	put("a", true, by("c", true), by("above", true), by("a", false))
+	put("b", true, by("a", true))
+	put("c", true, by("b", true))
+	put("above", true)
+	put("below", true, by("c", true))
+	put("x", true, by("y", true))
+	put("y", true, by("x", false))
+	put("m", true, by("n", true))
+	put("n", false, by("m", true))
+	for uid, want := range map[types.UID][]types.UID{
+		"self": {"self"}, "self, not blocking": nil, "self, not deleted": nil,
+		"a": {"c"}, "b": {"a"}, "c": {"b"}, "above": nil, "below": nil,
+		"x": nil, "y": nil, // one of two does not block
+		"m": nil, // the other one does not wait
+	} {
+		if got := deadlock(g.get(uid), g.dependentsOf); !slices.Equal(got, want) {
+			t.Errorf("%s is to let go of %v, want %v", uid, got, want)
+		}
+	}
+}
+
 func TestGraphWakesThoseConcerned(t *testing.T) {
 	g := newGraph()
 	owner := &object{uid: "owner", name: "owner"}

@@ -1,6 +1,7 @@
 // Package garbagecollector deletes objects whose owners are gone, and carries out the foreground
 // and orphan deletions that the API server only begins, by way of the two finalizers
-// "foregroundDeletion" and "orphan".
+// "foregroundDeletion" and "orphan". Objects that own each other in a circle would wait for each
+// other for ever in a foreground deletion: their references get blockOwnerDeletion=false.
 //
 // It keeps a graph of all objects by their owner references, fed by metadata informers that live as
 // long as a term. The graph says where to look; before anything is deleted, the object and the
@@ -81,9 +82,6 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// incomplete is how long to wait when a dependent may not be known yet.
-const incomplete = 50 * time.Millisecond
-
 // term is what belongs to one term of leadership.
 type term struct {
 	*Controller
@@ -116,7 +114,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	switch {
 	case o.orphaning() || o.foreground():
 		if !t.sources.complete() {
-			return incomplete, nil
+			return runtime.Retry, nil // a dependent may not be known yet
 		}
 		if o.orphaning() {
 			return 0, t.orphan(ctx, o)
@@ -137,7 +135,7 @@ func (t *term) collect(ctx context.Context, o *object) (time.Duration, error) {
 			return 0, err
 		}
 		if state == waiting && !t.sources.complete() {
-			return incomplete, nil
+			return runtime.Retry, nil // a dependent may not be known yet
 		}
 		states[ref.UID] = state
 	}
@@ -215,13 +213,36 @@ func (t *term) ownerState(ctx context.Context, o *object, ref metav1.OwnerRefere
 
 // finishForeground lets an object go when nothing that it waits for is left.
 func (t *term) finishForeground(ctx context.Context, o *object) error {
+	if owners := deadlock(o, t.graph.dependentsOf); len(owners) > 0 {
+		return t.unblock(ctx, o, owners)
+	}
 	for _, dependent := range t.graph.dependentsOf(o.uid) {
 		if dependent.blocks(o.uid) {
-			t.loop.Add(runtime.Key{Name: string(dependent.uid)})
-			return nil // its end, or its letting go, wakes o
+			return nil // the graph has woken it for o's deletion; its end, or its letting go, wakes o
 		}
 	}
 	return t.dropFinalizer(ctx, o, metav1.FinalizerDeleteDependents)
+}
+
+// unblock lets owners of an object be deleted before it. The last object of a circle to wait sees
+// the whole of it, so every circle is opened by one at least.
+func (t *term) unblock(ctx context.Context, o *object, owners []types.UID) error {
+	live, err := t.live(ctx, o)
+	if err != nil || live == nil {
+		return err
+	}
+	if !sameOwners(live.OwnerReferences, o.owners) {
+		return nil // the informer will bring it in its new state
+	}
+	t.cfg.Logger.Info("objects own each other in a circle and wait for each other's end: one no longer blocks its owners",
+		"resource", o.resource.Resource, "namespace", o.namespace, "name", o.name, "owners", owners)
+	refs := slices.Clone(live.OwnerReferences)
+	for i := range refs {
+		if slices.Contains(owners, refs[i].UID) {
+			refs[i].BlockOwnerDeletion = new(bool)
+		}
+	}
+	return t.patch(ctx, o, live, "ownerReferences", refs)
 }
 
 // orphan takes an object off all its dependents and then lets it go. A dependent that is missed

@@ -1,11 +1,15 @@
 package garbagecollector
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,6 +59,15 @@ func newAPI(t *testing.T) *api {
 	return a
 }
 
+// refTo is how dependents refer to an object, which need not be there yet.
+func refTo(gvr schema.GroupVersionResource, name string) metav1.OwnerReference {
+	block := true
+	return metav1.OwnerReference{
+		APIVersion: gvr.GroupVersion().String(), Kind: kinds[gvr], Name: name, UID: types.UID(name),
+		Controller: &block, BlockOwnerDeletion: &block,
+	}
+}
+
 // add creates an object owned by others, whose names are their UIDs too.
 func (a *api) add(gvr schema.GroupVersionResource, name string, owners ...metav1.OwnerReference) metav1.OwnerReference {
 	a.t.Helper()
@@ -65,8 +78,7 @@ func (a *api) add(gvr schema.GroupVersionResource, name string, owners ...metav1
 	if err := a.objects.Create(gvr, o, "d"); err != nil {
 		a.t.Fatal(err)
 	}
-	block := true
-	return metav1.OwnerReference{APIVersion: o.APIVersion, Kind: o.Kind, Name: name, UID: o.UID, Controller: &block, BlockOwnerDeletion: &block}
+	return refTo(gvr, name)
 }
 
 func (a *api) get(gvr schema.GroupVersionResource, name string) *metav1.PartialObjectMetadata {
@@ -129,25 +141,33 @@ func (a *api) patched(action clienttesting.Action) (bool, kruntime.Object, error
 
 func start(t *testing.T, a *api) {
 	t.Helper()
+	startWith(t, a, served)
+}
+
+func startWith(t *testing.T, a *api, discover func() ([]*metav1.APIResourceList, error)) {
+	t.Helper()
 	c, err := New(Config{MetadataFor: func(context.Context) (metadata.Interface, error) { return a, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	verbs := metav1.Verbs{"get", "list", "watch", "delete", "patch"}
-	c.discover = func() ([]*metav1.APIResourceList, error) {
-		return []*metav1.APIResourceList{
-			{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{
-				{Name: "deployments", Kind: "Deployment", Namespaced: true, Verbs: verbs},
-				{Name: "replicasets", Kind: "ReplicaSet", Namespaced: true, Verbs: verbs},
-			}},
-			{GroupVersion: "v1", APIResources: []metav1.APIResource{
-				{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: verbs},
-				{Name: "events", Kind: "Event", Namespaced: true, Verbs: verbs},
-				{Name: "bindings", Kind: "Binding", Namespaced: true, Verbs: metav1.Verbs{"create"}},
-			}},
-		}, nil
-	}
+	c.discover = discover
 	controllertest.New(t).Start(c.Run)
+}
+
+// served is what the API serves.
+func served() ([]*metav1.APIResourceList, error) {
+	verbs := metav1.Verbs{"get", "list", "watch", "delete", "patch"}
+	return []*metav1.APIResourceList{
+		{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{
+			{Name: "deployments", Kind: "Deployment", Namespaced: true, Verbs: verbs},
+			{Name: "replicasets", Kind: "ReplicaSet", Namespaced: true, Verbs: verbs},
+		}},
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{
+			{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: verbs},
+			{Name: "events", Kind: "Event", Namespaced: true, Verbs: verbs},
+			{Name: "bindings", Kind: "Binding", Namespaced: true, Verbs: metav1.Verbs{"create"}},
+		}},
+	}, nil
 }
 
 // family makes a Deployment with a ReplicaSet with two pods, and a pod that is nobody's.
@@ -254,4 +274,168 @@ func TestDependentThatComesTooLate(t *testing.T) {
 	a.remove(sets, "set", metav1.DeletePropagationBackground)
 	a.add(pods, "late", s)
 	controllertest.Eventually(t, "the late pod is gone", func() bool { return a.gone(pods, "late") })
+}
+
+// Each case names the owners of each object, and which objects are deleted in the foreground.
+func TestForegroundInACircle(t *testing.T) {
+	type owners map[string][]string
+	for name, c := range map[string]struct {
+		owners owners
+		remove []string
+	}{
+		"one": {owners{"pod1": {"pod1"}}, []string{"pod1"}},
+		"two": {owners{"pod1": {"pod2"}, "pod2": {"pod1"}}, []string{"pod1"}},
+		"three": {
+			owners{"pod1": {"pod3"}, "pod2": {"pod1"}, "pod3": {"pod2"}}, []string{"pod2"},
+		},
+		"three, all deleted at once": {
+			owners{"pod1": {"pod3"}, "pod2": {"pod1"}, "pod3": {"pod2"}}, []string{"pod1", "pod2", "pod3"},
+		},
+		"three with a tail": {
+			owners{"pod1": {"pod3"}, "pod2": {"pod1"}, "pod3": {"pod2"}, "pod4": {"pod3"}, "pod5": {"pod4"}},
+			[]string{"pod1"},
+		},
+		"two circles through one object": {
+			owners{"pod1": {"pod2", "pod3"}, "pod2": {"pod1"}, "pod3": {"pod1"}}, []string{"pod2", "pod3"},
+		},
+		"three kinds": {
+			owners{"deploy": {"pod1"}, "set": {"deploy"}, "pod1": {"set"}}, []string{"set"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t)
+			for name, by := range c.owners {
+				var refs []metav1.OwnerReference
+				for _, owner := range by {
+					refs = append(refs, refTo(kindOf(owner), owner))
+				}
+				a.add(kindOf(name), name, refs...)
+			}
+			// A single deletion comes while the controller runs. Several come before it starts,
+			// or it could remove the object of the second one first.
+			if len(c.remove) > 1 {
+				for _, name := range c.remove {
+					a.remove(kindOf(name), name, metav1.DeletePropagationForeground)
+				}
+				start(t, a)
+			} else {
+				start(t, a)
+				a.remove(kindOf(c.remove[0]), c.remove[0], metav1.DeletePropagationForeground)
+			}
+			controllertest.Eventually(t, "all are gone", func() bool {
+				for name := range c.owners {
+					if !a.gone(kindOf(name), name) {
+						return false
+					}
+				}
+				return true
+			})
+		})
+	}
+}
+
+func kindOf(name string) schema.GroupVersionResource {
+	switch name {
+	case "deploy":
+		return deployments
+	case "set":
+		return sets
+	}
+	return pods
+}
+
+// An opened circle keeps what is not part of it in order: the tail goes before the object that it
+// hangs off, the owner outside after its dependent.
+func TestCircleBlocksOnlyItself(t *testing.T) {
+	a := newAPI(t)
+	d := a.add(deployments, "deploy")
+	a.add(sets, "set", d, refTo(pods, "pod1"))
+	a.add(pods, "tail", a.add(pods, "pod1", refTo(sets, "set")))
+	for _, name := range []string{"deploy", "set", "pod1"} {
+		a.remove(kindOf(name), name, metav1.DeletePropagationForeground)
+	}
+	before := map[string]string{"pod1": "tail", "deploy": "set"}
+	a.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, kruntime.Object, error) {
+		p := action.(clienttesting.PatchActionImpl)
+		first := before[p.GetName()]
+		if !bytes.Contains(p.GetPatch(), []byte("finalizers")) || first == "" {
+			return false, nil, nil
+		}
+		if _, err := a.objects.Get(kindOf(first), "d", first); !apierrors.IsNotFound(err) {
+			t.Errorf("%s goes before %s: %v", p.GetName(), first, err)
+		}
+		return false, nil, nil
+	})
+	start(t, a)
+	controllertest.Eventually(t, "all are gone", func() bool {
+		return a.gone(deployments, "deploy") && a.gone(sets, "set") && a.gone(pods, "pod1")
+	})
+}
+
+// A circle that cannot be opened is tried again with back-off.
+func TestCircleThatStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAPI(t)
+		a.add(pods, "pod1", refTo(pods, "pod2"))
+		a.add(pods, "pod2", refTo(pods, "pod1"))
+		var tries atomic.Int32
+		a.PrependReactor("patch", "*", func(clienttesting.Action) (bool, kruntime.Object, error) {
+			tries.Add(1)
+			return true, nil, errors.New("no luck")
+		})
+		start(t, a)
+		a.remove(pods, "pod1", metav1.DeletePropagationForeground)
+		time.Sleep(time.Hour)
+		if n := tries.Load(); n < 10 || n > 200 {
+			t.Errorf("%d tries in an hour", n)
+		}
+	})
+}
+
+func TestDiscoveryThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAPI(t)
+		family(a)
+		a.remove(deployments, "deploy", metav1.DeletePropagationBackground)
+		var asked atomic.Int32
+		var well atomic.Bool
+		startWith(t, a, func() ([]*metav1.APIResourceList, error) {
+			asked.Add(1)
+			if !well.Load() {
+				return nil, errors.New("no answer")
+			}
+			return served()
+		})
+		time.Sleep(time.Hour)
+		if n := asked.Load(); n < 100 || n > 130 {
+			t.Errorf("asked %d times in an hour", n)
+		}
+		well.Store(true)
+		time.Sleep(time.Minute)
+		if !a.gone(pods, "pod1") {
+			t.Error("nothing is collected when discovery answers again")
+		}
+	})
+}
+
+// Custom resources whose conversion webhook is down cannot be listed, for instance.
+func TestResourceThatCannotBeListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAPI(t)
+		s := a.add(sets, "set")
+		a.add(pods, "pod1", s)
+		a.PrependReactor("list", "deployments", func(clienttesting.Action) (bool, kruntime.Object, error) {
+			return true, nil, errors.New("conversion webhook: no answer")
+		})
+		start(t, a)
+		a.remove(sets, "set", metav1.DeletePropagationForeground)
+		time.Sleep(20 * time.Second)
+		if a.gone(pods, "pod1") {
+			t.Error("did not wait for the resource at all")
+		}
+		time.Sleep(time.Minute)
+		if !a.gone(pods, "pod1") || !a.gone(sets, "set") {
+			t.Error("a resource that cannot be listed stops foreground deletions elsewhere")
+		}
+	})
 }

@@ -40,6 +40,7 @@ type sources struct {
 
 // source follows one resource.
 type source struct {
+	since  time.Time
 	synced <-chan struct{} // closed when all objects of the first list are in the graph
 	stop   func()          // ends the informer and waits for it
 }
@@ -67,19 +68,19 @@ func (s *sources) run(ctx context.Context, known func(), failed func(error)) {
 			src.stop()
 		}
 	}()
-	wait := time.Duration(0)
+	wait, retry := time.Duration(0), time.Second
 	for {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return
 		}
-		wait = refresh
 		if err := s.sync(ctx); err != nil && ctx.Err() == nil {
 			failed(err)
-			wait = time.Second
+			wait, retry = retry, min(2*retry, refresh)
 			continue
 		}
+		wait, retry = refresh, time.Second
 		once.Do(func() {
 			first.Go(func() { // ends with ctx at the latest
 				if s.awaitFirst(ctx) {
@@ -174,7 +175,7 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource) (
 		<-done
 		_ = cache.ShutDownEventHandler(informer, handler) // fails only for strangers
 	}
-	return &source{synced: handler.HasSyncedChecker().Done(), stop: stop}, nil
+	return &source{since: time.Now(), synced: handler.HasSyncedChecker().Done(), stop: stop}, nil
 }
 
 // slim drops what the collector never reads.
@@ -196,7 +197,12 @@ func metaOf(obj any) metav1.Object {
 	return m
 }
 
-// complete reports whether all objects are known.
+// unlisted is how long deletions wait for the first list of a resource. One that cannot be listed
+// for longer, as its webhook is down, must not stop all foreground deletions. An orphan deletion
+// lists the dependents itself, and goes on only when that succeeds.
+const unlisted = 30 * time.Second
+
+// complete reports whether all objects are known that can be.
 func (s *sources) complete() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -204,7 +210,9 @@ func (s *sources) complete() bool {
 		select {
 		case <-src.synced:
 		default:
-			return false
+			if time.Since(src.since) < unlisted {
+				return false
+			}
 		}
 	}
 	return len(s.running) > 0

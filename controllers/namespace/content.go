@@ -152,6 +152,9 @@ func describe[K comparable](counts map[K]int, format string, name func(K) string
 	return strings.Join(parts, ", ")
 }
 
-// patience is how long to wait before the next pass: pods take their time to end, and tell when
-// they have; most other things are gone at once.
-const patience = time.Second
+// patience is how long to wait before the next pass, by how long the namespace is being deleted:
+// pods take their time to end, and tell when they have; most other things are gone at once. A pass
+// reads every resource, which would be much each second where a finalizer holds something for days.
+func patience(deleting time.Duration) time.Duration {
+	return min(max(time.Second, deleting/4), 15*time.Second)
+}

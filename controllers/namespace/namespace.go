@@ -72,9 +72,12 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 		t.discover = client.Discovery().ServerPreferredNamespacedResources
 	}
 	t.loop = runtime.NewLoop("namespace", c.cfg.Workers, c.cfg.Logger, t.reconcile)
-	runtime.Watch(t.loop, c.namespaces, func(_, now *corev1.Namespace) []runtime.Key {
+	runtime.Watch(t.loop, c.namespaces, func(old, now *corev1.Namespace) []runtime.Key {
 		if now == nil || now.DeletionTimestamp == nil {
 			return nil
+		}
+		if old != nil && old.DeletionTimestamp != nil && slices.Equal(old.Spec.Finalizers, now.Spec.Finalizers) {
+			return nil // every pass tells in the status what it found, and that must not begin another
 		}
 		return []runtime.Key{{Name: now.Name}}
 	})
@@ -138,7 +141,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if err == nil {
 		err = errors.Join(r.discovery, r.content)
 	}
-	return patience, err
+	return patience(time.Since(ns.DeletionTimestamp.Time)), err
 }
 
 // found notes how a namespace was found and returns for how long it has been empty.

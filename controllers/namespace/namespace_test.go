@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -210,6 +211,36 @@ func TestContentThatCannotBeDeleted(t *testing.T) {
 		}
 		if len(w.namespace().Spec.Finalizers) == 0 {
 			t.Error("let go with content in it")
+		}
+	})
+}
+
+// An object that stays, held by a finalizer that nobody takes off, costs little.
+func TestNamespaceThatStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(widgets, "a", "w", "example.com/hold")
+		var passes atomic.Int32
+		w.content.PrependReactor("list", "pods", func(clienttesting.Action) (bool, kruntime.Object, error) {
+			passes.Add(1)
+			return false, nil, nil
+		})
+		w.start()
+		w.remove()
+		time.Sleep(time.Second)
+		if n := passes.Load(); n > 3 {
+			t.Errorf("%d passes in the first second", n)
+		}
+		time.Sleep(time.Hour)
+		if n := passes.Load(); n > 300 {
+			t.Errorf("%d passes in an hour", n)
+		}
+		if err := w.content.Tracker().Delete(widgets, "a", "w"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(17 * time.Second)
+		if len(w.namespace().Spec.Finalizers) > 0 {
+			t.Error("not let go although it is empty")
 		}
 	})
 }

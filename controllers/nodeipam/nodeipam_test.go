@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,43 +75,45 @@ func TestFreeProperties(t *testing.T) {
 }
 
 func TestEveryNodeGetsItsOwn(t *testing.T) {
-	c := controllertest.New(t, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "old"},
-		Spec:       corev1.NodeSpec{PodCIDR: "10.42.1.0/24", PodCIDRs: []string{"10.42.1.0/24"}},
-	})
-	ctrl, err := New(Config{Informers: c.Informers, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd00:42::/48")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Start(ctrl.Run)
-	for i := range 20 {
-		_, err := c.Client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}, metav1.CreateOptions{})
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "old"},
+			Spec:       corev1.NodeSpec{PodCIDR: "10.42.1.0/24", PodCIDRs: []string{"10.42.1.0/24"}},
+		})
+		ctrl, err := New(Config{Informers: c.Informers, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd00:42::/48")}})
 		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	var nodes *corev1.NodeList
-	controllertest.Eventually(t, "all nodes have blocks", func() bool {
-		nodes, err = c.Client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		c.Start(ctrl.Run)
+		for i := range 20 {
+			_, err := c.Client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var nodes *corev1.NodeList
+		controllertest.Eventually(t, "all nodes have blocks", func() bool {
+			nodes, err = c.Client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+			for _, n := range nodes.Items {
+				if len(n.Spec.PodCIDRs) == 0 {
+					return false
+				}
+			}
+			return err == nil
+		})
+		seen := map[string]string{}
 		for _, n := range nodes.Items {
-			if len(n.Spec.PodCIDRs) == 0 {
-				return false
+			if n.Spec.PodCIDR != n.Spec.PodCIDRs[0] || (n.Name != "old" && len(n.Spec.PodCIDRs) != 2) {
+				t.Errorf("%s has %s and %v", n.Name, n.Spec.PodCIDR, n.Spec.PodCIDRs)
+			}
+			for _, b := range n.Spec.PodCIDRs {
+				if other, twice := seen[b]; twice {
+					t.Errorf("%s has %s and so has %s", n.Name, b, other)
+				}
+				seen[b] = n.Name
 			}
 		}
-		return err == nil
 	})
-	seen := map[string]string{}
-	for _, n := range nodes.Items {
-		if n.Spec.PodCIDR != n.Spec.PodCIDRs[0] || (n.Name != "old" && len(n.Spec.PodCIDRs) != 2) {
-			t.Errorf("%s has %s and %v", n.Name, n.Spec.PodCIDR, n.Spec.PodCIDRs)
-		}
-		for _, b := range n.Spec.PodCIDRs {
-			if other, twice := seen[b]; twice {
-				t.Errorf("%s has %s and so has %s", n.Name, b, other)
-			}
-			seen[b] = n.Name
-		}
-	}
 }
 
 func TestConfigIsChecked(t *testing.T) {

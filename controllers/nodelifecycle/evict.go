@@ -57,15 +57,11 @@ func sameTaint(a, b corev1.Taint) bool {
 }
 
 func (e *evictor) podsOn(node string) []runtime.Key {
-	onNode, err := runtime.ByIndex[corev1.Pod](e.pods, podsByNode, node)
+	onNode, err := pods.OnNode(e.pods, node)
 	if err != nil {
 		e.cfg.Logger.Error("finding the pods of a tainted node", "node", node, "error", err)
 	}
-	keys := make([]runtime.Key, len(onNode))
-	for i, pod := range onNode {
-		keys[i] = runtime.KeyOf(pod)
-	}
-	return keys
+	return pods.Keys(onNode)
 }
 
 func (e *evictor) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {

@@ -26,8 +26,6 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-const podsByNode = "barque/node"
-
 // askedAtOnce is how many nodes are looked at at the same time: so many may be dead, each question waiting
 // for its time-out, and the others are still looked at in time.
 const askedAtOnce = 64
@@ -69,12 +67,7 @@ func New(cfg Config) (*Controller, error) {
 	if err := errors.Join(c.words.listen(c.nodes), c.sightings.listen(c.nodes), c.arrivals.listen(c.pods)); err != nil {
 		return nil, err
 	}
-	return c, runtime.EnsureIndex(c.pods, podsByNode, func(obj any) ([]string, error) {
-		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
-			return []string{pod.Spec.NodeName}, nil
-		}
-		return nil, nil
-	})
+	return c, pods.EnsureNodeIndex(c.pods)
 }
 
 // Run watches for one term of leadership.
@@ -326,7 +319,7 @@ func (t *term) census(now time.Time) map[string]census {
 // markPods takes the pods of a node without life out of service: nobody else will say that they are
 // not ready. Its kubelet says otherwise when it is back.
 func (t *term) markPods(ctx context.Context, node *corev1.Node) error {
-	onNode, err := runtime.ByIndex[corev1.Pod](t.pods, podsByNode, node.Name)
+	onNode, err := pods.OnNode(t.pods, node.Name)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/component-helpers/node/topology"
 
+	"github.com/barque/barque/controllers/pods"
 	"github.com/barque/barque/controllers/runtime"
 )
 
@@ -51,7 +52,7 @@ func newReplacer(t *term) *replacer {
 
 // look takes up the pods of a node that is unreachable.
 func (r *replacer) look(node string) error {
-	onNode, err := runtime.ByIndex[corev1.Pod](r.pods, podsByNode, node)
+	onNode, err := pods.OnNode(r.pods, node)
 	if err != nil {
 		return fmt.Errorf("finding the pods of node %s: %w", node, err)
 	}

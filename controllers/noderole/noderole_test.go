@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,40 +37,42 @@ func (r *roles) set(node string, server bool) {
 }
 
 func TestOnlyServersAreLabelled(t *testing.T) {
-	node := func(name string) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"own": "kept"}}}
-	}
-	client := fake.NewClientset(node("agent"), node("late"), node("server"))
-	factory := informers.NewSharedInformerFactory(client, 0)
-	gossip := &roles{known: map[string]bool{"agent": false, "server": true}}
-	c, err := noderole.New(noderole.Config{Informers: factory, Servers: gossip, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	factory.Start(ctx.Done())
-	factory.WaitForCacheSync(ctx.Done())
-	patched, err := client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx, client) }()
-	await(t, patched, "server")
-	gossip.set("late", true) // a node can be registered before gossip has heard of it
-	await(t, patched, "late")
-	agent, err := client.CoreV1().Nodes().Get(ctx, "agent", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, ok := agent.Labels[noderole.Label]; ok {
-		t.Error("an agent was labelled as the control plane")
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	factory.Shutdown()
+	synctest.Test(t, func(t *testing.T) {
+		node := func(name string) *corev1.Node {
+			return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"own": "kept"}}}
+		}
+		client := fake.NewClientset(node("agent"), node("late"), node("server"))
+		factory := informers.NewSharedInformerFactory(client, 0)
+		gossip := &roles{known: map[string]bool{"agent": false, "server": true}}
+		c, err := noderole.New(noderole.Config{Informers: factory, Servers: gossip, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		factory.Start(ctx.Done())
+		factory.WaitForCacheSync(ctx.Done())
+		patched, err := client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx, client) }()
+		await(t, patched, "server")
+		gossip.set("late", true) // a node can be registered before gossip has heard of it
+		await(t, patched, "late")
+		agent, err := client.CoreV1().Nodes().Get(ctx, "agent", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := agent.Labels[noderole.Label]; ok {
+			t.Error("an agent was labelled as the control plane")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		factory.Shutdown()
+	})
 }
 
 // await waits until the node is shown with the label.

@@ -25,8 +25,6 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-const podsByNode = "barque/node"
-
 // Config of a Controller.
 type Config struct {
 	Informers informers.SharedInformerFactory
@@ -64,12 +62,7 @@ func New(cfg Config) (*Controller, error) {
 		pods: core.Pods().Informer(), listPods: core.Pods().Lister(),
 		nodes: core.Nodes().Informer(), listNodes: core.Nodes().Lister(),
 	}
-	return c, runtime.EnsureIndex(c.pods, podsByNode, func(obj any) ([]string, error) {
-		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
-			return []string{pod.Spec.NodeName}, nil
-		}
-		return nil, nil
-	})
+	return c, pods.EnsureNodeIndex(c.pods)
 }
 
 // counting is the key under which the finished pods are counted. Pods have a namespace.
@@ -115,15 +108,11 @@ type term struct {
 }
 
 func (t *term) podsOn(node string) []runtime.Key {
-	onNode, err := runtime.ByIndex[corev1.Pod](t.pods, podsByNode, node)
+	onNode, err := pods.OnNode(t.pods, node)
 	if err != nil {
 		t.cfg.Logger.Error("finding the pods of a node", "node", node, "error", err)
 	}
-	keys := make([]runtime.Key, len(onNode))
-	for i, p := range onNode {
-		keys[i] = runtime.KeyOf(p)
-	}
-	return keys
+	return pods.Keys(onNode)
 }
 
 func (t *term) back(node string) {

@@ -155,7 +155,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if p.create > 0 && !t.isChecked(set.UID) {
 		// Once per ReplicaSet and term: see the package's comment.
 		if behind, err := t.behind(ctx, set, selector); err != nil || behind {
-			return 50 * time.Millisecond, err
+			return runtime.Retry, err
 		}
 	}
 	actErr := t.act(ctx, key, set, p)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -46,92 +47,98 @@ func podsOf(t *testing.T, c *controllertest.Cluster) []corev1.Pod {
 }
 
 func TestAdoptsAndReleases(t *testing.T) {
-	c := controllertest.New(t)
-	c.Add(example(2))
-	for _, name := range []string{"mine", "other"} {
-		c.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, Labels: map[string]string{"app": map[string]string{"mine": "x", "other": "y"}[name]}}})
-	}
-	start(t, c)
-	controllertest.Eventually(t, "adoption and one more pod", func() bool {
-		owned := 0
-		for _, p := range podsOf(t, c) {
-			if ref := metav1.GetControllerOf(&p); ref != nil && ref.Name == "rs" {
-				owned++
-				if p.Name == "other" {
-					t.Error("adopted a pod that does not match")
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t)
+		c.Add(example(2))
+		for _, name := range []string{"mine", "other"} {
+			c.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, Labels: map[string]string{"app": map[string]string{"mine": "x", "other": "y"}[name]}}})
+		}
+		start(t, c)
+		controllertest.Eventually(t, "adoption and one more pod", func() bool {
+			owned := 0
+			for _, p := range podsOf(t, c) {
+				if ref := metav1.GetControllerOf(&p); ref != nil && ref.Name == "rs" {
+					owned++
+					if p.Name == "other" {
+						t.Error("adopted a pod that does not match")
+					}
 				}
 			}
-		}
-		return owned == 2 && len(podsOf(t, c)) == 3
-	})
-	// A pod whose labels are changed is let go and replaced.
-	pod, err := c.Client.CoreV1().Pods("d").Get(t.Context(), "mine", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pod.Labels["app"] = "debug"
-	if _, err := c.Client.CoreV1().Pods("d").Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	controllertest.Eventually(t, "release and replacement", func() bool {
+			return owned == 2 && len(podsOf(t, c)) == 3
+		})
+		// A pod whose labels are changed is let go and replaced.
 		pod, err := c.Client.CoreV1().Pods("d").Get(t.Context(), "mine", metav1.GetOptions{})
-		return err == nil && metav1.GetControllerOf(pod) == nil && len(podsOf(t, c)) == 4
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod.Labels["app"] = "debug"
+		if _, err := c.Client.CoreV1().Pods("d").Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, "release and replacement", func() bool {
+			pod, err := c.Client.CoreV1().Pods("d").Get(t.Context(), "mine", metav1.GetOptions{})
+			return err == nil && metav1.GetControllerOf(pod) == nil && len(podsOf(t, c)) == 4
+		})
 	})
 }
 
 func TestFailingCreationIsToldAndSlow(t *testing.T) {
-	c := controllertest.New(t)
-	c.Add(example(50))
-	tries := make(chan struct{}, 1000)
-	c.Client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, kruntime.Object, error) {
-		tries <- struct{}{}
-		return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("exceeded quota"))
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t)
+		c.Add(example(50))
+		tries := make(chan struct{}, 1000)
+		c.Client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, kruntime.Object, error) {
+			tries <- struct{}{}
+			return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("exceeded quota"))
+		})
+		start(t, c)
+		controllertest.Eventually(t, "the condition", func() bool {
+			rs, err := c.Client.AppsV1().ReplicaSets("d").Get(t.Context(), "rs", metav1.GetOptions{})
+			return err == nil && len(rs.Status.Conditions) == 1 && rs.Status.Conditions[0].Reason == "FailedCreate" &&
+				strings.Contains(rs.Status.Conditions[0].Message, "exceeded quota")
+		})
+		if n := len(tries); n > 15 {
+			t.Errorf("%d creations were tried for a failure that is bound to repeat", n)
+		}
 	})
-	start(t, c)
-	controllertest.Eventually(t, "the condition", func() bool {
-		rs, err := c.Client.AppsV1().ReplicaSets("d").Get(t.Context(), "rs", metav1.GetOptions{})
-		return err == nil && len(rs.Status.Conditions) == 1 && rs.Status.Conditions[0].Reason == "FailedCreate" &&
-			strings.Contains(rs.Status.Conditions[0].Message, "exceeded quota")
-	})
-	if n := len(tries); n > 15 {
-		t.Errorf("%d creations were tried for a failure that is bound to repeat", n)
-	}
 }
 
 // A new leader whose informer lags behind must not create the pods that its predecessor has just
 // created.
 func TestLaggingInformerMakesNoDuplicates(t *testing.T) {
-	c := controllertest.New(t)
-	rs := example(3)
-	c.Add(rs)
-	controller := true
-	hidden := &corev1.PodList{}
-	for _, name := range []string{"p1", "p2", "p3"} {
-		hidden.Items = append(hidden.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "d", Name: name, UID: "hidden-" + rs.UID, Labels: map[string]string{"app": "x"},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: rs.UID, Controller: &controller}},
-		}})
-	}
-	asked := make(chan struct{}, 1000)
-	// The API server has the pods; the informer's list, which has no selector, has them not.
-	c.Client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-		if list, ok := a.(clienttesting.ListActionImpl); ok && list.ListOptions.LabelSelector != "" {
-			asked <- struct{}{}
-			return true, hidden, nil
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t)
+		rs := example(3)
+		c.Add(rs)
+		controller := true
+		hidden := &corev1.PodList{}
+		for _, name := range []string{"p1", "p2", "p3"} {
+			hidden.Items = append(hidden.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "d", Name: name, UID: "hidden-" + rs.UID, Labels: map[string]string{"app": "x"},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: rs.UID, Controller: &controller}},
+			}})
 		}
-		return false, nil, nil
+		asked := make(chan struct{}, 1000)
+		// The API server has the pods; the informer's list, which has no selector, has them not.
+		c.Client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+			if list, ok := a.(clienttesting.ListActionImpl); ok && list.ListOptions.LabelSelector != "" {
+				asked <- struct{}{}
+				return true, hidden, nil
+			}
+			return false, nil, nil
+		})
+		created := make(chan struct{}, 1000)
+		c.Client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, kruntime.Object, error) {
+			created <- struct{}{}
+			return false, nil, nil
+		})
+		start(t, c)
+		<-asked
+		<-asked // twice: it keeps waiting for its informer
+		select {
+		case <-created:
+			t.Error("pods were created twice")
+		default:
+		}
 	})
-	created := make(chan struct{}, 1000)
-	c.Client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, kruntime.Object, error) {
-		created <- struct{}{}
-		return false, nil, nil
-	})
-	start(t, c)
-	<-asked
-	<-asked // twice: it keeps waiting for its informer
-	select {
-	case <-created:
-		t.Error("pods were created twice")
-	default:
-	}
 }

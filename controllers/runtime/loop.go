@@ -40,22 +40,26 @@ type Loop struct {
 	reconcile func(ctx context.Context, key Key) (again time.Duration, err error)
 
 	queue   workqueue.TypedRateLimitingInterface[Key]
+	backoff *backoff // of the queue
+	pace    *pace
 	writes  *Writes
 	watches []func() (reg cache.ResourceEventHandlerRegistration, detach func(), err error)
 }
 
 // NewLoop makes a loop. reconcile compares desired with observed for one key and acts; it returns
-// after how long it wants to see the key again although nothing happens (0: not at all). An error
-// makes the key come back with exponential back-off from 5 ms to 1 min.
+// after how long it wants to see the key again although nothing happens (0: not at all). After an
+// error or Retry the key comes back with exponential back-off from 5 ms to 1 min, and so it does
+// when the time asked for is below 100 ms. No key is reconciled more often than 50 times a second
+// for long.
 func NewLoop(name string, workers int, log *slog.Logger, reconcile func(ctx context.Context, key Key) (time.Duration, error)) *Loop {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[Key](5*time.Millisecond, time.Minute)
+	backoff := newBackoff()
 	return &Loop{
 		name: name, log: log.With("controller", name), workers: max(1, workers), reconcile: reconcile,
-		queue:  workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[Key]{Name: name}),
-		writes: NewWrites(),
+		queue:   workqueue.NewTypedRateLimitingQueueWithConfig(backoff, workqueue.TypedRateLimitingQueueConfig[Key]{Name: name}),
+		backoff: backoff, pace: newPace(), writes: NewWrites(),
 	}
 }
 
@@ -68,9 +72,6 @@ func (l *Loop) Add(keys ...Key) {
 		l.queue.Add(k)
 	}
 }
-
-// AddAfter puts a key into the queue after a while.
-func (l *Loop) AddAfter(key Key, after time.Duration) { l.queue.AddAfter(key, after) }
 
 // Watch calls keys for every change of an object that the informer holds, with old nil for an
 // object that is new to this loop and now nil for one that is gone, and queues what it returns.
@@ -98,6 +99,18 @@ func Watch[T any](l *Loop, informer cache.SharedIndexInformer, keys func(old, no
 		},
 	}
 	l.watches = append(l.watches, func() (cache.ResourceEventHandlerRegistration, func(), error) { return attach(informer, handle) })
+}
+
+// Itself queues the object that has changed.
+func Itself[T any, P interface {
+	*T
+	GetNamespace() string
+	GetName() string
+}](old, now P) []Key {
+	if now == nil {
+		now = old
+	}
+	return []Key{KeyOf(now)}
 }
 
 // attach registers a handler and returns the function that removes it and waits until it has run
@@ -164,6 +177,10 @@ func (l *Loop) next(ctx context.Context) bool {
 		l.queue.AddAfter(key, wait)
 		return true
 	}
+	if wait := l.pace.take(key, time.Now()); wait > 0 {
+		l.queue.AddAfter(key, wait)
+		return true
+	}
 	again, err := l.safely(ctx, key)
 	switch {
 	case ctx.Err() != nil:
@@ -175,6 +192,9 @@ func (l *Loop) next(ctx context.Context) bool {
 		}
 		l.log.Log(ctx, level, "reconcile failed: trying again", "key", key, "error", err, "failures", l.queue.NumRequeues(key)+1)
 		l.queue.AddRateLimited(key)
+		return true
+	case again > 0 && again < soonest:
+		l.queue.AddAfter(key, max(again, l.backoff.When(key)))
 		return true
 	case again > 0:
 		l.queue.AddAfter(key, again)

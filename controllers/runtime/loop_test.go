@@ -118,6 +118,110 @@ func TestLoopRetriesErrorsAndPanics(t *testing.T) {
 	})
 }
 
+// looksIn counts the looks at a key in a time, when reconcile does as it is told.
+func looksIn(t *testing.T, d time.Duration, reconcile func(loop *runtime.Loop, key runtime.Key) (time.Duration, error)) (looks int) {
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int32
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
+		var loop *runtime.Loop
+		loop = runtime.NewLoop("test", 2, nil, func(_ context.Context, key runtime.Key) (time.Duration, error) {
+			if n.Add(1) > 1e6 {
+				cancel() // else time would stand still in this bubble
+			}
+			return reconcile(loop, key)
+		})
+		loop.Add(runtime.Key{Name: "a"})
+		if err := loop.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		looks = int(n.Load())
+	})
+	return looks
+}
+
+// No reconciler can keep a core busy, whatever it asks for.
+func TestNothingSpins(t *testing.T) {
+	other := map[string]string{"a": "b", "b": "c", "c": "a"}
+	for name, c := range map[string]struct {
+		most      int // looks in ten minutes
+		reconcile func(loop *runtime.Loop, key runtime.Key) (time.Duration, error)
+	}{
+		"an error": {100, func(*runtime.Loop, runtime.Key) (time.Duration, error) { return 0, errors.New("no luck") }},
+		"a panic":  {100, func(*runtime.Loop, runtime.Key) (time.Duration, error) { panic("no luck") }},
+		"a retry":  {100, func(*runtime.Loop, runtime.Key) (time.Duration, error) { return runtime.Retry, nil }},
+		"a wait of no length": {100, func(*runtime.Loop, runtime.Key) (time.Duration, error) {
+			return time.Microsecond, nil
+		}},
+		"its own key": {51 * 600, func(loop *runtime.Loop, key runtime.Key) (time.Duration, error) {
+			loop.Add(key)
+			return 0, nil
+		}},
+		"its own key, and it fails": {51 * 600, func(loop *runtime.Loop, key runtime.Key) (time.Duration, error) {
+			loop.Add(key)
+			return 0, errors.New("no luck")
+		}},
+		"keys in a circle": {3 * 51 * 600, func(loop *runtime.Loop, key runtime.Key) (time.Duration, error) {
+			loop.Add(runtime.Key{Name: other[key.Name]})
+			return 0, nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if n := looksIn(t, 10*time.Minute, c.reconcile); n < 10 || n > c.most {
+				t.Errorf("%d looks in ten minutes, want at most %d", n, c.most)
+			}
+		})
+	}
+}
+
+// Short waits that end are no failures, and long ones are kept to.
+func TestWaitsAreKept(t *testing.T) {
+	for _, wait := range []time.Duration{100 * time.Millisecond, time.Second, time.Minute} {
+		n := looksIn(t, time.Hour, func(*runtime.Loop, runtime.Key) (time.Duration, error) { return wait, nil })
+		if want := int(time.Hour / wait); n < want-1 || n > want+1 {
+			t.Errorf("%d looks in an hour, one each %v", n, wait)
+		}
+	}
+	var last time.Time
+	short := false
+	looksIn(t, time.Minute, func(*runtime.Loop, runtime.Key) (time.Duration, error) {
+		now := time.Now()
+		if short && now.Sub(last) != 30*time.Millisecond {
+			t.Errorf("a look after %v, want 30 ms", now.Sub(last))
+		}
+		last, short = now, !short
+		if short {
+			return 30 * time.Millisecond, nil
+		}
+		return time.Second, nil
+	})
+}
+
+// A key that is woken again and again while it backs off is not put off further each time.
+func TestEventsDoNotLengthenTheBackOff(t *testing.T) {
+	var began, healed time.Time
+	looksIn(t, time.Hour, func(loop *runtime.Loop, key runtime.Key) (time.Duration, error) {
+		now := time.Now()
+		if began.IsZero() {
+			began = now
+		}
+		since := now.Sub(began)
+		if since < 100*time.Millisecond {
+			time.AfterFunc(2*time.Millisecond, func() { loop.Add(key) })
+		}
+		if since < 200*time.Millisecond {
+			return runtime.Retry, nil
+		}
+		if healed.IsZero() {
+			healed = now
+		}
+		return 0, nil
+	})
+	if d := healed.Sub(began); healed.IsZero() || d > time.Second {
+		t.Errorf("looked again after %v", d)
+	}
+}
+
 func TestRunLeavesNoHandlerBehind(t *testing.T) {
 	c := controllertest.New(t)
 	informer := c.Informers.Core().V1().ConfigMaps().Informer()

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/controllers/runtime"
+	"github.com/barque/barque/internal/await"
 )
 
 var aPod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "till", UID: "1"}}
@@ -31,13 +32,7 @@ func TestRecorder(t *testing.T) {
 		recorder.Event(aPod, corev1.EventTypeNormal, "Seen", "it was seen")
 	}
 	recorder.Event(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "2"}}, corev1.EventTypeWarning, "Lost", "it was lost")
-	var err error
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-time.After(time.Millisecond) {
-		if err = written(t.Context(), client); err == nil {
-			return
-		}
-	}
-	t.Error(err)
+	await.NoError(t, "the events", func(ctx context.Context) error { return written(ctx, client) })
 }
 
 func written(ctx context.Context, client kubernetes.Interface) error {
