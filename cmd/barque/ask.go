@@ -94,7 +94,8 @@ func (h *heard) to(address string) *rest.Config {
 	return config
 }
 
-// ask asks until at least one server has answered; else the error says who was asked and what each said.
+// ask asks until at least one server has answered. When none has, the error says which were asked and
+// what each said; the addresses are returned with it.
 func (a *asker) ask(ctx context.Context) (*heard, error) {
 	config, err := a.config()
 	if err != nil {
@@ -113,7 +114,7 @@ func (a *asker) ask(ctx context.Context) (*heard, error) {
 		return nil, err
 	}
 	if len(h.observations) == 0 {
-		return nil, nobodyAnswers(config, errs, h)
+		return h, nobodyAnswers(config, errs, h)
 	}
 	h.askAll(ctx, h.missing(), min(a.timeout, 2*time.Second))
 	return h, nil
@@ -121,6 +122,9 @@ func (a *asker) ask(ctx context.Context) (*heard, error) {
 
 // status is the status of the cluster by all that was heard.
 func (h *heard) status() *node.ClusterStatus {
+	if len(h.observations) == 0 {
+		return &node.ClusterStatus{From: []string{}, Time: time.Now().UTC(), Health: node.NoAnswer, Unreached: h.unreached, Members: []node.MemberStatus{}}
+	}
 	s := node.AssembleFor(h.procedures, time.Now().UTC(), h.observations...)
 	s.Unreached = h.unreached
 	if h.begun != nil {

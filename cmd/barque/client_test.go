@@ -245,7 +245,7 @@ func TestAdvice(t *testing.T) {
 		for _, line := range []string{
 			"cluster remove s1 --yes", "cluster promote s1", "cluster transfer-leader", "cluster keys list", "cluster keys rotate",
 			"token ls", "token delete x", "cert show",
-			"snapshot ls", "snapshot save " + filepath.Join(t.TempDir(), "x"), "snapshot restore --yes " + file, "verify --duration 1s",
+			"snapshot ls", "snapshot save --unsealed " + filepath.Join(t.TempDir(), "x"), "snapshot restore --yes " + file, "verify --duration 1s",
 		} {
 			_, err := run(t, append(strings.Fields(line), "--kubeconfig", kubeconfig)...)
 			if exitCode(err) != 1 || !strings.Contains(err.Error(), says) {

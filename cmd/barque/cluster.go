@@ -30,8 +30,18 @@ func clusterStatusCommand() *cobra.Command {
 servers see each other, the last backup, and what is wrong, each with what mends it.
 
 It works without a quorum and with dead servers: every server is asked for itself, and
-what could not be reached is told. The exit code is 0 for a healthy cluster, 6 when it
-serves and something is wrong, 7 when it has no leader, 8 when no server answers.`,
+what could not be reached is told.
+
+The exit code is the health of the cluster, whatever the output format:
+
+  code  .health    meaning
+  0     healthy    nothing needs you
+  6     degraded   it serves, and something needs you: see the warnings
+  7     noQuorum   it has no leader: nothing can be written
+  8     noAnswer   no server answers
+
+Others are 1 (it could not be asked, as without the right to), 2 (wrong arguments) and
+130 (Ctrl-C). With --watch, Ctrl-C ends it with 0, whatever it has shown.`,
 		Example: `  barque cluster status
   barque cluster status --watch
   barque cluster status --server 10.0.0.2 --server 10.0.0.3     # these, not the kubeconfig's
@@ -52,6 +62,9 @@ serves and something is wrong, 7 when it has no leader, 8 when no server answers
 			return watchStatus(c, a, *format, *every)
 		}
 		h, err := a.ask(c.Context())
+		if isNoAnswer(err) && *format != "" { // for programs that read the output and not the exit code
+			return errors.Join(print(c, *format, h.status(), nil), err)
+		}
 		if err != nil {
 			return err
 		}

@@ -38,14 +38,14 @@ namespace of its own, with its own address, disk directory and containerd.`,
 	return cmd
 }
 
-// leftBehind tells whether a server has learned that the cluster was recovered without it.
+// leftBehind tells whether a server has learned that another cluster goes on in place of its own.
 func leftBehind(dir, name string) bool {
 	p, err := dev.Load(dir)
 	if err != nil {
 		return false
 	}
 	n, err := p.Node(name)
-	return err == nil && node.LeftBehind(p.DataDir(n)) != nil
+	return err == nil && node.SupersededBy(p.DataDir(n)) != nil
 }
 
 func devStartCommand(w *which) *cobra.Command {
@@ -112,11 +112,8 @@ func voters(o *node.Observation) []dev.Voter {
 	var all []dev.Voter
 	for _, p := range o.Peers {
 		v := dev.Voter{Name: p.Member.Name, Foreign: own.Foreign[p.Member.Address]}
-		if s := own.Outlived; s != nil && s.By == p.Member.ID {
-			v.Foreign = s.Heir
-		}
-		if s := own.HeldBack; s != nil && s.By == p.Member.ID {
-			v.Away = true
+		if s := own.Superseded; s != nil && s.By == p.Member.ID {
+			v.Foreign = s.Successor
 		}
 		if p.Member.Voter {
 			all = append(all, v)

@@ -102,15 +102,14 @@ func TestVoters(t *testing.T) {
 		}
 		o.Peers = append(o.Peers, p)
 	}
-	heir := &raftstore.Succession{Cluster: "old", Heir: "new", By: "s2.x"}
+	succession := &raftstore.Succession{Cluster: "old", Successor: "new", By: "s2.x"}
 	for name, c := range map[string]struct {
 		own  raftstore.Status
 		want dev.Voter // s2
 	}{
 		"nothing":        {raftstore.Status{}, dev.Voter{Name: "s2"}},
 		"at its address": {raftstore.Status{Foreign: map[string]string{"s2:6444": "new", "s4:6444": "new", "elsewhere:6444": "new"}}, dev.Voter{Name: "s2", Foreign: "new"}},
-		"recovered":      {raftstore.Status{Outlived: heir}, dev.Voter{Name: "s2", Foreign: "new"}},
-		"in doubt":       {raftstore.Status{HeldBack: heir}, dev.Voter{Name: "s2", Away: true}},
+		"recovered":      {raftstore.Status{Superseded: succession}, dev.Voter{Name: "s2", Foreign: "new"}},
 	} {
 		*own = c.own
 		if got, want := voters(o), []dev.Voter{{Name: "s1"}, c.want, {Name: "s3"}}; !slices.Equal(got, want) {

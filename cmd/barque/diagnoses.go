@@ -37,6 +37,9 @@ func (e *examination) diagnose() {
 			}
 		}
 	}
+	for _, w := range e.webhooks {
+		e.add(w)
+	}
 	for _, m := range machinesOf(e.servers) {
 		e.machine(m)
 		e.checks(m)

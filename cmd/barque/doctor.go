@@ -70,7 +70,7 @@ func examine(c *cobra.Command, a *asker, path, format string) error {
 	switch {
 	case c.Context().Err() != nil:
 		return c.Context().Err()
-	case err != nil && h == nil && !isNoAnswer(err):
+	case err != nil && !isNoAnswer(err):
 		return err
 	case err != nil:
 		e.add(node.Warning{Severity: node.Critical, Text: err.Error(), On: "each server", Mend: e.procedures.Any})
@@ -117,6 +117,7 @@ type examination struct {
 
 	procedures node.Procedures
 	servers    []node.Diagnosis
+	webhooks   []node.Warning    // of configurations that refuse requests
 	files      map[string]string // by name, of the cluster and of this machine
 }
 
@@ -157,6 +158,8 @@ func (e *examination) collect(ctx context.Context, h *heard, each time.Duration)
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	asking.Go(func() { e.files = apiFiles(ctx, h.to(best), each) })
+	var unknown error
+	asking.Go(func() { e.webhooks, unknown = blockedBy(ctx, h.to(best), each) })
 	for _, m := range e.Status.Members {
 		if m.Role != "server" {
 			continue
@@ -173,6 +176,9 @@ func (e *examination) collect(ctx context.Context, h *heard, each time.Duration)
 		})
 	}
 	asking.Wait()
+	if unknown != nil {
+		e.note("whether webhooks refuse requests is not known: %v", unknown)
+	}
 	slices.SortFunc(e.servers, func(a, b node.Diagnosis) int { return strings.Compare(a.Server, b.Server) })
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/tail"
 	"github.com/barque/barque/pki"
@@ -75,7 +76,8 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.DurationVar(&o.Backups.Every, "snapshot-schedule", o.Backups.Every, "how often this server makes a backup of the cluster; 0 is never")
 	flags.IntVar(&o.Backups.Keep, "snapshot-retention", o.Backups.Keep, "how many of these backups stay")
 	flags.StringVar(&o.Backups.Dir, "snapshot-dir", "", "where these backups go (default: DATA-DIR/snapshots)")
-	flags.StringVar(&o.Backups.KeyFile, "snapshot-key-file", "", "file with the key that seals these backups; without one the keys of the cluster are not in them. 'barque snapshot key' makes one")
+	flags.StringVar(&o.Backups.KeyFile, "snapshot-key-file", "", "file with the key that seals these backups; 'barque snapshot key' makes one")
+	flags.BoolVar(&o.Backups.Unsealed, "snapshot-unsealed", false, "make these backups without a key: Secrets are in them in clear, and the keys of the cluster are not")
 	flags.StringVar(&o.Restore.File, "restore-from", "", "backup with whose state a new cluster begins, on an empty data directory")
 	flags.StringVar(&o.Restore.KeyFile, "restore-key-file", "", "file with the key that opens this backup")
 	flags.Uint64Var(&o.Restore.Gap, "restore-revision-gap", node.DefaultRevisionGap, "by how much the revision of the new cluster is above that of the backup")
@@ -83,6 +85,15 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", pki.LeafLifetime, "how long certificates last that this server issues; they are renewed when two thirds of it are over")
 	flags.DurationVar(&o.CertificateGrace, "certificate-grace", node.DefaultCertificateGrace, "for how long after its certificates have ended an agent that was off gets new ones, while its Node exists; 0 is never")
 	addTimeFlags(c, &o.Times)
+	addAdmissionFlags(c, &o.Admission)
+}
+
+// addAdmissionFlags adds the flags of kube-apiserver that choose admission plugins.
+func addAdmissionFlags(c *cobra.Command, s *registry.Settings) {
+	flags := c.Flags()
+	flags.StringSliceVar(&s.Enable, "enable-admission-plugins", nil, "admission plugins to run beside those that are on by default; give it to all servers. All plugins: "+strings.Join(registry.Names(), ", "))
+	flags.StringSliceVar(&s.Disable, "disable-admission-plugins", nil, "admission plugins not to run, of those that are on by default; give it to all servers. On are: "+strings.Join(registry.Defaults(), ", "))
+	flags.StringVar(&s.ConfigFile, "admission-control-config-file", "", "file with the configuration of admission plugins, an AdmissionConfiguration")
 }
 
 // complete reads what the flags only point at.
@@ -100,6 +111,9 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 		o.Token = strings.TrimSpace(string(data))
 	}
 	if err := completeTimes(c, &o.Times); err != nil {
+		return wrong(err)
+	}
+	if err := o.Admission.Check(); err != nil {
 		return wrong(err)
 	}
 	if (o.Replace || o.Wipe) && o.Join == "" {

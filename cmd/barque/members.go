@@ -20,8 +20,8 @@ import (
 )
 
 // The commands that change members. Each asks a server what the change would do, tells it, asks the user where
-// it cannot be taken back, and then waits until it is done. All changes are finished or undone by the servers,
-// whatever becomes of the command.
+// it cannot be taken back, and then waits until it is done. What was begun the servers finish, whatever becomes of the
+// command.
 
 func clusterRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -43,28 +43,64 @@ server, with --wipe or an empty data directory.`,
 func clusterLeaveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "leave",
-		Short: "Take the server on this machine out of the store for good",
+		Short: "Take the server on this machine, or the one at an address, out of the store for good",
 		Long: `Take the server on this machine out of the store for good: it hands leadership over
-if it has it, loses its vote, is taken out, and stops by itself. It is refused when the
+if it has it, loses its vote, is taken out, and stops by itself. With --server it is the
+server that answers at that address, from whichever machine the command is run. The
+command names the server and asks before anything is done. It is refused when the
 servers that stay and answer would be no quorum. Its pods are left as they are: drain
-the node first (barque kubectl drain), and delete it afterwards (barque kubectl delete node).`,
-		Example: "  barque cluster leave --dry-run\n  barque cluster leave --yes",
+the node first (barque kubectl drain), and delete it afterwards (barque kubectl delete node).
+
+A server that does not answer is taken out by its name: barque cluster remove SERVER.`,
+		Example: "  barque cluster leave --dry-run                    # on the machine\n  barque cluster leave --server 10.0.0.3 --dry-run  # from elsewhere\n  barque cluster leave --yes",
 		Args:    noArgs,
 	}
 	m := addMemberFlags(cmd, true)
 	m.called = "leave"
-	dataDir := cmd.Flags().String("data-dir", defaultDataDir, "data directory of the server")
+	dataDir := cmd.Flags().String("data-dir", defaultDataDir, "data directory of the server on this machine")
+	server := cmd.Flags().String("server", "", "address of the server that leaves, HOST[:6443], instead of the one on this machine")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if *server != "" {
+			return m.leaveAt(c, *server)
+		}
 		name, err := node.ServerName(*dataDir)
 		if err != nil {
-			return fmt.Errorf("%w; from elsewhere: barque cluster remove SERVER", err)
+			return fmt.Errorf("%w; from elsewhere: barque cluster leave --server ADDRESS", err)
 		}
 		if m.kubeconfig == "" {
 			m.kubeconfig = filepath.Join(*dataDir, "admin.kubeconfig")
 		}
+		m.subject = fmt.Sprintf("Server %s, of %s, leaves the cluster:", name, *dataDir)
 		return m.run(c, name, node.RemoveServer)
 	}
 	return cmd
+}
+
+// leaveAt makes the server at an address leave, after that one has said its name.
+func (m *memberFlags) leaveAt(c *cobra.Command, server string) error {
+	address, err := serverURL(server)
+	if err != nil {
+		return &usageError{c.CommandPath(), fmt.Errorf("--server %q: %w", server, err)}
+	}
+	if c.Flags().Changed("data-dir") {
+		return &usageError{c.CommandPath(), errors.New("--server and --data-dir both say which server leaves: give one of them")}
+	}
+	if err := checkFormat(c, m.format); err != nil {
+		return err
+	}
+	config, err := clientConfig(m.kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.Host = address
+	ctx, cancel := context.WithTimeoutCause(c.Context(), apiTimeout, &noAnswerError{apiTimeout})
+	defer cancel()
+	o, err := observation(ctx, config, address)
+	if err != nil {
+		return fmt.Errorf("leave: nothing was changed: %w; a server that does not answer is taken out by its name: barque cluster remove SERVER", withAdvice(config, err))
+	}
+	m.subject = fmt.Sprintf("Server %s, which answers at %s, leaves the cluster:", o.From, address)
+	return m.runWith(c, config, o.From, node.RemoveServer)
 }
 
 func clusterPromoteCommand() *cobra.Command {
@@ -73,8 +109,8 @@ func clusterPromoteCommand() *cobra.Command {
 		ValidArgsFunction: completeServers,
 		Short:             "Give a server a vote in the store",
 		Long: `Give a server a vote in the store. Servers get theirs by themselves when they have
-caught up; this is for one that was demoted. It is refused for a server that is ill,
-behind, or cut off from one that votes.`,
+caught up; this is for one that was demoted, and takes back a removal that is not done
+yet. It is refused for a server that is ill, behind, or cut off from one that votes.`,
 		Example: "  barque cluster promote s3",
 		Args:    exactArgs("SERVER"),
 	}
@@ -128,6 +164,7 @@ type memberFlags struct {
 	kubeconfig, format string
 	yes, dryRun, asks  bool
 	called             string // what the user calls the change, where its own name is another
+	subject            string // says which server it is, where the user has not named it
 }
 
 func addMemberFlags(cmd *cobra.Command, asks bool) *memberFlags {
@@ -151,6 +188,11 @@ func (m *memberFlags) run(c *cobra.Command, name string, change node.MemberChang
 	if err != nil {
 		return err
 	}
+	return m.runWith(c, config, name, change)
+}
+
+// runWith is run with a client's configuration.
+func (m *memberFlags) runWith(c *cobra.Command, config *rest.Config, name string, change node.MemberChange) error {
 	what := strings.TrimSuffix(fmt.Sprintf("%s %s", cmp.Or(m.called, string(change)), name), " "+node.AnyServer)
 	if m.dryRun || m.asks {
 		plan, err := memberChange(c.Context(), config, http.MethodGet, what, name, change)
@@ -161,7 +203,7 @@ func (m *memberFlags) run(c *cobra.Command, name string, change node.MemberChang
 			return print(c, m.format, plan, func(w io.Writer) error { return writeDone(w, plan) })
 		}
 		if m.dryRun {
-			return print(c, m.format, plan, func(w io.Writer) error { return writePlan(w, plan) })
+			return print(c, m.format, plan, func(w io.Writer) error { return m.writePlan(w, plan) })
 		}
 		if err := m.confirm(c, plan); err != nil {
 			return err
@@ -177,7 +219,7 @@ func (m *memberFlags) run(c *cobra.Command, name string, change node.MemberChang
 // confirm tells what will be done, also to who need not be asked, and asks.
 func (m *memberFlags) confirm(c *cobra.Command, plan *node.MemberAnswer) error {
 	out := c.ErrOrStderr() // standard output is the answer's, which may be JSON
-	if err := writePlan(out, plan); err != nil {
+	if err := m.writePlan(out, plan); err != nil {
 		return err
 	}
 	if m.yes {
@@ -217,7 +259,10 @@ func confirmed(c *cobra.Command) error {
 	return nil
 }
 
-func writePlan(w io.Writer, p *node.MemberAnswer) error {
+func (m *memberFlags) writePlan(w io.Writer, p *node.MemberAnswer) error {
+	if m.subject != "" {
+		fmt.Fprintln(w, m.subject)
+	}
 	if len(p.Steps) == 0 {
 		_, err := fmt.Fprintf(w, "Nothing is to be done: %s is as it should be.\n", p.Server)
 		return err
@@ -288,7 +333,7 @@ func memberChange(ctx context.Context, config *rest.Config, method, what, name s
 	case err == nil:
 		return answer, nil
 	case sent && ctx.Err() != nil:
-		return nil, &exitError{exitUnfinished, fmt.Errorf("%s: interrupted; the servers finish what was begun, or undo it: %s", what, whereToLook(change))}
+		return nil, &exitError{exitUnfinished, fmt.Errorf("%s: interrupted; the servers finish what was begun: %s", what, whereToLook(change))}
 	case sent && statusOf(err) != 0:
 		return nil, &exitError{exitUnfinished, fmt.Errorf("%s: whether it was done is not known: %w; %s", what, said(data, err), whereToLook(change))}
 	case sent:

@@ -62,18 +62,18 @@ func (s *leaderless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestCommandsWithoutALeader(t *testing.T) {
 	file := savedBackup(t)
 	for line, changes := range map[string]bool{
-		"token create":                    true,
-		"token delete abcdef":             true,
-		"token ls":                        false,
-		"cluster remove s1 --yes":         true,
-		"cluster promote s1":              true,
-		"cluster transfer-leader":         true,
-		"cluster keys rotate":             true,
-		"cluster keys list":               false,
-		"cert rotate --ca --yes":          true,
-		"snapshot save " + file + ".copy": false,
-		"snapshot restore --yes " + file:  true,
-		"verify":                          true,
+		"token create":                               true,
+		"token delete abcdef":                        true,
+		"token ls":                                   false,
+		"cluster remove s1 --yes":                    true,
+		"cluster promote s1":                         true,
+		"cluster transfer-leader":                    true,
+		"cluster keys rotate":                        true,
+		"cluster keys list":                          false,
+		"cert rotate --ca --yes":                     true,
+		"snapshot save --unsealed " + file + ".copy": false,
+		"snapshot restore --yes " + file:             true,
+		"verify":                                     true,
 	} {
 		t.Run(line, func(t *testing.T) {
 			server := new(leaderless)

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/filelock"
@@ -23,7 +27,8 @@ servers are lost for good. Without a quorum nothing else can be written any more
 
 Run it on a survivor while 'barque server' is stopped there. It shows what the server's
 disk knows; with more --data-dir, also what copies of other survivors' directories know.
-The first directory is recovered, and refused when another one that is given has more.
+The first directory is recovered. It is refused when another one that is given has more, and
+while another server of the cluster answers and has a leader.
 When a quorum of servers can be started again: start them, and do not recover.`,
 		Example: `  barque cluster recover --inspect                              # what does this disk know?
   barque cluster recover --inspect --data-dir /var/lib/barque --data-dir /mnt/copy-of-s2
@@ -52,6 +57,9 @@ When a quorum of servers can be started again: start them, and do not recover.`,
 		if err := node.Choose(survivors); err != nil {
 			return &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: %w", err)}
 		}
+		if err := hasLeader(c.Context(), &survivors[0]); err != nil {
+			return &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: %w", err)}
+		}
 		if !*yes {
 			if err := confirmRecovery(c, survivors); err != nil {
 				return err
@@ -65,6 +73,61 @@ When a quorum of servers can be started again: start them, and do not recover.`,
 		return print(c, *format, done, func(w io.Writer) error { return done.write(w) })
 	}
 	return cmd
+}
+
+// othersPatience is how long the other servers of a cluster are waited for that is to be recovered.
+const othersPatience = 3 * time.Second
+
+// hasLeader returns an error when another server of the survivor's cluster answers and follows a
+// leader, or leads: nothing is lost then, and the recovered server would put an end to a cluster
+// that is well. When nobody can be asked, there is none.
+func hasLeader(ctx context.Context, survivor *node.Survivor) error {
+	config, err := clientConfig(filepath.Join(survivor.DataDir, "admin.kubeconfig"))
+	if err != nil || survivor.Recovering != "" {
+		return nil
+	}
+	return askWhoLeads(ctx, config, survivor, node.KnownServers(survivor.DataDir))
+}
+
+func askWhoLeads(ctx context.Context, config *rest.Config, survivor *node.Survivor, addresses []string) error {
+	ctx, cancel := context.WithTimeout(ctx, othersPatience)
+	defer cancel()
+	answers := make(chan error, len(addresses))
+	for _, address := range addresses {
+		go func() { // ends with the answer, or with ctx
+			o, err := observation(ctx, config, address)
+			if err != nil || o.Cluster != survivor.ClusterID || leaderOf(o) == "" {
+				answers <- nil
+				return
+			}
+			answers <- fmt.Errorf("cluster %s has a leader, %s, as server %s says: start %s instead, and nothing is lost. To recover %s all the same, stop the other servers first",
+				o.Cluster, leaderOf(o), o.From, survivor.Name, survivor.Name)
+		}()
+	}
+	var found error
+	for range addresses {
+		if err := <-answers; found == nil {
+			found = err
+		}
+	}
+	return found
+}
+
+// leaderOf is the name of the leader that the server knows which made the observation; empty when
+// it knows none.
+func leaderOf(o *node.Observation) string {
+	leader := ""
+	for _, p := range o.Peers {
+		if p.Member.Self && p.Status != nil {
+			leader = p.Status.LeaderID
+		}
+	}
+	for _, p := range o.Peers {
+		if p.Member.ID == leader {
+			return p.Member.Name
+		}
+	}
+	return leader
 }
 
 func writeSurvivors(w io.Writer, all []node.Survivor) error {
@@ -100,8 +163,8 @@ func notes(s *node.Survivor) []string {
 	if s.Quarantined != "" {
 		out = append(out, "its state is known to be wrong: "+s.Quarantined)
 	}
-	if s.Outlived != nil {
-		out = append(out, fmt.Sprintf("%s; recover it only if that one is given up for good", s.Outlived))
+	if s.Superseded != nil {
+		out = append(out, fmt.Sprintf("%s; recover it only if that one is given up for good", s.Superseded))
 	}
 	if s.Removed != nil {
 		out = append(out, "it was taken out of the cluster: "+s.Removed.Why)
@@ -122,23 +185,23 @@ func recommendation(all []node.Survivor) string {
 		return fmt.Sprintf("%s is the one to go on with: its recovery was begun", best.Name)
 	}
 	if o := node.GoesOn(best, all); o != nil {
-		return fmt.Sprintf("recover none of them while cluster %s goes on; if that one is given up for good, recover %s, which has the most", o.Heir, best.Name)
+		return fmt.Sprintf("recover none of them while cluster %s goes on; if that one is given up for good, recover %s, which has the most", o.Successor, best.Name)
 	}
 	return fmt.Sprintf("%s has the most: recover that one", best.Name)
 }
 
-// outlived warns of a cluster that was recovered from the same one before.
-func outlived(all []node.Survivor) string {
+// superseded warns of a cluster that goes on in place of the same one already.
+func superseded(all []node.Survivor) string {
 	o := node.GoesOn(&all[0], all)
 	if o == nil {
 		return ""
 	}
 	agents := "Its agents follow this one."
-	if all[0].Outlived == nil { // it will not know whose heir it is
+	if all[0].Superseded == nil { // it will not know that one as a predecessor
 		agents = "Its agents must be started with --rejoin."
 	}
-	return fmt.Sprintf("- Its cluster was recovered before, by another server, and goes on as %s. What that one has is lost,\n"+
-		"  and all of its servers must stop for good: stop them first. %s\n", o.Heir, agents)
+	return fmt.Sprintf("- Cluster %s goes on in place of its cluster already, without this server. What that one has is lost,\n"+
+		"  and all of its servers must stop for good: stop them first. %s\n", o.Successor, agents)
 }
 
 func confirmRecovery(c *cobra.Command, all []node.Survivor) error {
@@ -154,10 +217,11 @@ func confirmRecovery(c *cobra.Command, all []node.Survivor) error {
 
 - Writes that only the others had (%s) are lost, also ones that were acknowledged.
 - Writes that this server has and that were never acknowledged count from now on.
-- The others are shut out for good. Each must join again with --wipe. Agents follow by themselves.
+- The others are shut out for good, also if they serve: each stops when it meets this one. Each must join again
+  with --wipe. Agents follow by themselves.
 %s- When most servers can be started again, answer no and start them instead: nothing is lost then.
 
-Recover %s? [y/N] `, first.Name, first.Revision, first.Keys, strings.Join(lost, ", "), outlived(all), first.Name)
+Recover %s? [y/N] `, first.Name, first.Revision, first.Keys, strings.Join(lost, ", "), superseded(all), first.Name)
 	return confirmed(c)
 }
 

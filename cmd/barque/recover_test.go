@@ -2,8 +2,13 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/raftstore"
@@ -11,7 +16,7 @@ import (
 
 // TestInspectRecommendsOneThing: what is told of each directory and what is recommended in the end are of one mind.
 func TestInspectRecommendsOneThing(t *testing.T) {
-	heir := &raftstore.Succession{Cluster: "c", Heir: "new", By: "s9.x"}
+	succession := &raftstore.Succession{Cluster: "c", Successor: "new", By: "s9.x"}
 	at := func(name string, index uint64, change func(*node.Survivor)) node.Survivor {
 		members := []raftstore.Member{{Name: name, Voter: true, Self: true}, {Name: "other", Voter: true}}
 		s := node.Survivor{Name: name, DataDir: "/" + name, Report: &raftstore.Report{ClusterID: "c", LastTerm: 1, LastIndex: index, Members: members}}
@@ -20,7 +25,7 @@ func TestInspectRecommendsOneThing(t *testing.T) {
 		}
 		return s
 	}
-	marked := func(s *node.Survivor) { s.Outlived = heir }
+	marked := func(s *node.Survivor) { s.Superseded = succession }
 	begun := func(s *node.Survivor) { s.Recovering = "newer" }
 	wrong := func(s *node.Survivor) { s.Quarantined = "it differs" }
 	for name, c := range map[string]struct {
@@ -51,7 +56,7 @@ func TestInspectRecommendsOneThing(t *testing.T) {
 			}
 		}
 		for _, s := range c.all {
-			if s.Outlived != nil && !strings.Contains(text, s.Name+": "+heir.String()) {
+			if s.Superseded != nil && !strings.Contains(text, s.Name+": "+succession.String()) {
 				t.Errorf("%s: the mark of %s is not told:\n%s", name, s.Name, text)
 			}
 		}
@@ -61,7 +66,7 @@ func TestInspectRecommendsOneThing(t *testing.T) {
 // TestRecoveryWarnsOfTheOneBefore: also when only another directory knows of it.
 func TestRecoveryWarnsOfTheOneBefore(t *testing.T) {
 	plain := node.Survivor{Name: "s1", Report: &raftstore.Report{ClusterID: "c"}}
-	marked := node.Survivor{Name: "s2", Report: &raftstore.Report{ClusterID: "c", Outlived: &raftstore.Succession{Cluster: "c", Heir: "new"}}}
+	marked := node.Survivor{Name: "s2", Report: &raftstore.Report{ClusterID: "c", Superseded: &raftstore.Succession{Cluster: "c", Successor: "new"}}}
 	for name, c := range map[string]struct {
 		all  []node.Survivor
 		want string
@@ -70,9 +75,48 @@ func TestRecoveryWarnsOfTheOneBefore(t *testing.T) {
 		"it":          {[]node.Survivor{marked, plain}, "Its agents follow this one."},
 		"another one": {[]node.Survivor{plain, marked}, "Its agents must be started with --rejoin."},
 	} {
-		got := outlived(c.all)
-		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) || got != "" && !strings.Contains(got, "goes on as new") {
+		got := superseded(c.all)
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) || got != "" && !strings.Contains(got, "Cluster new goes on") {
 			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestClusterWithALeaderIsNotRecovered: another server of the same cluster answers, and has a
+// leader.
+func TestClusterWithALeaderIsNotRecovered(t *testing.T) {
+	says := func(cluster, leader string) string {
+		peer := func(name string, status *raftstore.Status) raftstore.PeerStatus {
+			return raftstore.PeerStatus{Member: raftstore.Member{ID: name + ".x", Name: name, Self: status != nil}, Status: status}
+		}
+		o := node.Observation{Cluster: cluster, From: "s2", Peers: []raftstore.PeerStatus{peer("s1", nil), peer("s2", &raftstore.Status{LeaderID: leader}), peer("s3", nil)}}
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if err := json.NewEncoder(w).Encode(o); err != nil {
+				t.Error(err)
+			}
+		}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	broken := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(broken.Close)
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	survivor := &node.Survivor{Name: "s1", Report: &raftstore.Report{ClusterID: "c"}}
+	for what, c := range map[string]struct {
+		addresses []string
+		refused   bool
+	}{
+		"nobody is known":        {nil, false},
+		"nobody answers":         {[]string{gone.URL, broken.URL}, false},
+		"one leads":              {[]string{gone.URL, says("c", "s2.x")}, true},
+		"one follows":            {[]string{says("c", "s3.x"), broken.URL}, true},
+		"none has a leader":      {[]string{says("c", ""), says("c", "")}, false},
+		"one of another cluster": {[]string{says("new", "s2.x")}, false},
+	} {
+		err := askWhoLeads(t.Context(), new(rest.Config), survivor, c.addresses)
+		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "start s1 instead, and nothing is lost") {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -22,8 +22,9 @@ func snapshotCommand() *cobra.Command {
 		Short: "Make, look at and restore backups of the cluster",
 		Long: `Make, look at and restore backups of the cluster. A backup has the whole state of the
 cluster. Sealed with a key, it has the cluster's own keys as well, so that a new
-cluster can go on with the same kubeconfigs and certificates; without a key it has
-no keys of the cluster, but the Secrets of applications are in it in clear.
+cluster can go on with the same kubeconfigs and certificates. An unsealed one has no
+keys of the cluster, and the Secrets of applications in clear; it is only made when
+it is asked for with --unsealed.
 
 The key is a line of text: one that 'barque snapshot key' makes, or a passphrase.`,
 	}
@@ -45,6 +46,9 @@ func keyFlag(c *cobra.Command) func() (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("the key of the backup: %w", err)
 		}
+		if len(text) == 0 { // it must not count as no key
+			return "", fmt.Errorf("the key of the backup: %s is empty", *path)
+		}
 		return string(text), nil
 	}
 }
@@ -61,7 +65,11 @@ func snapshotSaveCommand() *cobra.Command {
 		Use:   "save [FILE]",
 		Short: "Save a backup of the running cluster to this machine",
 		Long: `Save a backup of the running cluster to this machine. It has everything that was
-acknowledged before. The file is read back and verified before it gets its name.`,
+acknowledged before. The file is read back and verified before it gets its name.
+
+Without a key it is refused (exit code 4), unless --unsealed is given: anybody who reads
+the file then reads the Secrets in it.`,
+		Example: "  barque snapshot save --key-file backup.key\n  barque snapshot save --unsealed /mnt/private/x.backup",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return &usageError{c.CommandPath(), fmt.Errorf("want one file at most, got %d arguments", len(args))}
@@ -70,6 +78,7 @@ acknowledged before. The file is read back and verified before it gets its name.
 		},
 	}
 	key, kubeconfig, format := keyFlag(cmd), kubeconfigFlag(cmd), outputFlag(cmd)
+	unsealed := cmd.Flags().Bool("unsealed", false, "save it without a key: Secrets are in it in clear, and the keys of the cluster are not")
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		if err := checkFormat(c, *format); err != nil {
 			return err
@@ -87,6 +96,12 @@ acknowledged before. The file is read back and verified before it gets its name.
 		text, err := key()
 		if err != nil {
 			return err
+		}
+		switch {
+		case text == "" && !*unsealed:
+			return &exitError{exitRefused, fmt.Errorf("save a backup: refused, nothing was saved: %w", node.ErrUnsealed)}
+		case text != "" && *unsealed:
+			return &usageError{c.CommandPath(), fmt.Errorf("--unsealed, and a key is given with --key-file or %s: leave one of them out", keyVariable)}
 		}
 		client, err := newSnapshotClient(*kubeconfig)
 		if err != nil {
@@ -148,7 +163,7 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 		if !*yes {
 			a := report.About
 			fmt.Fprintf(c.ErrOrStderr(), "The state of the cluster at %s is replaced by the backup of %s, revision %d, %d items, of cluster %s.\n"+
-				"What was written since then is lost. To keep it, save a backup first: barque snapshot save\nGo on? [y/N] ",
+				"What was written since then is lost. To keep it, save a backup first: barque snapshot save --key-file FILE\nGo on? [y/N] ",
 				client.config.Host, a.Created.Format(time.RFC3339), a.Revision, a.Items, a.ClusterID)
 			if err := confirmed(c); err != nil {
 				return err
@@ -218,7 +233,10 @@ func writeList(w io.Writer, list *node.SnapshotList) error {
 		_, err := fmt.Fprintf(w, "server %s: no answer\n", list.Server)
 		return err
 	}
-	if list.Server != "" {
+	switch {
+	case list.Refused != "":
+		fmt.Fprintf(w, "server %s, %s; none are made now: %s\n", list.Server, list.Dir, list.Refused)
+	case list.Server != "":
 		fmt.Fprintf(w, "server %s, %s; every %s, %d stay\n", list.Server, list.Dir, list.Every, list.Keep)
 	}
 	if len(list.Files) == 0 {

@@ -125,7 +125,7 @@ func TestNoRights(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 		io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "forbidden: you cannot do that", "reason": "Forbidden", "code": 403}`)
 	})
-	for _, args := range [][]string{{"cluster", "status"}, {"cluster", "members"}, {"cluster", "transfer-leader"}, {"cluster", "remove", "s1", "--yes"}} {
+	for _, args := range [][]string{{"cluster", "status", "--timeout", "2m"}, {"cluster", "members", "--timeout", "2m"}, {"cluster", "transfer-leader"}, {"cluster", "remove", "s1", "--yes"}} {
 		_, err := run(t, append(args, "--kubeconfig", kubeconfig)...)
 		if err == nil || !strings.Contains(err.Error(), "403: forbidden: you cannot do that") {
 			t.Errorf("%v: %v", args, err)
@@ -154,6 +154,44 @@ func TestSnapshotPaths(t *testing.T) {
 	}
 	if out, err := run(t, "snapshot", "inspect", savedBackup(t)); err != nil || strings.Contains(out, "\x00") {
 		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// TestUnsealedBackupsAreRefusedUnasked: `snapshot save` without a key asks no server, and names the
+// ways out. With --unsealed the server is told that it was asked for.
+func TestUnsealedBackupsAreRefusedUnasked(t *testing.T) {
+	var asked []string
+	backup, err := os.ReadFile(savedBackup(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked = append(asked, string(body))
+		_, _ = w.Write(backup)
+	})
+	path := filepath.Join(t.TempDir(), "x.backup")
+	_, err = run(t, "snapshot", "save", path, "--kubeconfig", kubeconfig)
+	if exitCode(err) != exitRefused || !strings.Contains(err.Error(), "nothing was saved") || !strings.Contains(err.Error(), "--key-file") || !strings.Contains(err.Error(), "--unsealed") {
+		t.Errorf("exit code %d: %v", exitCode(err), err)
+	}
+	empty := filepath.Join(t.TempDir(), "empty.key")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run(t, "snapshot", "save", path, "--key-file", empty, "--kubeconfig", kubeconfig); exitCode(err) != 1 || !strings.Contains(err.Error(), empty+" is empty") {
+		t.Errorf("an empty file for a key: exit code %d: %v", exitCode(err), err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) || len(asked) > 0 {
+		t.Errorf("the server was asked for %q; the file: %v", asked, err)
+	}
+	out, err := run(t, "snapshot", "save", path, "--unsealed", "--kubeconfig", kubeconfig)
+	if err != nil || !strings.Contains(out, "saved and verified") || len(asked) != 1 || asked[0] != `{"unsealed":true}` {
+		t.Errorf("asked for %q: %v, %s", asked, err, out)
+	}
+	t.Setenv(keyVariable, "a passphrase that is long enough")
+	if _, err := run(t, "snapshot", "save", path+"2", "--unsealed", "--kubeconfig", kubeconfig); exitCode(err) != 2 || !strings.Contains(err.Error(), keyVariable) {
+		t.Errorf("with a key: exit code %d: %v", exitCode(err), err)
 	}
 }
 

@@ -58,7 +58,7 @@ func (s *snapshotClient) save(c *cobra.Command, path, keyText string) (*backup.F
 	if err != nil {
 		return nil, err
 	}
-	wish, err := json.Marshal(node.SnapshotRequest{Key: keyText})
+	wish, err := json.Marshal(node.SnapshotRequest{Key: keyText, Unsealed: key == nil})
 	if err != nil {
 		return nil, err
 	}

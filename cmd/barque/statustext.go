@@ -91,7 +91,7 @@ func storeText(s *node.ClusterStatus) string {
 func backupText(s *node.ClusterStatus) string {
 	every := time.Duration(0)
 	for _, m := range s.Members {
-		if m.Backups != nil {
+		if m.Backups != nil && m.Backups.Refused == "" {
 			every = max(every, time.Duration(m.Backups.EverySeconds*float64(time.Second)))
 		}
 	}

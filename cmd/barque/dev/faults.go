@@ -103,7 +103,6 @@ func Kill(ctx context.Context, dir, name string, machine bool) error {
 type Voter struct {
 	Name    string
 	Foreign string // the other cluster that it is of by now, or that is at its address; empty when none is
-	Away    bool   // it says that it is of another cluster by now, and the server that was asked does not know whether to believe it
 }
 
 // Voters asks a server who has a vote, as far as it knows.
@@ -145,18 +144,11 @@ const editPatience = 10 * time.Second
 // startPatience is how long a server may take until it is ready.
 const startPatience = time.Minute
 
-// errTooFew is why a server cannot become ready, and errDoubt when that is so because of one that says to be of another cluster.
-var (
-	errTooFew = errors.New("not more than half of the servers with a vote run")
-	errDoubt  = fmt.Errorf("%w, without those that say to be of another cluster", errTooFew)
-)
-
-// doubtPatience is how long a server may be in doubt: the others, who may know, may be about to be started, too; and when it is left behind
-// itself, it makes sure of that for more than ten seconds.
-const doubtPatience = 25 * time.Second
+// errTooFew is why a server cannot become ready.
+var errTooFew = errors.New("not more than half of the servers with a vote run")
 
 // ErrLeftBehind is why a server cannot become ready, and should not.
-var ErrLeftBehind = errors.New("the cluster was recovered without it")
+var ErrLeftBehind = errors.New("another cluster goes on in place of its own")
 
 // quorum is nil when more than half of the voters run, as far as can be seen from here: the plan does not say who has a
 // vote. What cannot be seen counts as running.
@@ -170,10 +162,6 @@ func (p *Plan) quorum(voters []Voter) error {
 		switch n, err := now.Node(v.Name); {
 		case v.Foreign != "":
 			short = fmt.Errorf("%w: %s is of cluster %s by now", ErrLeftBehind, v.Name, v.Foreign)
-		case v.Away: // it gives no vote here; if it was recovered by mistake, the others' votes are what counts
-			if short == errTooFew {
-				short = errDoubt
-			}
 		case err != nil || n.Process.Alive() && !n.Process.Paused():
 			running++
 		}
@@ -182,15 +170,6 @@ func (p *Plan) quorum(voters []Voter) error {
 		return nil
 	}
 	return short
-}
-
-// giveUp returns why a server that has waited for so long to become ready will not; nil while it may.
-func (p *Plan) giveUp(voters []Voter, waited time.Duration) error {
-	err := p.quorum(voters)
-	if errors.Is(err, errDoubt) && waited < doubtPatience {
-		return nil
-	}
-	return err
 }
 
 // Stop ends a node in order: leadership is handed over, pods go on. One that does not run is stopped already.

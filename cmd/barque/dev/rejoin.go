@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/membership/token"
 )
 
 // Rejoin starts a server that does not run as a new one: what its store has is dropped, after another server has let it in.
@@ -30,24 +33,48 @@ func Rejoin(ctx context.Context, dir, name string) error {
 	if err != nil {
 		return fmt.Errorf("let %s join again: %w; nothing was changed", name, err)
 	}
-	token, err := newToken(ctx, config, Server, "barque dev start --wipe")
+	client, ca, err := tokenMaker(config)
 	if err != nil {
 		return fmt.Errorf("make a token at %s: %w", by.Name, err)
 	}
-	err = edit(dir, func(now *Plan) (err error) {
-		p = now
-		if n, err = p.Node(name); err != nil {
-			return err
+	return withToken(ctx, client, ca, func(joinToken string) (runs bool, err error) {
+		err = edit(dir, func(now *Plan) (err error) {
+			p = now
+			if n, err = p.Node(name); err != nil {
+				return err
+			}
+			if n.Process.Alive() {
+				return fmt.Errorf("%s runs already", name)
+			}
+			return p.startWith(n, joinToken, p.rejoinArgs(n, by))
+		})
+		if err != nil {
+			return false, err
 		}
-		if n.Process.Alive() {
-			return fmt.Errorf("%s runs already", name)
-		}
-		return p.startWith(n, token, p.rejoinArgs(n, by))
+		_, err = p.waitServing(ctx, n, startPatience, nil)
+		return n.Process.Alive(), err
 	})
+}
+
+// revokePatience is how long a server is waited for to delete a token.
+const revokePatience = 5 * time.Second
+
+// withToken calls join with a join token for a server. When join fails the token is deleted, unless
+// the server runs that was given it: it may be about to join.
+func withToken(ctx context.Context, client kubernetes.Interface, caDigest string, join func(joinToken string) (runs bool, err error)) error {
+	t, err := token.Create(ctx, client, caDigest, token.Spec{Role: Server, TTL: time.Hour, Description: "barque dev start --wipe"}, time.Now())
 	if err != nil {
+		return fmt.Errorf("make a token: %w", err)
+	}
+	runs, err := join(t.String())
+	if err == nil || runs {
 		return err
 	}
-	_, err = p.waitServing(ctx, n, startPatience, nil)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokePatience) // also after Ctrl-C
+	defer cancel()
+	if left := token.Delete(ctx, client, t.ID); left != nil {
+		return fmt.Errorf("%w; the join token made for it was not deleted (%v): `barque token delete %s`", err, left, t.ID)
+	}
 	return err
 }
 

@@ -3,7 +3,9 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -42,6 +44,9 @@ func (r *readiness) ready(ctx context.Context, server netip.AddrPort) error {
 	return err
 }
 
+// answerLimit is more than a server says of its readiness.
+const answerLimit = 64 << 10
+
 func (r *readiness) ask(ctx context.Context, server netip.AddrPort) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+server.String()+"/readyz", nil)
 	if err != nil {
@@ -51,7 +56,12 @@ func (r *readiness) ask(ctx context.Context, server netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	response.Body.Close()
+	// Only a connection whose answer was read to its end is used again. The next question would
+	// cost a handshake.
+	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, answerLimit))
+	if err = errors.Join(err, response.Body.Close()); err != nil {
+		return err
+	}
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s says %s", server, response.Status)
 	}

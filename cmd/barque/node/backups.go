@@ -24,7 +24,18 @@ type BackupOptions struct {
 	Every   time.Duration // 0: never
 	Keep    int           // how many stay
 	Dir     string
-	KeyFile string // seals them; empty: they hold no keys of the cluster
+	KeyFile string // seals them
+	// Unsealed allows scheduled backups without KeyFile. They hold no keys of the cluster, and the
+	// Secrets of applications in clear.
+	Unsealed bool
+}
+
+// refused returns why no scheduled backups are made although they should be; empty when they are.
+func (o *BackupOptions) refused() string {
+	if o.Every <= 0 || o.KeyFile != "" || o.Unsealed {
+		return ""
+	}
+	return "no key seals them: they would hold the Secrets of applications in clear, and not the keys of the cluster"
 }
 
 // DefaultBackupOptions are twice a day, for two and a half days.
@@ -150,6 +161,11 @@ func (b *backups) run(ctx context.Context) error {
 		return nil
 	}
 	next := b.first()
+	if why := b.options.refused(); why != "" {
+		b.logger.Error("this server makes no scheduled backups: "+why, "mend", mendRefused)
+		<-ctx.Done()
+		return nil
+	}
 	for {
 		timer := time.NewTimer(next.Sub(b.now()))
 		select {
@@ -256,7 +272,8 @@ func (b *backups) describe(f *backup.File) *BackupFile {
 func (b *backups) status() *BackupStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return &BackupStatus{EverySeconds: b.options.Every.Seconds(), Keep: b.options.Keep, Dir: b.options.Dir, Newest: b.newest, Problem: b.problem}
+	return &BackupStatus{EverySeconds: b.options.Every.Seconds(), Keep: b.options.Keep, Dir: b.options.Dir,
+		Newest: b.newest, Problem: b.problem, Refused: b.options.refused()}
 }
 
 // warnings are shown in the cluster's status.
@@ -268,6 +285,9 @@ func (b *backups) warnings() []string {
 	}
 	return []string{b.problem}
 }
+
+// mendRefused tells how to choose what becomes of scheduled backups.
+const mendRefused = "start with --snapshot-key-file FILE, with a key of `barque snapshot key`; or with --snapshot-unsealed to have them as they are; or with --snapshot-schedule 0 for none"
 
 var errOtherCluster = errors.New("the backup is of another cluster")
 

@@ -64,7 +64,7 @@ func newBackups(t *testing.T, o *Options, store backupStore) *backups {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &backups{options: BackupOptions{Every: time.Hour, Keep: 3, Dir: filepath.Join(o.DataDir, "snapshots")},
+	return &backups{options: BackupOptions{Every: time.Hour, Keep: 3, Dir: filepath.Join(o.DataDir, "snapshots"), Unsealed: true},
 		server: o.Name, record: r, dataDir: o.DataDir, store: store, logger: quiet(), now: time.Now, metrics: metrics}
 }
 
@@ -163,6 +163,50 @@ func TestBackupsAreMadeInTime(t *testing.T) {
 	})
 }
 
+// TestUnsealedBackupsAreNotScheduledUnasked: a server of an earlier version made them. Now it makes
+// none without a choice, says so, and still knows the newest one that it has.
+func TestUnsealedBackupsAreNotScheduledUnasked(t *testing.T) {
+	o := options(t, "s1")
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			choose func(*BackupOptions)
+			made   bool
+		}{
+			"no choice": {func(*BackupOptions) {}, false},
+			"unsealed":  {func(o *BackupOptions) { o.Unsealed = true }, true},
+			"a key":     {func(o *BackupOptions) { o.KeyFile = keyFile(t) }, true},
+		} {
+			b := newBackups(t, o, &failing{Store: testStore(t, "/a")})
+			b.options.Dir = filepath.Join(o.DataDir, name)
+			old, err := b.save(t.Context()) // as the earlier version did
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.options.Unsealed = false
+			c.choose(&b.options)
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- b.run(ctx) }()
+			<-time.After(90 * time.Minute)
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			files, err := backup.List(b.options.Dir)
+			if err != nil || len(files) > 1 != c.made {
+				t.Errorf("%s: %d backups, %v", name, len(files), err)
+			}
+			s := b.status()
+			if list, err := b.list(); err != nil || s.Refused == "" != c.made || list.Refused != s.Refused {
+				t.Errorf("%s: refused because %q, in the list %q, %v", name, s.Refused, list.Refused, err)
+			}
+			if s.Newest == nil || s.Newest.Name == old.Name == c.made {
+				t.Errorf("%s: the newest is %+v", name, s.Newest)
+			}
+		}
+	})
+}
+
 func asUser(h http.Handler, groups ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "someone", Groups: groups})))
@@ -206,6 +250,14 @@ func TestSnapshotsOverHTTP(t *testing.T) {
 	r, data := post(SnapshotSavePath, user.SystemPrivilegedGroup, bytes.NewReader(wish))
 	if r.StatusCode != http.StatusOK || bytes.Contains(data, []byte("PRIVATE KEY")) {
 		t.Fatalf("%s, %d bytes", r.Status, len(data))
+	}
+	if r, text := post(SnapshotSavePath, user.SystemPrivilegedGroup, strings.NewReader("{}")); r.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "--unsealed") {
+		t.Errorf("without a key: %s, %s", r.Status, text)
+	}
+	if r, data := post(SnapshotSavePath, user.SystemPrivilegedGroup, strings.NewReader(`{"unsealed": true}`)); r.StatusCode != http.StatusOK {
+		t.Errorf("unsealed: %s, %s", r.Status, data)
+	} else if about, err := backup.Check(bytes.NewReader(data)); err != nil || about.Sealed {
+		t.Errorf("unsealed: %+v, %v", about, err)
 	}
 	unavailable := raftstore.ErrUnavailable
 	store.err.Store(&unavailable)
@@ -312,6 +364,17 @@ func saved(t *testing.T, keyFile string) (string, *record, *Options) {
 	return file.Path, b.record, o
 }
 
+// successor notes which clusters it was made the successor of.
+type successor struct {
+	*raftstore.Store
+	of []string
+}
+
+func (s *successor) Succeed(_ context.Context, cluster string) error {
+	s.of = append(s.of, cluster)
+	return nil
+}
+
 func TestANewClusterBeginsWithABackup(t *testing.T) {
 	key := keyFile(t)
 	file, old, oldOptions := saved(t, key)
@@ -338,7 +401,7 @@ func TestANewClusterBeginsWithABackup(t *testing.T) {
 		t.Errorf("settings %+v, %v", s, err)
 	}
 	// A crash before the state is there is made good; so is one just after.
-	store := testStore(t, "/left-by-nobody")
+	store := &successor{Store: testStore(t, "/left-by-nobody")}
 	for range 2 {
 		again, err := enlistServer(t.Context(), o, quiet())
 		if err != nil || again.Restore == nil || again.Restore.Gap != 1000 {
@@ -349,7 +412,10 @@ func TestANewClusterBeginsWithABackup(t *testing.T) {
 		}
 		r = again
 	}
-	if keys := keysOf(t, store); !slices.Equal(keys, []string{"/a", "/b"}) || store.Revision() < 1002 {
+	if !slices.Equal(store.of, []string{old.Cluster.ID, old.Cluster.ID}) {
+		t.Errorf("it goes on in place of the clusters %q, want %s, each time", store.of, old.Cluster.ID)
+	}
+	if keys := keysOf(t, store.Store); !slices.Equal(keys, []string{"/a", "/b"}) || store.Revision() < 1002 {
 		t.Errorf("%v at revision %d", keys, store.Revision())
 	}
 	r.Phase = phaseMember

@@ -9,9 +9,10 @@ import (
 	"github.com/barque/barque/internal/filelock"
 )
 
-// Begun tells what the node of a data directory was in the middle of, as the plans there say, and what goes on with it: a
-// recovery, or a joining; or that its cluster was recovered without it. Other servers do not know of either. It is nil when there is nothing, or nothing can be read, and
-// while a process runs with the directory: that is about it.
+// Begun tells what the node of a data directory was in the middle of, as the plans there say, and
+// what goes on with it: a recovery, or a joining; or that its server is superseded. Other servers
+// do not know of either. It is nil when there is nothing, or nothing can be read, and while a
+// process runs with the directory: that is about it.
 func Begun(dataDir string) *Warning {
 	w := planned(dataDir)
 	if w == nil {
@@ -35,9 +36,9 @@ func planned(dataDir string) *Warning {
 	if err != nil {
 		return nil
 	}
-	if o := LeftBehind(dataDir); o != nil && r != nil && r.Phase == phaseMember {
+	if o := SupersededBy(dataDir); o != nil && r != nil && r.Phase == phaseMember {
 		w.Node, w.Severity, w.Mend = r.Name, Critical, joinAnew
-		w.Text = fmt.Sprintf("on this machine, in %s, the server %s is of cluster %s, which was recovered without it at %s and goes on as cluster %s", dataDir, r.Name, o.Cluster, o.At.Format(time.RFC3339), o.Heir)
+		w.Text = fmt.Sprintf("on this machine, in %s, the server %s is superseded: it is of cluster %s, and since %s cluster %s goes on in its place", dataDir, r.Name, o.Cluster, o.At.Format(time.RFC3339), o.Successor)
 		return w
 	}
 	_, err = os.Stat(rejoinPath(dataDir))

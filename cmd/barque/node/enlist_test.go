@@ -283,7 +283,7 @@ func TestAnAgentWaitsForAServerThatGivesItNewCertificates(t *testing.T) {
 	h := newHost(t)
 	h.gone = errors.New("the store is unavailable")
 	a := joinedAgent(t, h, 380*24*time.Hour)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, errors.New("enough"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, errors.New("enough")) // brief: it waits until then
 	defer cancel()
 	if err := a.enlist(ctx); err == nil || err.Error() != "enough" {
 		t.Errorf("got %v", err)

@@ -119,7 +119,7 @@ func create(ctx context.Context, client appsclient.ReplicaSetInterface, wanted *
 			return err
 		}
 		select {
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(100 * time.Millisecond): // brief: the interval of a poll
 		case <-ctx.Done():
 			return err
 		}

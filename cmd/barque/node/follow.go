@@ -18,20 +18,22 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// A cluster that was recovered from a lost quorum has another ID, and other gossip keys, than the one that its agents know;
-// everything else is the same: the CA, and so the agents' certificates, the settings, the objects. So an agent follows by
-// itself. When it sees no server in its pool any more it asks those that it knows for the keys, shows its certificate and
-// says of which cluster it is; a server of the heir answers with what the agent needs to be of that one, and the agent is
-// started again in it. Its pods stay.
+// A cluster that was recovered from a lost quorum, or that began with a backup, has another ID than
+// its predecessor, the one that its agents know. The CA is the same, and so are the agents'
+// certificates, the settings and the objects. So an agent follows by itself. When it sees no server
+// in its pool any more it asks those that it knows for the keys, shows its certificate and says of
+// which cluster it is; a server of the successor answers with what the agent needs to be of that
+// one, and the agent is started again in it. Its pods stay.
 //
 // A server of a cluster that is well may have been recovered by mistake, and says the same. So the agent follows only when nobody
 // of those that it has ever known answers for its own cluster, nor is seen by gossip, for as long as it takes until a node is
 // given up: the machines of a well cluster may be starting, or out of reach. It counts anew when it is started, when somebody
-// of its own cluster answers, and after a time in which the heir did not.
+// of its own cluster answers, and after a time in which the successor did not.
 //
-// It goes from a cluster to its heir and never back, whoever serves. In a cluster that is not the heir of its own, though
-// it has the same CA, an agent is a stray: it is refused, says so in its log, and the status names it. That is one that began
-// with a backup: there may be two of these, and which one an agent is for is for an operator to say, with --rejoin.
+// It goes from a cluster to its successor and never back, whoever serves. In a cluster that is not
+// the successor of its own, though it has the same CA, an agent is a stray: it is refused, says so
+// in its log, and the status names it. That is so where two clusters began with one backup, and the
+// agent has followed the other one: which one it is for is for an operator to say, with --rejoin.
 
 // errFollows is why keys were not got: the agent is about to be started again.
 var errFollows = errors.New("this agent follows another cluster")
@@ -87,12 +89,12 @@ func (a *agent) take(keys join.GossipKeys, err error, sees bool) (keyring.Ring, 
 	return keyring.Ring{}, a.follow(*keys.Heir)
 }
 
-// follow makes this agent one of the cluster that its own was recovered as.
+// follow makes this agent one of the cluster that goes on in place of its own.
 func (a *agent) follow(heir join.Cluster) error {
 	if err := a.record.follow(heir); err != nil {
-		return fmt.Errorf("follow cluster %q, which this agent's was recovered as: %w", heir.ID, err)
+		return fmt.Errorf("follow cluster %q, which goes on in place of this agent's: %w", heir.ID, err)
 	}
-	a.logger.Warn("the cluster of this agent was recovered from a lost quorum; the agent follows, and starts again for that; its pods stay", "was", a.cluster, "cluster", heir.ID)
+	a.logger.Warn("another cluster goes on in place of this agent's: the agent follows, and starts again for that; its pods stay", "was", a.cluster, "cluster", heir.ID)
 	select {
 	case a.follows <- struct{}{}:
 	default: // it is told already
@@ -134,9 +136,9 @@ func (r *record) follow(heir join.Cluster) error {
 	return nil
 }
 
-// inherited tells whether this server's cluster was recovered from the one with the ID.
-func (s *server) inherited(cluster string) bool {
-	return slices.ContainsFunc(s.store.Ancestors(), func(a raftstore.Succession) bool { return a.Cluster == cluster })
+// succeeds tells whether this server's cluster goes on in place of the one with the ID.
+func (s *server) succeeds(cluster string) bool {
+	return slices.ContainsFunc(s.store.Predecessors(), func(p raftstore.Succession) bool { return p.Cluster == cluster })
 }
 
 // strays are nodes that have asked this server, and took themselves to be of another cluster.

@@ -270,12 +270,12 @@ func TestStraysAreForgotten(t *testing.T) {
 }
 
 // The mark of a server that was left behind is told on its machine, and a recovery takes it away.
-func TestLeftBehindIsTold(t *testing.T) {
+func TestSupersededIsTold(t *testing.T) {
 	dir := oldServer(t, "s1")
-	if Begun(dir) != nil || LeftBehind(dir) != nil {
-		t.Fatalf("before: %v, %v", Begun(dir), LeftBehind(dir))
+	if Begun(dir) != nil || SupersededBy(dir) != nil {
+		t.Fatalf("before: %v, %v", Begun(dir), SupersededBy(dir))
 	}
-	mark, err := json.Marshal(raftstore.Succession{Cluster: "old", Heir: "new", By: "s2.x", At: noon})
+	mark, err := json.Marshal(raftstore.Succession{Cluster: "old", Successor: "new", By: "s2.x", At: noon})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,13 +287,13 @@ func TestLeftBehindIsTold(t *testing.T) {
 		t.Errorf("it is told as %v", w)
 	}
 	all, err := Survey([]string{dir}, quiet())
-	if err != nil || all[0].Outlived == nil || all[0].Outlived.Heir != "new" {
+	if err != nil || all[0].Superseded == nil || all[0].Superseded.Successor != "new" {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	if _, err := Recover(dir, quiet()); err != nil {
 		t.Fatal(err)
 	}
-	if Begun(dir) != nil || LeftBehind(dir) != nil {
-		t.Errorf("after its own recovery: %v, %v", Begun(dir), LeftBehind(dir))
+	if Begun(dir) != nil || SupersededBy(dir) != nil {
+		t.Errorf("after its own recovery: %v, %v", Begun(dir), SupersededBy(dir))
 	}
 }

@@ -58,7 +58,7 @@ func former(servers []string, members []raftstore.Member, gone map[string]raftst
 		f := FormerServer{Name: name}
 		for _, r := range gone {
 			if r.Name == name && r.At.After(f.At) { // it may have been one more than once
-				f.At, f.Why = r.At, r.Why
+				f.At, f.Why, f.Dropped = r.At, r.Why, r.Dropped
 			}
 		}
 		out = append(out, f)

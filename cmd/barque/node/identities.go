@@ -2,16 +2,20 @@ package node
 
 import (
 	"context"
+	"crypto"
 	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/barque/barque/apiserver"
+	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
@@ -30,6 +34,7 @@ type serverIdentities struct {
 	api           *pki.Identity // of the API
 	kubeletClient *pki.Identity // of the API server as a client of kubelets
 	kubelet       *pki.Identity // of this node's own server
+	proxy         *pki.Identity // of the API server as a client of extension API servers
 	admin         *pki.Identity // in the administrator's kubeconfig
 	proof         *credential
 
@@ -56,6 +61,7 @@ func newServerIdentities(ctx context.Context, o *Options, s Settings, r *record,
 		{&ids.api, "api", pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: apiNames(o, s)}},
 		{&ids.kubeletClient, "kubelet-client", pki.Request{CommonName: "barque:apiserver", Organization: []string{"system:masters"}, Usage: pki.Client}},
 		{&ids.kubelet, "kubelet", join.NodeServing(o.Name, o.addr())},
+		{&ids.proxy, "front-proxy", pki.Request{CommonName: apiserver.ProxyClientName, Usage: pki.Client}},
 		{&ids.admin, "admin", pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}},
 	} {
 		request := want.request
@@ -71,6 +77,7 @@ func newServerIdentities(ctx context.Context, o *Options, s Settings, r *record,
 		return nil, err
 	}
 	ids.proof = &credential{key: gossipKey}
+	ids.saveProxy()
 	return ids, ids.prove(ids.trust.Bundle().Generation)
 }
 
@@ -82,7 +89,7 @@ func apiNames(o *Options, s Settings) []string {
 
 // all are the certificates, in the order in which they are renewed.
 func (ids *serverIdentities) all() []*pki.Identity {
-	return []*pki.Identity{ids.peer, ids.api, ids.kubeletClient, ids.kubelet, ids.admin}
+	return []*pki.Identity{ids.peer, ids.api, ids.kubeletClient, ids.kubelet, ids.proxy, ids.admin}
 }
 
 // run renews the certificates in time.
@@ -160,6 +167,7 @@ func (ids *serverIdentities) renew(ctx context.Context) error {
 			return err
 		}
 	}
+	ids.saveProxy()
 	ids.mu.Lock()
 	ready := ids.ready
 	close(ids.changed)
@@ -188,6 +196,40 @@ func (ids *serverIdentities) serving() error {
 		return nil
 	}
 	return err
+}
+
+// proxyFiles are where the certificate for extension API servers lies: the aggregator reads files.
+// Without them, as on a disk that was full from the first start on, extensions are not told the user.
+func (ids *serverIdentities) proxyFiles() apiserver.CertificateFiles {
+	files := ids.proxyPaths()
+	if _, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile); err != nil {
+		return apiserver.CertificateFiles{}
+	}
+	return files
+}
+
+func (ids *serverIdentities) proxyPaths() apiserver.CertificateFiles {
+	return apiserver.CertificateFiles{
+		CertFile: filepath.Join(ids.options.DataDir, "front-proxy.crt"),
+		KeyFile:  filepath.Join(ids.options.DataDir, "front-proxy.key"),
+	}
+}
+
+// saveProxy writes the files of the certificate for extension API servers. That they cannot be
+// written, as on a full disk, keeps no server from starting and no exchange from going on.
+func (ids *serverIdentities) saveProxy() {
+	cert, files := ids.proxy.Certificate(), ids.proxyPaths()
+	key, ok := cert.PrivateKey.(crypto.Signer)
+	err := fmt.Errorf("a key of type %T", cert.PrivateKey)
+	if ok {
+		var keyPEM []byte
+		if keyPEM, err = pki.MarshalKey(key); err == nil {
+			err = errors.Join(atomicfile.Write(files.KeyFile, keyPEM, 0o600), atomicfile.Write(files.CertFile, pki.ChainPEM(cert), 0o600))
+		}
+	}
+	if err != nil {
+		ids.logger.Error("the certificate for extension API servers cannot be written; aggregated APIs fail when the one of before ends", "err", err)
+	}
 }
 
 // renewed returns a channel that is closed at the next renewal.

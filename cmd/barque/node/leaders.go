@@ -101,7 +101,11 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		ClientsFor: func(lead context.Context) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(s.fenced(lead, controllerConfig))
 		},
-		Prepare: func(ctx context.Context, client kubernetes.Interface) error {
+		Prepare: func(ctx context.Context, _ kubernetes.Interface) error {
+			client, err := kubernetes.NewForConfig(s.fenced(ctx, s.api.LoopbackConfig()))
+			if err != nil {
+				return err
+			}
 			return s.api.Prepare(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
 		},
 		Routines: routines,
@@ -150,8 +154,13 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		}
 		return pods.Run(ctx, client)
 	}}
-	// What the API server writes to the store directly is fenced by the term in its context.
-	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, client kubernetes.Interface) error {
+	// What the API server writes to the store directly is fenced by the term in its context. What it
+	// writes through the API it writes as itself, which no webhook and no policy can refuse.
+	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, _ kubernetes.Interface) error {
+		client, err := kubernetes.NewForConfig(s.fenced(ctx, s.api.LoopbackConfig()))
+		if err != nil {
+			return err
+		}
 		return s.api.LeaderRoutine(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
 	}}
 	ca := runtime.Routine{Name: "ca", Run: func(ctx context.Context, _ kubernetes.Interface) error {

@@ -48,7 +48,7 @@ type MemberAnswer struct {
 	Error      string `json:"error,omitempty"`
 	Refused    bool   `json:"refused,omitempty"` // nothing was changed
 	NoSuch     bool   `json:"noSuchServer,omitempty"`
-	Unfinished bool   `json:"unfinished,omitempty"` // it was begun and goes on, or that is not known
+	Unfinished bool   `json:"unfinished,omitempty"` // it was begun and goes on, or waits, or that is not known
 	NoLeader   bool   `json:"noLeader,omitempty"`   // there has been none for long; nothing was changed
 }
 
@@ -66,6 +66,7 @@ type memberStore interface {
 	Promote(ctx context.Context, id string) error
 	TransferLeadership(ctx context.Context, id string) error
 	CheckDeparture(ctx context.Context, id string) error
+	Leaving(id string) bool
 }
 
 var errNoMember = errors.New("is no member of the store")
@@ -81,7 +82,7 @@ func notAMember(name string, agent bool, change MemberChange, members []raftstor
 	return fmt.Errorf("%q %w: the members are %s", name, errNoMember, namesOf(members))
 }
 
-// changeTimeout bounds the wait for a change. The store gives one up that it cannot finish for half a minute.
+// changeTimeout bounds the wait for a change. The store says after half a minute that one has to wait.
 const changeTimeout = 45 * time.Second
 
 // outsiders tells of those that are no members of the store.
@@ -120,9 +121,14 @@ func planMember(store memberStore, outsiders outsiders, name string, change Memb
 	switch {
 	case change == LeadServer && !m.Leader:
 		a.Steps = []string{"the leader hands over to " + name}
-	case change == PromoteServer && !m.Voter:
-		a.Steps = []string{name + " gets a vote"}
-		a.Voters.After++
+	case change == PromoteServer:
+		if store.Leaving(m.ID) {
+			a.Steps = append(a.Steps, "the removal of "+name+" is taken back")
+		}
+		if !m.Voter {
+			a.Steps = append(a.Steps, name+" gets a vote")
+			a.Voters.After++
+		}
 	case change == DemoteServer && m.Voter, change == RemoveServer && m.Voter:
 		if m.Leader {
 			a.Steps = append(a.Steps, name+" hands leadership over")
@@ -247,7 +253,11 @@ func (a *MemberAnswer) judge(err error) int {
 	}
 	a.Error = err.Error()
 	var refused *raftstore.RefusedError
+	var pending *raftstore.PendingError
 	switch {
+	case errors.As(err, &pending):
+		a.Unfinished = true
+		return http.StatusAccepted
 	case errors.Is(err, errNoMember):
 		a.NoSuch = true
 		return http.StatusNotFound

@@ -17,6 +17,7 @@ type members struct {
 	calls  []string
 	err    error
 	leader string // s1 when empty
+	leaves string // an ID
 }
 
 func (m *members) Members() []raftstore.Member {
@@ -40,6 +41,8 @@ func (m *members) TransferLeadership(_ context.Context, id string) error {
 	m.leader = cmp.Or(id, "s2.y")
 	return m.call("lead", id)
 }
+
+func (m *members) Leaving(id string) bool { return id == m.leaves }
 
 func (m *members) CheckDeparture(_ context.Context, id string) error { return m.call("check", id) }
 
@@ -83,13 +86,15 @@ func TestChangeMember(t *testing.T) {
 		"no leader":             {"POST", "s1?change=remove", raftstore.ErrUnavailable, 503, "unavailable", []string{"remove s1.x"}},
 		"no leader for long":    {"POST", "s1?change=remove", &raftstore.LeaderlessError{}, 503, `"noLeader":true`, []string{"remove s1.x"}},
 		"begun, and then none":  {"POST", "s1?change=remove", fmt.Errorf("%w; then: %w", raftstore.ErrUnknownOutcome, &raftstore.LeaderlessError{}), 503, `"unfinished":true`, []string{"remove s1.x"}},
+		"recorded, and waits":   {"POST", "s2?change=remove", &raftstore.PendingError{Reason: `server "s2.y" waits`}, 202, `"error":"server s2 waits","unfinished":true`, []string{"remove s2.y"}},
+		"a removal taken back":  {"GET", "s2?change=promote", nil, 200, `"steps":["the removal of s2 is taken back"],"voters":{"before":2,"after":2}`, nil},
 		"begun":                 {"POST", "s1?change=remove", raftstore.ErrUnknownOutcome, 503, `"unfinished":true`, []string{"remove s1.x"}},
 		"another verb":          {"DELETE", "s2?change=remove", nil, 405, "", nil},
 		"no change":             {"POST", "s2", nil, 400, "want remove, demote", nil},
 		"a change of no member": {"POST", "s2?change=wipe", nil, 400, "want remove, demote", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store, w := &members{err: c.err}, httptest.NewRecorder()
+			store, w := &members{err: c.err, leaves: "s2.y"}, httptest.NewRecorder()
 			membersHandler(store, strangers{agents: []string{"a1", "a2"}, former: []string{"s4", "a2", "s2"}}).ServeHTTP(w, httptest.NewRequest(c.method, MembersPath+"/"+c.path, nil))
 			if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) || !slices.Equal(store.calls, c.calls) {
 				t.Fatalf("status %d, %s, calls %q", w.Code, w.Body, store.calls)

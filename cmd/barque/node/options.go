@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/pki"
 )
 
@@ -63,9 +64,10 @@ type Options struct {
 	// CertificateGrace for how long after its end an agent's certificate still gets it a new one.
 	CertificateLifetime, CertificateGrace time.Duration
 
-	Times   Times
-	Backups BackupOptions
-	Restore RestoreOptions
+	Times     Times
+	Admission registry.Settings // of admission plugins, on a server
+	Backups   BackupOptions
+	Restore   RestoreOptions
 
 	// wrapLeaderClient stands between the leader's work of a term and the API. Nil in production: tests stop a server
 	// there, between what a controller has decided and its write.
@@ -189,6 +191,9 @@ func (o *Options) complete() error {
 	}
 	if o.Backups.Every > 0 && o.Backups.Keep < 1 {
 		return wrongOption("--snapshot-retention %d: want 1 at least; --snapshot-schedule 0 makes none", o.Backups.Keep)
+	}
+	if o.Backups.Unsealed && o.Backups.KeyFile != "" {
+		return wrongOption("--snapshot-key-file seals the scheduled backups, --snapshot-unsealed leaves them unsealed: give one of them")
 	}
 	if _, err := ReadBackupKey(o.Backups.KeyFile); err != nil {
 		return fmt.Errorf("--snapshot-key-file: %w", err)

@@ -19,6 +19,7 @@ func TestWrongOptions(t *testing.T) {
 		"--restore-key-file":   func(o *Options) { o.Restore.KeyFile = "f" },
 		"--snapshot-schedule":  func(o *Options) { o.Backups.Every = -time.Hour },
 		"--snapshot-retention": func(o *Options) { o.Backups.Every = time.Hour },
+		"--snapshot-unsealed":  func(o *Options) { o.Backups.Unsealed, o.Backups.KeyFile = true, "f" },
 		"--peers":              func(o *Options) { o.Peers = []string{"x"} },
 		"overlap":              func(o *Options) { o.Settings.ServiceCIDR = o.Settings.ClusterCIDR },
 	} {

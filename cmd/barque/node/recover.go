@@ -130,12 +130,12 @@ func Best(all []Survivor) (*Survivor, error) {
 
 // GoesOn tells as which other cluster that of the survivor goes on, as one of the directories has learned; nil when none has.
 func GoesOn(of *Survivor, all []Survivor) *raftstore.Succession {
-	if of.Outlived != nil {
-		return of.Outlived
+	if of.Superseded != nil {
+		return of.Superseded
 	}
 	for _, s := range all {
-		if s.Outlived != nil && s.Outlived.Cluster == of.ClusterID {
-			return s.Outlived
+		if s.Superseded != nil && s.Superseded.Cluster == of.ClusterID {
+			return s.Superseded
 		}
 	}
 	return nil

@@ -52,7 +52,7 @@ func checkRecovery(t *testing.T, dir, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := all[0]; s.ClusterID != id || len(s.Members) != 1 || s.Keys != 2 || len(s.Ancestors) != 1 || s.Ancestors[0].Cluster != "old" || s.Recovering != "" {
+	if s := all[0]; s.ClusterID != id || len(s.Members) != 1 || s.Keys != 2 || len(s.Predecessors) != 1 || s.Predecessors[0].Cluster != "old" || s.Recovering != "" {
 		t.Errorf("the store is %+v", s.Report)
 	}
 }

@@ -31,9 +31,9 @@ type RestoreOptions struct {
 // in four months. Revisions have room for nine thousand million of such gaps.
 const DefaultRevisionGap = 1_000_000_000
 
-// restoreRecord begins a new cluster from a backup: with a new ID, so that servers of the old one are refused, and
-// with the old one's CA and keys if the backup has them. All of it was verified before anything is written. The
-// state follows when the store runs: see restoreStore.
+// restoreRecord begins a new cluster from a backup: with a new ID, so that servers of the old one
+// are refused and stop, and with the old one's CA and keys if the backup has them. All of it was
+// verified before anything is written. The state follows when the store runs: see restoreStore.
 func restoreRecord(o *Options, logger *slog.Logger) (*record, error) {
 	about, secrets, err := readBackup(&o.Restore)
 	if err != nil {
@@ -143,14 +143,19 @@ func eachItem(o *RestoreOptions, read func(*backup.Reader) error) error {
 
 // storeRestorer is what a new cluster needs of its store to begin with a backup.
 type storeRestorer interface {
+	Succeed(ctx context.Context, cluster string) error
 	Restore(ctx context.Context, items func(yield func(*raftstore.Item) error) error, opts raftstore.RestoreOptions) (raftstore.Result, error)
 }
 
-// restoreStore brings the items of the backup into the new cluster's store, before anyone is served. A crash in
-// the middle, or just after, is made good by doing it again at the next start.
+// restoreStore brings the items of the backup into the new cluster's store, before anyone is
+// served, and makes it the successor of the cluster that the backup is of. A crash in the middle,
+// or just after, is made good by doing it again at the next start.
 func restoreStore(ctx context.Context, r *record, store storeRestorer, logger *slog.Logger) error {
 	o := r.Restore
 	err := eachItem(o, func(source *backup.Reader) error {
+		if err := store.Succeed(ctx, source.About().ClusterID); err != nil {
+			return err
+		}
 		result, err := store.Restore(ctx, source.Items, raftstore.RestoreOptions{AtLeast: source.About().Revision + o.Gap, Supersede: true})
 		if err == nil {
 			logger.Info("the new cluster has the state of the backup", "backup", o.File, "backupRevision", source.About().Revision, "revision", result.Revision)

@@ -46,6 +46,7 @@ type server struct {
 	api      *apiserver.Server
 	stack    *lifecycle.Stack
 	failed   chan error             // a part that cannot go on says why; holds one
+	why      atomic.Pointer[error]  // that
 	removed  chan raftstore.Removal // holds why this server is a member no more
 	started  time.Time
 	met      atomic.Pointer[gossip.Pool]               // pool, for the store, which is older
@@ -73,7 +74,13 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}
 	began := time.Now()
 	s.started = began
-	defer func() { err = errors.Join(err, s.stack.Stop()) }()
+	defer func() {
+		// What came of it, as that the store is closed, may have ended another part first.
+		if why := s.why.Load(); why != nil {
+			err = *why
+		}
+		err = errors.Join(err, s.stack.Stop())
+	}()
 	if err := s.stack.Start(ctx, lifecycle.Component{Name: "log of outages", Run: outages.Run}); err != nil {
 		return err
 	}
@@ -118,9 +125,9 @@ func (s *server) startStore(ctx context.Context) error {
 		Bootstrap: s.record.Phase == phaseBootstrap, ClusterID: s.record.Cluster.ID,
 		Version: version.String(), Stream: mux, Peers: s.peerHints,
 		CleanAfter: o.DeadServerCleanup, MinVoters: o.MinVoters,
-		OnRemoved:  func(r raftstore.Removal) { s.removed <- r },
-		OnOutlived: s.outlived,
-		Warnings:   s.backups.warnings, Report: s.report, JoinAgain: joinAgain,
+		OnRemoved:    func(r raftstore.Removal) { s.removed <- r },
+		OnSuperseded: s.superseded,
+		Warnings:     s.backups.warnings, Report: s.report, JoinAgain: joinAgain,
 		Limits:   raftstore.Limits{StateBytes: storeMemory(o.StoreMemory)},
 		OnReseed: func() { s.fail(ErrRestart) },
 		LogStore: o.LogStore, DiskReserve: reserveBytes(o.DiskReserve), SnapshotEvery: o.SnapshotEntries, TrailingLogs: o.SnapshotEntries / 2,
@@ -132,9 +139,9 @@ func (s *server) startStore(ctx context.Context) error {
 	if errors.As(err, &removed) {
 		err = &removedError{o.Name, removed.Removal}
 	}
-	var outlived *raftstore.OutlivedError
-	if errors.As(err, &outlived) {
-		err = &outlivedError{o.Name, o.DataDir, outlived.Succession}
+	var superseded *raftstore.SupersededError
+	if errors.As(err, &superseded) {
+		err = &supersededError{o.Name, o.DataDir, superseded.Succession}
 	}
 	if err != nil {
 		return errors.Join(err, mux.Close())
@@ -192,9 +199,8 @@ func (s *server) startBackups(ctx context.Context) error {
 
 // fail makes the server stop with the error; of several the first one counts.
 func (s *server) fail(err error) {
-	select {
-	case s.failed <- err:
-	default:
+	if s.why.CompareAndSwap(nil, &err) {
+		s.failed <- err
 	}
 }
 
@@ -285,7 +291,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Keys:         func() (map[string][]byte, error) { return clusterKeys(o.DataDir) },
 		GossipKeys:   s.gossipKeys,
 		Barred:       s.keysBarred,
-		Inherited:    s.inherited,
+		Inherited:    s.succeeds,
 		Stray:        s.strays.note,
 		Logger:       s.logger.With("part", "join"),
 		Now:          time.Now,
@@ -304,9 +310,11 @@ func (s *server) startAPI(ctx context.Context) error {
 		ClientCA:          func() ([]byte, error) { return s.ids.trust.PEM(), nil },
 		Renewed:           s.ids.renewed,
 		KubeletClient:     s.ids.kubeletClientTLS(),
+		ProxyClient:       s.ids.proxyFiles(),
 		ServiceAccounts:   apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Keys: s.accountKeys},
 		ServiceCIDR:       s.settings.ServiceCIDR,
 		TolerationSeconds: o.Times.tolerations(),
+		Admission:         o.Admission,
 		SignsOfLife:       s.life,
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra:             extra,

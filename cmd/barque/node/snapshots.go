@@ -38,6 +38,8 @@ const (
 type SnapshotRequest struct {
 	// Key is the text of the key that seals the backup, or opens it; empty for none.
 	Key string `json:"key,omitempty"`
+	// Unsealed asks for a backup without a key, which is refused otherwise.
+	Unsealed bool `json:"unsealed,omitempty"`
 	// OtherCluster allows to restore a backup of another cluster.
 	OtherCluster bool `json:"otherCluster,omitempty"`
 	// Wait is how long a restore waits for a store that can take it, in seconds; without it, as long as an election
@@ -65,14 +67,20 @@ type Restored struct {
 
 // SnapshotList are the backups on one server.
 type SnapshotList struct {
-	Server string        `json:"server"`
-	Dir    string        `json:"dir"`
-	Every  string        `json:"every"` // of the schedule; "0s" is never
-	Keep   int           `json:"keep"`
-	Files  []backup.File `json:"files"`
+	Server string `json:"server"`
+	Dir    string `json:"dir"`
+	Every  string `json:"every"` // of the schedule; "0s" is never
+	Keep   int    `json:"keep"`
+	// Refused is why the schedule makes none.
+	Refused string        `json:"refused,omitempty"`
+	Files   []backup.File `json:"files"`
 	// Problem is why a server did not tell its list.
 	Problem string `json:"problem,omitempty"`
 }
+
+// ErrUnsealed is returned when a backup is to be saved without a key, and that was not asked for.
+var ErrUnsealed = errors.New("no key is given to seal the backup: it would hold the Secrets of applications in clear, and not the keys of the cluster, " +
+	"without which kubeconfigs and certificates are void in a cluster that is rebuilt from it. Give --key-file with a key, which `barque snapshot key` makes; or --unsealed to save it without")
 
 // maxSnapshotRequest bounds the JSON that goes before.
 const maxSnapshotRequest = 64 << 10
@@ -136,7 +144,7 @@ func (b *backups) serveLists(relay *relay) http.HandlerFunc {
 
 func (b *backups) list() (SnapshotList, error) {
 	files, err := backup.List(b.options.Dir)
-	return SnapshotList{Server: b.server, Dir: b.options.Dir, Every: b.options.Every.String(), Keep: b.options.Keep, Files: files}, err
+	return SnapshotList{Server: b.server, Dir: b.options.Dir, Every: b.options.Every.String(), Keep: b.options.Keep, Refused: b.options.refused(), Files: files}, err
 }
 
 // electionPatience is how long a restore waits for a leader if it is not told to wait longer.
@@ -185,6 +193,9 @@ func (b *backups) serveSave(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	key, err := wish.key()
+	if err == nil && key == nil && !wish.Unsealed {
+		err = ErrUnsealed
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

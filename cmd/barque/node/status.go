@@ -20,6 +20,8 @@ const (
 	Degraded ClusterHealth = "degraded"
 	// NoQuorum is the health of a cluster without a leader: nothing can be written.
 	NoQuorum ClusterHealth = "noQuorum"
+	// NoAnswer is what is known where no server could be asked.
+	NoAnswer ClusterHealth = "noAnswer"
 )
 
 // ClusterStatus is the cluster, by what all servers say that could be asked.
@@ -217,6 +219,7 @@ type BackupStatus struct {
 	Dir          string      `json:"dir"`
 	Newest       *BackupFile `json:"newest,omitempty"`
 	Problem      string      `json:"problem,omitempty"` // why the last one failed
+	Refused      string      `json:"refused,omitempty"` // why none are made
 }
 
 // BackupFile is one backup.
@@ -256,4 +259,6 @@ type FormerServer struct {
 	// recovered, or began with a backup, without it.
 	At  time.Time `json:"at,omitzero"`
 	Why string    `json:"why,omitempty"`
+	// Dropped tells that it had no vote yet, and joins again by itself when it is back.
+	Dropped bool `json:"dropped,omitempty"`
 }

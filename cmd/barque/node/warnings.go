@@ -29,6 +29,9 @@ const (
 	lookAtAgent  = "systemctl status barque-agent; journalctl -u barque-agent -n 100"
 )
 
+// saveBackup saves a backup to the machine on which it is run.
+const saveBackup = "barque snapshot save --key-file FILE"
+
 // joinAnew lets a machine join as a new server.
 const joinAnew = "barque server --wipe --join https://SERVER:6443 --token TOKEN"
 
@@ -64,6 +67,7 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 			w.certificates(m)
 		}
 	}
+	w.unsealed()
 	w.space()
 	w.ways()
 	w.views()
@@ -125,6 +129,11 @@ func (w *warner) former() {
 		return
 	}
 	for _, f := range w.status.Former {
+		if f.Dropped {
+			w.add(Attention, f.Name, f.Name, w.by.Look(f.Name, roleServer)+w.lostForGood("barque kubectl delete node "+f.Name),
+				"server %s was dropped from the store at %s (%s); it joins again by itself when it is back", f.Name, f.At.UTC().Format(time.RFC3339), f.Why)
+			continue
+		}
 		why := "this cluster was recovered, or began with a backup, without it"
 		if !f.At.IsZero() {
 			why = fmt.Sprintf("it was taken out at %s (%s)", f.At.UTC().Format(time.RFC3339), f.Why)
@@ -138,7 +147,7 @@ func (w *warner) apart() {
 	for _, a := range w.status.Apart {
 		if a.Cluster != "" {
 			w.add(Attention, a.Name, a.Name, "barque agent --rejoin --server https://SERVER:6443 --token TOKEN",
-				"agent %s takes itself to be of another cluster, %s, with the same CA, and takes no part in gossip: this cluster began with a backup, or its agent was left behind", a.Name, a.Cluster)
+				"agent %s takes itself to be of another cluster, %s, with the same CA, and takes no part in gossip: this cluster is not the successor of that one", a.Name, a.Cluster)
 			continue
 		}
 		w.add(Attention, a.Name, a.Name, w.by.Look(a.Name, roleAgent)+w.lostForGood("barque kubectl delete node "+a.Name), "agent %s is Ready, and no server sees it by gossip", a.Name)
@@ -181,8 +190,8 @@ func (w *warner) votes() {
 // store warns of what is wrong with a server's part of the store.
 func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 	switch {
-	case s.Outlived != nil:
-		w.add(Critical, m.Name, m.Name, w.by.JoinAnew(m.Name), "server %s is of a cluster that was recovered without it and goes on as cluster %s: it stops", m.Name, s.Outlived.Heir)
+	case s.Superseded != nil:
+		w.add(Critical, m.Name, m.Name, w.by.JoinAnew(m.Name), "server %s is superseded: cluster %s goes on in place of its own, and it stops", m.Name, s.Superseded.Successor)
 	case m.Store.Quarantined != "":
 		w.add(Critical, m.Name, m.Name, "wait, it heals by itself; should it not: barque cluster remove "+m.Name+", and then, there: "+w.by.JoinAnew(m.Name),
 			"server %s is in quarantine and serves nothing: %s", m.Name, m.Store.Quarantined)
@@ -190,6 +199,8 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 		w.add(Critical, m.Name, m.Name, "df -h; dmesg | tail", "server %s cannot write its log and falls behind: %s", m.Name, m.Store.DiskError)
 	case m.standing() == "standby":
 		w.add(Attention, m.Name, "", "barque cluster promote "+m.Name, "server %s: %s", m.Name, m.Health.Reason)
+	case m.standing() == "leaving":
+		w.add(Attention, m.Name, "", "barque cluster status --watch; to keep it after all: barque cluster promote "+m.Name, "server %s is to leave the store: %s", m.Name, m.Health.Reason)
 	case m.Health != nil && (m.Health.Standing != "" || !m.Health.Healthy):
 		w.add(Attention, m.Name, "", "barque cluster status --watch", "server %s: %s", m.Name, m.Health.Reason)
 	}
@@ -203,18 +214,10 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 		w.add(Attention, m.Name, m.Name, "iostat -x 1", "the disk of server %s is slow: half of its writes to the log take %s or more", m.Name, seconds(m.Store.DiskP50Seconds))
 	}
 	for _, warning := range s.Warnings {
-		w.add(Attention, m.Name, m.Name, "df -h; barque snapshot save", "server %s: %s", m.Name, warning)
+		w.add(Attention, m.Name, m.Name, "df -h; "+saveBackup, "server %s: %s", m.Name, warning)
 	}
 	if s.Undecided != "" {
 		w.add(Critical, m.Name, "", "barque cluster status", "server %s, which leads: %s", m.Name, s.Undecided)
-	}
-	if s.HeldBack != nil {
-		w.holdsBack(m, s.HeldBack)
-	}
-	if r := s.Rival; r != nil {
-		w.add(Critical, "", r.Address, "stop that server, and then: "+w.by.JoinAnew(r.Survivor()),
-			"a server of this cluster was recovered at %s as a cluster of its own, %s, while this one has a quorum: it is at %s, and serves whoever asks there", r.At.Format(time.RFC3339), r.Heir, r.Address)
-		return
 	}
 	for _, addr := range slices.Sorted(maps.Keys(s.Foreign)) {
 		w.add(Critical, m.Name, m.Name, w.by.Start+"; only if that cluster goes on in place of this one, which is given up: "+w.by.JoinAnew(m.Name),
@@ -231,20 +234,35 @@ func (w *warner) machine(m *MemberStatus) {
 	}
 }
 
+// unsealed warns of servers that make no scheduled backups, because nobody has chosen a key or unsealed
+// ones. It is one warning for all.
+func (w *warner) unsealed() {
+	var names []string
+	why := ""
+	for _, m := range w.status.Members {
+		if m.Backups != nil && m.Backups.Refused != "" {
+			names, why = append(names, m.Name), m.Backups.Refused
+		}
+	}
+	if len(names) > 0 {
+		w.add(Attention, "", "each of them", mendRefused, "no scheduled backups are made by %s: %s", strings.Join(names, ", "), why)
+	}
+}
+
 // backups warns when none was made for too long. That the last one failed is among the warnings of the store.
 func (w *warner) backups(m *MemberStatus) {
 	b := m.Backups
-	if b == nil || b.EverySeconds <= 0 || b.Problem != "" {
+	if b == nil || b.EverySeconds <= 0 || b.Problem != "" || b.Refused != "" {
 		return
 	}
 	late := w.status.Time.Add(-time.Duration(b.EverySeconds*float64(time.Second))*5/4 - backupGrace)
 	switch {
 	case b.Newest == nil && m.Started.Before(late):
-		w.add(Attention, m.Name, "", "barque snapshot save", "server %s has made no backup since it was started at %s", m.Name, m.Started.UTC().Format(time.RFC3339))
+		w.add(Attention, m.Name, "", saveBackup, "server %s has made no backup since it was started at %s", m.Name, m.Started.UTC().Format(time.RFC3339))
 	case b.Newest != nil && b.Newest.Created.After(w.status.Time.Add(clockTooFar)):
 		w.add(Attention, m.Name, m.Name, "timedatectl status", "the newest backup of server %s is dated %s, which is yet to come: its clock was ahead", m.Name, b.Newest.Created.UTC().Format(time.RFC3339))
 	case b.Newest != nil && b.Newest.Created.Before(late) && m.Started.Before(late):
-		w.add(Attention, m.Name, "", "barque snapshot save", "the newest backup of server %s is of %s", m.Name, b.Newest.Created.UTC().Format(time.RFC3339))
+		w.add(Attention, m.Name, "", saveBackup, "the newest backup of server %s is of %s", m.Name, b.Newest.Created.UTC().Format(time.RFC3339))
 	}
 }
 
