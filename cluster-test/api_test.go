@@ -101,14 +101,14 @@ func TestServerSideApplyDiffWaitExplain(t *testing.T) {
 		t.Errorf("dry run says %s", out)
 	}
 	s.K("apply", "-f", examples+"hello.yaml")
-	s.K("wait", "--for=condition=Available", "deployment/hello", "--timeout=40s")
+	s.K("wait", "--for=condition=Available", "deployment/hello", "--timeout=2m")
 	for _, field := range []string{"deployment.spec.replicas", "pod.spec.containers.image", "service.spec.type"} {
 		if out := s.K("explain", field); !strings.Contains(out, "FIELD: "+field[strings.LastIndex(field, ".")+1:]) {
 			t.Errorf("explain %s:\n%s", field, out)
 		}
 	}
 	s.K("delete", "deployment", "hello", "--wait")
-	s.K("wait", "--for=delete", "pods", "-l", "app=hello", "--timeout=40s")
+	s.K("wait", "--for=delete", "pods", "-l", "app=hello", "--timeout=2m")
 }
 
 // Clients that check versions find Kubernetes 1.37; kubectl of barque itself works the same way.

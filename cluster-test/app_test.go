@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -83,7 +82,7 @@ func checkColumns(s *Space) {
 // and from nodes, and on its node port at every node.
 func checkNetwork(s *Space, pods []corev1.Pod) {
 	wget := func(from, url string) Result {
-		return s.KResult("exec", from, "--", "timeout", "5", "wget", "-q", "-O-", url)
+		return s.KResult("exec", from, "--", "timeout", "10", "wget", "-q", "-O-", url) // brief: it is tried again
 	}
 	welcome := func(r Result) error {
 		if r.Error == nil && !strings.Contains(r.Out, "nginx:1.21.6") {
@@ -94,7 +93,7 @@ func checkNetwork(s *Space, pods []corev1.Pod) {
 	for _, from := range pods {
 		for _, to := range pods {
 			// Without a probe a pod is ready before nginx has opened its port.
-			Eventually(s, 30*time.Second, fmt.Sprintf("from pod on %s to pod on %s", from.Spec.NodeName, to.Spec.NodeName), func(context.Context) error {
+			Eventually(s, deadline, fmt.Sprintf("from pod on %s to pod on %s", from.Spec.NodeName, to.Spec.NodeName), func(context.Context) error {
 				return welcome(wget(from.Name, "http://"+to.Status.PodIP))
 			})
 		}
@@ -108,9 +107,9 @@ func checkNetwork(s *Space, pods []corev1.Pod) {
 			"pod " + p.Name:           func() Result { return wget(p.Name, "http://"+address) },
 			"node " + p.Spec.NodeName: func() Result { return s.httpFrom(p.Spec.NodeName, "http://"+address) },
 		} {
-			Eventually(s, 30*time.Second, "from "+from+" to the ClusterIP", func(context.Context) error { return welcome(fetch()) })
+			Eventually(s, deadline, "from "+from+" to the ClusterIP", func(context.Context) error { return welcome(fetch()) })
 		}
-		Eventually(s, 30*time.Second, "the node port at "+p.Spec.NodeName, func(ctx context.Context) error {
+		Eventually(s, deadline, "the node port at "+p.Spec.NodeName, func(ctx context.Context) error {
 			return get(ctx, "http://"+net.JoinHostPort(p.Status.HostIP, port), "nginx:1.21.6")
 		})
 	}
@@ -119,14 +118,15 @@ func checkNetwork(s *Space, pods []corev1.Pod) {
 // httpFrom fetches a URL from a node itself, with what every machine with apt has: its helper for
 // http needs no shell and no curl. A pod's busybox is not on the node.
 func (s *Space) httpFrom(node, url string) Result {
+	// brief: it is tried again
 	return s.OnResult(s.Context(), node, "bash", "-c", `
 		hostport=${1#http://}; host=${hostport%%:*}; port=80; [[ $hostport == *:* ]] && port=${hostport##*:}
-		exec 3<>"/dev/tcp/$host/$port"; printf 'GET / HTTP/1.0\r\nHost: x\r\n\r\n' >&3; timeout 5 cat <&3`, "bash", url)
+		exec 3<>"/dev/tcp/$host/$port"; printf 'GET / HTTP/1.0\r\nHost: x\r\n\r\n' >&3; timeout 10 cat <&3`, "bash", url)
 }
 
 // get fetches a URL from this machine.
 func get(ctx context.Context, url, want string) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	ctx, cancel := TryOnce(ctx)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -148,7 +148,7 @@ func get(ctx context.Context, url, want string) error {
 func checkLogs(s *Space, pod string) {
 	ip := s.Pod(pod).Status.PodIP
 	s.K("exec", pod, "--", "wget", "-q", "-O/dev/null", "http://"+ip+"/?first")
-	Eventually(s, 15*time.Second, "the request in the log", func(context.Context) error { // it is written after the answer
+	Eventually(s, deadline, "the request in the log", func(context.Context) error { // it is written after the answer
 		if log := s.K("logs", pod); !strings.Contains(log, "GET /?first") {
 			return fmt.Errorf("it has\n%s", log)
 		}
@@ -161,7 +161,7 @@ func checkLogs(s *Space, pod string) {
 		s.Errorf("--timestamps shows %q", log)
 	}
 	follow := s.background("logs", "-f", "--tail=0", pod)
-	Eventually(s, 15*time.Second, "a new request in logs -f", func(ctx context.Context) error {
+	Eventually(s, deadline, "a new request in logs -f", func(ctx context.Context) error {
 		s.K("exec", pod, "--", "wget", "-q", "-O/dev/null", "http://"+ip+"/?second")
 		if !strings.Contains(follow(), "GET /?second") {
 			return fmt.Errorf("it shows %q", follow())
@@ -209,7 +209,7 @@ func checkPortForward(s *Space, pod string) {
 	for _, target := range []string{"pod/" + pod, "service/myapp"} {
 		output := s.background("port-forward", target, ":80")
 		line := regexp.MustCompile(`Forwarding from 127\.0\.0\.1:(\d+)`)
-		Eventually(s, 20*time.Second, "port-forward to "+target, func(ctx context.Context) error {
+		Eventually(s, deadline, "port-forward to "+target, func(ctx context.Context) error {
 			found := line.FindStringSubmatch(output())
 			if found == nil {
 				return fmt.Errorf("it says %q", output())
@@ -238,10 +238,10 @@ func checkDescribe(s *Space, pod string) {
 func checkHealing(s *Space) {
 	victim := s.Pods("app=myapp")[0]
 	s.K("delete", "pod", victim.Name)
-	s.K("rollout", "status", "deployment/myapp", "--timeout=30s")
+	s.K("rollout", "status", "deployment/myapp", "--timeout=2m")
 	// That the rollout is done may still be said of the time before.
 	var pods []corev1.Pod
-	Eventually(s, 30*time.Second, "three ready pods, without the one that was deleted", func(context.Context) error {
+	Eventually(s, deadline, "three ready pods, without the one that was deleted", func(context.Context) error {
 		pods = s.Pods("app=myapp")
 		if len(pods) != 3 || slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.UID == victim.UID || !Ready(&p) }) {
 			return errors.New(phases(pods))
@@ -250,7 +250,7 @@ func checkHealing(s *Space) {
 	})
 	pod := pods[0]
 	KillContainer(s, pod.Status.ContainerStatuses[0].ContainerID)
-	again := s.WaitPod(pod.Name, 30*time.Second, "restarted once and ready", func(p *corev1.Pod) bool {
+	again := s.WaitPod(pod.Name, deadline, "restarted once and ready", func(p *corev1.Pod) bool {
 		return Ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1
 	})
 	last := again.Status.ContainerStatuses[0].LastTerminationState.Terminated
@@ -265,7 +265,7 @@ func checkHealing(s *Space) {
 func checkScale(s *Space) {
 	for _, n := range []int{5, 3} {
 		s.K("scale", "deployment", "myapp", fmt.Sprintf("--replicas=%d", n))
-		Eventually(s, 30*time.Second, fmt.Sprintf("%d ready pods", n), func(context.Context) error {
+		Eventually(s, deadline, fmt.Sprintf("%d ready pods", n), func(context.Context) error {
 			pods := s.Pods("app=myapp")
 			if len(pods) != n || slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !Ready(&p) }) {
 				return fmt.Errorf("there are %d pods", len(pods))
@@ -291,6 +291,7 @@ func checkRollout(s *Space) {
 		s.Errorf("after the update the pods run %s", got)
 	}
 	s.K("set", "image", "deployment/myapp", "nginx=nginx:no-such-tag")
+	// brief: the test wants the time-out
 	if r := s.KResult("rollout", "status", "deployment/myapp", "--timeout=5s"); r.Error == nil {
 		s.Error("a rollout with an image that does not exist succeeded")
 	}
@@ -316,7 +317,7 @@ func checkRollout(s *Space) {
 // checkDelete: what was applied goes, and all that it brought goes with it.
 func checkDelete(s *Space) {
 	s.K("delete", "-f", examples+"my-app.yaml", "--timeout=60s")
-	Eventually(s, 40*time.Second, "nothing is left", func(context.Context) error {
+	Eventually(s, deadline, "nothing is left", func(context.Context) error {
 		if out := s.K("get", "all,endpointslices,endpoints", "-o", "name"); out != "" {
 			return fmt.Errorf("there is still\n%s", out)
 		}

@@ -38,7 +38,7 @@ func TestBackupIntoRunningCluster(t *testing.T) {
 	s := newSpace(t)
 	c := s.Cluster
 	s.Apply(hello("saved", 2, "none"))
-	s.K("rollout", "status", "deployment/saved", "--timeout=40s")
+	s.K("rollout", "status", "deployment/saved", "--timeout=2m")
 	s.K("create", "configmap", "kept", "--from-literal=a=before")
 	s.K("create", "configmap", "deleted", "--from-literal=a=before")
 	file, key := c.saveBackup(t)
@@ -184,7 +184,7 @@ func TestBackupFromNothing(t *testing.T) {
 		return <-ended
 	})
 	t.Cleanup(func() { stop() })
-	Eventually(t, 30*time.Second, "the new cluster shows what was saved", func(ctx context.Context) error {
+	Eventually(t, deadline, "the new cluster shows what was saved", func(ctx context.Context) error {
 		r := c.KubectlResult(ctx, "", "--server", "https://"+address+":7443", "-n", s.Namespace, "get", "configmap", "kept", "-o", "jsonpath={.data.a}")
 		if r.Out != "before" {
 			return fmt.Errorf("%s%s", r.Out, r.Err)

@@ -46,7 +46,7 @@ func TestCertificates(t *testing.T) {
 	c.useServersKubeconfig(t)
 	s := NewSpace(t, c)
 	s.Apply(hello("spread", 2, "none"))
-	s.K("rollout", "status", "deployment/spread", "--timeout=40s")
+	s.K("rollout", "status", "deployment/spread", "--timeout=2m")
 	before := s.containers("app=spread")
 	server, agent := net.JoinHostPort(c.address(t, "s1"), "6443"), net.JoinHostPort(c.address(t, "a1"), "10250")
 	user := c.serviceAccountUser(t, server, s.Namespace)
@@ -222,7 +222,7 @@ func (c *Cluster) serviceAccountUser(t *testing.T, server, namespace string) kub
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: "https://" + server, BearerToken: token.Status.Token, QPS: -1, Timeout: 0,
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "https://" + server, BearerToken: token.Status.Token, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: admin.CAData}})
 	if err != nil {
 		t.Fatal(err)

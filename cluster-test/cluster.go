@@ -18,6 +18,7 @@ import (
 
 	"github.com/barque/barque/cluster-test/disk"
 	"github.com/barque/barque/cluster-test/registry"
+	"github.com/barque/barque/internal/await"
 )
 
 // Options of a cluster.
@@ -154,14 +155,14 @@ func (c *Cluster) Down() error {
 	if c.Registry != nil {
 		err = c.Registry.Leave(c.namespaces()...)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
 	c.thawDisks()
 	if r := c.DevResult(ctx, "down", "--name", c.ID); r.Error != nil {
 		return errors.Join(err, r.Error)
 	}
 	// What was killed may take a moment to be reaped by whoever inherited it, and a network namespace to be taken down by the kernel.
-	err = errors.Join(err, os.RemoveAll(c.mirrors()), os.RemoveAll(c.images()), Poll(context.Background(), 30*time.Second, func(context.Context) error { return c.leftovers() }))
+	err = errors.Join(err, os.RemoveAll(c.mirrors()), os.RemoveAll(c.images()), Poll(context.Background(), await.Hang, func(context.Context) error { return c.leftovers() }))
 	if err == nil {
 		reaper.done(c)
 	}

@@ -138,7 +138,7 @@ func (c *Cluster) join(t *testing.T, token, name string) Result {
 	}
 	server := c.address(t, "s1")
 	mine := server[:strings.LastIndexByte(server, '.')] + ".250"
-	return c.OnResult(t.Context(), "s1", "timeout", "30", path, "agent", "--server", "https://"+server+":6443", "--token", token,
+	return c.OnResult(t.Context(), "s1", "timeout", "120", path, "agent", "--server", "https://"+server+":6443", "--token", token,
 		"--name", name, "--node-ip", mine, "--data-dir", t.TempDir())
 }
 
@@ -219,7 +219,7 @@ func (c *Cluster) server(t *testing.T, args ...string) Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.OnResult(t.Context(), "s1", append([]string{"timeout", "30", path, "server"}, args...)...)
+	return c.OnResult(t.Context(), "s1", append([]string{"timeout", "120", path, "server"}, args...)...)
 }
 
 func TestPortTaken(t *testing.T) {
@@ -248,7 +248,7 @@ func TestAgentAndDataDirectories(t *testing.T) {
 	s := NewSpace(t, c)
 	Eventually(t, deadline, "nodes without taints", c.Healthy) // else all pods would go to one
 	s.Apply(hello("spread", 2, "none"))
-	s.K("rollout", "status", "deployment/spread", "--timeout=40s")
+	s.K("rollout", "status", "deployment/spread", "--timeout=2m")
 	nodes := map[string]bool{}
 	for _, p := range s.Pods("app=spread") {
 		nodes[p.Spec.NodeName] = true

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/barque/barque/internal/await"
 )
 
 // Result is what a command did.
@@ -24,8 +26,9 @@ type Result struct {
 	Error error // nil when the code is 0; names the command and has all that it said
 }
 
-// commandTimeout bounds commands that get no deadline of their own.
-const commandTimeout = 60 * time.Second
+// commandTimeout bounds commands that get no deadline of their own. It is longer than the bounds that
+// tests give to kubectl, which says then what it has waited for.
+const commandTimeout = await.Hang + time.Minute
 
 // kubectlCommand finds kubectl once.
 var kubectlCommand = sync.OnceValues(func() ([]string, error) {
@@ -93,7 +96,7 @@ func (c *Cluster) env() []string { return []string{"KUBECONFIG=" + c.Kubeconfig(
 // Dev runs `barque dev`, which must succeed.
 func (c *Cluster) Dev(t testing.TB, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 150*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), commandTimeout)
 	defer cancel()
 	return must(t, c.DevResult(ctx, args...))
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -42,40 +43,42 @@ func TestDone(t *testing.T) {
 		"cut in an undoing":          {[]string{"rollout", "undo"}, "silent", []string{refused, ""}, true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &Cluster{Dir: t.TempDir()}
-			log := filepath.Join(c.Dir, "proxy.log")
-			note := func(at time.Time, is string) {
-				f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-				if err == nil {
-					_, err = f.WriteString("time=" + at.UTC().Format("2006-01-02T15:04:05.000Z07:00") + ` level=INFO msg="connections are cut: another API server is better" server=10.77.0.11:6443 is=` + is + " connections=2 other=10.77.0.12:6443\n")
-				}
-				if err = errors.Join(err, f.Close()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			note(time.Now().Add(-time.Second), "silent") // before
-			tries, f := 0, &fatal{TB: t}
-			func() {
-				defer func() {
-					if p := recover(); p != nil && p != any(f) {
-						panic(p)
+			synctest.Test(t, func(t *testing.T) {
+				c := &Cluster{Dir: t.TempDir()}
+				log := filepath.Join(c.Dir, "proxy.log")
+				note := func(at time.Time, is string) {
+					f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+					if err == nil {
+						_, err = f.WriteString("time=" + at.UTC().Format("2006-01-02T15:04:05.000Z07:00") + ` level=INFO msg="connections are cut: another API server is better" server=10.77.0.11:6443 is=` + is + " connections=2 other=10.77.0.12:6443\n")
 					}
+					if err = errors.Join(err, f.Close()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				note(time.Now().Add(-time.Second), "silent") // before
+				tries, f := 0, &fatal{TB: t}
+				func() {
+					defer func() {
+						if p := recover(); p != nil && p != any(f) {
+							panic(p)
+						}
+					}()
+					c.done(f, test.args, func() Result {
+						if tries++; tries == 1 && test.cut != "" {
+							note(time.Now(), test.cut)
+							time.Sleep(2 * time.Millisecond) // the log tells no less
+						}
+						r := Result{Err: test.errs[tries-1]}
+						if r.Err != "" {
+							r.Error = errors.New(r.Err)
+						}
+						return r
+					})
 				}()
-				c.done(f, test.args, func() Result {
-					if tries++; tries == 1 && test.cut != "" {
-						note(time.Now(), test.cut)
-						<-time.After(2 * time.Millisecond) // the log tells no less
-					}
-					r := Result{Err: test.errs[tries-1]}
-					if r.Err != "" {
-						r.Error = errors.New(r.Err)
-					}
-					return r
-				})
-			}()
-			if f.failed != test.failed || tries != test.tries {
-				t.Errorf("failed: %v, want %v; %d tries, want %d", f.failed, test.failed, tries, test.tries)
-			}
+				if f.failed != test.failed || tries != test.tries {
+					t.Errorf("failed: %v, want %v; %d tries, want %d", f.failed, test.failed, tries, test.tries)
+				}
+			})
 		})
 	}
 }

@@ -15,7 +15,7 @@ func TestHelloWithoutRegistry(t *testing.T) {
 	defer s.Registry.On()
 	before := s.Registry.Requests()
 	s.K("apply", "-f", examples+"hello.yaml")
-	s.K("rollout", "status", "deployment/hello", "--timeout=30s")
+	s.K("rollout", "status", "deployment/hello", "--timeout=2m")
 	if n := s.Registry.Requests() - before; n != 0 {
 		t.Errorf("the built-in image made %d requests to the registry", n)
 	}

@@ -217,7 +217,7 @@ func (d *drill) process(m *machines.Machine) *machines.Process {
 // stop stops barque on machines as init systems do, all at once.
 func (d *drill) stop(all ...*machines.Machine) {
 	d.Helper()
-	ctx, cancel := context.WithTimeout(d.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(d.Context(), deadline)
 	defer cancel()
 	var group sync.WaitGroup
 	for _, m := range all {

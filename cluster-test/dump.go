@@ -6,12 +6,15 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
+
+	"github.com/barque/barque/internal/await"
 )
+
+const shortly = "--request-timeout=5s" // brief: a cluster that is ill may not answer, and is told of all the same
 
 // Dump writes what someone who looks for a fault asks for first.
 func (c *Cluster) Dump(w io.Writer) {
-	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Hang)
 	defer cancel()
 	show := func(r Result) {
 		fmt.Fprintln(w, r.Out+r.Err)
@@ -29,9 +32,9 @@ func (c *Cluster) Dump(w io.Writer) {
 		{"get", "events", "-A", "--sort-by=.lastTimestamp"},
 	} {
 		section("kubectl %s", strings.Join(args, " "))
-		show(c.KubectlResult(ctx, "", append(args, "--request-timeout=5s")...))
+		show(c.KubectlResult(ctx, "", append(args, shortly)...))
 	}
-	pods := c.KubectlResult(ctx, "", "get", "pods", "-A", "--no-headers", "--request-timeout=5s").Out
+	pods := c.KubectlResult(ctx, "", "get", "pods", "-A", "--no-headers", shortly).Out
 	described := 0
 	for line := range strings.Lines(pods) {
 		f := strings.Fields(line)
@@ -41,7 +44,7 @@ func (c *Cluster) Dump(w io.Writer) {
 		if ready, all, _ := strings.Cut(f[2], "/"); ready != all && f[3] != "Completed" {
 			described++
 			section("pod %s/%s", f[0], f[1])
-			show(c.KubectlResult(ctx, "", "describe", "pod", "-n", f[0], f[1], "--request-timeout=5s"))
+			show(c.KubectlResult(ctx, "", "describe", "pod", "-n", f[0], f[1], shortly))
 		}
 	}
 	for _, n := range c.nodes {

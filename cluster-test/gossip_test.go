@@ -246,18 +246,9 @@ spec:
 	return s.WaitReady(name)
 }
 
-const (
-	// cutWithin is when an agent's connections through a server that says nothing any more are cut, on a machine that others
-	// use, too. By design it is within a second, 0.8 s: that it is so at whatever moment the server falls silent is shown in
-	// virtual time by balancer.TestHowSoonConnectionsMove; here it is logged.
-	cutWithin = 15 * time.Second
-	// actsWithin is when the agent acts on what it is told by another server, on such a machine: client-go asks anew up to
-	// 1.6 s after the cut.
-	actsWithin = 25 * time.Second
-)
-
 // The server that the agent is connected to goes, in several ways. What the agent is told by its watches, and what it
-// writes, goes on by another one.
+// writes, goes on by another one. How soon is logged: that connections through a server that says nothing any more are cut
+// within a second is shown in virtual time, by balancer.TestHowSoonConnectionsMove.
 func testAgentMoves(s *Space) {
 	t := s.TB.(*testing.T)
 	for _, way := range []struct {
@@ -280,15 +271,9 @@ func testAgentMoves(s *Space) {
 			t.Errorf("%s of %s: the agent's connections lead to it still", way.how, server)
 		}
 		t.Logf("%s of %s: the agent acted on a new pod after %v; before, after %v", way.how, server, after.Round(time.Millisecond), usual.Round(time.Millisecond))
-		if after > actsWithin+usual {
-			t.Errorf("%s of the agent's server: the agent acted on a new pod after %v, want within %v", way.how, after, actsWithin)
-		}
 		if way.isCut {
 			cut := s.cutAfter(t, "a1", server, began)
 			t.Logf("%s of %s: its connections were cut %v after the command began, %v after it ended", way.how, server, cut.Sub(began).Round(time.Millisecond), cut.Sub(gone).Round(time.Millisecond))
-			if took := cut.Sub(gone); took > cutWithin {
-				t.Errorf("%s of the agent's server: its connections were cut %v later, want within %v", way.how, took, cutWithin)
-			}
 		}
 		if way.how == "partition" {
 			s.Dev(t, way.back)
@@ -377,7 +362,7 @@ func (s *Space) told(t *testing.T, name string) time.Duration {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: "a1", TerminationGracePeriodSeconds: &grace,
 		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, Containers: []corev1.Container{{Name: "hello", Image: "barque.local/hello:1"}}}}
 	Eventually(t, deadline, "the pod "+name, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		ctx, cancel := TryOnce(ctx)
 		defer cancel()
 		_, err := s.Client.CoreV1().Pods(s.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 		return exceptExists(err)

@@ -18,7 +18,7 @@ import (
 )
 
 // interrupt presses Ctrl-C in the middle of commands that change the cluster: they say that nothing was changed, or
-// that they do not know (exit code 5); and the servers finish what was begun, or undo it.
+// that they do not know (exit code 5); and the servers finish what was begun.
 func (d *drilled) interrupt() {
 	for _, delay := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond} {
 		d.interrupted("barque cluster demote s4 --yes", delay)
@@ -64,7 +64,7 @@ func (d *drilled) interrupted(command string, delay time.Duration) {
 	}
 	select {
 	case <-p.Done():
-	case <-time.After(delay):
+	case <-time.After(delay): // brief: Ctrl-C comes at any moment
 	}
 	d.pressed(p, command)
 }
@@ -72,7 +72,7 @@ func (d *drilled) interrupted(command string, delay time.Duration) {
 func (d *drilled) pressed(p *machines.Process, command string) {
 	d.Helper()
 	d.must(p.Signal(syscall.SIGINT))
-	ctx, cancel := context.WithTimeout(d.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(d.Context(), deadline)
 	defer cancel()
 	r := p.Wait(ctx)
 	said := strings.TrimSpace(r.Out + r.Err)
@@ -121,7 +121,7 @@ func (d *drilled) cutRemoval() {
 	d.must(err)
 	select {
 	case <-p.Done():
-	case <-time.After(500 * time.Millisecond):
+	case <-time.After(500 * time.Millisecond): // brief: Ctrl-C comes in the middle
 	}
 	d.pressed(p, command)
 }
@@ -133,10 +133,10 @@ func (d *drilled) hanging(command string) {
 	d.interrupted(command, 1500*time.Millisecond)
 }
 
-// settled waits until the removal of s4 is finished or undone, and says whether s4 is still a member.
+// settled waits until the removal of s4 is finished, or was never begun, and says whether s4 is still a member.
 func (d *drilled) settled() (member bool) {
 	d.Helper()
-	Eventually(d, 2*deadline, "the removal is finished or undone", func(context.Context) error {
+	Eventually(d, 2*deadline, "the removal is finished, or was never begun", func(context.Context) error {
 		status, err := d.drill.status(d.s1)
 		if err != nil {
 			return err
@@ -148,7 +148,7 @@ func (d *drilled) settled() (member bool) {
 			return errors.Join(out, in)
 		}
 		for _, w := range status.Warnings {
-			if strings.Contains(w.Text, "on its way out") {
+			if strings.Contains(w.Text, "on its way out") || strings.Contains(w.Text, "is to leave") {
 				return errors.New(w.Text)
 			}
 		}

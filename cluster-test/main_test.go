@@ -73,7 +73,7 @@ func sharedCluster(t *testing.T) *Cluster {
 	shared.Lock()
 	defer shared.Unlock()
 	if c := shared.cluster; c != nil {
-		err := Poll(t.Context(), 30*time.Second, c.Healthy)
+		err := Poll(t.Context(), deadline, c.Healthy)
 		if err == nil {
 			return c
 		}

@@ -95,7 +95,7 @@ func (m *Mover) Move() { m.at = (m.at + 1) % len(m.servers) }
 
 // Kube makes one call with client-go. When it fails, the next one goes to the next server.
 func (m *Mover) Kube(ctx context.Context, call func(context.Context, kubernetes.Interface) error) error {
-	ctx, cancel := context.WithTimeout(ctx, m.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, m.Timeout) // brief: a call that hangs is tried at the next server
 	defer cancel()
 	s := m.servers[m.at]
 	if err := call(ctx, s.kube); err != nil {
@@ -108,7 +108,7 @@ func (m *Mover) Kube(ctx context.Context, call func(context.Context, kubernetes.
 // HTTP makes one call with net/http alone, and decodes the answer into the value unless that is nil. When it fails, or is
 // answered with a status that asks for another try (429, and all from 500), the next one goes to the next server.
 func (m *Mover) HTTP(ctx context.Context, method, path string, body []byte, into any) (status int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, m.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, m.Timeout) // brief: a call that hangs is tried at the next server
 	defer cancel()
 	response, err := m.open(ctx, method, path, body)
 	if err != nil {

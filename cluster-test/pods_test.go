@@ -41,14 +41,14 @@ spec:
 `)
 	s.WaitReady("web")
 	s.WaitPod("ready", 60*time.Second, "running, not ready", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning && !Ready(p) })
-	s.WaitEvent("ready", "Unhealthy", "Readiness probe failed", 20*time.Second)
+	s.WaitEvent("ready", "Unhealthy", "Readiness probe failed")
 	s.K("exec", "ready", "--", "touch", "/tmp/ready")
 	s.WaitReady("ready")
 	s.K("exec", "ready", "--", "rm", "/tmp/live")
-	s.WaitPod("ready", 30*time.Second, "restarted by its liveness probe", func(p *corev1.Pod) bool {
+	s.WaitPod("ready", deadline, "restarted by its liveness probe", func(p *corev1.Pod) bool {
 		return p.Status.ContainerStatuses[0].RestartCount >= 1 && p.Status.ContainerStatuses[0].State.Running != nil
 	})
-	s.WaitEvent("ready", "Killing", "liveness", 20*time.Second)
+	s.WaitEvent("ready", "Killing", "liveness")
 }
 
 func TestInitContainersAndHooks(t *testing.T) {
@@ -74,7 +74,7 @@ spec:
     image: busybox:1.36
     command: [sh, -c, "trap '' TERM; while [ ! -e /work/log ] || ! grep -q term /work/log; do sleep 0.1; done; cp /work/log /host/` + s.ID + `-hooks"]
     volumeMounts: [{name: work, mountPath: /work}, {name: host, mountPath: /host}]
-  terminationGracePeriodSeconds: 60
+  terminationGracePeriodSeconds: 600
 `)
 	pod := s.WaitReady("order")
 	Eventually(t, deadline, "the containers to run in order", func(context.Context) error { // a pod is ready when its processes have begun
@@ -88,13 +88,7 @@ spec:
 			t.Errorf("init container %s: %+v", c.Name, c.State)
 		}
 	}
-	began := time.Now()
-	s.K("delete", "pod", "order")
-	if took := time.Since(began); took > 50*time.Second {
-		t.Errorf("a pod that ends when it is told to took %v", took)
-	} else {
-		t.Logf("the pod ended within %v", took.Round(time.Millisecond))
-	}
+	s.K("delete", "pod", "order") // it ends when it is told to: its grace period is longer than kubectl may take
 	if got := takeHostFile(t, s.ID+"-hooks"); got != "one\ntwo\nmain\nstopping\nterm\n" {
 		t.Errorf("the pod ended as %q", got)
 	}
@@ -177,7 +171,7 @@ spec:
 	call := func(path string) string {
 		return s.K("exec", "caller", "--", "sh", "-c", `
 			printf 'GET %s HTTP/1.1\r\nHost: kubernetes.default.svc\r\nConnection: close\r\nAuthorization: Bearer %s\r\n\r\n' "$0" "$(cat $1/token)" |
-			timeout 10 openssl s_client -quiet -verify_quiet -verify_return_error -CAfile $1/ca.crt -verify_hostname kubernetes.default.svc \
+			timeout 120 openssl s_client -quiet -verify_quiet -verify_return_error -CAfile $1/ca.crt -verify_hostname kubernetes.default.svc \
 				-connect $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT`, path, mount)
 	}
 	Eventually(t, deadline, "the pod reads itself", func(context.Context) error { // each server hears of the role in its own time
@@ -203,9 +197,9 @@ func TestImageThatDoesNotExist(t *testing.T) {
 		}
 		return reasons["ImagePullBackOff"]
 	})
-	s.WaitEvent("lost", "Failed", "ErrImagePull", 20*time.Second)
-	s.WaitEvent("lost", "Failed", "busybox:no-such-tag", 20*time.Second)
-	s.WaitEvent("lost", "BackOff", "Back-off pulling image", 20*time.Second)
+	s.WaitEvent("lost", "Failed", "ErrImagePull")
+	s.WaitEvent("lost", "Failed", "busybox:no-such-tag")
+	s.WaitEvent("lost", "BackOff", "Back-off pulling image")
 	if out := s.K("get", "pod", "lost"); !regexp.MustCompile(`lost +0/1 +(ImagePullBackOff|ErrImagePull) `).MatchString(out) {
 		t.Errorf("kubectl get shows\n%s", out)
 	}
@@ -228,14 +222,14 @@ spec:
 	if last := status.LastTerminationState.Terminated; last == nil || last.ExitCode != 3 || last.Reason != "Error" || status.RestartCount < 1 {
 		t.Errorf("the status is %+v", status)
 	}
-	s.WaitEvent("crash", "BackOff", "restarting failed container", 20*time.Second)
+	s.WaitEvent("crash", "BackOff", "restarting failed container")
 	s.waitLog("crash", "run\n")
 }
 
 // waitLog waits until the log of a pod is the text: what a container has said may come there when it has ended.
 func (s *Space) waitLog(pod, want string) {
 	s.Helper()
-	Eventually(s, 20*time.Second, "the log of "+pod, func(context.Context) error {
+	Eventually(s, deadline, "the log of "+pod, func(context.Context) error {
 		if log := s.K("logs", pod); log != want {
 			return fmt.Errorf("it is %q", log)
 		}
@@ -248,8 +242,8 @@ func TestRestartPolicy(t *testing.T) {
 	s := newSpace(t)
 	s.K("run", "done", "--image=busybox:1.36", "--restart=Never", "--", "sh", "-c", "echo bye")
 	s.K("run", "failed", "--image=busybox:1.36", "--restart=Never", "--", "sh", "-c", "exit 5")
-	s.K("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/done", "--timeout=40s")
-	s.K("wait", "--for=jsonpath={.status.phase}=Failed", "pod/failed", "--timeout=40s")
+	s.K("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/done", "--timeout=2m")
+	s.K("wait", "--for=jsonpath={.status.phase}=Failed", "pod/failed", "--timeout=2m")
 	s.waitLog("done", "bye\n")
 	if code := s.K("get", "pod", "failed", "-o", "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}"); code != "5" {
 		t.Errorf("the exit code is %s", code)
@@ -288,7 +282,7 @@ spec:
   containers:
   - {name: c, image: "barque.local/hello:1", resources: {requests: {cpu: "900"}}}
 `)
-	s.WaitEvent("huge", "FailedScheduling", "0/3 nodes are available: 3 Insufficient cpu", 20*time.Second)
+	s.WaitEvent("huge", "FailedScheduling", "0/3 nodes are available: 3 Insufficient cpu")
 	if out := s.K("get", "pod", "huge"); !strings.Contains(out, "Pending") {
 		t.Errorf("kubectl get shows\n%s", out)
 	}
@@ -322,8 +316,8 @@ spec:
 	began := time.Now()
 	defer s.K("taint", "nodes", node, "repair-")
 	s.K("taint", "nodes", node, "repair=disk:NoExecute")
-	s.K("wait", "--for=delete", "pod/hasty", "--timeout=50s")
-	s.K("wait", "--for=delete", "pod/patient", "--timeout=50s")
+	s.K("wait", "--for=delete", "pod/hasty", "--timeout=2m")
+	s.K("wait", "--for=delete", "pod/patient", "--timeout=2m")
 	if took := time.Since(began); took < seconds*time.Second {
 		t.Errorf("it stayed %v, and tolerates %d seconds", took, seconds)
 	}

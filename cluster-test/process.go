@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/procstat"
 )
 
@@ -99,7 +100,7 @@ func (c *Cluster) KillNodes(ctx context.Context, nodes ...string) error {
 	if err != nil {
 		return err
 	}
-	return Poll(ctx, 20*time.Second, func(context.Context) error {
+	return Poll(ctx, await.Hang, func(context.Context) error {
 		for _, pid := range told {
 			if stat, gone := procstat.Read(pid); gone == nil && stat.Runs() {
 				return fmt.Errorf("process %d does not end", pid)

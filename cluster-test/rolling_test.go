@@ -35,7 +35,7 @@ kind: Service
 metadata: {name: hello}
 spec: {type: NodePort, selector: {app: hello}, ports: [{port: 80, targetPort: 8080}]}
 `)
-	s.K("rollout", "status", "deployment/hello", "--timeout=40s")
+	s.K("rollout", "status", "deployment/hello", "--timeout=2m")
 	containers := s.containers("app=hello")
 	recoverCluster(t, s.Cluster, s.Nodes()...)
 	servers, err := s.Servers(t.Context())
@@ -108,7 +108,7 @@ func (r *rolling) keepPace(ctx context.Context) {
 	for last := time.Now(); ctx.Err() == nil; {
 		breathe(ctx)
 		now := time.Now()
-		if now.Sub(last) > still {
+		if now.Sub(last) > still { // brief: nothing fails by it
 			r.mu.Lock()
 			r.stood = now
 			r.mu.Unlock()
@@ -147,7 +147,7 @@ func (r *rolling) twice(ctx context.Context, what string, call func() error) {
 	}
 	r.calls.Add(1)
 	took := int64(time.Since(began))
-	for longest := r.longest.Load(); took > longest && !r.longest.CompareAndSwap(longest, took); longest = r.longest.Load() {
+	for longest := r.longest.Load(); took > longest && !r.longest.CompareAndSwap(longest, took); longest = r.longest.Load() { // brief: it is only told
 	}
 }
 
@@ -172,7 +172,7 @@ func (r *rolling) mover(first int) *Mover {
 // breathe waits for a moment, or until ctx ends.
 func breathe(ctx context.Context) {
 	select {
-	case <-time.After(pause):
+	case <-time.After(pause): // brief: a client rests between its calls
 	case <-ctx.Done():
 	}
 }
@@ -436,7 +436,7 @@ func (r *rolling) watchPorts(ctx context.Context, running *sync.WaitGroup) *port
 		running.Go(func() {
 			for ctx.Err() == nil {
 				began := time.Now()
-				conn, err := net.DialTimeout("tcp", net.JoinHostPort(n.Address, apiPort), time.Second)
+				conn, err := net.DialTimeout("tcp", net.JoinHostPort(n.Address, apiPort), time.Second) // brief: it looks again and again
 				switch {
 				case err == nil:
 					conn.Close()

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/internal/await"
 )
 
 // Space is a namespace of a cluster in which one test works.
@@ -124,7 +126,7 @@ func (s *Space) WaitPod(name string, limit time.Duration, what string, ok func(*
 // WaitReady waits until a pod is ready.
 func (s *Space) WaitReady(name string) *corev1.Pod {
 	s.Helper()
-	return s.WaitPod(name, 60*time.Second, "ready", Ready)
+	return s.WaitPod(name, await.Hang, "ready", Ready)
 }
 
 // Ready says whether the pod's Ready condition is true.
@@ -138,9 +140,9 @@ func Ready(pod *corev1.Pod) bool {
 }
 
 // WaitEvent waits for an event of the object with the reason, whose message has the text in it.
-func (s *Space) WaitEvent(object, reason, text string, limit time.Duration) {
+func (s *Space) WaitEvent(object, reason, text string) {
 	s.Helper()
-	Eventually(s, limit, fmt.Sprintf("event %s of %s", reason, object), func(ctx context.Context) error {
+	Eventually(s, await.Hang, fmt.Sprintf("event %s of %s", reason, object), func(ctx context.Context) error {
 		events, err := s.Client.CoreV1().Events(s.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})
 		if err != nil {
 			return err

@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/internal/await"
 )
 
 // Status is the part of `barque cluster status -o json` that tests look at.
@@ -116,7 +118,7 @@ func (c *Cluster) Status(ctx context.Context) (*Status, error) {
 func (c *Cluster) Leader(t testing.TB) string {
 	t.Helper()
 	var leader string
-	Eventually(t, 20*time.Second, "a leader", func(ctx context.Context) error {
+	Eventually(t, await.Hang, "a leader", func(ctx context.Context) error {
 		s, err := c.Status(ctx)
 		if err != nil {
 			return err

@@ -42,6 +42,11 @@ func exceptExists(err error) error {
 	return err
 }
 
+// TryOnce bounds one try of several.
+func TryOnce(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, 10*time.Second) // brief: the next try may reach a server that answers
+}
+
 // Eventually fails the test when try does not succeed within the limit. It returns how long it took.
 func Eventually(t testing.TB, limit time.Duration, what string, try func(context.Context) error) time.Duration {
 	t.Helper()

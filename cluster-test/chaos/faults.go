@@ -161,7 +161,7 @@ func (r *run) status(ctx context.Context) (*clustertest.Status, error) {
 }
 
 func (r *run) statusOf(ctx context.Context, ask func(context.Context) ([]byte, error)) (*clustertest.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := clustertest.TryOnce(ctx)
 	defer cancel()
 	data, err := ask(ctx)
 	if err != nil {

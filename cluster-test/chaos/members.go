@@ -194,7 +194,7 @@ func (t *trial) join(ctx context.Context, node string) error {
 func (t *trial) ready(ctx context.Context, node string) error {
 	for _, s := range t.servers {
 		if s.Name == node {
-			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			ctx, cancel := clustertest.TryOnce(ctx)
 			defer cancel()
 			return s.Client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 		}
@@ -243,7 +243,7 @@ func backedUp(f func(ctx context.Context, t *trial, file string) error) func(con
 		err = clustertest.Poll(ctx, time.Minute, func(ctx context.Context) error { // the server that is asked may have no leader yet
 			tries++
 			file = filepath.Join(dir, fmt.Sprintf("%d.backup", tries)) // a try that was cut off may have made its file
-			_, err := t.barque(ctx, "snapshot", "save", file)
+			_, err := t.barque(ctx, "snapshot", "save", "--unsealed", file)
 			return err
 		})
 		if err != nil {

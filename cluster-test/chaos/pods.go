@@ -127,7 +127,7 @@ func (p *pods) keep(ctx context.Context, name string) {
 		clients = append(clients, s.Client)
 	}
 	for turn := 0; ctx.Err() == nil; {
-		limited, cancel := context.WithTimeout(ctx, 2*time.Second)
+		limited, cancel := clustertest.TryOnce(ctx)
 		client := clients[turn%len(clients)].CoreV1().Pods(namespace)
 		_, err := client.Get(limited, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -200,10 +200,11 @@ const (
 
 // httpFrom returns a client in a node's network namespace. Each call has a connection of its own.
 func (r *run) httpFrom(node string) *http.Client {
+	// brief: the Service is called again and again
 	return &http.Client{Timeout: callTimeout, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			// Of a call that was given up net/http would go on dialling, for minutes.
-			ctx, cancel := context.WithTimeout(ctx, callTimeout)
+			ctx, cancel := context.WithTimeout(ctx, callTimeout) // brief: as the whole call
 			defer cancel()
 			return netspace.Dial(ctx, r.cluster.Netns(node), network, address)
 		}}}

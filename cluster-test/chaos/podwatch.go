@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/verify"
 )
@@ -103,9 +104,9 @@ func (h *podHistory) hasAll(list *corev1.PodList) error {
 }
 
 // allTold is nil when every server's watch has told what the pods are. One of a server that was away, and was not told so,
-// begins anew after podWatch + podCall at the latest.
+// begins anew after podWatch + podSilent at the latest.
 func (r *run) allTold(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, podCall)
+	limited, cancel := clustertest.TryOnce(ctx)
 	defer cancel()
 	list, err := r.cluster.Client.CoreV1().Pods(namespace).List(limited, metav1.ListOptions{})
 	if err != nil {
@@ -142,7 +143,7 @@ func (r *run) watchPods(ctx context.Context, s verify.Server, h *podHistory) {
 			r.followPods(ctx, s, h)
 			continue
 		}
-		limited, cancel := context.WithTimeout(ctx, podCall)
+		limited, cancel := clustertest.TryOnce(ctx)
 		list, err := s.Client.CoreV1().Pods(namespace).List(limited, metav1.ListOptions{})
 		cancel()
 		if err != nil {
@@ -163,15 +164,15 @@ func (r *run) watchPods(ctx context.Context, s verify.Server, h *podHistory) {
 }
 
 const (
-	// podCall is how long a server may take to answer, and podWatch for how long one watch lasts.
-	podCall  = 5 * time.Second
-	podWatch = 10 * time.Second
+	// podWatch is for how long one watch lasts, and podSilent how much longer when the server does not end it.
+	podWatch  = 10 * time.Second
+	podSilent = 5 * time.Second
 )
 
 // followPods watches on from where the history is, until the server ends it or says nothing for too long. A history that
 // the server's does not reach back to begins anew.
 func (r *run) followPods(ctx context.Context, s verify.Server, h *podHistory) {
-	limited, cancel := context.WithTimeout(ctx, podWatch+podCall)
+	limited, cancel := context.WithTimeout(ctx, podWatch+podSilent) // brief: one watch follows the other
 	defer cancel()
 	seconds := int64(podWatch.Seconds())
 	from, err := s.Client.CoreV1().Pods(namespace).Watch(limited, metav1.ListOptions{

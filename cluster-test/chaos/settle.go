@@ -48,7 +48,7 @@ func (r *run) settle(f fault) {
 }
 
 func (r *run) whole(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience/3)
 	defer cancel()
 	for _, s := range r.servers {
 		get := s.Client.Discovery().RESTClient().Get

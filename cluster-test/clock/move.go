@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/internal/await"
 )
 
 // Moved is a process whose wall clock is not that of the machine. Back ends that.
@@ -117,9 +119,6 @@ func (m *Moved) close() {
 
 func (m *Moved) signal(s unix.Signal) error { return unix.PidfdSendSignal(m.pidfd, s, nil, 0) }
 
-// stopPatience is how long a process may take to stop: a thread that waits for a disk does so when it has it.
-const stopPatience = 10 * time.Second
-
 // errHalfway is that a thread is about to execute what would be changed.
 var errHalfway = errors.New("a thread is in the first instructions of clock_gettime")
 
@@ -127,13 +126,13 @@ var errHalfway = errors.New("a thread is in the first instructions of clock_gett
 // on in clock_gettime, or in the detour, ends what it began: both stay as they are. (A thread that was between these bytes
 // and is now in a signal handler is not seen.)
 func (m *Moved) stopped(f func() error) error {
-	for deadline := time.Now().Add(stopPatience); ; {
+	for deadline := time.Now().Add(await.Hang); ; {
 		if err := m.signal(unix.SIGSTOP); err != nil {
 			return err
 		}
 		err := m.still()
 		for ; errors.Is(err, errRuns) && time.Now().Before(deadline); err = m.still() {
-			<-time.After(time.Millisecond)
+			<-time.After(time.Millisecond) // brief: the interval of a poll
 		}
 		if err == nil {
 			err = f()

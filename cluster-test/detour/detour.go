@@ -161,7 +161,7 @@ func (d *Detour) read(from netip.Addr) {
 }
 
 func (d *Detour) carry(line <-chan packet, out *os.File) {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(0) // brief: it is how slow the network is to be
 	defer timer.Stop()
 	for p := range line {
 		if wait := time.Until(p.due); wait > 0 {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/internal/await"
 )
 
 // Disk is an ext4 file system in an image file.
@@ -64,13 +66,10 @@ func command(name string, args ...string) error {
 	return nil
 }
 
-// detachPatience is how long whoever was killed may take to let go of the file system.
-const detachPatience = 20 * time.Second
-
 // Attach mounts the disk. The loop device goes with the mount, and only when nobody uses the file system any more: two
 // at once would destroy it, so Attach waits for that.
 func (d *Disk) Attach() error {
-	for end := time.Now().Add(detachPatience); ; {
+	for end := time.Now().Add(await.Hang); ; {
 		device, err := d.device()
 		if err != nil {
 			return err
@@ -81,7 +80,7 @@ func (d *Disk) Attach() error {
 		if time.Now().After(end) {
 			return fmt.Errorf("%s is still in use through %s: %s", d.Image, device, holders(device))
 		}
-		<-time.After(20 * time.Millisecond)
+		<-time.After(20 * time.Millisecond) // brief: the interval of a poll
 	}
 }
 

@@ -1,16 +1,18 @@
 package disk
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/needs"
 )
 
@@ -92,24 +94,29 @@ func syncDir(dir string) error {
 
 func TestFrozen(t *testing.T) {
 	d := newDisk(t)
-	written := make(chan error, 1)
-	done := false
+	thread, written := make(chan int, 1), make(chan error, 1)
 	err := Frozen(func() {
-		go func() { written <- d.write("late", "late", true) }() // ends with the frost
-		select {
-		case err := <-written:
-			done = true
-			t.Errorf("a frozen disk takes a write: %v", err)
-		case <-time.After(200 * time.Millisecond):
+		go func() { // ends with the frost
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			thread <- unix.Gettid()
+			written <- d.write("late", "late", true)
+		}()
+		stat := fmt.Sprintf("/proc/self/task/%d/stat", <-thread)
+		await.True(t, "the write waits for the disk", func() bool {
+			data, err := os.ReadFile(stat)
+			if err != nil {
+				t.Fatal(err)
+			}
+			state := data[bytes.LastIndexByte(data, ')')+2]
+			return state == 'D' || len(written) > 0
+		})
+		if len(written) > 0 {
+			t.Error("a frozen disk takes a write")
 		}
 	}, d)
-	if err := errors.Join(err, d.Thaw()); err != nil {
+	if err := errors.Join(err, d.Thaw(), <-written); err != nil {
 		t.Error(err)
-	}
-	if !done {
-		if err := <-written; err != nil {
-			t.Error(err)
-		}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -41,41 +40,65 @@ func Build(ctx context.Context) (map[name.Tag]v1.Image, error) {
 }
 
 func build(ctx context.Context, cache string) (map[name.Tag]v1.Image, error) {
-	tool, err := newApt()
+	dir, err := basic.layers(ctx, cache)
 	if err != nil {
-		return nil, err
-	}
-	names, err := tool.packages(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("which Debian packages the test images need: %w", err)
-	}
-	packages, err := tool.resolve(ctx, names)
-	if err != nil {
-		return nil, fmt.Errorf("find the Debian packages for the test images: %w", err)
-	}
-	dir := filepath.Join(cache, key(packages))
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		err = fill(ctx, tool, names, cache, dir)
-		if err != nil {
-			return nil, fmt.Errorf("make the test images: %w", err)
-		}
-	} else if err != nil {
 		return nil, err
 	}
 	return assemble(dir)
 }
 
-func (a *apt) packages(ctx context.Context) ([]string, error) {
+// packageSet is Debian packages, and the layers that are made of their files.
+type packageSet struct {
+	packages []string                                                        // beside the libraries that they depend on
+	trees    map[string]func(ctx context.Context, root string) (tree, error) // by file in the cache
+}
+
+// basic is what the images of Build are made of.
+var basic = packageSet{
+	packages: []string{"nginx", "nginx-common", "openssl", "busybox-static"},
+	trees: map[string]func(context.Context, string) (tree, error){
+		busyboxLayer: busyboxTree,
+		nginxLayer:   nginxTree,
+	},
+}
+
+// layers returns the directory with the set's layers, made now or at an earlier time.
+func (s packageSet) layers(ctx context.Context, cache string) (dir string, err error) {
+	tool, err := newApt()
+	if err != nil {
+		return "", err
+	}
+	names, err := tool.packages(ctx, s.packages)
+	if err != nil {
+		return "", fmt.Errorf("which Debian packages the test images need: %w", err)
+	}
+	packages, err := tool.resolve(ctx, names)
+	if err != nil {
+		return "", fmt.Errorf("find the Debian packages for the test images: %w", err)
+	}
+	dir = filepath.Join(cache, key(packages))
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		err = s.fill(ctx, tool, names, cache, dir)
+		if err != nil {
+			return "", fmt.Errorf("make the test images: %w", err)
+		}
+	} else if err != nil {
+		return "", err
+	}
+	return dir, nil
+}
+
+func (a *apt) packages(ctx context.Context, wanted []string) ([]string, error) {
 	var names []string
 	_, err := a.refreshing(ctx, func() (_ string, err error) {
-		names, err = a.closure(ctx, "nginx", "nginx-common", "openssl", "busybox-static")
+		names, err = a.closure(ctx, wanted...)
 		return "", err
 	})
 	return names, err
 }
 
 // fill makes the layers in a directory beside and renames it, so that one that exists is whole.
-func fill(ctx context.Context, tool *apt, names []string, cache, dir string) error {
+func (s packageSet) fill(ctx context.Context, tool *apt, names []string, cache, dir string) error {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return err
 	}
@@ -92,7 +115,7 @@ func fill(ctx context.Context, tool *apt, names []string, cache, dir string) err
 	if err := os.Mkdir(layers, 0o755); err != nil {
 		return err
 	}
-	for file, make := range map[string]func(context.Context, string) (tree, error){busyboxLayer: busyboxTree, nginxLayer: nginxTree} {
+	for file, make := range s.trees {
 		t, err := make(ctx, root)
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
@@ -219,41 +242,48 @@ func assemble(dir string) (map[name.Tag]v1.Image, error) {
 		if err != nil {
 			return err
 		}
-		img, err := mutate.AppendLayers(empty.Image, layers...)
-		if err != nil {
-			return err
-		}
-		file, err := img.ConfigFile()
-		if err != nil {
-			return err
-		}
-		file = file.DeepCopy()
-		file.Architecture, file.OS, file.Config = runtime.GOARCH, "linux", config
-		out[ref], err = mutate.ConfigFile(img, file)
+		out[ref], err = image(config, layers...)
 		return err
 	}
-	const path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	err = add(Busybox, v1.Config{Cmd: []string{"sh"}, Env: []string{path}}, shell)
+	err = add(Busybox, v1.Config{Cmd: []string{"sh"}, Env: []string{searchPath}}, shell)
 	for _, tag := range []string{Nginx, NginxNew} {
 		_, version, _ := strings.Cut(tag, ":")
 		page, pageErr := welcome(version)
-		err = errors.Join(err, pageErr, add(tag, v1.Config{
-			Cmd:          []string{"nginx", "-g", "daemon off;"},
-			Env:          []string{path, "NGINX_VERSION=" + version},
-			ExposedPorts: map[string]struct{}{"80/tcp": {}},
-			StopSignal:   "SIGQUIT",
-		}, shell, server, page))
+		err = errors.Join(err, pageErr, add(tag, nginxConfig(version), shell, server, page))
 	}
 	return out, err
+}
+
+// searchPath is the PATH of every image.
+const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+func nginxConfig(version string) v1.Config {
+	return v1.Config{
+		Cmd:          []string{"nginx", "-g", "daemon off;"},
+		Env:          []string{searchPath, "NGINX_VERSION=" + version},
+		ExposedPorts: map[string]struct{}{"80/tcp": {}},
+		StopSignal:   "SIGQUIT",
+	}
+}
+
+// image puts an image for this machine's architecture together.
+func image(config v1.Config, layers ...v1.Layer) (v1.Image, error) {
+	img, err := mutate.AppendLayers(empty.Image, layers...)
+	if err != nil {
+		return nil, err
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	file = file.DeepCopy()
+	file.Architecture, file.OS, file.Config = runtime.GOARCH, "linux", config
+	return mutate.ConfigFile(img, file)
 }
 
 // welcome is the layer in which the two tags of nginx differ: the page that they serve.
 func welcome(version string) (v1.Layer, error) {
 	t := tree{}
 	t.file("usr/share/nginx/html/index.html", "<!DOCTYPE html>\n<title>Welcome to nginx!</title>\n<h1>Welcome to nginx!</h1>\n<p>Image nginx:"+version+"</p>\n")
-	data, err := t.tar()
-	if err != nil {
-		return nil, err
-	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil })
+	return t.layer()
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"debug/elf"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -13,13 +14,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 // tree is a file system layer in memory, by path without a leading slash.
 type tree map[string]entry
 
 type entry struct {
-	mode   fs.FileMode // permissions, and fs.ModeDir or fs.ModeSymlink
+	mode   fs.FileMode // permissions, set-user-ID and set-group-ID bits, and fs.ModeDir or fs.ModeSymlink
 	data   []byte
 	target string // of a symbolic link
 }
@@ -77,6 +81,12 @@ func (t tree) tar() ([]byte, error) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		e := all[name]
 		h := &tar.Header{Name: name, Mode: int64(e.mode.Perm()), Size: int64(len(e.data)), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+		if e.mode&fs.ModeSetuid != 0 {
+			h.Mode |= 0o4000
+		}
+		if e.mode&fs.ModeSetgid != 0 {
+			h.Mode |= 0o2000
+		}
 		switch {
 		case e.mode.IsDir():
 			h.Name, h.Typeflag = name+"/", tar.TypeDir
@@ -97,6 +107,18 @@ func (t tree) tar() ([]byte, error) {
 		return nil, err
 	}
 	return out.Bytes(), nil
+}
+
+// layer is the tree as a layer of an image.
+func (t tree) layer() (v1.Layer, error) {
+	data, err := t.tar()
+	if err != nil {
+		return nil, err
+	}
+	if data, err = compress(data); err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil })
 }
 
 // checkLibraries makes sure that every library that the executable needs, and that those need, is

@@ -33,16 +33,18 @@ func newApt() (*apt, error) {
 	return &apt{}, nil
 }
 
-// closure returns the packages and the libraries that they name as dependencies.
+// closure returns the packages, the libraries that they depend on, and the libraries of those.
 func (a *apt) closure(ctx context.Context, names ...string) ([]string, error) {
 	all := slices.Clone(names)
-	for _, name := range names {
-		out, err := a.run(ctx, "", "apt-cache", "depends", "--no-suggests", "--no-recommends", "--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances", name)
+	for asked := 0; asked < len(all); {
+		ask := all[asked:]
+		asked = len(all)
+		out, err := a.run(ctx, "", "apt-cache", append([]string{"depends", "--no-suggests", "--no-recommends", "--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances"}, ask...)...)
 		if err != nil {
 			return nil, err
 		}
 		for line := range strings.Lines(out) {
-			library, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: ")
+			library, ok := strings.CutPrefix(strings.TrimPrefix(strings.TrimSpace(line), "Pre"), "Depends: ")
 			if ok && (strings.HasPrefix(library, "lib") || strings.HasPrefix(library, "zlib")) && !slices.Contains(all, library) {
 				all = append(all, library)
 			}

@@ -30,22 +30,30 @@ type decl struct {
 	virtual  bool        // every use is in virtual time
 }
 
-func newBubbles(files []*ast.File) *bubbles {
+func newBubbles(files []source) *bubbles {
 	b := new(bubbles)
 	for _, f := range files {
 		for _, d := range f.Decls {
-			b.decls = append(b.decls, declsOf(d)...)
+			for _, one := range declsOf(d) {
+				one.virtual = f.test || !ast.IsExported(one.name) // others use what a package exports
+				b.decls = append(b.decls, one)
+			}
 		}
 	}
 	for _, f := range files {
-		b.noteUses(f)
+		b.noteUses(f.File)
 	}
 	// Functions that hand a parameter to a bubble make one, and so do those that hand theirs to them.
 	makers := map[string]bool{}
 	for grown := true; grown; {
 		b.code, grown = nil, false
 		for _, f := range files {
-			grown = b.noteCode(f, makers) || grown
+			grown = b.noteCode(f.File, makers) || grown
+		}
+	}
+	for _, f := range files {
+		for _, d := range f.Decls {
+			b.noteTables(d)
 		}
 	}
 	// A declaration is virtual until a use shows that it is not.
@@ -64,7 +72,7 @@ func newBubbles(files []*ast.File) *bubbles {
 func declsOf(d ast.Decl) (all []*decl) {
 	switch d := d.(type) {
 	case *ast.FuncDecl:
-		one := &decl{stretch: stretch{d.Pos(), d.End()}, name: d.Name.Name, virtual: true}
+		one := &decl{stretch: stretch{d.Pos(), d.End()}, name: d.Name.Name}
 		if d.Body != nil {
 			one.body = stretch{d.Body.Pos(), d.Body.End()}
 		}
@@ -87,7 +95,7 @@ func declsOf(d ast.Decl) (all []*decl) {
 	case *ast.GenDecl:
 		for _, spec := range d.Specs {
 			if s, ok := spec.(*ast.TypeSpec); ok {
-				all = append(all, &decl{stretch: stretch{s.Pos(), s.End()}, name: s.Name.Name, virtual: true})
+				all = append(all, &decl{stretch: stretch{s.Pos(), s.End()}, name: s.Name.Name})
 			}
 		}
 	}
@@ -137,7 +145,7 @@ func (b *bubbles) noteCode(f *ast.File, makers map[string]bool) (grown bool) {
 			switch arg := arg.(type) {
 			case *ast.FuncLit:
 				b.code = append(b.code, stretch{arg.Pos(), arg.End()})
-			case *ast.Ident:
+			case *ast.Ident, *ast.SelectorExpr:
 				b.code = append(b.code, stretch{arg.Pos(), arg.End()}) // a use of its name in virtual time
 			}
 		}
@@ -149,6 +157,71 @@ func (b *bubbles) noteCode(f *ast.File, makers map[string]bool) (grown bool) {
 		}
 	}
 	return grown
+}
+
+// noteTables notes the functions in a declaration's tables: literals that the declaration ranges over, and whose functions it
+// uses in virtual time only.
+func (b *bubbles) noteTables(d ast.Decl) {
+	literals := make(map[string]*ast.CompositeLit) // by the name of their variable
+	ast.Inspect(d, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			if id, ok := n.Lhs[0].(*ast.Ident); ok && len(n.Lhs) == 1 {
+				if lit, ok := n.Rhs[0].(*ast.CompositeLit); ok {
+					literals[id.Name] = lit
+				}
+			}
+		case *ast.RangeStmt:
+			table, ok := n.X.(*ast.CompositeLit)
+			variable, named := n.X.(*ast.Ident)
+			if named {
+				table, ok = literals[variable.Name]
+			}
+			row, is := n.Value.(*ast.Ident)
+			if !ok || !is || named && b.usedOutside(d, func(n ast.Node) bool { return isName(n, variable.Name) && n != variable && n.Pos() > table.End() }) {
+				return true
+			}
+			functions := functionFields(table.Type)
+			if b.usedOutside(n.Body, func(n ast.Node) bool {
+				if len(functions) == 0 {
+					return isName(n, row.Name)
+				}
+				s, ok := n.(*ast.SelectorExpr)
+				return ok && isName(s.X, row.Name) && slices.Contains(functions, s.Sel.Name)
+			}) {
+				return true
+			}
+			b.code = append(b.code, stretch{table.Lbrace, table.End()})
+		}
+		return true
+	})
+}
+
+// usedOutside says whether a node has others that match, outside of virtual time.
+func (b *bubbles) usedOutside(in ast.Node, match func(ast.Node) bool) (found bool) {
+	ast.Inspect(in, func(n ast.Node) bool {
+		if n != nil && match(n) && !b.inCode(n.Pos()) {
+			found = true
+		}
+		return !found
+	})
+	return found
+}
+
+// functionFields returns the fields of a table's rows that are functions. It returns none when a row is a function.
+func functionFields(table ast.Expr) (names []string) {
+	ast.Inspect(table, func(n ast.Node) bool {
+		if field, ok := n.(*ast.Field); ok {
+			if _, ok := field.Type.(*ast.FuncType); ok {
+				for _, id := range field.Names {
+					names = append(names, id.Name)
+				}
+			}
+			return false
+		}
+		return true
+	})
+	return names
 }
 
 // handsOn says whether a function of a file uses those of its parameters that are functions, and only in virtual time.

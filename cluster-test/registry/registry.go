@@ -81,15 +81,19 @@ func (d direct) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// WriteMirrors makes the directory that sends a node's pulls from docker.io to the registry, and
-// to nowhere else.
+// WriteMirrors makes the directory that sends a node's pulls from docker.io and registry.k8s.io to
+// the registry, and to nowhere else.
 func WriteMirrors(dir string) error {
-	host := filepath.Join(dir, "docker.io")
-	if err := os.MkdirAll(host, 0o755); err != nil {
-		return err
-	}
 	text := fmt.Sprintf("server = \"http://%[1]s\"\n\n[host.\"http://%[1]s\"]\n  capabilities = [\"pull\", \"resolve\"]\n", Address)
-	return os.WriteFile(filepath.Join(host, "hosts.toml"), []byte(text), 0o644)
+	for _, host := range []string{"docker.io", "registry.k8s.io"} {
+		if err := os.MkdirAll(filepath.Join(dir, host), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, host, "hosts.toml"), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Serve makes the registry reachable in the named network namespace, until Leave or Close.

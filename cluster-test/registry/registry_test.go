@@ -96,9 +96,11 @@ func TestMirrors(t *testing.T) {
 	if err := WriteMirrors(dir); err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "docker.io", "hosts.toml"))
-	if err != nil || strings.Count(string(data), "http://127.0.0.1:5000") != 2 {
-		t.Fatalf("%s, %v", data, err)
+	for _, host := range []string{"docker.io", "registry.k8s.io"} {
+		data, err := os.ReadFile(filepath.Join(dir, host, "hosts.toml"))
+		if err != nil || strings.Count(string(data), "http://127.0.0.1:5000") != 2 {
+			t.Fatalf("%s: %s, %v", host, data, err)
+		}
 	}
 }
 

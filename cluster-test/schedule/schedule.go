@@ -72,7 +72,7 @@ func (s *Schedule[F]) Rand(name string) *rand.Rand {
 
 // Pause lets time pass, or ctx end.
 func Pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
+	timer := time.NewTimer(d) // brief: a pause is what the caller wants
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -237,7 +237,7 @@ func poll(ctx context.Context, what string, holds func(ctx context.Context) (boo
 			return nil
 		}
 		select {
-		case <-time.After(pollEvery):
+		case <-time.After(pollEvery): // brief: the interval of a poll
 		case <-ctx.Done():
 			if err == nil {
 				err = context.Cause(ctx)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/barque/barque/cluster-test/disk"
 	"github.com/barque/barque/cluster-test/store/member"
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -230,7 +231,7 @@ func (m *Member) Commit(ctx context.Context, txn raftstore.Txn) (raftstore.Resul
 
 // patient gives the member a little longer for its answer than the operation itself may take.
 func (m *Member) patient(ctx context.Context, method string, args, reply any) error {
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), remaining(ctx)+m.group.cfg.Grace)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), remaining(ctx)+m.group.cfg.Grace) // brief: the caller has set it
 	defer cancel()
 	return m.call(limited, method, args, reply)
 }
@@ -277,7 +278,7 @@ const statusTimeout = 5 * time.Second
 
 // Status is how the member sees itself and the group.
 func (m *Member) Status(ctx context.Context) (raftstore.Status, []raftstore.Member, error) {
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout) // brief: a member that stands still is passed over
 	defer cancel()
 	var reply member.StatusReply
 	err := m.call(ctx, "Status", &struct{}{}, &reply)
@@ -348,7 +349,7 @@ type Watcher struct {
 // none. It fails as raftstore.Watcher.Next does, or with ErrGone. With an error there may be batches that
 // came before.
 func (w *Watcher) Next(ctx context.Context, wait time.Duration) ([]raftstore.Batch, error) {
-	ctx, cancel := context.WithTimeout(ctx, wait+statusTimeout)
+	ctx, cancel := context.WithTimeout(ctx, wait+await.Hang)
 	defer cancel()
 	var reply member.NextReply
 	if err := w.proc.call(ctx, "Next", &member.NextArgs{ID: w.id, Timeout: wait}, &reply); err != nil {

@@ -122,7 +122,7 @@ func (l *links) pass(ctx context.Context, direction [2]int, came time.Time) erro
 		}
 		var due <-chan time.Time
 		if !shut {
-			due = time.After(wait)
+			due = time.After(wait) // brief: it is how slow the link is to be
 		}
 		select {
 		case <-changed:
@@ -154,7 +154,7 @@ func (l *links) accept(pair [2]int, listener net.Listener, target string) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			<-time.After(10 * time.Millisecond) // out of file descriptors: others end, then it goes on
+			<-time.After(10 * time.Millisecond) // brief: out of file descriptors: others end, then it goes on
 			continue
 		}
 		l.running.Go(func() { l.relay(pair, conn.(*net.TCPConn), target) }) // ends with the connection

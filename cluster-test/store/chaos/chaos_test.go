@@ -33,6 +33,7 @@ var short = regexp.MustCompile(`^(kill the leader|kill in a partition|kill at a 
 
 // TestShortRun is a short run of the program, with a seed of its own each time.
 func TestShortRun(t *testing.T) {
+	needs.AllTests(t)
 	plan, left := schedule.New(*seed, short, allFaults())
 	cfg := config{Schedule: plan, dir: t.TempDir(), out: t.Output(), options: options(plan.Seed, "")}
 	t.Logf("repeat with -seed %d; log in %s", plan.Seed, cfg.options.LogStore)
@@ -108,6 +109,7 @@ func (t *trial) eachRegisterWritten(ctx context.Context) error {
 
 // TestFindsLoss loses acknowledged writes. Both kinds of checks must find that.
 func TestFindsLoss(t *testing.T) {
+	needs.AllTests(t)
 	cfg := config{Schedule: schedule.Schedule[fault]{Seed: 1, Faults: []fault{rollBack}}, dir: t.TempDir(), options: options(1, ""), discard: true}
 	r, err := execute(t.Context(), cfg)
 	if err != nil {

@@ -122,9 +122,9 @@ func (t *trial) trap(ctx context.Context) (m *store.Member, sprung bool, err err
 	if err := m.Trap(ctx, point, hit); err != nil {
 		return m, false, err
 	}
-	for end := time.Now().Add(springs); time.Now().Before(end); {
+	for end := time.Now().Add(springs); time.Now().Before(end); { // brief: then another trap is set
 		t.provoke(ctx, m, point)
-		waiting, cancel := context.WithTimeout(ctx, nudge)
+		waiting, cancel := context.WithTimeout(ctx, nudge) // brief: then it is provoked again
 		_, err := m.Exited(waiting)
 		cancel()
 		if err == nil {
@@ -147,7 +147,7 @@ func (t *trial) trap(ctx context.Context) (m *store.Member, sprung bool, err err
 // provoke gives a member a reason to come to a point. It may be the wrong moment for it, and the member may be killed in the
 // middle, so that errors say nothing: whether it came there does.
 func (t *trial) provoke(ctx context.Context, m *store.Member, point string) {
-	ctx, cancel := context.WithTimeout(ctx, springs)
+	ctx, cancel := context.WithTimeout(ctx, springs) // brief: as long as the trap is set
 	defer cancel()
 	switch kind, _, _ := strings.Cut(point, "."); {
 	case kind == "snapshot" || strings.HasSuffix(point, "truncate"):
@@ -212,7 +212,7 @@ func flipped(kind damage.Kind) func(context.Context, *trial) error {
 		m := t.any()
 		var refused error
 		if kind == damage.Snapshots { // so that there is one; it is refused when there is one of just now
-			limited, cancel := context.WithTimeout(ctx, patience/4)
+			limited, cancel := context.WithTimeout(ctx, patience/2)
 			refused = m.Change(limited, member.Change{Kind: member.Snapshot})
 			cancel()
 		}

@@ -201,7 +201,7 @@ func clock(ctx context.Context, t *trial) error {
 
 // transfer makes a follower the leader. That it is refused, or that there is an election, is no fault; it is told.
 func (t *trial) transfer(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, opTimeout)
+	ctx, cancel := operation(ctx)
 	defer cancel()
 	err := t.leader.Change(ctx, member.Change{Kind: member.Transfer, ID: t.others[0].ID()})
 	if errors.Is(err, store.ErrDown) {

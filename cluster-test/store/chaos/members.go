@@ -27,7 +27,7 @@ func groupFaults() []fault {
 func snapshots(ctx context.Context, t *trial) error {
 	t.say("all")
 	for _, m := range t.all() {
-		limited, cancel := context.WithTimeout(ctx, patience/4)
+		limited, cancel := context.WithTimeout(ctx, patience/2)
 		err := m.Change(limited, member.Change{Kind: member.Snapshot})
 		cancel()
 		if err != nil {
@@ -77,7 +77,7 @@ func (t *trial) ask(ctx context.Context, not *store.Member, c member.Change) err
 			if m == not || !m.Running() {
 				continue
 			}
-			limited, cancel := context.WithTimeout(ctx, 4*opTimeout)
+			limited, cancel := context.WithTimeout(ctx, 4*opTimeout) // brief: then the next one is asked
 			err = m.Change(limited, c)
 			cancel()
 			if err == nil {

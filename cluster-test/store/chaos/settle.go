@@ -98,7 +98,7 @@ func (r *run) whole(ctx context.Context) error {
 
 // serves makes a linearizable read on a member.
 func (r *run) serves(ctx context.Context, m *store.Member) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, opTimeout)
+	ctx, cancel := operation(ctx)
 	defer cancel()
 	_, _, revision, err := m.Get(ctx, "/first", raftstore.ViewOptions{})
 	return revision, err
@@ -111,7 +111,7 @@ const watchersLag = 20 * time.Second
 // known waits until the audit knows the log up to a revision. When the watchers of all members were told
 // that history does not reach back to where they were, there is a part that nobody has seen.
 func (r *run) known(ctx context.Context, revision uint64) error {
-	waiting, cancel := context.WithTimeout(ctx, watchersLag)
+	waiting, cancel := context.WithTimeout(ctx, watchersLag) // brief: then the state itself is asked for
 	defer cancel()
 	for r.log.Head() < revision {
 		if waiting.Err() != nil {

@@ -61,7 +61,7 @@ func (w *watcher) follow(ctx context.Context, m *store.Member) error {
 
 // restart begins anew, as an informer does that is told 410 Gone.
 func (w *watcher) restart(ctx context.Context, m *store.Member) {
-	limited, cancel := context.WithTimeout(ctx, opTimeout)
+	limited, cancel := operation(ctx)
 	defer cancel()
 	if _, _, revision, err := m.Get(limited, "/", raftstore.ViewOptions{}); err == nil {
 		w.stream.Restart(revision)

@@ -30,6 +30,11 @@ const (
 	muchValue   = 32 << 10 // of all writes while there should be many bytes
 )
 
+// operation bounds one operation of a client.
+func operation(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, opTimeout) // brief: what became of it may stay unknown, and another one follows
+}
+
 // writer writes through one member, as an API server does through its store; while that one is down it
 // does nothing.
 type writer struct {
@@ -87,7 +92,7 @@ func (w *writer) write(ctx context.Context, m *store.Member) {
 	token := fmt.Sprintf("%s-%d", w.name, w.made)
 	txn := w.transaction(token)
 	call := w.log.BeginWrite(fmt.Sprintf("write %s of %s by %s", token, txn.Ops[0].Key, m.Name), token, txn.Ops)
-	limited, cancel := context.WithTimeout(ctx, opTimeout)
+	limited, cancel := operation(ctx)
 	begin := time.Since(w.acks.start)
 	r, err := m.Commit(limited, txn)
 	cancel()
@@ -141,7 +146,7 @@ type reader struct {
 func (r *reader) run(ctx context.Context) {
 	for wrong := ""; ctx.Err() == nil; {
 		if m := r.pick(r.rnd); m != nil {
-			limited, cancel := context.WithTimeout(ctx, opTimeout)
+			limited, cancel := operation(ctx)
 			wrong = r.read(limited, m)
 			cancel()
 		}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/registry"
+)
+
+// lab is a cluster on which the suite can run.
+type lab struct {
+	suite   suite
+	cluster *clustertest.Cluster
+	images  *registry.Registry
+	parts   []part
+	absent  []part // those of them that the cluster has not
+}
+
+// open makes all that the suite needs. A lab that is returned with an error is to be closed, too.
+func open(ctx context.Context, o options, parts []part) (*lab, error) {
+	programs, err := build(ctx, o.cache)
+	if err != nil {
+		return nil, err
+	}
+	names, err := programs.images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	say("making the images; the first time this takes some 2 minutes")
+	standIns, err := images.ForSuite(ctx, images.Suite{
+		Images: names, Programs: programs.dir, Source: programs.source, Cache: o.cache,
+	})
+	if err != nil {
+		return nil, err
+	}
+	l := &lab{parts: parts}
+	if l.images, err = registry.New(ctx, standIns); err != nil {
+		return nil, err
+	}
+	say("starting %d servers and %d agents", servers, agents)
+	started, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	size := clustertest.Options{Servers: servers, Agents: agents, Registry: l.images}
+	if l.cluster, err = clustertest.Up(started, size); err != nil {
+		return l, err
+	}
+	l.suite = suite{programs: programs, kubeconfig: l.cluster.Kubeconfig(), out: o.out}
+	say("pulling the images")
+	tags := slices.Collect(maps.Keys(standIns))
+	if err := pull(ctx, l.cluster.Client, l.cluster.Nodes(), tags); err != nil {
+		return l, err
+	}
+	has, err := present(ctx, l.cluster.Client, parts)
+	if err != nil {
+		return l, err
+	}
+	l.absent = absent(parts, has)
+	return l, nil
+}
+
+// close removes everything but the nodes' logs, which it moves to the directory.
+func (l *lab) close(out string) error {
+	var err error
+	if l.cluster != nil {
+		for _, n := range l.cluster.Nodes() {
+			err = errors.Join(err, copyFile(l.cluster.LogFile(n), filepath.Join(out, n+".log")))
+		}
+		err = errors.Join(err, l.cluster.Down())
+	}
+	return errors.Join(err, l.images.Close())
+}
+
+// all runs the specs that need nothing which the cluster lacks, those that failed once more one at
+// a time, and writes the page if no spec of it is lost.
+func (l *lab) all(ctx context.Context, o options, once []string) error {
+	say("running the specs, %d at a time", o.procs)
+	first, err := l.suite.run(ctx, selection{name: "first", skip: anyOf(l.absent), procs: o.procs})
+	if err != nil {
+		return err
+	}
+	var again []spec
+	if names := failures(first, l.absent); len(names) > 0 {
+		say("running the %d that failed once more, one at a time", len(names))
+		again, err = l.suite.run(ctx, selection{name: "again", focus: exactly(names), procs: 1})
+		if err != nil {
+			return err
+		}
+	}
+	results := judge(first, again, l.absent)
+	summarize(os.Stdout, results)
+	fmt.Printf("\nreports and logs are in %s\n", l.suite.out)
+	if err := refuse(lost(once, results), o.page); err != nil {
+		return err
+	}
+	version, err := barqueVersion(ctx)
+	if err != nil {
+		return err
+	}
+	page, err := os.ReadFile(o.page)
+	if err != nil {
+		return err
+	}
+	text, err := update(string(page), run{
+		Barque: version, Suite: l.suite.programs.version, Servers: servers, Agents: agents, Date: time.Now().UTC(),
+	}, results)
+	if err != nil {
+		return fmt.Errorf("%s stays as it was: %w", o.page, err)
+	}
+	if err := os.WriteFile(o.page, []byte(text), 0o644); err != nil {
+		return err
+	}
+	fmt.Printf("written: %s\n", o.page)
+	if wrong := unused(l.parts, first); len(wrong) > 0 {
+		return fmt.Errorf("parts.tsv has lines that no spec matches: %s", strings.Join(wrong, ", "))
+	}
+	return nil
+}
+
+// some runs the specs that match, one at a time and in full. Those that need what the cluster
+// lacks run, too.
+func (l *lab) some(ctx context.Context, only string, once []string) error {
+	specs, err := l.suite.run(ctx, selection{name: "only", focus: only, procs: 1, verbose: true})
+	if err != nil {
+		return err
+	}
+	specs = slices.DeleteFunc(specs, func(s spec) bool { return !s.ran() })
+	if len(specs) == 0 {
+		return fmt.Errorf("no conformance spec has run: none has a name that matches %q", only)
+	}
+	results := judge(specs, nil, l.absent)
+	fmt.Println()
+	for _, r := range results {
+		fmt.Printf("%s: %s\n", r.Spec, r.outcome())
+	}
+	fmt.Printf("\n%s\nreports and logs are in %s\n", table(results), l.suite.out)
+	if err := refuse(lost(once, results), "the page"); err != nil {
+		return err
+	}
+	if n := len(results) - len(with(results, passed)); n > 0 {
+		return fmt.Errorf("%d of %d specs did not pass", n, len(results))
+	}
+	return nil
+}
+
+// failures are the names of the specs that failed, without those that do not count.
+func failures(specs []spec, absent []part) []string {
+	var out []string
+	for _, s := range specs {
+		if s.ran() && s.State != "passed" && missing(absent, s.Name) == "" {
+			out = append(out, s.Name)
+		}
+	}
+	return out
+}
+
+// exactly is a regular expression for the specs with these names.
+func exactly(names []string) string {
+	var quoted []string
+	for _, n := range names {
+		quoted = append(quoted, regexp.QuoteMeta(n))
+	}
+	return "^(?:" + strings.Join(quoted, "|") + ")$"
+}
+
+// refuse is an error when specs are lost.
+func refuse(lost []result, page string) error {
+	if len(lost) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	for _, r := range lost {
+		fmt.Fprintf(&b, "\n  %s: %s", r.Spec, r.outcome())
+	}
+	return fmt.Errorf("%d specs that %s lists as passed did not pass; mend that, or take them off its list:%s",
+		len(lost), page, b.String())
+}
+
+// summarize prints what did not simply pass, and the table.
+func summarize(w io.Writer, results []result) {
+	fmt.Fprintln(w)
+	for _, r := range results {
+		if r.Verdict == failed || r.Verdict == notReached || r.Retried {
+			fmt.Fprintf(w, "%s: %s\n", r.Spec, r.outcome())
+		}
+	}
+	parts := map[string]int{}
+	for _, r := range with(results, leftOut) {
+		parts[r.Part]++
+	}
+	for _, p := range slices.Sorted(maps.Keys(parts)) {
+		fmt.Fprintf(w, "left out, since the cluster has no %s: %d\n", p, parts[p])
+	}
+	fmt.Fprintf(w, "\n%s", table(results))
+}
+
+func barqueVersion(ctx context.Context) (string, error) {
+	binary, err := clustertest.Binary()
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.CommandContext(ctx, binary, "version", "-o", "json").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask %s for its version: %w", binary, err)
+	}
+	var v struct{ Version string }
+	return v.Version, json.Unmarshal(out, &v)
+}
+
+func copyFile(from, to string) error {
+	source, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	target, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(target, source)
+	return errors.Join(err, target.Close())
+}

@@ -1,0 +1,121 @@
+// Command conformance runs the [Conformance] specs of Kubernetes' own e2e suite, unmodified,
+// against a dev cluster. It keeps the results in docs/conformance.md, which says how to read them.
+//
+// The suite is built from the module upstream/, which alone depends on k8s.io/kubernetes. Images
+// are stand-ins (cluster-test/images), so no image registry is asked. parts.tsv says which specs
+// wait for a part of Kubernetes that a cluster may lack.
+//
+// It is not for Barque's own promises: those have tests in cluster-test.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+
+	clustertest "github.com/barque/barque/cluster-test"
+)
+
+// The size of the cluster: pods move between nodes that are servers and nodes that are not.
+const (
+	servers = 3
+	agents  = 2
+)
+
+type options struct {
+	only  string // regular expression; "" for all
+	procs int
+	page  string
+	out   string
+	cache string
+}
+
+func main() {
+	clustertest.ReapIfAsked()
+	var o options
+	flag.StringVar(&o.only, "only", "", "run the specs whose names match this regular expression, one at a time, "+
+		"with all that they say; the page stays as it is")
+	flag.IntVar(&o.procs, "procs", 6, "how many specs run at the same time")
+	flag.StringVar(&o.page, "page", "docs/conformance.md", "the page that has the results")
+	flag.StringVar(&o.out, "out", "bin/conformance-report", "directory for reports and logs")
+	flag.StringVar(&o.cache, "cache", "", "directory for what is built once "+
+		"(default: barque-conformance in the user's cache directory)")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// A second Ctrl-C ends this at once; then the reaper removes the cluster.
+	context.AfterFunc(ctx, stop)
+	err := conformance(ctx, o)
+	if ctx.Err() != nil && err != nil {
+		err = fmt.Errorf("interrupted: %w", err)
+	}
+	if reapErr := clustertest.Reap(); err == nil {
+		err = reapErr
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+}
+
+func conformance(ctx context.Context, o options) (err error) {
+	if os.Geteuid() != 0 {
+		return errors.New("the cluster has network namespaces and containers: run this as root")
+	}
+	if o.procs < 1 {
+		return errors.New("-procs: want one at least")
+	}
+	if _, err := regexp.Compile(o.only); err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	page, err := os.ReadFile(o.page)
+	if err != nil {
+		return err
+	}
+	once, err := passing(string(page))
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.page, err)
+	}
+	parts, err := parseParts(partsTable)
+	if err != nil {
+		return err
+	}
+	if o.cache == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return fmt.Errorf("where to keep the suite: %w; choose a directory with -cache", err)
+		}
+		o.cache = filepath.Join(cache, "barque-conformance")
+	}
+	for _, dir := range []*string{&o.out, &o.cache} {
+		if *dir, err = filepath.Abs(*dir); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	lab, err := open(ctx, o, parts)
+	if lab != nil {
+		defer func() { err = errors.Join(err, lab.close(o.out)) }()
+	}
+	if err != nil {
+		return err
+	}
+	if o.only != "" {
+		return lab.some(ctx, o.only, once)
+	}
+	return lab.all(ctx, o, once)
+}
+
+// say tells how far it is.
+func say(format string, args ...any) {
+	fmt.Printf("%s  %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The page has what a person wrote, and between these lines what the last full run has found.
+const (
+	beginMark = "<!-- make conformance writes from here -->"
+	endMark   = "<!-- to here -->"
+)
+
+// The headings of the lists; the specs under passedHeading must go on passing.
+const (
+	failedHeading  = "### Failed"
+	leftOutHeading = "### Left out"
+	passedHeading  = "### Passed"
+)
+
+// run says what was run on what.
+type run struct {
+	Barque          string // version of the binary
+	Suite           string // version of k8s.io/kubernetes
+	Servers, Agents int
+	Date            time.Time
+}
+
+// split returns what is before, between and after the marks, without them.
+func split(page string) (before, between, after string, err error) {
+	before, rest, ok := strings.Cut(page, beginMark)
+	between, after, closed := strings.Cut(rest, endMark)
+	if !ok || !closed {
+		return "", "", "", fmt.Errorf("the page lacks the lines %q and %q: results go between them", beginMark, endMark)
+	}
+	return before, between, after, nil
+}
+
+// passing returns the specs that the page lists as passed.
+func passing(page string) ([]string, error) {
+	_, between, _, err := split(page)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	heading := ""
+	for line := range strings.Lines(between) {
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, "#") {
+			heading = line
+		} else if name, ok := strings.CutPrefix(line, "- "); ok && heading == passedHeading {
+			out = append(out, name)
+		}
+	}
+	return out, nil
+}
+
+// lost returns those of the specs that once passed and no longer do. One that was not reached
+// counts as lost; one that the suite has no more does not.
+func lost(once []string, now []result) []result {
+	return slices.DeleteFunc(slices.Clone(now), func(r result) bool {
+		return r.Verdict == passed || !slices.Contains(once, r.Spec)
+	})
+}
+
+// update returns the page with the results of a full run.
+func update(page string, of run, results []result) (string, error) {
+	before, _, after, err := split(page)
+	if err != nil {
+		return "", err
+	}
+	if n := len(with(results, notReached)); n > 0 {
+		return "", fmt.Errorf("%d specs were not reached", n)
+	}
+	if len(results) == 0 {
+		return "", errors.New("there are no results")
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Barque %s, the suite of Kubernetes %s, %d servers and %d agents, %s.\n\n",
+		of.Barque, of.Suite, of.Servers, of.Agents, of.Date.Format("2 January 2006"))
+	b.WriteString(table(results))
+	late := slices.DeleteFunc(with(results, passed), func(r result) bool { return !r.Retried })
+	if len(late) > 0 {
+		b.WriteString("\nPassed only when they ran once more, alone:\n\n")
+	}
+	for _, r := range late {
+		fmt.Fprintf(&b, "- %s\n", r.Spec)
+	}
+	fmt.Fprintf(&b, "\n%s\n\n", failedHeading)
+	for _, r := range with(results, failed) {
+		fmt.Fprintf(&b, "- %s:\n  `%s`\n", r.Spec, strings.ReplaceAll(r.Reason, "`", "'"))
+	}
+	fmt.Fprintf(&b, "\n%s\n", leftOutHeading)
+	left := with(results, leftOut)
+	slices.SortStableFunc(left, func(a, b result) int { return cmp.Compare(a.Part, b.Part) })
+	for i, r := range left {
+		if i == 0 || r.Part != left[i-1].Part {
+			fmt.Fprintf(&b, "\nWithout %s:\n\n", r.Part)
+		}
+		fmt.Fprintf(&b, "- %s\n", r.Spec)
+	}
+	fmt.Fprintf(&b, "\n%s\n\n", passedHeading)
+	for _, r := range with(results, passed) {
+		fmt.Fprintf(&b, "- %s\n", r.Spec)
+	}
+	return before + beginMark + "\n\n" + b.String() + "\n" + endMark + after, nil
+}
+
+// table is the number of specs for each SIG, by verdict.
+func table(results []result) string {
+	var b strings.Builder
+	b.WriteString("| SIG | specs | passed | failed | left out |\n|---|---|---|---|---|\n")
+	for _, r := range rows(results) {
+		format := "| %s | %d | %d | %d | %d |\n"
+		if r.sig == "all" {
+			format = "| **%s** | **%d** | **%d** | **%d** | **%d** |\n"
+		}
+		fmt.Fprintf(&b, format, r.sig, r.total(), r.counts[passed], r.counts[failed], r.counts[leftOut])
+	}
+	return b.String()
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// spec is what the suite's report says of one conformance spec.
+type spec struct {
+	Name    string // whole, with all its tags
+	State   string // Ginkgo's word: passed, failed, timedout, skipped …
+	Message string // why it failed, or why it skipped itself
+	Where   string // FILE:LINE of that
+}
+
+// ran says whether the suite came to the spec.
+func (s spec) ran() bool {
+	return s.State != "" && s.State != "pending" && (s.State != "skipped" || s.Message != "")
+}
+
+// readReport reads the conformance specs of a report as Ginkgo writes it (--json-report). It is an
+// error when the suite itself has failed, for the specs' states say nothing then.
+func readReport(r io.Reader) ([]spec, error) {
+	var suites []struct {
+		SpecReports []struct {
+			ContainerHierarchyTexts []string
+			LeafNodeType            string
+			LeafNodeText            string
+			State                   string
+			Failure                 struct {
+				Message  string
+				Location struct {
+					FileName   string
+					LineNumber int
+				}
+			}
+		}
+	}
+	if err := json.NewDecoder(r).Decode(&suites); err != nil {
+		return nil, fmt.Errorf("read the suite's report: %w", err)
+	}
+	var out []spec
+	for _, suite := range suites {
+		for _, s := range suite.SpecReports {
+			where := s.Failure.Location.FileName
+			if parts := strings.Split(where, "/"); len(parts) > 2 {
+				where = strings.Join(parts[len(parts)-2:], "/")
+			}
+			if s.Failure.Location.LineNumber > 0 {
+				where = fmt.Sprintf("%s:%d", where, s.Failure.Location.LineNumber)
+			}
+			name := strings.Join(append(s.ContainerHierarchyTexts, s.LeafNodeText), " ")
+			switch {
+			case s.LeafNodeType == "It" && strings.Contains(name, "[Conformance]"):
+				out = append(out, spec{Name: name, State: s.State, Message: s.Failure.Message, Where: where})
+			case strings.Contains(s.LeafNodeType, "BeforeSuite") && s.State != "passed":
+				return nil, fmt.Errorf("the suite did not begin: %s (%s)", cause(s.Failure.Message), where)
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("the suite's report has no conformance specs")
+	}
+	return out, nil
+}
+
+// verdict on a spec.
+type verdict int
+
+const (
+	passed verdict = iota
+	failed
+	leftOut    // it needs a part that the cluster has not
+	notReached // the run ended before it, or was not to reach it
+)
+
+// result is the verdict on a spec, as the page has it.
+type result struct {
+	Spec    string // without the tags that say nothing about its subject
+	SIG     string
+	Verdict verdict
+	Part    string // the missing one of a spec that is left out
+	Reason  string // why it failed
+	Retried bool   // it failed first, and this is what came of its second try
+}
+
+// judge makes results of what was reported first, and of the second try of those that failed.
+// absent are the parts that the cluster has not: what needs them does not count, whatever it
+// reported. Some specs return before they test anything when they cannot make what they are about.
+func judge(first, again []spec, absent []part) []result {
+	second := map[string]spec{}
+	for _, s := range again {
+		second[s.Name] = s
+	}
+	var out []result
+	for _, s := range first {
+		r := result{Spec: short(s.Name), SIG: sig(s.Name), Part: missing(absent, s.Name)}
+		if a := second[s.Name]; a.ran() {
+			s, r.Retried = a, true
+		}
+		switch {
+		case r.Part != "":
+			r.Verdict = leftOut
+		case s.State == "passed":
+			r.Verdict = passed
+		case s.ran():
+			r.Verdict, r.Reason = failed, s.reason()
+		default:
+			r.Verdict = notReached
+		}
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b result) int { return cmp.Compare(a.Spec, b.Spec) })
+	return out
+}
+
+func (s spec) reason() string {
+	reason := cause(s.Message)
+	if s.State != "failed" {
+		reason = s.State + ": " + reason
+	}
+	if s.Where != "" {
+		reason += " (" + s.Where + ")"
+	}
+	return reason
+}
+
+var (
+	sigTag = regexp.MustCompile(`\[sig-([\w-]+)\]`)
+	// The tags that nearly all have, or that say how a spec is run.
+	dullTags = regexp.MustCompile(`\s*\[(Conformance|NodeConformance|Serial|LinuxOnly|Slow|Disruptive|` +
+		`Privileged:ClusterAdmin|MinimumKubeletVersion[^\]]*)\]`)
+	// An object that gomega has dumped over several lines.
+	dump = regexp.MustCompile(`(?s)\n\s+&?[\w.]*\{.*?\n\s+\}`)
+)
+
+func sig(name string) string {
+	if m := sigTag.FindStringSubmatch(name); m != nil {
+		return m[1]
+	}
+	return "none"
+}
+
+func short(name string) string {
+	return strings.Join(strings.Fields(dullTags.ReplaceAllString(name, "")), " ")
+}
+
+// cause is the beginning of a failure's message, on one line.
+func cause(message string) string {
+	var lines []string
+	for line := range strings.Lines(dump.ReplaceAllString(message, "")) {
+		if line = strings.Join(strings.Fields(line), " "); line != "" && len(lines) < 4 {
+			lines = append(lines, line)
+		}
+	}
+	text := []rune(strings.Join(lines, " / "))
+	if len(text) > 300 {
+		text = append(text[:300], '…')
+	}
+	return string(text)
+}
+
+// row of the table: how many specs of a SIG, by verdict.
+type row struct {
+	sig    string
+	counts [notReached + 1]int
+}
+
+func (r row) total() (n int) {
+	for _, c := range r.counts {
+		n += c
+	}
+	return n
+}
+
+// rows has one for each SIG, and the sum.
+func rows(results []result) []row {
+	bySIG := map[string]*row{}
+	all := row{sig: "all"}
+	for _, r := range results {
+		if bySIG[r.SIG] == nil {
+			bySIG[r.SIG] = &row{sig: r.SIG}
+		}
+		bySIG[r.SIG].counts[r.Verdict]++
+		all.counts[r.Verdict]++
+	}
+	var out []row
+	for _, s := range slices.Sorted(maps.Keys(bySIG)) {
+		out = append(out, *bySIG[s])
+	}
+	return append(out, all)
+}
+
+// with returns the results with the verdict.
+func with(results []result, v verdict) []result {
+	return slices.DeleteFunc(slices.Clone(results), func(r result) bool { return r.Verdict != v })
+}
+
+// outcome says in words what became of the spec.
+func (r result) outcome() string {
+	switch {
+	case r.Verdict == failed:
+		return "failed: " + r.Reason
+	case r.Verdict == leftOut:
+		return "not counted, since the cluster has no " + r.Part
+	case r.Verdict == notReached:
+		return "not reached"
+	case r.Retried:
+		return "passed only when it ran once more, alone"
+	}
+	return "passed"
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	clustertest "github.com/barque/barque/cluster-test"
+)
+
+// suite runs the specs against a cluster.
+type suite struct {
+	programs   *programs
+	kubeconfig string
+	out        string // directory for logs and reports
+}
+
+// selection says which conformance specs run, and how.
+type selection struct {
+	name        string // of the files in the directory for logs and reports
+	focus, skip string // regular expressions; "" for none
+	procs       int
+	verbose     bool // all that the suite says goes to standard output, too
+}
+
+// limit ends a run whose specs hang; a run of all takes 40 minutes on two cores.
+const limit = 4 * time.Hour
+
+// run runs the selected specs and returns all conformance specs, those that it left out as skipped.
+func (s suite) run(ctx context.Context, which selection) ([]spec, error) {
+	// kubectl keeps what it has discovered below HOME; some specs write temporary files.
+	home, err := os.MkdirTemp("", "barque-conformance-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(home)
+	report := filepath.Join(s.out, which.name+".json")
+	if err := os.Remove(report); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(s.out, which.name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	args := []string{
+		fmt.Sprintf("--procs=%d", which.procs), "--no-color", "--timeout=" + limit.String(),
+		"--output-dir=" + s.out, "--json-report=" + which.name + ".json",
+		"--label-filter=Conformance", "--silence-skips",
+	}
+	if which.focus != "" {
+		args = append(args, "--focus="+which.focus)
+	}
+	if which.skip != "" {
+		args = append(args, "--skip="+which.skip)
+	}
+	if which.verbose {
+		args = append(args, "-v")
+	}
+	args = append(args, filepath.Join(s.programs.dir, "e2e.test"), "--",
+		"--kubeconfig="+s.kubeconfig, "--kubectl-path="+filepath.Join(s.programs.dir, "kubectl"), "--provider=skeleton",
+		// The suite would begin with lists of ReplicationControllers and DaemonSets.
+		"--minStartupPods=-1", "--system-daemonsets-startup-timeout=1s",
+		"--max-nodes-to-gather-from=0")
+	cmd := exec.CommandContext(ctx, filepath.Join(s.programs.dir, "ginkgo"), args...)
+	cmd.Dir = home
+	cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home)
+	progress := &counter{}
+	cmd.Stdout = io.MultiWriter(log, progress)
+	if which.verbose {
+		cmd.Stdout = io.MultiWriter(log, os.Stdout)
+	}
+	cmd.Stderr = cmd.Stdout
+	// It is process 1 of a namespace: all that it has started ends with it, and it ends with us. Not
+	// with our process group: Ctrl-C is for us, and specs that clean up could take minutes.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // Pdeathsig is sent when the thread ends that has started the process
+	defer runtime.UnlockOSThread()
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the suite: %w", err)
+	}
+	done := make(chan struct{})
+	if !which.verbose {
+		go progress.tell(done) // until the suite has ended
+	}
+	ended := cmd.Wait() // not zero when a spec has failed: what counts is in the report
+	close(done)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	file, err := os.Open(report)
+	if err != nil {
+		return nil, fmt.Errorf("the suite has written no report (%v); its last words:\n%s",
+			ended, clustertest.Tail(log.Name(), 20))
+	}
+	defer file.Close()
+	specs, err := readReport(file)
+	if err != nil {
+		return nil, fmt.Errorf("%w; see %s", err, log.Name())
+	}
+	return specs, nil
+}
+
+// counter counts the specs that have ended by the marks that Ginkgo writes.
+type counter struct {
+	done, failed atomic.Int64
+	rest         []byte // the end of what was written, in which a mark may have begun
+}
+
+var (
+	doneMark   = []byte("•")
+	failedMark = []byte("• [FAILED]")
+)
+
+func (c *counter) Write(p []byte) (int, error) {
+	data := append(c.rest, p...)
+	c.done.Add(int64(bytes.Count(data, doneMark) - bytes.Count(c.rest, doneMark)))
+	c.failed.Add(int64(bytes.Count(data, failedMark)))
+	c.rest = bytes.Clone(data[max(0, len(data)-len(failedMark)+1):])
+	return len(p), nil
+}
+
+func (c *counter) tell(done <-chan struct{}) {
+	ticker := time.NewTicker(time.Minute)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-ticker.C:
+			say("%d specs have ended, %d of them failed", c.done.Load(), c.failed.Load())
+		}
+	}
+}
