@@ -2,10 +2,15 @@ package raftstore_test
 
 import (
 	"context"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/storetest"
 )
@@ -206,4 +211,66 @@ func TestAVoteIsAskedForOverAConnectionThatWorks(t *testing.T) {
 			t.Errorf("the first write after the death of the leader took %v", took)
 		}
 	})
+}
+
+// TestLogTellsWhyAServerStands: of each election one line says why this server began it, whoever found that it is time.
+func TestLogTellsWhyAServerStands(t *testing.T) {
+	const impatient = 100 * time.Millisecond
+	for name, test := range map[string]struct {
+		timeouts raftstore.Timeouts
+		lose     func(t *testing.T, c *storetest.Cluster, leader int)
+		want     string
+	}{
+		"its process has died": {
+			raftstore.Timeouts{Heartbeat: patient, PromoteAfter: time.Millisecond}, crash,
+			`LEADER is gone: its connections broke and its address refuses new ones, as 2 of 3 servers found`,
+		},
+		"it is silent": {
+			raftstore.Timeouts{Heartbeat: patient, Silence: impatient, PromoteAfter: time.Millisecond},
+			func(_ *testing.T, c *storetest.Cluster, leader int) { c.Net.Mute(storetest.Addr(leader)) },
+			`LEADER is gone: nothing was heard of it, nor did it answer, as 2 of 3 servers found`,
+		},
+		"it is silent, and only Raft counts": {
+			raftstore.Timeouts{Heartbeat: impatient, Lease: impatient, Silence: -1, PromoteAfter: time.Millisecond},
+			func(_ *testing.T, c *storetest.Cluster, leader int) { c.Net.Mute(storetest.Addr(leader)) },
+			`it has heard of no leader, and voted for none, for `,
+		},
+		"it hands over": {
+			raftstore.Timeouts{Heartbeat: patient, PromoteAfter: time.Millisecond},
+			func(t *testing.T, c *storetest.Cluster, leader int) {
+				if err := c.Servers[leader].TransferLeadership(limited(t), c.Servers[(leader+1)%3].ID()); err != nil {
+					t.Fatal(err)
+				}
+			},
+			`LEADER handed over to `,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				logs := make([]syncbuf.Buffer, 3)
+				c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
+					cfg.Timeouts, cfg.Logger = test.timeouts, slog.New(slog.NewTextHandler(&logs[i], nil))
+				})
+				old, before := c.Leader()
+				<-time.After(time.Second)
+				seen := make([]int, 3)
+				for i := range logs {
+					seen[i] = len(logs[i].String())
+				}
+				test.lose(t, c, old)
+				next := -1
+				c.Await("another leader", func() bool {
+					next = slices.IndexFunc(c.Servers, func(s *raftstore.Server) bool {
+						return s != nil && s.Status().Role == "leader" && s.Status().Term > before
+					})
+					return next >= 0
+				})
+				want := `msg="this server stands for election" term=` + strconv.FormatUint(before+1, 10) +
+					` why="` + strings.ReplaceAll(test.want, "LEADER", c.Configs[old].Name)
+				if text := logs[next].String()[seen[next]:]; !strings.Contains(text, want) || strings.Count(text, "election") > 1 {
+					t.Errorf("it does not say %q, or says more of elections:\n%s", want, text)
+				}
+			})
+		})
+	}
 }

@@ -129,9 +129,9 @@ func earliest(a, b time.Duration) time.Duration {
 	return a
 }
 
-// What the store logs when it knows that its leader is gone, and when it leads.
+// What the store logs when it stands for election in place of its leader, and when it leads.
 const (
-	noticedMessage = "the leader is gone"
+	noticedMessage = "this server stands for election"
 	leadsMessage   = "this server leads"
 )
 

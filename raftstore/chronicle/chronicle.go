@@ -47,6 +47,16 @@ func (c *Chronicle) Blame(term uint64, why string, again bool) string {
 	return why
 }
 
+// Blamed returns what is noted for an election in that term; empty when nothing is.
+func (c *Chronicle) Blamed(term uint64) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.blamedIn != term {
+		return ""
+	}
+	return c.blamed
+}
+
 // Unblame takes back what was noted for that term, if nothing else was since.
 func (c *Chronicle) Unblame(term uint64, why string) {
 	c.mu.Lock()

@@ -2,6 +2,7 @@ package chronicle
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -97,6 +98,9 @@ func TestUnblame(t *testing.T) {
 		var chronicle Chronicle
 		chronicle.Blame(3, "a handed over", false)
 		c.blame(&chronicle)
+		if got, want := chronicle.Blamed(3), strings.TrimPrefix(c.want, "silent"); got != want || chronicle.Blamed(4) != "" {
+			t.Errorf("%s: %q is noted for term 3, want %q, and %q for term 4", name, got, want, chronicle.Blamed(4))
+		}
 		chronicle.Ended(time.Now(), 3, "a", "silent")
 		if got := chronicle.Newest()[0].Why; got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

@@ -268,9 +268,7 @@ func (n *Node) succeed(ctx context.Context, leader raft.ServerID, d doubt) {
 			n.chronicle.Unblame(term+1, why)
 		}
 		n.cfg.Logger.Debug("this server does not stand for election after all", "err", err)
-		return
 	}
-	n.cfg.Logger.Info(d.why.explain("the leader")+"; this server stands for election", "leader", leader, "agree", p.agree, "voters", n.voters())
 }
 
 // explain tells people why somebody stands for election.

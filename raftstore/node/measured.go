@@ -113,13 +113,3 @@ func (s *countingSink) Write(b []byte) (int, error) {
 	s.bytes += int64(n)
 	return n, err
 }
-
-// countElections counts from now on how often Raft makes this server a candidate.
-func (n *Node) countElections() {
-	n.raft.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
-		if state, ok := o.Data.(raft.RaftState); ok && state == raft.Candidate {
-			n.stats.elections.Inc()
-		}
-		return false // there is nobody to tell
-	}))
-}

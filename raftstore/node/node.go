@@ -247,7 +247,7 @@ func (n *Node) finishBootstrap(alone raft.Configuration) error {
 // start sets the goroutines going. They end with n.ctx or with the listener, and followLeadership
 // with Raft; Close ends all three and waits.
 func (n *Node) start() {
-	n.countElections()
+	n.tellOfElections()
 	apply := func(data []byte) raft.ApplyFuture { return n.raft.Apply(data, 0) }
 	n.proposer = newProposer(apply, n.cfg.Now, n.cfg.QueueLength, n.ctx.Done(), n.storage.log.Disk(), n.stats)
 	n.proposer.stateBytes = n.cfg.StateBytes

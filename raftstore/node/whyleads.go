@@ -65,6 +65,36 @@ func (n *Node) handleHandOver(payload []byte) (byte, []byte) {
 	return answerOK, nil
 }
 
+// tellOfElections logs and counts, from now on, each time that Raft makes this server a candidate. A candidate that was not
+// elected tries again by itself, of which Raft logs.
+func (n *Node) tellOfElections() {
+	n.raft.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
+		if state, ok := o.Data.(raft.RaftState); ok && state == raft.Candidate {
+			n.stats.elections.Inc()
+			term := n.raft.CurrentTerm() + 1
+			n.cfg.Logger.Info("this server stands for election", "term", term, "why", n.whyStands(term))
+		}
+		return false // it was told above, before Raft goes on
+	}))
+}
+
+// whyStands is why this server stands for election in a term: a quorum has lost the leader or waits for one, the leader
+// hands over, or Raft has heard nothing for its time-out.
+func (n *Node) whyStands(term uint64) string {
+	if why := n.chronicle.Blamed(term); why != "" {
+		return why
+	}
+	last := n.raft.LastContact()
+	switch silent := time.Since(last); {
+	case last.IsZero():
+		return "it has heard of no leader since it was started"
+	case silent < n.cfg.Timeouts.Heartbeat: // Raft does not stand by itself then
+		return "the leader told it to"
+	default:
+		return fmt.Sprintf("it has heard of no leader, and voted for none, for %s", silent.Round(time.Millisecond))
+	}
+}
+
 // whyRetires is why this server, which leads, is to lose its vote.
 func (n *Node) whyRetires() string {
 	switch s := n.standing(n.id.ServerID); {

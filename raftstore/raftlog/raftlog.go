@@ -62,11 +62,11 @@ func (s *sink) repeated(msg string) bool {
 }
 
 // usual tells whether a message is about what happens all the time, or what package node says itself and
-// better: that a member does not answer, and that a follower's log is not as long as the leader took it to be,
-// which is how the leader finds out where to go on.
+// better: that this server stands for election, that a member does not answer, and that a follower's log is not as long as
+// the leader took it to be, which is how the leader finds out where to go on.
 func usual(msg string) bool {
 	switch msg {
-	case "failed to heartbeat to", "failed to appendEntries to", "failed to make requestVote RPC", "failed to contact",
+	case "heartbeat timeout reached, starting election", "failed to heartbeat to", "failed to appendEntries to", "failed to make requestVote RPC", "failed to contact",
 		"failed to get previous log", "previous log term mis-match", "appendEntries rejected, sending older logs",
 		"failed to decode incoming command", "failed to flush response", "failed to pipeline appendEntries",
 		"rejecting pre-vote request since we have a leader", "rejecting vote request since we have a leader":
