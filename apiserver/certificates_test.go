@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"testing"
 
@@ -21,7 +22,7 @@ func testCertificates(t *testing.T, c *cluster) {
 	ctx := t.Context()
 	must(c.admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "asking"}, Rules: []rbacv1.PolicyRule{{
 		APIGroups: []string{"certificates.k8s.io"}, Verbs: []string{"*"},
-		Resources: []string{"certificatesigningrequests", "podcertificaterequests", "podcertificaterequests/status"},
+		Resources: []string{"certificatesigningrequests", "certificatesigningrequests/approval", "podcertificaterequests", "podcertificaterequests/status"},
 	}}}, metav1.CreateOptions{}))(t)
 	must(c.admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "asking"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "asking"},
@@ -47,6 +48,13 @@ func testCertificates(t *testing.T, c *cluster) {
 	})
 	if made.Spec.Username != "asking" || len(made.Status.Conditions) > 0 {
 		t.Errorf("asked as %q with %v", made.Spec.Username, made.Status.Conditions)
+	}
+	proxy := request.DeepCopy()
+	proxy.Name, proxy.Spec.SignerName = "proxy", certificatesv1.KubeAPIServerClientSignerName
+	named := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: ProxyClientName}}, key))(t)
+	proxy.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: named})
+	if _, err := c.admin.CertificatesV1().CertificateSigningRequests().Create(ctx, proxy, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("asking for the certificate of the front proxy: %v", err)
 	}
 	made.Status.Conditions = request.Status.Conditions
 	if _, err := asking.CertificateSigningRequests().UpdateApproval(ctx, "r", made, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {

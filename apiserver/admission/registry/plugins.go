@@ -132,10 +132,18 @@ func plugins() []plugin {
 		{name: "OwnerReferencesPermissionEnforcement"},
 		{name: "PersistentVolumeClaimResize"},
 		{name: "RuntimeClass"},
-		{name: "CertificateApproval"},
-		{name: "CertificateSigning"},
-		{name: "ClusterTrustBundleAttest"},
-		{name: "CertificateSubjectRestriction"},
+		{name: "CertificateApproval", on: true, create: step(func(p *Parts) admission.Interface {
+			return barqueadmission.NewCertificateApproval(p.Authorizer)
+		})},
+		{name: "CertificateSigning", on: true, create: step(func(p *Parts) admission.Interface {
+			return barqueadmission.NewCertificateSigning(p.Authorizer)
+		})},
+		{name: "ClusterTrustBundleAttest", on: true, create: step(func(p *Parts) admission.Interface {
+			return barqueadmission.NewTrustBundleAttest(p.Authorizer)
+		})},
+		{name: "CertificateSubjectRestriction", on: true, create: step(func(*Parts) admission.Interface {
+			return barqueadmission.NewCertificateSubjects()
+		})},
 		{name: "DefaultIngressClass"},
 		{name: "DenyServiceExternalIPs"},
 		{name: "PodTopologyLabels"},
