@@ -97,7 +97,7 @@ func TestSigners(t *testing.T) {
 			a := admission.NewAttributesRecord(c.obj, c.old, certificatesv1.SchemeGroupVersion.WithKind("X"), "", "r",
 				certificatesv1.SchemeGroupVersion.WithResource(c.resource), c.subresource, op, nil, false, &user.DefaultInfo{Name: "ann"})
 			chain := admission.NewChainHandler(NewCertificateApproval(c.grants), NewCertificateSigning(c.grants), NewTrustBundleAttest(c.grants))
-			err := chain.(admission.ValidationInterface).Validate(t.Context(), a, nil)
+			err := chain.Validate(t.Context(), a, nil)
 			if c.want == "" && err != nil || c.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
