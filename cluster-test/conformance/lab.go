@@ -83,8 +83,8 @@ func (l *lab) close(out string) error {
 	return errors.Join(err, l.images.Close())
 }
 
-// all runs the specs that need nothing which the cluster lacks, those that failed once more one at
-// a time, and writes the page if no spec of it is lost.
+// all runs the specs that need nothing which the cluster lacks, then once more and fewer at a time
+// those that failed, and writes the page if no spec of it is lost.
 func (l *lab) all(ctx context.Context, o options, once []string) error {
 	say("running the specs, %d at a time", o.procs)
 	first, err := l.suite.run(ctx, selection{name: "first", skip: anyOf(l.absent), procs: o.procs})
@@ -93,8 +93,11 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 	}
 	var again []spec
 	if names := failures(first, l.absent); len(names) > 0 {
-		say("running the %d that failed once more, one at a time", len(names))
-		again, err = l.suite.run(ctx, selection{name: "again", focus: exactly(names), procs: 1})
+		// A spec that fails for good mostly waits, for up to ten minutes: one at a time, they would
+		// take longer than all the others.
+		procs := (o.procs + 1) / 2
+		say("running the %d that failed once more, %d at a time", len(names), procs)
+		again, err = l.suite.run(ctx, selection{name: "again", focus: exactly(names), procs: procs})
 		if err != nil {
 			return err
 		}
