@@ -28,8 +28,8 @@ func deployments() resource.Resource {
 		Default:      defaultDeployment,
 		Prepare:      prepareDeployment,
 		Validate:     validateDeployment,
-		Warnings: func(_ context.Context, d, _ *appsv1.Deployment) []string {
-			return podtemplate.Warnings(&d.Spec.Template.Spec, "spec", "template")
+		Warnings: func(_ context.Context, d, old *appsv1.Deployment) []string {
+			return templateWarnings(d, old, &d.Spec.Template)
 		},
 		Generation: true,
 		Status:     &resource.Status[appsv1.Deployment]{Validate: validateDeploymentStatus},
@@ -99,7 +99,7 @@ func validateDeployment(_ context.Context, d, old *appsv1.Deployment) field.Erro
 	spec, at := &d.Spec, field.NewPath("spec")
 	errs = append(errs, validation.OptionalNonNegative(spec.Replicas, at.Child("replicas"))...)
 	errs = append(errs, validation.WorkloadSelector(spec.Selector, spec.Template.Labels, at)...)
-	errs = append(errs, podtemplate.ValidateForever(&spec.Template, at.Child("template"))...)
+	errs = append(errs, podtemplate.ValidateForever(&spec.Template, "ReplicaSet", at.Child("template"))...)
 	errs = append(errs, validateStrategy(&spec.Strategy, at.Child("strategy"))...)
 	errs = append(errs, validation.NonNegative(spec.MinReadySeconds, at.Child("minReadySeconds"))...)
 	errs = append(errs, validation.OptionalNonNegative(spec.RevisionHistoryLimit, at.Child("revisionHistoryLimit"))...)

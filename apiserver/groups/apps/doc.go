@@ -1,14 +1,16 @@
 // Package apps declares the resources of the apps API group (apps/v1): workloads that keep pods
-// running.
+// running, and the revisions of their templates.
 //
-// It owns their defaults, validation and printing. What they do is their controllers' business:
-// a kind is declared here when its controller exists.
+// It owns their defaults, validation and printing. What they do is their controllers' business.
 package apps
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/barque/barque/apiserver/groups/podtemplate"
+	"github.com/barque/barque/apiserver/groups/validation"
 	"github.com/barque/barque/apiserver/resource"
 )
 
@@ -20,6 +22,18 @@ func Resources() []resource.Resource {
 		deployments(),
 		replicaSets(),
 	}
+}
+
+// templateWarnings are those of a workload whose pods are named after it. An update that asks for
+// nothing new is not warned of.
+func templateWarnings[T any, P validation.Object[T]](obj, old P, t *corev1.PodTemplateSpec) []string {
+	switch {
+	case old == nil:
+		return podtemplate.TemplateWarnings(obj.GetName(), t, "spec", "template")
+	case obj.GetGeneration() != old.GetGeneration():
+		return podtemplate.TemplateWarnings("", t, "spec", "template")
+	}
+	return nil
 }
 
 // selectorString is a label selector as the scale subresource shows it.

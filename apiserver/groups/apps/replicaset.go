@@ -26,8 +26,8 @@ func replicaSets() resource.Resource {
 		List:         &appsv1.ReplicaSetList{},
 		Default:      defaultReplicaSet,
 		Validate:     validateReplicaSet,
-		Warnings: func(_ context.Context, rs, _ *appsv1.ReplicaSet) []string {
-			return podtemplate.Warnings(&rs.Spec.Template.Spec, "spec", "template")
+		Warnings: func(_ context.Context, rs, old *appsv1.ReplicaSet) []string {
+			return templateWarnings(rs, old, &rs.Spec.Template)
 		},
 		Generation: true,
 		Status:     &resource.Status[appsv1.ReplicaSet]{Validate: validateReplicaSetStatus},
@@ -71,7 +71,7 @@ func validateReplicaSet(_ context.Context, rs, old *appsv1.ReplicaSet) field.Err
 	errs = append(errs, validation.OptionalNonNegative(spec.Replicas, at.Child("replicas"))...)
 	errs = append(errs, validation.NonNegative(spec.MinReadySeconds, at.Child("minReadySeconds"))...)
 	errs = append(errs, validation.WorkloadSelector(spec.Selector, spec.Template.Labels, at)...)
-	errs = append(errs, podtemplate.ValidateForever(&spec.Template, at.Child("template"))...)
+	errs = append(errs, podtemplate.ValidateForever(&spec.Template, "ReplicaSet", at.Child("template"))...)
 	if old != nil {
 		errs = append(errs, validation.Immutable(spec.Selector, old.Spec.Selector, at.Child("selector"))...)
 	}

@@ -14,6 +14,7 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/barque/barque/apiserver/groups/podtemplate"
 	"github.com/barque/barque/apiserver/groups/validation"
 	"github.com/barque/barque/apiserver/resource"
 )
@@ -49,7 +50,7 @@ func defaultLimitRange(l *corev1.LimitRange) {
 			item.DefaultRequest = withDefaults(item.DefaultRequest, item.Default, item.Min)
 		}
 		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
-			roundUp(list)
+			podtemplate.RoundUp(list)
 		}
 	}
 }
@@ -67,14 +68,6 @@ func withDefaults(list corev1.ResourceList, others ...corev1.ResourceList) corev
 		}
 	}
 	return list
-}
-
-// roundUp drops what is finer than a thousandth: no resource is counted in smaller parts.
-func roundUp(list corev1.ResourceList) {
-	for name, q := range list {
-		q.RoundUp(k8sresource.Milli)
-		list[name] = q
-	}
 }
 
 func validateLimitRange(_ context.Context, l, old *corev1.LimitRange) field.ErrorList {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/barque/barque/apiserver/groups/podtemplate"
 	"github.com/barque/barque/apiserver/groups/validation"
 	"github.com/barque/barque/apiserver/groups/volume"
 	"github.com/barque/barque/apiserver/resource"
@@ -37,7 +38,7 @@ func persistentVolumes() resource.Resource {
 				v.Status.Phase = corev1.VolumePending
 			}
 			volume.Default(&v.Spec)
-			roundUp(v.Spec.Capacity)
+			podtemplate.RoundUp(v.Spec.Capacity)
 		},
 		Prepare: func(_ context.Context, v, old *corev1.PersistentVolume) {
 			if old == nil && v.Status.LastPhaseTransitionTime == nil {

@@ -25,20 +25,10 @@ func persistentVolumeClaims() resource.Resource {
 		Singular:     "persistentvolumeclaim",
 		ShortNames:   []string{"pvc"},
 		List:         &corev1.PersistentVolumeClaimList{},
-		Default: func(c *corev1.PersistentVolumeClaim) {
-			if c.Status.Phase == "" {
-				c.Status.Phase = corev1.ClaimPending
-			}
-			if c.Spec.VolumeMode == nil {
-				c.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeFilesystem)
-			}
-			for _, list := range []corev1.ResourceList{c.Spec.Resources.Limits, c.Spec.Resources.Requests, c.Status.Capacity, c.Status.AllocatedResources} {
-				roundUp(list)
-			}
-		},
-		Prepare:  prepareClaim,
-		Validate: validateClaim,
-		Warnings: claimWarnings,
+		Default:      podtemplate.DefaultClaim,
+		Prepare:      prepareClaim,
+		Validate:     validateClaim,
+		Warnings:     claimWarnings,
 		Status: &resource.Status[corev1.PersistentVolumeClaim]{
 			Prepare: func(_ context.Context, c, old *corev1.PersistentVolumeClaim) {
 				c.Status.HealthStatus = old.Status.HealthStatus // of an alpha feature, which is off
@@ -108,16 +98,7 @@ func claimWarnings(_ context.Context, c, _ *corev1.PersistentVolumeClaim) []stri
 		warnings = append(warnings, fmt.Sprintf(`%s: deprecated since v1.8; use "storageClassName" attribute instead`,
 			field.NewPath("metadata", "annotations").Key(corev1.BetaStorageClassAnnotation)))
 	}
-	for _, list := range []struct {
-		name   string
-		values corev1.ResourceList
-	}{{"requests", c.Spec.Resources.Requests}, {"limits", c.Spec.Resources.Limits}} {
-		if size := list.values[corev1.ResourceStorage]; size.MilliValue()%1000 != 0 {
-			warnings = append(warnings, fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer",
-				field.NewPath("spec", "resources", list.name).Key(string(corev1.ResourceStorage)), size.String()))
-		}
-	}
-	return warnings
+	return append(warnings, podtemplate.ClaimWarnings(&c.Spec, field.NewPath("spec"))...)
 }
 
 func validateClaim(_ context.Context, c, old *corev1.PersistentVolumeClaim) field.ErrorList {

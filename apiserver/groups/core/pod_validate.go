@@ -215,5 +215,5 @@ func podWarnings(_ context.Context, p, old *corev1.Pod) []string {
 	if old != nil {
 		return nil
 	}
-	return podtemplate.Warnings(&p.Spec)
+	return podtemplate.PodWarnings(p)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/barque/barque/apiserver/groups/podtemplate"
 	"github.com/barque/barque/apiserver/groups/validation"
 	"github.com/barque/barque/apiserver/resource"
 )
@@ -24,9 +25,9 @@ func resourceQuotas() resource.Resource {
 		ShortNames:   []string{"quota"},
 		List:         &corev1.ResourceQuotaList{},
 		Default: func(q *corev1.ResourceQuota) {
-			roundUp(q.Spec.Hard)
-			roundUp(q.Status.Hard)
-			roundUp(q.Status.Used)
+			podtemplate.RoundUp(q.Spec.Hard)
+			podtemplate.RoundUp(q.Status.Hard)
+			podtemplate.RoundUp(q.Status.Used)
 		},
 		Validate: validateQuota,
 		Warnings: quotaWarnings,

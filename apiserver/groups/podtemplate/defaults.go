@@ -21,6 +21,11 @@ func DefaultSpec(spec *corev1.PodSpec) {
 	setDefault(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 
+	RoundUp(spec.Overhead)
+	if spec.Resources != nil {
+		RoundUp(spec.Resources.Limits)
+		RoundUp(spec.Resources.Requests)
+	}
 	for i := range spec.Volumes {
 		defaultVolume(&spec.Volumes[i])
 	}
@@ -78,6 +83,8 @@ func defaultContainer(c *corev1.Container) {
 	setDefault(&c.ImagePullPolicy, PullPolicy(c.Image))
 	setDefault(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
 	setDefault(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+	RoundUp(c.Resources.Limits)
+	RoundUp(c.Resources.Requests)
 	for i := range c.Ports {
 		setDefault(&c.Ports[i].Protocol, corev1.ProtocolTCP)
 	}

@@ -2,6 +2,7 @@ package podtemplate
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // defaultFileMode of files that volumes are filled with.
@@ -9,6 +10,28 @@ const defaultFileMode int32 = 0o644
 
 // defaultTokenSeconds is how long projected service account tokens live.
 const defaultTokenSeconds int64 = 60 * 60
+
+// DefaultClaim fills in the defaults of a persistent volume claim, or of a template of one.
+func DefaultClaim(c *corev1.PersistentVolumeClaim) {
+	setDefault(&c.Status.Phase, corev1.ClaimPending)
+	defaultClaimSpec(&c.Spec)
+	RoundUp(c.Status.Capacity)
+	RoundUp(c.Status.AllocatedResources)
+}
+
+func defaultClaimSpec(spec *corev1.PersistentVolumeClaimSpec) {
+	setDefaultPtr(&spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+	RoundUp(spec.Resources.Limits)
+	RoundUp(spec.Resources.Requests)
+}
+
+// RoundUp drops what is finer than a thousandth: no resource is counted in smaller parts.
+func RoundUp(list corev1.ResourceList) {
+	for name, q := range list {
+		q.RoundUp(resource.Milli)
+		list[name] = q
+	}
+}
 
 func defaultVolume(v *corev1.Volume) {
 	if v.VolumeSource == (corev1.VolumeSource{}) {
@@ -27,7 +50,7 @@ func defaultVolume(v *corev1.Volume) {
 	case v.Projected != nil:
 		defaultProjected(v.Projected)
 	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
-		setDefaultPtr(&v.Ephemeral.VolumeClaimTemplate.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+		defaultClaimSpec(&v.Ephemeral.VolumeClaimTemplate.Spec)
 	case v.Image != nil:
 		setDefault(&v.Image.PullPolicy, PullPolicy(v.Image.Reference))
 	case v.ISCSI != nil:

@@ -1,6 +1,7 @@
 package podtemplate
 
 import (
+	"fmt"
 	"math"
 	"strings"
 
@@ -23,14 +24,19 @@ func Validate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
 }
 
 // ValidateForever checks a template at a path for workloads that replace pods that end: their
-// pods always restart and have no deadline.
-func ValidateForever(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
-	errs := Validate(t, at)
+// pods always restart and have no deadline. kind is the one of the workload.
+func ValidateForever(t *corev1.PodTemplateSpec, kind string, at *field.Path) field.ErrorList {
+	return append(Validate(t, at), ValidateRestarts(t, kind, at)...)
+}
+
+// ValidateRestarts checks what ValidateForever adds to Validate.
+func ValidateRestarts(t *corev1.PodTemplateSpec, kind string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
 	if p := t.Spec.RestartPolicy; p == corev1.RestartPolicyOnFailure || p == corev1.RestartPolicyNever {
 		errs = append(errs, field.NotSupported(at.Child("spec", "restartPolicy"), p, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
 	if t.Spec.ActiveDeadlineSeconds != nil {
-		errs = append(errs, field.Forbidden(at.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicaSet is not Supported"))
+		errs = append(errs, field.Forbidden(at.Child("spec", "activeDeadlineSeconds"), fmt.Sprintf("activeDeadlineSeconds in %s is not Supported", kind)))
 	}
 	return errs
 }
