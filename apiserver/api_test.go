@@ -42,6 +42,7 @@ func TestAPI(t *testing.T) {
 		"Validation":      testValidation,
 		"Tables":          testTables,
 		"Scale":           testScale,
+		"Apps":            testApps,
 		"Status":          testStatus,
 		"DeleteMany":      testDeleteCollection,
 		"Access":          testAccess,

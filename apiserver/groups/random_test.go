@@ -36,6 +36,9 @@ func filler(seed int64) *randfill.Filler {
 			*t = metav1.NewMicroTime(time.Unix(c.Int63n(1<<32), 0))
 		},
 		func(f *metav1.FieldsV1, _ randfill.Continue) {},
+		func(r *runtime.RawExtension, c randfill.Continue) {
+			r.Raw = []byte([]string{"", "null", "{", "[]", `"a"`, `{"a":1}`}[c.Intn(6)])
+		},
 		func(t *metav1.TypeMeta, _ randfill.Continue) {},
 		// Unions of which only some random choices make sense: one pointer at most half of the time.
 		func(v *corev1.VolumeSource, c randfill.Continue) {

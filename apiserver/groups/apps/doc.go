@@ -21,6 +21,9 @@ func Resources() []resource.Resource {
 	return []resource.Resource{
 		deployments(),
 		replicaSets(),
+		statefulSets(),
+		daemonSets(),
+		controllerRevisions(),
 	}
 }
 

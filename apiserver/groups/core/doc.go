@@ -23,6 +23,7 @@ func Resources() []resource.Resource {
 		nodes(),
 		pods(),
 		podTemplates(),
+		replicationControllers(),
 		services(),
 		endpoints(),
 		configMaps(),
