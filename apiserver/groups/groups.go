@@ -7,6 +7,7 @@ import (
 
 	"github.com/barque/barque/apiserver/groups/admissionregistration"
 	"github.com/barque/barque/apiserver/groups/apps"
+	"github.com/barque/barque/apiserver/groups/batch"
 	"github.com/barque/barque/apiserver/groups/certificates"
 	"github.com/barque/barque/apiserver/groups/coordination"
 	"github.com/barque/barque/apiserver/groups/core"
@@ -28,6 +29,7 @@ func Resources() []resource.Resource {
 		core.Resources(),
 		admissionregistration.Resources(),
 		apps.Resources(),
+		batch.Resources(),
 		certificates.Resources(),
 		coordination.Resources(),
 		discovery.Resources(),
