@@ -7,6 +7,7 @@ import (
 
 	"github.com/barque/barque/apiserver/groups/admissionregistration"
 	"github.com/barque/barque/apiserver/groups/apps"
+	"github.com/barque/barque/apiserver/groups/autoscaling"
 	"github.com/barque/barque/apiserver/groups/batch"
 	"github.com/barque/barque/apiserver/groups/certificates"
 	"github.com/barque/barque/apiserver/groups/coordination"
@@ -29,6 +30,7 @@ func Resources() []resource.Resource {
 		core.Resources(),
 		admissionregistration.Resources(),
 		apps.Resources(),
+		autoscaling.Resources(),
 		batch.Resources(),
 		certificates.Resources(),
 		coordination.Resources(),
