@@ -157,7 +157,7 @@ func TestValidateJob(t *testing.T) {
 		"another name":        {"template: {metadata: {labels: {job-name: other, batch.kubernetes.io/job-name: other}}, " + pod + "}", []string{grouptest.Invalid + labels + "[job-name]", grouptest.Invalid + labels + "[batch.kubernetes.io/job-name]"}},
 		"another uid":         {"template: {metadata: {labels: {controller-uid: other, batch.kubernetes.io/controller-uid: other}}, " + pod + "}", []string{grouptest.Invalid + labels + "[controller-uid]", grouptest.Invalid + labels + "[batch.kubernetes.io/controller-uid]", grouptest.Invalid + labels}},
 		"own selector":        {"selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, " + pod + "}", []string{grouptest.Invalid + spec + "selector"}},
-		"no manual selector":  {"manualSelector: true, " + template, []string{grouptest.Missing + spec + "selector"}},
+		"no manual selector":  {"manualSelector: true, " + template, []string{grouptest.Missing + spec + "selector", grouptest.Invalid + labels}},
 		"bad manual selector": {"manualSelector: true, selector: {matchExpressions: [{key: a, operator: Is}]}, " + template, []string{grouptest.Invalid + spec + "selector.matchExpressions[0].operator"}},
 		"selects others":      {"manualSelector: true, selector: {matchLabels: {app: b}}, template: {metadata: {labels: {app: a}}, " + pod + "}", []string{grouptest.Invalid + labels}},
 

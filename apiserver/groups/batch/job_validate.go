@@ -82,20 +82,17 @@ func validateGeneratedSelector(j *batchv1.Job) field.ErrorList {
 	return errs
 }
 
-// validateSelector checks that the job selects the pods that it makes.
+// validateSelector checks that the job selects the pods that it makes. Without a selector it does not.
 func validateSelector(spec *batchv1.JobSpec, at *field.Path) field.ErrorList {
+	errs := validation.LabelSelector(spec.Selector, at.Child("selector"))
 	if spec.Selector == nil {
-		return append(field.ErrorList{field.Required(at.Child("selector"), "")}, selectsTemplate(spec, at)...)
+		errs = append(errs, field.Required(at.Child("selector"), ""))
 	}
-	return append(validation.LabelSelector(spec.Selector, at.Child("selector")), selectsTemplate(spec, at)...)
-}
-
-func selectsTemplate(spec *batchv1.JobSpec, at *field.Path) field.ErrorList {
 	selector, err := metav1.LabelSelectorAsSelector(spec.Selector)
-	if err != nil || selector.Matches(labels.Set(spec.Template.Labels)) {
-		return nil
+	if err == nil && !selector.Matches(labels.Set(spec.Template.Labels)) {
+		errs = append(errs, field.Invalid(at.Child("template", "metadata", "labels"), spec.Template.Labels, "`selector` does not match template `labels`"))
 	}
-	return field.ErrorList{field.Invalid(at.Child("template", "metadata", "labels"), spec.Template.Labels, "`selector` does not match template `labels`")}
+	return errs
 }
 
 // validateJobSpec checks what the specs of jobs and of the templates of jobs have in common.
