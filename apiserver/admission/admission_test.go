@@ -10,6 +10,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,7 @@ import (
 // request describes a write of obj.
 type request struct {
 	obj, old              runtime.Object
+	group                 string
 	resource, subresource string
 	name                  string
 	op                    admission.Operation
@@ -41,7 +43,7 @@ func (r request) attributes() admission.Attributes {
 		r.resource = "pods"
 	}
 	return admission.NewAttributesRecord(r.obj, r.old, schema.GroupVersionKind{}, "ns", r.name,
-		schema.GroupVersionResource{Version: "v1", Resource: r.resource}, r.subresource, r.op, nil, false, r.user)
+		schema.GroupVersionResource{Group: r.group, Version: "v1", Resource: r.resource}, r.subresource, r.op, nil, false, r.user)
 }
 
 func newPod(change func(*corev1.Pod)) *corev1.Pod {
@@ -242,6 +244,9 @@ func TestNodeRestriction(t *testing.T) {
 		p.Spec.NodeName = "n1"
 		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 	})
+	slice := func(node string) *resourcev1.ResourceSlice {
+		return &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{NodeName: &node}}
+	}
 	relabelled := mine.DeepCopy()
 	relabelled.Labels = map[string]string{"a": "b"}
 	for _, c := range []struct {
@@ -273,6 +278,11 @@ func TestNodeRestriction(t *testing.T) {
 		{"token for its pod", request{obj: token("p", ""), resource: "serviceaccounts", subresource: "token", name: "robot"}, true},
 		{"token of another account", request{obj: token("p", ""), resource: "serviceaccounts", subresource: "token", name: "admin"}, false},
 		{"token for an earlier pod", request{obj: token("p", "old"), resource: "serviceaccounts", subresource: "token", name: "robot"}, false},
+		{"offers its devices", request{obj: slice("n1"), group: resourcev1.GroupName, resource: "resourceslices", name: "s"}, true},
+		{"offers another's devices", request{obj: slice("n2"), group: resourcev1.GroupName, resource: "resourceslices", name: "s"}, false},
+		{"offers devices of all nodes", request{obj: &resourcev1.ResourceSlice{}, group: resourcev1.GroupName, resource: "resourceslices", name: "s"}, false},
+		{"takes its devices away", request{old: slice("n1"), group: resourcev1.GroupName, resource: "resourceslices", name: "s", op: admission.Delete}, true},
+		{"takes another's devices away", request{old: slice("n2"), group: resourcev1.GroupName, resource: "resourceslices", name: "s", op: admission.Delete}, false},
 		{"token for nothing", request{obj: token("", ""), resource: "serviceaccounts", subresource: "token", name: "robot"}, false},
 	} {
 		c.r.user = kubelet

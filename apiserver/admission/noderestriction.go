@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -58,9 +59,27 @@ func (n *NodeRestriction) Validate(ctx context.Context, a admission.Attributes, 
 		if a.GetName() != node {
 			err = fmt.Errorf("can only write its own CSINode")
 		}
+	case r.Group == resourcev1.GroupName && r.Resource == "resourceslices":
+		err = ownSlice(node, a)
 	}
 	if err != nil {
 		return admission.NewForbidden(a, fmt.Errorf("node %q %w", node, err))
+	}
+	return nil
+}
+
+// ownSlice allows to make and delete slices of devices of the node only.
+func ownSlice(node string, a admission.Attributes) error {
+	obj := a.GetObject()
+	if a.GetOperation() == admission.Delete {
+		obj = a.GetOldObject()
+	}
+	slice, ok := obj.(*resourcev1.ResourceSlice)
+	if !ok {
+		return fmt.Errorf("sent a %T where a ResourceSlice was expected", obj)
+	}
+	if slice.Spec.NodeName == nil || *slice.Spec.NodeName != node {
+		return fmt.Errorf("can only write a ResourceSlice with the same NodeName as the requesting node")
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -92,6 +93,13 @@ func (a *Authorizer) refuse(ctx context.Context, node string, attrs authorizer.A
 		if attrs.GetResource() == "csinodes" && attrs.GetVerb() != "create" && attrs.GetName() != node {
 			return "can only use its own CSINode", nil
 		}
+	case "resource.k8s.io":
+		switch attrs.GetResource() {
+		case "resourceclaims":
+			return a.needsPod(ctx, node, attrs, refersToDevices)
+		case "resourceslices":
+			return ownSlices(node, attrs), nil
+		}
 	}
 	return "", nil
 }
@@ -148,6 +156,19 @@ func (a *Authorizer) ownPods(ctx context.Context, node string, attrs authorizer.
 		return "", err
 	}
 	return "", nil
+}
+
+// ownSlices allows what is about many slices of devices only for those of the node. Writes of single
+// ones are narrowed by admission.
+func ownSlices(node string, attrs authorizer.Attributes) string {
+	switch attrs.GetVerb() {
+	case "list", "watch", "deletecollection":
+		selector, err := attrs.GetFieldSelector()
+		if err != nil || !selects(selector, resourcev1.ResourceSliceSelectorNodeName, node) {
+			return "can only list/watch/deletecollection resourceslices with nodeName field selector"
+		}
+	}
+	return ""
 }
 
 func selects(requirements fields.Requirements, field, value string) bool {

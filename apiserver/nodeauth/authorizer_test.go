@@ -19,6 +19,13 @@ func pod(name, node string, spec corev1.PodSpec) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: spec}
 }
 
+// withClaims adds claims that were made for a pod.
+func withClaims(p *corev1.Pod) *corev1.Pod {
+	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "a", ResourceClaimName: new("by-status")}, {Name: "b"}}
+	p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "by-extension"}
+	return p
+}
+
 // newAuthorizer returns one whose informer knows nothing.
 func newAuthorizer(t *testing.T, list ListPods) *Authorizer {
 	informer := informers.NewSharedInformerFactory(fake.NewClientset(), time.Hour).Core().V1().Pods().Informer()
@@ -45,6 +52,8 @@ func TestAuthorize(t *testing.T) {
 			{VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 				{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "projected"}}}}}}},
 		}}),
+		pod("devices", "n1", corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: new("by-name")}}}),
+		withClaims(pod("made", "n1", corev1.PodSpec{})),
 		pod("pull", "n1", corev1.PodSpec{ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}}}),
 		pod("elsewhere", "n2", env(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "other-node"}}})),
 	} {
@@ -57,6 +66,16 @@ func TestAuthorize(t *testing.T) {
 	}
 	selected := func(node string) authorizer.AttributesRecord {
 		r := on("list", "pods", "")
+		r.FieldSelectorRequirements = fields.OneTermEqualSelector("spec.nodeName", node).Requirements()
+		return r
+	}
+	devices := func(verb, resource, name string) authorizer.AttributesRecord {
+		r := on(verb, resource, name)
+		r.APIGroup = "resource.k8s.io"
+		return r
+	}
+	slicesOf := func(node string) authorizer.AttributesRecord {
+		r := devices("deletecollection", "resourceslices", "")
 		r.FieldSelectorRequirements = fields.OneTermEqualSelector("spec.nodeName", node).Requirements()
 		return r
 	}
@@ -87,6 +106,14 @@ func TestAuthorize(t *testing.T) {
 		{"another node's pod", on("get", "pods", "elsewhere"), false},
 		{"own lease", lease("n1"), true},
 		{"another lease", lease("n2"), false},
+		{"claim for devices", devices("get", "resourceclaims", "by-name"), true},
+		{"claim made for a pod", devices("get", "resourceclaims", "by-status"), true},
+		{"claim made for extended resources", devices("get", "resourceclaims", "by-extension"), true},
+		{"unrelated claim", devices("get", "resourceclaims", "x"), false},
+		{"all claims", devices("list", "resourceclaims", ""), false},
+		{"own slices", slicesOf("n1"), true},
+		{"slices of another node", slicesOf("n2"), false},
+		{"all slices", devices("deletecollection", "resourceslices", ""), false},
 		{"beyond the role", on("escalate", "roles", "x"), false},
 		{"services", on("watch", "services", ""), true},
 	} {

@@ -83,6 +83,24 @@ func refersToClaim(p *corev1.Pod, name string) bool {
 	return false
 }
 
+// refersToDevices tells whether a pod has a claim for devices, of its own or made for it.
+func refersToDevices(p *corev1.Pod, name string) bool {
+	for i := range p.Spec.ResourceClaims {
+		c := &p.Spec.ResourceClaims[i]
+		if c.ResourceClaimName != nil && *c.ResourceClaimName == name {
+			return true
+		}
+	}
+	for i := range p.Status.ResourceClaimStatuses {
+		s := &p.Status.ResourceClaimStatuses[i]
+		if s.ResourceClaimName != nil && *s.ResourceClaimName == name {
+			return true
+		}
+	}
+	e := p.Status.ExtendedResourceClaimStatus
+	return e != nil && e.ResourceClaimName != "" && e.ResourceClaimName == name
+}
+
 func named(ref *corev1.LocalObjectReference, name string) bool { return ref != nil && ref.Name == name }
 
 // anyContainer looks at the environment of all containers, of whatever sort.

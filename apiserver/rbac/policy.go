@@ -136,6 +136,8 @@ func NodeRules() []rbacv1.PolicyRule {
 		on("node.k8s.io", readVerbs, "runtimeclasses"),
 		on("networking.k8s.io", readVerbs, "networkpolicies"),
 		on("", verbs("list", "watch"), "namespaces"),
+		on("resource.k8s.io", verbs("get"), "resourceclaims"),
+		on("resource.k8s.io", verbs("deletecollection"), "resourceslices"),
 	}
 }
 
@@ -162,6 +164,11 @@ func schedulerRules() []rbacv1.PolicyRule {
 		on("apps", readVerbs, "replicasets", "statefulsets"),
 		on("policy", readVerbs, "poddisruptionbudgets"),
 		on("storage.k8s.io", readVerbs, "csinodes", "csidrivers", "csistoragecapacities", "storageclasses", "volumeattachments"),
+		on("resource.k8s.io", readVerbs, "deviceclasses", "devicetaintrules", "resourceslices"),
+		on("", verbs("update"), "pods/finalizers"),
+		on("resource.k8s.io", verbs("get", "list", "watch", "create", "delete", "patch", "update"), "resourceclaims"),
+		on("resource.k8s.io", verbs("get", "list", "watch", "patch", "update"), "resourceclaims/status"),
+		on("resource.k8s.io", verbs("patch", "update"), "resourceclaims/binding"),
 		on("authentication.k8s.io", verbs("create"), "tokenreviews"),
 		on("authorization.k8s.io", verbs("create"), "subjectaccessreviews"),
 	}

@@ -37,6 +37,7 @@ func editRules() []rbacv1.PolicyRule {
 		on("batch", writeVerbs, "cronjobs", "jobs"),
 		on("policy", writeVerbs, "poddisruptionbudgets"),
 		on("networking.k8s.io", writeVerbs, "ingresses", "networkpolicies"),
+		on("resource.k8s.io", writeVerbs, "resourceclaims", "resourceclaimtemplates"),
 		on("coordination.k8s.io", append(verbs("get", "list", "watch"), writeVerbs...), "leases"),
 	}
 }
@@ -56,5 +57,6 @@ func viewRules() []rbacv1.PolicyRule {
 		on("batch", readVerbs, "cronjobs", "cronjobs/status", "jobs", "jobs/status"),
 		on("policy", readVerbs, "poddisruptionbudgets", "poddisruptionbudgets/status"),
 		on("networking.k8s.io", readVerbs, "ingresses", "ingresses/status", "networkpolicies"),
+		on("resource.k8s.io", readVerbs, "resourceclaims", "resourceclaims/status", "resourceclaimtemplates"),
 	}
 }
