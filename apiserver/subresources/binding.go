@@ -131,6 +131,12 @@ func (b *Binding) put(pod *corev1.Pod, binding *corev1.Binding) error {
 		}
 		maps.Copy(pod.Annotations, binding.Annotations)
 	}
+	if len(binding.Labels) > 0 {
+		if pod.Labels == nil {
+			pod.Labels = map[string]string{}
+		}
+		maps.Copy(pod.Labels, binding.Labels)
+	}
 	scheduled(pod, b.now())
 	return nil
 }

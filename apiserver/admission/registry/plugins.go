@@ -6,7 +6,10 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,6 +28,7 @@ import (
 	"k8s.io/component-base/compatibility"
 
 	barqueadmission "github.com/barque/barque/apiserver/admission"
+	"github.com/barque/barque/apiserver/admission/quota"
 )
 
 // plugin is one step of the chain.
@@ -86,6 +90,17 @@ func configurations(names ...string) []schema.GroupVersionResource {
 	return resources
 }
 
+// coreResources are resources of the core group.
+func coreResources(names ...string) []schema.GroupVersionResource {
+	var resources []schema.GroupVersionResource
+	for _, name := range names {
+		resources = append(resources, corev1.SchemeGroupVersion.WithResource(name))
+	}
+	return resources
+}
+
+var storageClasses = []schema.GroupVersionResource{storagev1.SchemeGroupVersion.WithResource("storageclasses")}
+
 // plugins are all admission plugins of Kubernetes, in the order in which they run.
 func plugins() []plugin {
 	return []plugin{
@@ -94,7 +109,9 @@ func plugins() []plugin {
 		{name: lifecycle.PluginName, on: true, create: newLifecycle},
 		{name: "NamespaceExists"},
 		{name: "LimitPodHardAntiAffinityTopology"},
-		{name: "LimitRanger"},
+		{name: "LimitRanger", on: true, needs: coreResources("limitranges"), create: step(func(p *Parts) admission.Interface {
+			return barqueadmission.NewLimitRanger(p.Informers.Core().V1().LimitRanges().Lister(), p.Client)
+		})},
 		{name: "ServiceAccount", on: true, create: step(func(p *Parts) admission.Interface {
 			return barqueadmission.NewServiceAccounts(p.Informers.Core().V1().ServiceAccounts().Lister(), p.Client)
 		})},
@@ -102,7 +119,7 @@ func plugins() []plugin {
 		{name: "NodeRestriction", on: true, create: step(func(p *Parts) admission.Interface {
 			return barqueadmission.NewNodeRestriction(p.Informers.Core().V1().Pods().Lister(), p.Client)
 		})},
-		{name: "TaintNodesByCondition"},
+		{name: "TaintNodesByCondition", on: true, create: step(func(*Parts) admission.Interface { return barqueadmission.NewNewNodes() })},
 		{name: "AlwaysPullImages"},
 		{name: "ImagePolicyWebhook"},
 		{
@@ -126,12 +143,29 @@ func plugins() []plugin {
 		{name: "PodTolerationRestriction"},
 		{name: "EventRateLimit"},
 		{name: "ExtendedResourceToleration"},
-		{name: "DefaultStorageClass"},
+		{
+			name: "DefaultStorageClass", on: true, needs: storageClasses,
+			create: step(func(p *Parts) admission.Interface {
+				return barqueadmission.NewStorageClasses(p.Informers.Storage().V1().StorageClasses().Lister())
+			}),
+		},
 		{name: "StorageObjectInUseProtection"},
+		// Upstream's does nothing unless a beta feature that is off by default, GenericWorkload, is enabled.
 		{name: "PodGroupProtection"},
 		{name: "OwnerReferencesPermissionEnforcement"},
-		{name: "PersistentVolumeClaimResize"},
-		{name: "RuntimeClass"},
+		{
+			name: "PersistentVolumeClaimResize", on: true, needs: storageClasses,
+			create: step(func(p *Parts) admission.Interface {
+				return barqueadmission.NewClaimResize(p.Informers.Storage().V1().StorageClasses().Lister())
+			}),
+		},
+		{
+			name: "RuntimeClass", on: true,
+			needs: []schema.GroupVersionResource{nodev1.SchemeGroupVersion.WithResource("runtimeclasses")},
+			create: step(func(p *Parts) admission.Interface {
+				return barqueadmission.NewRuntimeClasses(p.Informers.Node().V1().RuntimeClasses().Lister(), p.Client)
+			}),
+		},
 		{name: "CertificateApproval", on: true, create: step(func(p *Parts) admission.Interface {
 			return barqueadmission.NewCertificateApproval(p.Authorizer)
 		})},
@@ -144,11 +178,23 @@ func plugins() []plugin {
 		{name: "CertificateSubjectRestriction", on: true, create: step(func(*Parts) admission.Interface {
 			return barqueadmission.NewCertificateSubjects()
 		})},
-		{name: "DefaultIngressClass"},
+		{
+			name: "DefaultIngressClass", on: true,
+			needs: []schema.GroupVersionResource{networkingv1.SchemeGroupVersion.WithResource("ingressclasses")},
+			create: step(func(p *Parts) admission.Interface {
+				return barqueadmission.NewIngressClasses(p.Informers.Networking().V1().IngressClasses().Lister())
+			}),
+		},
 		{name: "DenyServiceExternalIPs"},
-		{name: "PodTopologyLabels"},
-		{name: "NodeDeclaredFeatureValidator"},
-		{name: "PodResizeValidator"},
+		{name: "PodTopologyLabels", on: true, needs: coreResources("nodes"), create: step(func(p *Parts) admission.Interface {
+			return barqueadmission.NewPodTopology(p.Informers.Core().V1().Nodes().Lister())
+		})},
+		{name: "NodeDeclaredFeatureValidator", on: true, needs: coreResources("nodes"), create: step(func(p *Parts) admission.Interface {
+			return barqueadmission.NewNodeFeatures(p.Informers.Core().V1().Nodes().Lister(), p.Version.BinaryVersion())
+		})},
+		{name: "PodResizeValidator", on: true, needs: coreResources("nodes"), create: step(func(p *Parts) admission.Interface {
+			return barqueadmission.NewPodResize(p.Informers.Core().V1().Nodes().Lister())
+		})},
 		{
 			name: mutatingpolicy.PluginName, on: true,
 			needs:  configurations("mutatingadmissionpolicies", "mutatingadmissionpolicybindings"),
@@ -167,7 +213,12 @@ func plugins() []plugin {
 			name: validatingwebhook.PluginName, on: true, needs: configurations("validatingwebhookconfigurations"),
 			create: library(validatingwebhook.NewValidatingAdmissionWebhook),
 		},
-		{name: "ResourceQuota"},
+		{
+			name: "ResourceQuota", on: true, needs: coreResources("resourcequotas"),
+			create: func(p *Parts, config io.Reader) (admission.Interface, error) {
+				return quota.New(config, p.Informers, p.Client)
+			},
+		},
 		{name: "AlwaysDeny"},
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/component-base/compatibility"
 )
 
 // build makes a chain over resources without objects.
@@ -30,7 +31,7 @@ func build(t *testing.T, s Settings, unserved ...string) (admission.Interface, e
 	parts := &Parts{
 		Client: client, Informers: factory, Stopped: stop, NotReadySeconds: 3, UnreachableSeconds: 4,
 		Dynamic: dynamicfake.NewSimpleDynamicClient(scheme.Scheme), Mapper: meta.NewDefaultRESTMapper(nil),
-		Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(),
+		Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(), Version: compatibility.NewEffectiveVersionFromString("1.37", "", ""),
 	}
 	serves := func(r schema.GroupVersionResource) bool { return !slices.Contains(unserved, r.Resource) }
 	chain, err := Build(s, parts, serves)

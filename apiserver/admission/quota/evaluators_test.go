@@ -1,0 +1,293 @@
+package quota
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// objects list themselves, whatever they are of.
+type objects []runtime.Object
+
+func (o objects) lister(schema.GroupVersionResource) (cache.GenericLister, error) {
+	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	for _, obj := range o {
+		if err := index.Add(obj); err != nil {
+			return nil, err
+		}
+	}
+	return cache.NewGenericLister(index, schema.GroupResource{}), nil
+}
+
+func evaluatorOf(t *testing.T, resource string, list objects) quotav1.Evaluator {
+	t.Helper()
+	all := Evaluators(list.lister, func() time.Time { return now })
+	i := slices.IndexFunc(all, func(e quotav1.Evaluator) bool { return e.GroupResource() == corev1.Resource(resource) })
+	if i < 0 {
+		t.Fatalf("no evaluator of %s", resource)
+	}
+	return all[i]
+}
+
+func newPod(change func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{
+		InitContainers: []corev1.Container{{Name: "i", Resources: corev1.ResourceRequirements{Requests: amounts("cpu", "2", "memory", "1Gi"), Limits: amounts("cpu", "3")}}},
+		Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
+			Requests: amounts("cpu", "1", "memory", "2Gi", "ephemeral-storage", "5Gi", "hugepages-2Mi", "4Mi", "example.com/gpu", "2"),
+			Limits:   amounts("cpu", "1", "memory", "4Gi", "ephemeral-storage", "6Gi"),
+		}}},
+	}}
+	if change != nil {
+		change(p)
+	}
+	return p
+}
+
+func newClaim(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"},
+		Spec: corev1.PersistentVolumeClaimSpec{Resources: corev1.VolumeResourceRequirements{Requests: amounts("storage", "10Gi")}}}
+	if change != nil {
+		change(c)
+	}
+	return c
+}
+
+func newService(kind corev1.ServiceType, change func(*corev1.Service)) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"},
+		Spec: corev1.ServiceSpec{Type: kind, Ports: []corev1.ServicePort{{Port: 1}, {Port: 2, NodePort: 30000}}}}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+func TestUsage(t *testing.T) {
+	whole := amounts("count/pods", "1", "pods", "1", "cpu", "2", "requests.cpu", "2", "limits.cpu", "3", "memory", "2Gi", "requests.memory", "2Gi", "limits.memory", "4Gi",
+		"ephemeral-storage", "5Gi", "requests.ephemeral-storage", "5Gi", "limits.ephemeral-storage", "6Gi",
+		"hugepages-2Mi", "4Mi", "requests.hugepages-2Mi", "4Mi", "requests.example.com/gpu", "2")
+	with := func(base corev1.ResourceList, pairs ...string) corev1.ResourceList {
+		list := base.DeepCopy()
+		for name, q := range amounts(pairs...) {
+			list[name] = q
+		}
+		return list
+	}
+	ended := amounts("count/pods", "1")
+	going := func(at time.Time) *corev1.Pod {
+		return newPod(func(p *corev1.Pod) {
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = ptr.To(metav1.NewTime(at)), ptr.To[int64](30)
+		})
+	}
+	for _, c := range []struct {
+		name     string
+		resource string
+		obj      runtime.Object
+		want     corev1.ResourceList
+	}{
+		{"a pod", "pods", newPod(nil), whole},
+		{"with overhead", "pods", newPod(func(p *corev1.Pod) { p.Spec.Overhead = amounts("cpu", "500m") }), with(whole, "cpu", "2500m", "requests.cpu", "2500m", "limits.cpu", "3500m")},
+		{"as a whole", "pods", newPod(func(p *corev1.Pod) {
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "7"), Limits: amounts("cpu", "8")}
+		}), with(whole, "cpu", "7", "requests.cpu", "7", "limits.cpu", "8")},
+		{"with a sidecar", "pods", newPod(func(p *corev1.Pod) {
+			p.Spec.InitContainers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
+		}),
+			with(whole, "cpu", "3", "requests.cpu", "3", "limits.cpu", "4", "memory", "3Gi", "requests.memory", "3Gi")},
+		{"succeeded", "pods", newPod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), ended},
+		{"failed", "pods", newPod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), ended},
+		{"being deleted", "pods", going(now.Add(-29 * time.Second)), whole},
+		{"stuck", "pods", going(now.Add(-31 * time.Second)), ended},
+		{"a service", "services", newService(corev1.ServiceTypeClusterIP, nil), amounts("count/services", "1", "services", "1", "services.nodeports", "0", "services.loadbalancers", "0")},
+		{"of node ports", "services", newService(corev1.ServiceTypeNodePort, nil), amounts("count/services", "1", "services", "1", "services.nodeports", "2", "services.loadbalancers", "0")},
+		{"with a balancer", "services", newService(corev1.ServiceTypeLoadBalancer, nil), amounts("count/services", "1", "services", "1", "services.nodeports", "2", "services.loadbalancers", "1")},
+		{"with a balancer alone", "services", newService(corev1.ServiceTypeLoadBalancer, func(s *corev1.Service) { s.Spec.AllocateLoadBalancerNodePorts = ptr.To(false) }),
+			amounts("count/services", "1", "services", "1", "services.nodeports", "1", "services.loadbalancers", "1")},
+		{"a claim", "persistentvolumeclaims", newClaim(nil), amounts("count/persistentvolumeclaims", "1", "persistentvolumeclaims", "1", "requests.storage", "10Gi")},
+		{"of a class", "persistentvolumeclaims", newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr.To("gold") }),
+			amounts("count/persistentvolumeclaims", "1", "persistentvolumeclaims", "1", "requests.storage", "10Gi",
+				"gold.storageclass.storage.k8s.io/persistentvolumeclaims", "1", "gold.storageclass.storage.k8s.io/requests.storage", "10Gi")},
+		{"growing", "persistentvolumeclaims", newClaim(func(c *corev1.PersistentVolumeClaim) { c.Status.AllocatedResources = amounts("storage", "12Gi") }),
+			amounts("count/persistentvolumeclaims", "1", "persistentvolumeclaims", "1", "requests.storage", "12Gi")},
+		{"part of a byte", "persistentvolumeclaims", newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.Resources.Requests = amounts("storage", "1500m") }),
+			amounts("count/persistentvolumeclaims", "1", "persistentvolumeclaims", "1", "requests.storage", "2")},
+		{"a secret", "secrets", &corev1.Secret{}, amounts("count/secrets", "1", "secrets", "1")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := evaluatorOf(t, c.resource, nil)
+			got, err := e.Usage(c.obj)
+			if err != nil || !quotav1.Equals(got, c.want) {
+				t.Errorf("%v, %v, want %v", err, got, c.want)
+			}
+			if names := e.MatchingResources(quotav1.ResourceNames(got)); len(names) != len(got) {
+				t.Errorf("of what it uses, a quota can count %v only", names)
+			}
+			if _, err := e.Usage(&corev1.Namespace{}); err == nil && c.resource != "secrets" {
+				t.Error("another kind has a usage")
+			}
+		})
+	}
+}
+
+func TestNames(t *testing.T) {
+	all := []corev1.ResourceName{"pods", "count/pods", "cpu", "limits.memory", "hugepages-1Gi", "requests.hugepages-1Gi", "requests.example.com/gpu", "example.com/gpu",
+		"requests.deviceclass.resource.kubernetes.io/big", "services", "services.nodeports", "count/services", "secrets", "persistentvolumeclaims", "requests.storage",
+		"gold.storageclass.storage.k8s.io/requests.storage", "gold.storageclass.storage.k8s.io/requests.cpu", "count/crontabs.example.com"}
+	for kind, want := range map[string][]corev1.ResourceName{
+		"pods":                   {"pods", "count/pods", "cpu", "limits.memory", "hugepages-1Gi", "requests.hugepages-1Gi", "requests.example.com/gpu", "requests.deviceclass.resource.kubernetes.io/big"},
+		"services":               {"services", "services.nodeports", "count/services"},
+		"secrets":                {"secrets"},
+		"persistentvolumeclaims": {"persistentvolumeclaims", "requests.storage", "gold.storageclass.storage.k8s.io/requests.storage"},
+	} {
+		got := evaluatorOf(t, kind, nil).MatchingResources(all)
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", kind, got, want)
+		}
+	}
+}
+
+func TestScopes(t *testing.T) {
+	term := corev1.PodAffinityTerm{TopologyKey: "zone"}
+	afar := corev1.PodAffinityTerm{TopologyKey: "zone", Namespaces: []string{"other"}}
+	anywhere := corev1.PodAffinityTerm{TopologyKey: "zone", NamespaceSelector: &metav1.LabelSelector{}}
+	near := func(t corev1.PodAffinityTerm) *corev1.Affinity {
+		return &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{t}}}
+	}
+	apart := func(t corev1.PodAffinityTerm) *corev1.Affinity {
+		return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: t}}}}
+	}
+	exists := corev1.ScopeSelectorOpExists
+	classed := newPod(func(p *corev1.Pod) { p.Spec.PriorityClassName = "high" })
+	claim := newClaim(func(c *corev1.PersistentVolumeClaim) {
+		c.Spec.VolumeAttributesClassName, c.Status.CurrentVolumeAttributesClassName = ptr.To("fast"), ptr.To("slow")
+	})
+	for _, c := range []struct {
+		name     string
+		scope    corev1.ResourceQuotaScope
+		operator corev1.ScopeSelectorOperator
+		values   []string
+		obj      runtime.Object
+		want     bool
+	}{
+		{"terminating", corev1.ResourceQuotaScopeTerminating, exists, nil, newPod(func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr.To[int64](0) }), true},
+		{"not", corev1.ResourceQuotaScopeTerminating, exists, nil, newPod(nil), false},
+		{"not terminating", corev1.ResourceQuotaScopeNotTerminating, exists, nil, newPod(nil), true},
+		{"best effort", corev1.ResourceQuotaScopeBestEffort, exists, nil, &corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 1)}}, true},
+		{"better", corev1.ResourceQuotaScopeBestEffort, exists, nil, newPod(nil), false},
+		{"not best effort", corev1.ResourceQuotaScopeNotBestEffort, exists, nil, newPod(nil), true},
+		{"best effort but for the whole", corev1.ResourceQuotaScopeBestEffort, exists, nil, &corev1.Pod{Spec: corev1.PodSpec{
+			Containers: make([]corev1.Container, 1), Resources: &corev1.ResourceRequirements{Requests: amounts("cpu", "1")}}}, false},
+		{"has a class", corev1.ResourceQuotaScopePriorityClass, exists, nil, classed, true},
+		{"has none", corev1.ResourceQuotaScopePriorityClass, exists, nil, newPod(nil), false},
+		{"has none, which is asked for", corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpDoesNotExist, nil, newPod(nil), true},
+		{"the class", corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpIn, []string{"low", "high"}, classed, true},
+		{"another class", corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpIn, []string{"low"}, classed, false},
+		{"not that class", corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpNotIn, []string{"low"}, classed, true},
+		{"not that class, none", corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpNotIn, []string{"low"}, newPod(nil), true},
+		{"near its own", corev1.ResourceQuotaScopeCrossNamespacePodAffinity, exists, nil, newPod(func(p *corev1.Pod) { p.Spec.Affinity = near(term) }), false},
+		{"near others", corev1.ResourceQuotaScopeCrossNamespacePodAffinity, exists, nil, newPod(func(p *corev1.Pod) { p.Spec.Affinity = near(afar) }), true},
+		{"apart from all", corev1.ResourceQuotaScopeCrossNamespacePodAffinity, exists, nil, newPod(func(p *corev1.Pod) { p.Spec.Affinity = apart(anywhere) }), true},
+		{"nowhere", corev1.ResourceQuotaScopeCrossNamespacePodAffinity, exists, nil, newPod(nil), false},
+		{"a class of volumes", corev1.ResourceQuotaScopeVolumeAttributesClass, corev1.ScopeSelectorOpIn, []string{"slow"}, claim, true},
+		{"another one", corev1.ResourceQuotaScopeVolumeAttributesClass, corev1.ScopeSelectorOpIn, []string{"gold"}, claim, false},
+		{"no class of volumes", corev1.ResourceQuotaScopeVolumeAttributesClass, exists, nil, newClaim(nil), false},
+		{"pods have no volumes' class", corev1.ResourceQuotaScopeVolumeAttributesClass, exists, nil, newPod(nil), false},
+		{"services have none", corev1.ResourceQuotaScopeNotBestEffort, exists, nil, newService(corev1.ServiceTypeClusterIP, nil), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kind := map[string]string{"*v1.Pod": "pods", "*v1.Service": "services", "*v1.PersistentVolumeClaim": "persistentvolumeclaims"}[fmt.Sprintf("%T", c.obj)]
+			scopes := []corev1.ScopedResourceSelectorRequirement{{ScopeName: c.scope, Operator: c.operator, Values: c.values}}
+			got, err := evaluatorOf(t, kind, nil).MatchingScopes(c.obj, scopes)
+			if err != nil || (len(got) == 1) != c.want {
+				t.Errorf("%v, %v", err, got)
+			}
+		})
+	}
+}
+
+func TestConstraints(t *testing.T) {
+	bare := newPod(func(p *corev1.Pod) {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "b"})
+		p.Spec.InitContainers[0].Resources.Requests = nil
+	})
+	whole := bare.DeepCopy()
+	whole.Spec.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "1")}
+	for _, c := range []struct {
+		name     string
+		pod      *corev1.Pod
+		required []corev1.ResourceName
+		want     string
+	}{
+		{"all", newPod(nil), []corev1.ResourceName{"cpu", "requests.memory"}, ""},
+		{"none", bare, []corev1.ResourceName{"pods", "ephemeral-storage", "hugepages-2Mi"}, ""},
+		{"one", bare, []corev1.ResourceName{"requests.cpu", "pods"}, "must specify requests.cpu for: b,i"},
+		{"two", bare, []corev1.ResourceName{"memory", "limits.cpu"}, "must specify limits.cpu for: b; memory for: b,i"},
+		{"as a whole", whole, []corev1.ResourceName{"requests.cpu"}, ""},
+	} {
+		err := evaluatorOf(t, "pods", nil).Constraints(c.required, c.pod)
+		if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestHandles(t *testing.T) {
+	ending := newPod(func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr.To[int64](1) })
+	grown := newClaim(func(c *corev1.PersistentVolumeClaim) { c.Status.AllocatedResources = amounts("storage", "12Gi") })
+	create, update := admission.Create, admission.Update
+	for _, c := range []struct {
+		name, resource, subresource string
+		op                          admission.Operation
+		obj, old                    runtime.Object
+		want                        bool
+	}{
+		{"a new pod", "pods", "", create, newPod(nil), nil, true},
+		{"an update", "pods", "", update, newPod(nil), newPod(nil), false},
+		{"an update of its deadline", "pods", "", update, ending, newPod(nil), true},
+		{"a resize", "pods", "resize", update, newPod(nil), newPod(nil), true},
+		{"its status", "pods", "status", update, newPod(nil), newPod(nil), false},
+		{"a binding", "pods", "binding", create, &corev1.Binding{}, nil, false},
+		{"a service", "services", "", create, newService("", nil), nil, true},
+		{"its update", "services", "", update, newService("", nil), newService("", nil), true},
+		{"its status", "services", "status", update, newService("", nil), newService("", nil), false},
+		{"a claim", "persistentvolumeclaims", "", update, newClaim(nil), newClaim(nil), true},
+		{"its status", "persistentvolumeclaims", "status", update, newClaim(nil), newClaim(nil), false},
+		{"a status with more", "persistentvolumeclaims", "status", update, grown, newClaim(nil), true},
+		{"a secret", "secrets", "", create, &corev1.Secret{}, nil, true},
+		{"its update", "secrets", "", update, &corev1.Secret{}, &corev1.Secret{}, false},
+	} {
+		a := admission.NewAttributesRecord(c.obj, c.old, schema.GroupVersionKind{}, "ns", "o", corev1.SchemeGroupVersion.WithResource(c.resource), c.subresource, c.op, nil, false, nil)
+		if got := evaluatorOf(t, c.resource, nil).Handles(a); got != c.want {
+			t.Errorf("%s: %t", c.name, got)
+		}
+	}
+}
+
+func TestSums(t *testing.T) {
+	other := newPod(func(p *corev1.Pod) { p.Namespace = "elsewhere" })
+	second := newPod(func(p *corev1.Pod) { p.Name, p.Spec.ActiveDeadlineSeconds = "second", ptr.To[int64](5) })
+	e := evaluatorOf(t, "pods", objects{newPod(nil), other, second})
+	for _, c := range []struct {
+		scopes []corev1.ResourceQuotaScope
+		want   string
+	}{{nil, "4"}, {[]corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}, "2"}, {[]corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeBestEffort}, "0"}} {
+		stats, err := e.UsageStats(quotav1.UsageStatsOptions{Namespace: "ns", Scopes: c.scopes, Resources: []corev1.ResourceName{"requests.cpu"}})
+		if got := stats.Used["requests.cpu"]; err != nil || got.Cmp(resource.MustParse(c.want)) != 0 {
+			t.Errorf("%v: %v, %s CPUs, want %s", c.scopes, err, got.String(), c.want)
+		}
+	}
+}
