@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net/netip"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -25,6 +27,7 @@ import (
 	"github.com/barque/barque/controllers/noderole"
 	"github.com/barque/barque/controllers/podgc"
 	"github.com/barque/barque/controllers/replicaset"
+	"github.com/barque/barque/controllers/resourcequota"
 	"github.com/barque/barque/controllers/rootca"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/controllers/serviceaccount"
@@ -50,6 +53,9 @@ type Config struct {
 	// ServerReady asks an API server whether it is ready: see apiendpoints.Config.
 	ServerReady func(ctx context.Context, server netip.AddrPort) error
 	Roles       noderole.Servers
+	// QuotaEvaluators and QuotaIgnored are what requests are charged by: see resourcequota.Config.
+	QuotaEvaluators func(quotav1.ListerForResourceFunc) []quotav1.Evaluator
+	QuotaIgnored    map[schema.GroupResource]struct{}
 }
 
 // controller is what every one of them is.
@@ -103,6 +109,10 @@ func New(cfg Config) ([]runtime.Routine, error) {
 		}},
 		{"namespace", func() (controller, error) {
 			return namespace.New(namespace.Config{Informers: inf, Logger: log, MetadataFor: cfg.MetadataFor})
+		}},
+		{"resourcequota", func() (controller, error) {
+			return resourcequota.New(resourcequota.Config{Informers: inf, Logger: log, MetadataFor: cfg.MetadataFor,
+				Evaluators: cfg.QuotaEvaluators, Ignored: cfg.QuotaIgnored})
 		}},
 		{"garbagecollector", func() (controller, error) {
 			return garbagecollector.New(garbagecollector.Config{Logger: log, MetadataFor: cfg.MetadataFor})

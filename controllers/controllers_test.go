@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/discovery"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes"
@@ -91,6 +92,7 @@ func TestEveryControllerWorksWithinASecondOfTheElection(t *testing.T) {
 			},
 			CA: w, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Liveness: w,
 			Servers: w, ServerReady: w.ready, Roles: w,
+			QuotaEvaluators: func(quotav1.ListerForResourceFunc) []quotav1.Evaluator { return nil },
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -7,12 +7,15 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
+	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/barque/barque/apiserver/admission/quota"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/controllers"
 	"github.com/barque/barque/controllers/nodelifecycle"
@@ -138,6 +141,10 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		Servers:      apiServers{s.pool},
 		ServerReady:  newReadiness(s.store, s.ids.trust).ready,
 		Roles:        roles{s.pool},
+		QuotaEvaluators: func(list quotav1.ListerForResourceFunc) []quotav1.Evaluator {
+			return quota.Evaluators(list, time.Now)
+		},
+		QuotaIgnored: quota.Ignored(),
 	})
 	if err != nil {
 		return nil, err

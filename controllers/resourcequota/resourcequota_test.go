@@ -1,0 +1,264 @@
+package resourcequota
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/apiserver/pkg/quota/v1/generic"
+	"k8s.io/client-go/discovery"
+	fakediscovery "k8s.io/client-go/discovery/fake"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	fakemetadata "k8s.io/client-go/metadata/fake"
+
+	"github.com/barque/barque/controllers/controllertest"
+	"github.com/barque/barque/controllers/runtime"
+)
+
+func amounts(pairs ...string) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		list[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return list
+}
+
+func newQuota(hard, used corev1.ResourceList) *corev1.ResourceQuota {
+	return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
+		Status: corev1.ResourceQuotaStatus{Hard: hard, Used: used}}
+}
+
+func TestDecide(t *testing.T) {
+	for _, c := range []struct {
+		name                string
+		hard, used, counted corev1.ResourceList
+		recent              recent
+		want                corev1.ResourceList
+		later               bool
+	}{
+		{"a new one", amounts("pods", "5"), nil, amounts("pods", "2"), recent{unknown: true}, amounts("pods", "2"), false},
+		{"as it was", amounts("pods", "5"), amounts("pods", "2"), amounts("pods", "2"), recent{}, amounts("pods", "2"), false},
+		{"more than was charged", amounts("pods", "5"), amounts("pods", "2"), amounts("pods", "7"), recent{unknown: true}, amounts("pods", "7"), false},
+		{"some are gone", amounts("pods", "5"), amounts("pods", "5"), amounts("pods", "2"), recent{}, amounts("pods", "2"), false},
+		{"some are gone, others on their way", amounts("pods", "5"), amounts("pods", "5"), amounts("pods", "2"), recent{sum: amounts("pods", "1")}, amounts("pods", "3"), true},
+		{"all are on their way", amounts("pods", "5"), amounts("pods", "5"), amounts("pods", "2"), recent{sum: amounts("pods", "4")}, amounts("pods", "5"), true},
+		{"nobody listened", amounts("pods", "5"), amounts("pods", "5"), amounts("pods", "2"), recent{unknown: true}, amounts("pods", "5"), true},
+		{"charged for something else", amounts("pods", "5"), amounts("pods", "5"), amounts("pods", "2"), recent{sum: amounts("secrets", "4")}, amounts("pods", "2"), false},
+		{"cannot be counted", amounts("pods", "5", "secrets", "5"), amounts("secrets", "3"), amounts("pods", "2"), recent{}, amounts("pods", "2", "secrets", "3"), false},
+		{"never was counted", amounts("secrets", "5"), nil, nil, recent{}, amounts(), false},
+		{"no longer asked for", amounts("pods", "5"), amounts("pods", "1", "secrets", "3"), amounts("pods", "1"), recent{}, amounts("pods", "1"), false},
+	} {
+		status, later := decide(newQuota(c.hard, c.used), c.counted, c.recent)
+		if !quotav1.Equals(status.Used, c.want) || !quotav1.Equals(status.Hard, c.hard) || later != c.later {
+			t.Errorf("%s: %v, later %t", c.name, status, later)
+		}
+	}
+}
+
+func TestCharges(t *testing.T) {
+	began := time.Now()
+	key := runtime.Key{Namespace: "ns", Name: "q"}
+	c := newCharges(began)
+	after := func(d time.Duration) *resource.Quantity {
+		q := c.recent(key, began.Add(d)).sum["pods"]
+		return &q
+	}
+	if !c.recent(key, began.Add(inFlight-1)).unknown || c.recent(key, began.Add(inFlight)).unknown {
+		t.Error("what was charged before it listened is known too early, or never")
+	}
+	c.saw(key, amounts("pods", "1"), amounts("pods", "3"), began)
+	c.saw(key, amounts("pods", "3"), amounts("pods", "2"), began)
+	c.saw(key, nil, amounts("pods", "4"), began.Add(time.Second))
+	c.saw(runtime.Key{Name: "other"}, nil, amounts("pods", "9"), began)
+	if q := after(inFlight - 1); q.Value() != 6 {
+		t.Errorf("both are recent: %s", q)
+	}
+	if q := after(inFlight); q.Value() != 4 {
+		t.Errorf("the second one is: %s", q)
+	}
+	if q := after(inFlight + time.Second); q.Value() != 0 || len(c.made) != 1 {
+		t.Errorf("none is: %s, %v", q, c.made)
+	}
+}
+
+// ofPods counts pods that have not ended.
+type ofPods struct {
+	quotav1.Evaluator
+	list quotav1.ListerForResourceFunc
+}
+
+func (e ofPods) Handles(admission.Attributes) bool { return true }
+
+func (e ofPods) MatchingResources(names []corev1.ResourceName) []corev1.ResourceName {
+	return quotav1.Intersection(names, []corev1.ResourceName{"pods"})
+}
+
+func (e ofPods) MatchingScopes(kruntime.Object, []corev1.ScopedResourceSelectorRequirement) ([]corev1.ScopedResourceSelectorRequirement, error) {
+	return nil, nil
+}
+
+func (e ofPods) Usage(obj kruntime.Object) (corev1.ResourceList, error) {
+	if p, ok := obj.(*corev1.Pod); !ok || p.Status.Phase == corev1.PodSucceeded {
+		return corev1.ResourceList{}, nil
+	}
+	return amounts("pods", "1"), nil
+}
+
+func (e ofPods) UsageStats(o quotav1.UsageStatsOptions) (quotav1.UsageStats, error) {
+	return generic.CalculateUsageStats(o, generic.ListResourceUsingListerFunc(e.list, pods), generic.MatchesNoScopeFunc, e.Usage)
+}
+
+func evaluators(list quotav1.ListerForResourceFunc) []quotav1.Evaluator {
+	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
+	return []quotav1.Evaluator{
+		ofPods{generic.NewObjectCountEvaluator(pods.GroupResource(), nil, ""), list},
+		generic.NewObjectCountEvaluator(secrets.GroupResource(), generic.ListResourceUsingListerFunc(list, secrets), corev1.ResourceSecrets),
+	}
+}
+
+// discovering is the in-memory API with a discovery that knows a custom resource.
+type discovering struct {
+	kubernetes.Interface
+	known *known
+}
+
+func (d discovering) Discovery() discovery.DiscoveryInterfaces { return d.known }
+
+type known struct{ *fakediscovery.FakeDiscovery }
+
+func (known) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
+	return []*metav1.APIResourceList{{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{
+		{Name: "crontabs", Kind: "CronTab", Namespaced: true, Verbs: metav1.Verbs{"list", "watch", "create", "delete"}},
+	}}}, nil
+}
+
+func TestTheBooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		newPod := func(name string) *corev1.Pod {
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+		}
+		hard := amounts("pods", "9", "secrets", "9", "count/crontabs.example.com", "9", "count/none.example.com", "9", "count/events", "9")
+		c := controllertest.New(t, newQuota(hard, nil), newPod("a"), newPod("b"), newPod("c"))
+		scheme := fakemetadata.NewTestScheme()
+		if err := metav1.AddMetaToScheme(scheme); err != nil {
+			t.Fatal(err)
+		}
+		partial := func(api, kind, name string) *metav1.PartialObjectMetadata {
+			return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: api, Kind: kind}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+		}
+		meta := fakemetadata.NewSimpleMetadataClient(scheme, partial("v1", "Secret", "s"), partial("example.com/v1", "CronTab", "t"), partial("example.com/v1", "CronTab", "u"))
+		ctrl, err := New(Config{
+			Informers: c.Informers, Evaluators: evaluators,
+			MetadataFor: func(context.Context) (metadata.Interface, error) { return meta, nil },
+			Ignored:     map[schema.GroupResource]struct{}{{Resource: "events"}: {}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(func(ctx context.Context, client kubernetes.Interface) error {
+			return ctrl.Run(ctx, discovering{client, &known{&fakediscovery.FakeDiscovery{Fake: &c.Client.Fake}}})
+		})
+		used := func() string {
+			q, err := c.Client.CoreV1().ResourceQuotas("ns").Get(t.Context(), "q", metav1.GetOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			pods, secrets, tabs := q.Status.Used["pods"], q.Status.Used["secrets"], q.Status.Used["count/crontabs.example.com"]
+			return fmt.Sprintf("%d names, %s pods, %s secrets, %s tabs", len(q.Status.Used), pods.String(), secrets.String(), tabs.String())
+		}
+		expect := func(what, want string) {
+			t.Helper()
+			controllertest.Eventually(t, what+": "+want, func() bool { return used() == want })
+		}
+		writes := func() int {
+			n := 0
+			for _, a := range c.Client.Actions() {
+				if a.GetVerb() == "update" && a.GetResource().Resource == "resourcequotas" {
+					n++
+				}
+			}
+			return n
+		}
+		remove := func(name string) {
+			t.Helper()
+			if err := c.Client.CoreV1().Pods("ns").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect("what is there is counted", "3 names, 3 pods, 1 secrets, 2 tabs")
+		time.Sleep(time.Minute)
+		before := writes()
+		time.Sleep(time.Hour)
+		if n := writes() - before; n != 0 {
+			t.Errorf("%d writes in an hour in which nothing happened", n)
+		}
+		remove("a")
+		expect("a deleted pod is given back", "3 names, 2 pods, 1 secrets, 2 tabs")
+		p, err := c.Client.CoreV1().Pods("ns").Get(t.Context(), "b", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Status.Phase = corev1.PodSucceeded
+		if _, err := c.Client.CoreV1().Pods("ns").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		expect("so is one that has ended", "3 names, 1 pods, 1 secrets, 2 tabs")
+		if err := meta.Tracker().Delete(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "crontabs"}, "ns", "t"); err != nil {
+			t.Fatal(err)
+		}
+		expect("and a custom resource", "3 names, 1 pods, 1 secrets, 1 tabs")
+
+		// The API server charges a pod that it has not stored yet: a count must not give it back.
+		time.Sleep(time.Minute)
+		q, err := c.Client.CoreV1().ResourceQuotas("ns").Get(t.Context(), "q", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Status.Used["pods"] = resource.MustParse("2")
+		if _, err := c.Client.CoreV1().ResourceQuotas("ns").UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		remove("c")
+		time.Sleep(inFlight / 2)
+		if got := used(); got != "3 names, 1 pods, 1 secrets, 1 tabs" {
+			t.Errorf("with a pod on its way: %s", got)
+		}
+		expect("it never came", "3 names, 0 pods, 1 secrets, 1 tabs")
+	})
+}
+
+// A quota that cannot be counted, as the API does not answer, is tried again.
+func TestDiscoveryFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fails := true
+		counts := newCounts(t.Context(), nil, func() ([]*metav1.APIResourceList, error) {
+			if fails {
+				return nil, fmt.Errorf("no answer")
+			}
+			return known{}.ServerPreferredNamespacedResources()
+		}, nil)
+		gr := schema.GroupResource{Group: "example.com", Resource: "crontabs"}
+		if _, found, err := counts.find(gr); found || err == nil {
+			t.Errorf("found %t, %v", found, err)
+		}
+		fails = false
+		time.Sleep(refresh)
+		if gvr, found, err := counts.find(gr); !found || err != nil || gvr.Version != "v1" {
+			t.Errorf("found %t %v, %v", found, gvr, err)
+		}
+		if _, found, err := counts.find(schema.GroupResource{Resource: "none"}); found || err != nil {
+			t.Errorf("a resource that is not served: %t, %v", found, err)
+		}
+	})
+}
