@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/informers"
@@ -18,6 +19,7 @@ import (
 	"github.com/barque/barque/controllers/apiendpoints"
 	"github.com/barque/barque/controllers/clusterrole"
 	"github.com/barque/barque/controllers/deployment"
+	"github.com/barque/barque/controllers/disruption"
 	"github.com/barque/barque/controllers/endpoints"
 	"github.com/barque/barque/controllers/endpointslice"
 	"github.com/barque/barque/controllers/garbagecollector"
@@ -42,6 +44,9 @@ type Config struct {
 	// MetadataFor makes the metadata client of a term: every request of it carries runtime.TermFrom(lead), and ends with lead.
 	MetadataFor func(lead context.Context) (metadata.Interface, error)
 	Logger      *slog.Logger
+	// Serves tells which resources the API has; nil means all. No informer is made of another one: it
+	// would never be warm.
+	Serves func(schema.GroupVersionResource) bool
 
 	// CA is what pods verify the API with.
 	CA rootca.CA
@@ -61,6 +66,11 @@ type Config struct {
 // controller is what every one of them is.
 type controller interface {
 	Run(ctx context.Context, client kubernetes.Interface) error
+}
+
+// kinds are what the workload controllers are for, by their names: one whose kind is not served is left out.
+var kinds = map[string]schema.GroupVersionResource{
+	"replicationcontroller": corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
 }
 
 // New makes all controllers, for runtime.Config.Routines.
@@ -91,6 +101,12 @@ func New(cfg Config) ([]runtime.Routine, error) {
 		}},
 		{"replicaset", func() (controller, error) {
 			return replicaset.New(replicaset.Config{Informers: inf, Logger: log})
+		}},
+		{"replicationcontroller", func() (controller, error) {
+			return replicaset.NewReplication(replicaset.Config{Informers: inf, Logger: log})
+		}},
+		{"disruption", func() (controller, error) {
+			return disruption.New(disruption.Config{Informers: inf, Logger: log, Serves: cfg.Serves})
 		}},
 		{"endpointslice", func() (controller, error) {
 			return endpointslice.New(endpointslice.Config{Informers: inf, Logger: log})
@@ -126,6 +142,10 @@ func New(cfg Config) ([]runtime.Routine, error) {
 	}
 	routines := make([]runtime.Routine, 0, len(list))
 	for _, l := range list {
+		if kind, named := kinds[l.name]; named && cfg.Serves != nil && !cfg.Serves(kind) {
+			log.Info("a controller is left out: its kind is not served", "controller", l.name)
+			continue
+		}
 		c, err := l.make()
 		if err != nil {
 			return nil, fmt.Errorf("controller %s: %w", l.name, err)

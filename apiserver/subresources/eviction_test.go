@@ -1,12 +1,14 @@
 package subresources
 
 import (
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
@@ -41,6 +43,12 @@ func TestEvictionSpendsItsBudget(t *testing.T) {
 		{name: "stale status", budgets: []*policyv1.PodDisruptionBudget{budget("b", 5, func(b *policyv1.PodDisruptionBudget) { b.Generation = 2 })},
 			refused: apierrors.IsTooManyRequests, left: 5},
 		{name: "two budgets", budgets: []*policyv1.PodDisruptionBudget{budget("b", 1, nil), budget("c", 1, nil)}, refused: apierrors.IsInternalError, left: 1},
+		{name: "unconfirmed evictions", budgets: []*policyv1.PodDisruptionBudget{budget("b", 1, func(b *policyv1.PodDisruptionBudget) {
+			b.Status.DisruptedPods = map[string]metav1.Time{}
+			for i := range 2001 {
+				b.Status.DisruptedPods[fmt.Sprint(i)] = metav1.Time{}
+			}
+		})}, refused: apierrors.IsForbidden, left: 1},
 		{name: "unhealthy may go always", budgets: []*policyv1.PodDisruptionBudget{budget("b", 0, func(b *policyv1.PodDisruptionBudget) {
 			b.Status.CurrentHealthy = 0
 			b.Spec.UnhealthyPodEvictionPolicy = ptr.To(policyv1.AlwaysAllow)
@@ -60,7 +68,10 @@ func TestEvictionSpendsItsBudget(t *testing.T) {
 			if !c.unready {
 				pod.Status.Conditions = isReady
 			}
-			err := NewEviction(nil, client, true).spend(apirequest.WithNamespace(t.Context(), "ns"), pod, c.dryRun)
+			freeOf, err := NewEviction(nil, client, true).spend(apirequest.WithNamespace(t.Context(), "ns"), pod, c.dryRun)
+			if (freeOf != "") != c.unready {
+				t.Errorf("the pod is free of budget %q", freeOf)
+			}
 			if c.refused == nil && err != nil || c.refused != nil && !c.refused(err) {
 				t.Errorf("got %v", err)
 			}
@@ -70,6 +81,43 @@ func TestEvictionSpendsItsBudget(t *testing.T) {
 			b, err := client.PolicyV1().PodDisruptionBudgets("ns").Get(t.Context(), "b", metav1.GetOptions{})
 			if err != nil || b.Status.DisruptionsAllowed != c.left {
 				t.Errorf("%d disruptions are left, want %d (%v)", b.Status.DisruptionsAllowed, c.left, err)
+			}
+		})
+	}
+}
+
+// The evicted pod says so in its status, and the deletion is of the pod as it is after that.
+func TestEvictionIsAnnounced(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "7"},
+		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
+	for _, c := range []struct {
+		name     string
+		deletion metav1.DeleteOptions
+		said     bool
+	}{
+		{"this pod", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(pod.UID)}}, true},
+		{"this version", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: ptr.To("7")}}, true},
+		{"another pod", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(types.UID("v"))}}, false},
+		{"dry run", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{}, DryRun: []string{metav1.DryRunAll}}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client := fake.NewClientset(pod)
+			if err := NewEviction(nil, client, true).announce(t.Context(), pod, &c.deletion); err != nil {
+				t.Fatal(err)
+			}
+			now, err := client.CoreV1().Pods("ns").Get(t.Context(), "p", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := false
+			for _, condition := range now.Status.Conditions {
+				said = said || condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue && condition.Reason == "EvictionByEvictionAPI"
+			}
+			if said != c.said || now.Status.Conditions[0].Type != corev1.PodReady && now.Status.Conditions[1].Type != corev1.PodReady {
+				t.Errorf("conditions %+v", now.Status.Conditions)
+			}
+			if v := c.deletion.Preconditions.ResourceVersion; v != nil && *v != now.ResourceVersion {
+				t.Errorf("deletes version %s, not %s", *v, now.ResourceVersion)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 // Package replicaset keeps as many pods alive as each ReplicaSet wants: it creates what is
 // missing, deletes what is too much in the order of package pods, adopts matching orphans, lets go
-// what no longer matches, and writes the status.
+// what no longer matches, and writes the status. ReplicationControllers are ReplicaSets of another
+// name to it.
 //
 // It acts on its informers' picture only when that shows its own last writes (runtime.Writes). The
 // first time in a term that it would create pods for a ReplicaSet it asks the API server instead,
@@ -12,26 +13,23 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/controllers/claim"
 	"github.com/barque/barque/controllers/pods"
 	"github.com/barque/barque/controllers/runtime"
 )
-
-var kind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
 
 // Config of a Controller.
 type Config struct {
@@ -41,41 +39,44 @@ type Config struct {
 	Workers int
 }
 
-// Controller reconciles ReplicaSets.
+// Controller reconciles ReplicaSets, or what it takes for them.
 type Controller struct {
-	cfg  Config
-	sets cache.SharedIndexInformer
-	pods cache.SharedIndexInformer
-	list appslisters.ReplicaSetLister
+	cfg       Config
+	source    source
+	component string // that events come from
+	kind      schema.GroupVersionKind
+	sets      cache.SharedIndexInformer
+	pods      cache.SharedIndexInformer
 }
 
 // New asks the factory for the informers it needs; it is called before they are started.
 func New(cfg Config) (*Controller, error) {
+	return newController(cfg, ownOf(cfg.Informers), "replicaset-controller")
+}
+
+// NewReplication makes the controller of ReplicationControllers.
+func NewReplication(cfg Config) (*Controller, error) {
+	return newController(cfg, replicationOf(cfg.Informers), "replication-controller")
+}
+
+func newController(cfg Config, from source, component string) (*Controller, error) {
 	if cfg.Workers <= 0 {
 		cfg.Workers = 5
 	}
 	c := &Controller{
-		cfg:  cfg,
-		sets: cfg.Informers.Apps().V1().ReplicaSets().Informer(),
+		cfg: cfg, source: from, component: component, kind: from.kind(), sets: from.informer(),
 		pods: cfg.Informers.Core().V1().Pods().Informer(),
-		list: cfg.Informers.Apps().V1().ReplicaSets().Lister(),
 	}
 	return c, errors.Join(runtime.EnsureControllerIndex(c.sets), runtime.EnsureControllerIndex(c.pods))
 }
 
 // Run reconciles for one term of leadership.
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
-	recorder, stop := runtime.Recorder(ctx, client, "replicaset-controller")
+	recorder, stop := runtime.Recorder(ctx, client, c.component)
 	defer stop()
-	t := &term{Controller: c, client: client, control: pods.Control{Client: client, Recorder: recorder}, checked: map[types.UID]bool{}}
-	t.loop = runtime.NewLoop("replicaset", c.cfg.Workers, c.cfg.Logger, t.reconcile)
-	runtime.Watch(t.loop, c.sets, func(old, now *appsv1.ReplicaSet) []runtime.Key {
-		if now == nil {
-			t.forget(old.UID)
-			now = old
-		}
-		return []runtime.Key{runtime.KeyOf(now)}
-	})
+	t := &term{Controller: c, client: client, control: pods.Control{Client: client, Recorder: recorder}}
+	t.loop = runtime.NewLoop(strings.ToLower(c.kind.Kind), c.cfg.Workers, c.cfg.Logger, t.reconcile)
+	c.source.watch(t.loop, t.fresh.Forget)
 	runtime.Watch(t.loop, c.pods, t.setsOf)
 	return t.loop.Run(ctx)
 }
@@ -86,16 +87,7 @@ type term struct {
 	client  kubernetes.Interface
 	control pods.Control
 	loop    *runtime.Loop
-
-	mu sync.Mutex
-	// checked holds the ReplicaSets whose pods have been read from the API server in this term.
-	checked map[types.UID]bool
-}
-
-func (t *term) forget(uid types.UID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.checked, uid)
+	fresh   pods.Fresh
 }
 
 // setsOf tells which ReplicaSets care about the change of a pod.
@@ -106,7 +98,7 @@ func (t *term) setsOf(old, now *corev1.Pod) []runtime.Key {
 			continue
 		}
 		if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
-			if ref.Kind == kind.Kind {
+			if ref.Kind == t.kind.Kind {
 				keys = append(keys, runtime.Key{Namespace: pod.Namespace, Name: ref.Name})
 			}
 			continue
@@ -114,11 +106,7 @@ func (t *term) setsOf(old, now *corev1.Pod) []runtime.Key {
 		if pod != now || pod.DeletionTimestamp != nil {
 			continue // an orphan that goes interests nobody
 		}
-		// The lister's own match is an error when nothing matches.
-		sets, err := t.list.GetPodReplicaSets(pod)
-		if err != nil {
-			continue
-		}
+		sets := t.source.matching(pod)
 		oldestFirst(sets)
 		for _, set := range sets {
 			keys = append(keys, runtime.KeyOf(set))
@@ -128,7 +116,7 @@ func (t *term) setsOf(old, now *corev1.Pod) []runtime.Key {
 }
 
 func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
-	set, err := t.list.ReplicaSets(key.Namespace).Get(key.Name)
+	set, err := t.source.get(key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
 		return 0, nil
 	}
@@ -137,7 +125,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		return 0, fmt.Errorf("selector of ReplicaSet %s: %w", key, err)
+		return 0, fmt.Errorf("selector of %s %s: %w", t.kind.Kind, key, err)
 	}
 	owned, orphans, err := runtime.Controlled[corev1.Pod](t.pods, set.Namespace, set.UID)
 	if err != nil {
@@ -152,9 +140,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		return 0, err
 	}
 	p := decide(set, mine, related, time.Now())
-	if p.create > 0 && !t.isChecked(set.UID) {
-		// Once per ReplicaSet and term: see the package's comment.
-		if behind, err := t.behind(ctx, set, selector); err != nil || behind {
+	if p.create > 0 { // see the package's comment
+		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, set, selector); err != nil || behind {
 			return runtime.Retry, err
 		}
 	}
@@ -163,9 +150,9 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 }
 
 func (t *term) claim(ctx context.Context, key runtime.Key, set *appsv1.ReplicaSet, p claim.Plan[*corev1.Pod]) ([]*corev1.Pod, error) {
-	return claim.Act(ctx, p, set, kind,
+	return claim.Act(ctx, p, set, t.kind,
 		func(ctx context.Context) error {
-			fresh, err := t.client.AppsV1().ReplicaSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
+			fresh, err := t.source.read(ctx, t.client, set.Namespace, set.Name)
 			return claim.StillThere(set, fresh, err)
 		},
 		func(ctx context.Context, name string, patch []byte) (*corev1.Pod, error) {
@@ -198,37 +185,10 @@ func (t *term) related(set *appsv1.ReplicaSet, mine []*corev1.Pod) ([]*corev1.Po
 	return related, nil
 }
 
-func (t *term) isChecked(uid types.UID) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.checked[uid]
-}
-
-// behind reports whether the informer lacks pods of set that the API server has.
-func (t *term) behind(ctx context.Context, set *appsv1.ReplicaSet, selector labels.Selector) (bool, error) {
-	live, err := t.client.CoreV1().Pods(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
-	if err != nil {
-		return false, fmt.Errorf("reading the pods of ReplicaSet %s/%s: %w", set.Namespace, set.Name, err)
-	}
-	for i := range live.Items {
-		pod := &live.Items[i]
-		if !metav1.IsControlledBy(pod, set) {
-			continue
-		}
-		if _, exists, err := t.pods.GetIndexer().GetByKey(runtime.KeyOf(pod).String()); err != nil || !exists {
-			return true, err
-		}
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.checked[set.UID] = true
-	return false, nil
-}
-
 func (t *term) act(ctx context.Context, key runtime.Key, set *appsv1.ReplicaSet, p plan) error {
 	if p.create > 0 {
 		return pods.SlowStart(p.create, func() error {
-			pod, err := t.control.Create(ctx, set, pods.FromTemplate(&set.Spec.Template, set, kind))
+			pod, err := t.control.Create(ctx, t.source.subject(set), pods.FromTemplate(&set.Spec.Template, set, t.kind))
 			if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 				return nil // the namespace takes the ReplicaSet with it
 			}
@@ -240,7 +200,7 @@ func (t *term) act(ctx context.Context, key runtime.Key, set *appsv1.ReplicaSet,
 	}
 	return pods.Parallel(len(p.delete), func(i int) error {
 		pod := p.delete[i]
-		err := t.control.Delete(ctx, set, pod)
+		err := t.control.Delete(ctx, t.source.subject(set), pod)
 		if err == nil {
 			t.loop.Writes().Deleted(key, t.pods, runtime.KeyOf(pod), pod.UID)
 		}
@@ -259,18 +219,19 @@ func failureOf(p plan, err error) *failure {
 }
 
 func (t *term) writeStatus(ctx context.Context, key runtime.Key, set *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) error {
+	status = t.source.status(status)
 	if sameStatus(set.Status, status) || ctx.Err() != nil {
 		return nil
 	}
 	now := set.DeepCopy()
 	now.Status = status
-	now, err := t.client.AppsV1().ReplicaSets(set.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
+	version, err := t.source.writeStatus(ctx, t.client, now)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("writing the status of ReplicaSet %s: %w", key, err)
+		return fmt.Errorf("writing the status of %s %s: %w", t.kind.Kind, key, err)
 	}
-	t.loop.Writes().Wrote(key, t.sets, now.ResourceVersion)
+	t.loop.Writes().Wrote(key, t.sets, version)
 	return nil
 }

@@ -142,3 +142,48 @@ func TestLaggingInformerMakesNoDuplicates(t *testing.T) {
 		}
 	})
 }
+
+// A ReplicationController is served by the same code: creation, adoption by its kind, scaling down
+// and a status without what it cannot tell.
+func TestReplicationController(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		labels, three := map[string]string{"app": "x"}, int32(3)
+		c := controllertest.New(t)
+		c.Add(&corev1.ReplicationController{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "rc"},
+			Spec: corev1.ReplicationControllerSpec{Replicas: &three, Selector: labels,
+				Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}}},
+		})
+		c.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "orphan", Labels: labels}})
+		c.RunPods("n", func(*corev1.Pod) bool { return true })
+		r, err := replicaset.NewReplication(replicaset.Config{Informers: c.Informers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(r.Run)
+		controllers := c.Client.CoreV1().ReplicationControllers("d")
+		get := func() *corev1.ReplicationController {
+			rc, err := controllers.Get(t.Context(), "rc", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rc
+		}
+		controllertest.Eventually(t, "three ready pods", func() bool { return get().Status.ReadyReplicas == 3 && get().Status.AvailableReplicas == 3 })
+		for _, p := range podsOf(t, c) {
+			if ref := metav1.GetControllerOf(&p); ref == nil || ref.Kind != "ReplicationController" || ref.APIVersion != "v1" || ref.Name != "rc" {
+				t.Errorf("pod %s is of %v", p.Name, ref)
+			}
+		}
+		rc := get()
+		one := int32(1)
+		rc.Spec.Replicas = &one
+		if _, err := controllers.Update(t.Context(), rc, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, "one pod", func() bool {
+			rc := get()
+			return len(podsOf(t, c)) == 1 && rc.Status.Replicas == 1 && rc.Status.ObservedGeneration == rc.Generation && rc.Spec.Selector["app"] == "x"
+		})
+	})
+}

@@ -9,12 +9,14 @@ import (
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/quota"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/controllers"
@@ -134,6 +136,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 			return metadata.NewForConfig(s.fenced(lead, metadata.ConfigFor(controllerConfig)))
 		},
 		Logger:       logger.With("part", "controllers"),
+		Serves:       serves,
 		CA:           s.ids.trust,
 		ClusterCIDRs: []netip.Prefix{s.settings.ClusterCIDR},
 		Liveness:     life,
@@ -174,4 +177,14 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		return s.exchange.Lead(ctx, runtime.TermFrom(ctx))
 	}}
 	return slices.Concat([]runtime.Routine{ensure, s.driveKeys(), ca}, list, []runtime.Routine{schedule}), nil
+}
+
+// serves tells whether this server's API has a resource.
+func serves(gvr schema.GroupVersionResource) bool {
+	for _, r := range apiserver.DefaultResources() {
+		if r.GroupVersionResource() == gvr {
+			return true
+		}
+	}
+	return false
 }

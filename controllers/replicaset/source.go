@@ -1,0 +1,209 @@
+package replicaset
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/controllers/runtime"
+)
+
+// source is the API kind whose objects the controller treats as ReplicaSets. What it returns
+// belongs to the informer.
+type source interface {
+	kind() schema.GroupVersionKind
+	informer() cache.SharedIndexInformer
+	get(namespace, name string) (*appsv1.ReplicaSet, error)
+	// matching returns those that select a pod.
+	matching(pod *corev1.Pod) []*appsv1.ReplicaSet
+	// watch queues what changes, and calls gone for what is deleted.
+	watch(loop *runtime.Loop, gone func(types.UID))
+	// read asks the API server.
+	read(ctx context.Context, client kubernetes.Interface, namespace, name string) (*appsv1.ReplicaSet, error)
+	// status leaves out what the kind cannot tell.
+	status(appsv1.ReplicaSetStatus) appsv1.ReplicaSetStatus
+	// writeStatus writes the status of set, and returns the resourceVersion.
+	writeStatus(ctx context.Context, client kubernetes.Interface, set *appsv1.ReplicaSet) (string, error)
+	// subject is what events are about.
+	subject(set *appsv1.ReplicaSet) kruntime.Object
+}
+
+// own are ReplicaSets themselves.
+type own struct {
+	sets cache.SharedIndexInformer
+	list appslisters.ReplicaSetLister
+}
+
+func ownOf(factory informers.SharedInformerFactory) source {
+	sets := factory.Apps().V1().ReplicaSets()
+	return own{sets.Informer(), sets.Lister()}
+}
+
+func (own) kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind("ReplicaSet") }
+
+func (o own) informer() cache.SharedIndexInformer { return o.sets }
+
+func (o own) get(namespace, name string) (*appsv1.ReplicaSet, error) {
+	return o.list.ReplicaSets(namespace).Get(name)
+}
+
+func (o own) matching(pod *corev1.Pod) []*appsv1.ReplicaSet {
+	// The lister's own match is an error when nothing matches.
+	sets, err := o.list.GetPodReplicaSets(pod)
+	if err != nil {
+		return nil
+	}
+	return sets
+}
+
+func (o own) watch(loop *runtime.Loop, gone func(types.UID)) {
+	watch[appsv1.ReplicaSet](loop, o.sets, gone)
+}
+
+func (own) read(ctx context.Context, client kubernetes.Interface, namespace, name string) (*appsv1.ReplicaSet, error) {
+	return client.AppsV1().ReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (own) status(s appsv1.ReplicaSetStatus) appsv1.ReplicaSetStatus { return s }
+
+func (own) writeStatus(ctx context.Context, client kubernetes.Interface, set *appsv1.ReplicaSet) (string, error) {
+	now, err := client.AppsV1().ReplicaSets(set.Namespace).UpdateStatus(ctx, set, metav1.UpdateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return now.ResourceVersion, nil
+}
+
+func (own) subject(set *appsv1.ReplicaSet) kruntime.Object { return set }
+
+// replication are ReplicationControllers, which are ReplicaSets with fewer selectors.
+type replication struct {
+	controllers cache.SharedIndexInformer
+	list        corelisters.ReplicationControllerLister
+}
+
+func replicationOf(factory informers.SharedInformerFactory) source {
+	controllers := factory.Core().V1().ReplicationControllers()
+	return replication{controllers.Informer(), controllers.Lister()}
+}
+
+func (replication) kind() schema.GroupVersionKind {
+	return corev1.SchemeGroupVersion.WithKind("ReplicationController")
+}
+
+func (r replication) informer() cache.SharedIndexInformer { return r.controllers }
+
+func (r replication) get(namespace, name string) (*appsv1.ReplicaSet, error) {
+	rc, err := r.list.ReplicationControllers(namespace).Get(name)
+	if err != nil {
+		return nil, err
+	}
+	return asSet(rc), nil
+}
+
+func (r replication) matching(pod *corev1.Pod) []*appsv1.ReplicaSet {
+	controllers, err := r.list.GetPodControllers(pod)
+	if err != nil {
+		return nil
+	}
+	sets := make([]*appsv1.ReplicaSet, len(controllers))
+	for i, rc := range controllers {
+		sets[i] = asSet(rc)
+	}
+	return sets
+}
+
+func (r replication) watch(loop *runtime.Loop, gone func(types.UID)) {
+	watch[corev1.ReplicationController](loop, r.controllers, gone)
+}
+
+func (replication) read(ctx context.Context, client kubernetes.Interface, namespace, name string) (*appsv1.ReplicaSet, error) {
+	rc, err := client.CoreV1().ReplicationControllers(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return asSet(rc), nil
+}
+
+func (replication) status(s appsv1.ReplicaSetStatus) appsv1.ReplicaSetStatus {
+	s.TerminatingReplicas = nil
+	return s
+}
+
+func (r replication) writeStatus(ctx context.Context, client kubernetes.Interface, set *appsv1.ReplicaSet) (string, error) {
+	now, err := client.CoreV1().ReplicationControllers(set.Namespace).UpdateStatus(ctx, asController(set), metav1.UpdateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return now.ResourceVersion, nil
+}
+
+func (replication) subject(set *appsv1.ReplicaSet) kruntime.Object { return asController(set) }
+
+// asSet shows a ReplicationController as the ReplicaSet that it is. They share what they point to.
+func asSet(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
+	set := &appsv1.ReplicaSet{
+		ObjectMeta: rc.ObjectMeta,
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: rc.Spec.Replicas, MinReadySeconds: rc.Spec.MinReadySeconds,
+			Selector: &metav1.LabelSelector{MatchLabels: rc.Spec.Selector},
+		},
+		Status: appsv1.ReplicaSetStatus{
+			Replicas: rc.Status.Replicas, FullyLabeledReplicas: rc.Status.FullyLabeledReplicas, ReadyReplicas: rc.Status.ReadyReplicas,
+			AvailableReplicas: rc.Status.AvailableReplicas, ObservedGeneration: rc.Status.ObservedGeneration,
+		},
+	}
+	if rc.Spec.Template != nil {
+		set.Spec.Template = *rc.Spec.Template
+	}
+	for _, c := range rc.Status.Conditions {
+		set.Status.Conditions = append(set.Status.Conditions, appsv1.ReplicaSetCondition{
+			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message})
+	}
+	return set
+}
+
+// asController is the reverse of asSet.
+func asController(set *appsv1.ReplicaSet) *corev1.ReplicationController {
+	rc := &corev1.ReplicationController{
+		ObjectMeta: set.ObjectMeta,
+		Spec: corev1.ReplicationControllerSpec{
+			Replicas: set.Spec.Replicas, MinReadySeconds: set.Spec.MinReadySeconds, Template: &set.Spec.Template,
+		},
+		Status: corev1.ReplicationControllerStatus{
+			Replicas: set.Status.Replicas, FullyLabeledReplicas: set.Status.FullyLabeledReplicas, ReadyReplicas: set.Status.ReadyReplicas,
+			AvailableReplicas: set.Status.AvailableReplicas, ObservedGeneration: set.Status.ObservedGeneration,
+		},
+	}
+	if set.Spec.Selector != nil {
+		rc.Spec.Selector = set.Spec.Selector.MatchLabels
+	}
+	for _, c := range set.Status.Conditions {
+		rc.Status.Conditions = append(rc.Status.Conditions, corev1.ReplicationControllerCondition{
+			Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message})
+	}
+	return rc
+}
+
+func watch[T any, P interface {
+	*T
+	metav1.Object
+}](loop *runtime.Loop, informer cache.SharedIndexInformer, gone func(types.UID)) {
+	runtime.Watch(loop, informer, func(old, now *T) []runtime.Key {
+		if now == nil {
+			gone(P(old).GetUID())
+			now = old
+		}
+		return []runtime.Key{runtime.KeyOf(P(now))}
+	})
+}
