@@ -89,6 +89,48 @@ func TestADeadNewcomerIsDropped(t *testing.T) {
 	})
 }
 
+// TestTheLeaderAloneTakesNobodyForDead: a server that another voter reaches stays, with and without a vote, and the status
+// says what is wrong.
+func TestTheLeaderAloneTakesNobodyForDead(t *testing.T) {
+	for name, votes := range map[string]bool{"without a vote": false, "with a vote": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				edit := func(i int, cfg *raftstore.Config) { cfg.CleanAfter = time.Minute }
+				c := storetest.NewCluster(t, 3, edit)
+				leader, _ := c.Leader()
+				cut := c.Add(edit)
+				if !votes {
+					c.Net.Cut(storetest.Addr(cut), storetest.Addr((leader+1)%3))
+				}
+				c.Start(cut)
+				if err := c.Servers[cut].Join(limited(t), []string{storetest.Addr(leader)}); err != nil {
+					t.Fatal(err)
+				}
+				<-time.After(5 * time.Second)
+				if got := slices.Contains(voters(c.Servers[leader]), c.Configs[cut].Name); got != votes {
+					t.Fatalf("it votes: %v", got)
+				}
+				c.Net.Cut(storetest.Addr(cut), storetest.Addr(leader))
+				<-time.After(12 * time.Minute)
+				id, why := c.Servers[cut].ID(), ""
+				if now, _ := c.Leader(); now != leader {
+					t.Fatalf("server %d leads, and not %d", now, leader)
+				}
+				for _, h := range c.Servers[leader].Status().Health {
+					if h.ID == id {
+						why = h.Reason
+					}
+				}
+				if !isMember(c.Servers[leader], id) || !strings.Contains(why, "though s") {
+					t.Errorf("it is a member: %v, and its health is %q", isMember(c.Servers[leader], id), why)
+				}
+				c.Net.Heal()
+				c.Await("it votes", func() bool { return slices.Contains(voters(c.Servers[leader]), c.Configs[cut].Name) })
+			})
+		})
+	}
+}
+
 // TestAServerWithoutAVoteMayBeAway: for some minutes, or for as long as it likes when it was demoted.
 func TestAServerWithoutAVoteMayBeAway(t *testing.T) {
 	needs.AllTests(t)

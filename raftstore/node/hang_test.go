@@ -101,6 +101,10 @@ func newSickbay(t *testing.T, size int) *sickbay {
 }
 
 func newSickbayWith(t *testing.T, size int, timeouts Timeouts) *sickbay {
+	return newSickbayOf(t, size, func(cfg *Config) { cfg.Timeouts = timeouts })
+}
+
+func newSickbayOf(t *testing.T, size int, edit func(*Config)) *sickbay {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	t.Cleanup(cancel)
 	s := &sickbay{t: t, ctx: ctx}
@@ -108,14 +112,15 @@ func newSickbayWith(t *testing.T, size int, timeouts Timeouts) *sickbay {
 	s.net = network
 	for i := range size {
 		disk, host := new(sickDisk), network.Host(fmt.Sprintf("s%d:1", i))
-		n, err := Open(Config{
-			Name: fmt.Sprintf("s%d", i), InMemory: true, Bootstrap: i == 0, ClusterID: "test",
-			Stream: host, Timeouts: timeouts,
+		cfg := Config{
+			Name: fmt.Sprintf("s%d", i), InMemory: true, Bootstrap: i == 0, ClusterID: "test", Stream: host,
 			WrapLog: func(s logstore.Store) logstore.Store {
 				disk.Store = s
 				return disk
 			},
-		})
+		}
+		edit(&cfg)
+		n, err := Open(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

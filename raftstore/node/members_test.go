@@ -261,7 +261,7 @@ func TestAStepThatIsOutdatedIsNotTaken(t *testing.T) {
 		leader := s.leader(-1)
 		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
 		step := steward.Step{Kind: steward.Remove, Server: steward.Server{ID: id, Standing: steward.Leaving}}
-		if err := n.take(s.ctx, n.leadership.term(), step); err != nil {
+		if err := newObserver(n, n.leadership.term()).take(s.ctx, step); err != nil {
 			t.Fatal(err)
 		}
 		if m, ok := n.member(id); !ok || !m.Voter {

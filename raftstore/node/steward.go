@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,9 +16,13 @@ import (
 
 const (
 	// stewardEvery is how often the leader looks after the members while there is something to do, and
-	// idleEvery while there is not.
+	// idleEvery while there is not, or others have to do something first.
 	stewardEvery = 200 * time.Millisecond
 	idleEvery    = time.Second
+	// failingMost bounds the pause after a step that failed, which is twice as long each time.
+	failingMost = 5 * time.Second
+	// tellEvery is how often the log says the same of a member: a failure may repeat at each look.
+	tellEvery = time.Minute
 	// dropAfter is for how long a server that has no vote yet may be silent. It may be restarting, or its machine.
 	dropAfter = 10 * time.Minute
 	// caughtUp is how many entries a server may lag behind and count as caught up.
@@ -32,13 +38,15 @@ type observer struct {
 	answered map[string]time.Time // by ID: when it did last
 	stable   map[string]time.Time // since when
 	blocked  map[string]time.Time // since when its departure or demotion is
+	told     map[string]time.Time // by what and of whom: when the log said so
+	failing  time.Duration        // the pause after the next step that fails; 0 after one that did not
 	settling <-chan error         // not nil: an entry was begun that is to settle a configuration
 }
 
 // manageWhileLeading carries out what the steward decides, and closes the links to servers that are members
 // no more. It ends with the tenure.
 func (n *Node) manageWhileLeading(ctx context.Context, term uint64) {
-	o := &observer{node: n, term: term, answered: make(map[string]time.Time), stable: make(map[string]time.Time), blocked: make(map[string]time.Time)}
+	o := newObserver(n, term)
 	defer n.health.Store(nil)
 	wait := time.NewTimer(0)
 	defer wait.Stop()
@@ -50,23 +58,30 @@ func (n *Node) manageWhileLeading(ctx context.Context, term uint64) {
 		case <-wait.C:
 		}
 		n.peers.keep(n.dialed())
-		if o.look(ctx) {
-			wait.Reset(stewardEvery)
-		} else {
-			wait.Reset(idleEvery)
-		}
+		wait.Reset(o.look(ctx))
 	}
 }
 
-// look observes the members once and takes a step if one is due. It tells whether there is more to do.
-func (o *observer) look(ctx context.Context) (busy bool) {
+func newObserver(n *Node, term uint64) *observer {
+	return &observer{
+		node: n, term: term, answered: make(map[string]time.Time), stable: make(map[string]time.Time),
+		blocked: make(map[string]time.Time), told: make(map[string]time.Time),
+	}
+}
+
+// look observes the members once and takes a step if one is due. It returns how long the next look has time.
+func (o *observer) look(ctx context.Context) (pause time.Duration) {
 	n := o.node
 	servers := o.observe(ctx)
 	if ctx.Err() != nil {
-		return false
+		return 0
 	}
+	pause = idleEvery
 	policy := n.policy()
 	step, due, blocked := steward.Decide(servers, policy)
+	for due && o.reached(ctx, servers, step) {
+		step, due, blocked = steward.Decide(servers, policy)
+	}
 	o.noteBlocked(blocked, due)
 	health := make([]steward.Health, len(servers))
 	for i, s := range servers {
@@ -75,20 +90,39 @@ func (o *observer) look(ctx context.Context) (busy bool) {
 			health[i].Blocked = max(time.Since(o.blocked[s.ID]), 1)
 		}
 		health[i].Lag, health[i].LagFor = s.Lag, n.lagFor(s)
-		busy = busy || s.Standing == steward.Leaving || s.Standing == steward.Regular && !s.Voter || s.Standing == steward.Standby && s.Voter
+		if blocked[s.ID] == "" && inMotion(s) {
+			pause = stewardEvery
+		}
 	}
 	n.health.Store(&health)
 	defer o.settle() // also where a step fails again and again
 	if due {
-		if err := n.take(ctx, o.term, step); err != nil {
-			if ctx.Err() == nil {
+		if err := o.take(ctx, step); err != nil {
+			if ctx.Err() == nil && o.mayTell("failed "+string(step.Kind), step.Server.ID) {
 				n.cfg.Logger.Warn("a change of the members failed; it is tried again", "step", step.Kind, "server", step.Server.ID, "err", err)
 			}
-			return true // what this server takes for the configuration may never be committed
+			o.failing = min(max(2*o.failing, stewardEvery), failingMost)
+			return o.failing // what this server takes for the configuration may never be committed
 		}
 	}
+	o.failing = 0
 	o.bury(ctx)
-	return busy
+	return pause
+}
+
+// inMotion tells whether a member is on its way to a vote, or out, and nobody else has to do something first.
+func inMotion(s steward.Server) bool {
+	return s.Standing == steward.Leaving || s.Standing == steward.Regular && !s.Voter && s.Answers || s.Standing == steward.Standby && s.Voter
+}
+
+// mayTell tells whether the log may say something of a member: it has not for a while.
+func (o *observer) mayTell(what, id string) bool {
+	key := what + " " + id
+	if at, ok := o.told[key]; ok && time.Since(at) < tellEvery {
+		return false
+	}
+	o.told[key] = time.Now()
+	return true
 }
 
 // lagFor is how long ago the first entry came into this server's log that the member has not applied; 0 when that is not
@@ -111,7 +145,7 @@ func (n *Node) policy() steward.Policy {
 // observe asks all members how they do, for a short time only: one that is dead must not hold up the others.
 func (o *observer) observe(ctx context.Context) []steward.Server {
 	n, now := o.node, time.Now()
-	limit := max(2*n.cfg.Timeouts.Heartbeat, 500*time.Millisecond)
+	limit := o.patience()
 	asking, cancel := context.WithTimeout(ctx, limit)
 	servers := n.survey(asking)
 	cancel()
@@ -137,13 +171,46 @@ func (o *observer) observe(ctx context.Context) []steward.Server {
 		s.Stable = now.Sub(o.stable[s.ID])
 	}
 	for _, seen := range []map[string]time.Time{o.answered, o.stable, o.blocked} {
-		for id := range seen {
-			if !known[id] {
-				delete(seen, id)
-			}
-		}
+		maps.DeleteFunc(seen, func(id string, _ time.Time) bool { return !known[id] })
 	}
+	maps.DeleteFunc(o.told, func(_ string, at time.Time) bool { return now.Sub(at) >= tellEvery })
 	return servers
+}
+
+// patience is how long members are asked for something.
+func (o *observer) patience() time.Duration {
+	return max(2*o.node.cfg.Timeouts.Heartbeat, 500*time.Millisecond)
+}
+
+// reached finds out, before a step that takes out a server for its silence, whether a voter reaches it, and notes which.
+func (o *observer) reached(ctx context.Context, servers []steward.Server, step steward.Step) bool {
+	if step.Kind != steward.Drop && step.Kind != steward.Expire {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.patience())
+	defer cancel()
+	names := make(chan string, len(servers))
+	var asking sync.WaitGroup
+	for _, v := range servers {
+		if !v.Voter || !v.Answers || v.Leader {
+			continue
+		}
+		asking.Go(func() {
+			if o.node.reaches(ctx, v.ID, step.Server.ID) == nil {
+				names <- v.Name
+				cancel() // one is enough
+			}
+		})
+	}
+	asking.Wait()
+	select {
+	case name := <-names:
+		i := slices.IndexFunc(servers, func(s steward.Server) bool { return s.ID == step.Server.ID })
+		servers[i].Reached = name
+		return true
+	default:
+		return false
+	}
 }
 
 // lookGap is longer than a look takes beside what it asks of others, unless this process was stopped in it.
@@ -270,7 +337,8 @@ func (n *Node) handleReach(ctx context.Context, payload []byte) (byte, []byte) {
 }
 
 // take carries out one step.
-func (n *Node) take(ctx context.Context, term uint64, step steward.Step) error {
+func (o *observer) take(ctx context.Context, step steward.Step) error {
+	n, term := o.node, o.term
 	if err := n.changing.enter(ctx); err != nil {
 		return err
 	}
@@ -278,7 +346,9 @@ func (n *Node) take(ctx context.Context, term uint64, step steward.Step) error {
 	if n.leadership.term() != term {
 		return errNoLeader
 	}
-	n.cfg.Logger.Info("this server changes the members", "step", step.Kind, "server", step.Server.ID, "why", step.Why)
+	if o.mayTell(string(step.Kind), step.Server.ID) {
+		n.cfg.Logger.Info("this server changes the members", "step", step.Kind, "server", step.Server.ID, "why", step.Why)
+	}
 	m, ok := n.member(step.Server.ID)
 	if !ok || n.standing(m.ID).forSteward() != step.Server.Standing {
 		return nil // somebody decided otherwise since the look, as by a promotion: the next look goes by that
@@ -330,7 +400,9 @@ func (o *observer) noteBlocked(blocked map[string]string, due bool) {
 	for id, reason := range blocked {
 		if _, was := o.blocked[id]; !was {
 			o.blocked[id] = time.Now()
-			o.node.cfg.Logger.Warn("a server is to leave, or to lose its vote, and cannot yet", "server", id, "why", reason)
+			if o.mayTell("blocked", id) {
+				o.node.cfg.Logger.Warn("a server is to leave, or to lose its vote, and cannot yet; to keep it after all, promote it", "server", id, "why", reason)
+			}
 		}
 	}
 	for id := range o.blocked {

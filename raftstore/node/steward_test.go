@@ -2,10 +2,13 @@ package node
 
 import (
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/steward"
 )
@@ -50,9 +53,7 @@ func TestFrozenLeaderTakesNobodyForDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
-		o := &observer{
-			node: s.nodes[leader], answered: make(map[string]time.Time), stable: make(map[string]time.Time), blocked: make(map[string]time.Time),
-		}
+		o := newObserver(s.nodes[leader], 0)
 		mute := s.nodes[(leader+1)%3]
 		o.observe(s.ctx)
 		if err := mute.Close(); err != nil {
@@ -77,6 +78,91 @@ func TestFrozenLeaderTakesNobodyForDead(t *testing.T) {
 		}
 		if got := silent(); got < 100*idleEvery {
 			t.Errorf("it has not answered for %v, and is said to have been silent for %v", 100*idleEvery, got)
+		}
+	})
+}
+
+// blockedDeparture has five servers of which one is to leave, which cannot be done because two others died: the first of
+// them is dead since long.
+func blockedDeparture(t *testing.T, cleanAfter time.Duration) (s *sickbay, leader, leaves, dead *Node, log *syncbuf.Buffer) {
+	log = new(syncbuf.Buffer)
+	s = newSickbayOf(t, 5, func(cfg *Config) {
+		cfg.Timeouts, cfg.CleanAfter = Timeouts{Heartbeat: 10 * time.Second, PromoteAfter: time.Millisecond}, cleanAfter
+		cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+	})
+	at := s.leader(-1)
+	leader, leaves, dead = s.nodes[at], s.nodes[(at+1)%5], s.nodes[(at+2)%5]
+	s.hosts[(at+2)%5].Close()
+	<-time.After(9 * time.Minute)
+	s.hosts[(at+3)%5].Close()
+	if err := leader.decide(s.ctx, leader.leadership.term(), leaves.ID(), standing{}, standing{State: steward.Leaving, Name: leaves.cfg.Name}); err != nil {
+		t.Fatal(err)
+	}
+	return s, leader, leaves, dead, log
+}
+
+// TestADepartureThatIsBlockedHoldsUpNobody: who is dead for long is taken out, and without it the departure has its quorum.
+func TestADepartureThatIsBlockedHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, leader, leaves, dead, _ := blockedDeparture(t, 10*time.Minute)
+		for end := time.Now().Add(5 * time.Minute); time.Now().Before(end) && leader.standing(leaves.ID()).State != Removed; {
+			<-time.After(time.Second)
+		}
+		for _, n := range []*Node{dead, leaves} {
+			if got := leader.standing(n.ID()).State; got != Removed {
+				t.Errorf("%s is %q, want %q", n.cfg.Name, got, Removed)
+			}
+		}
+		if got := leader.voters(); got != 3 {
+			t.Errorf("%d vote, want 3", got)
+		}
+		if err := s.write(index(s, leader)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestADepartureThatIsBlockedIsLookedAtInPeace: not as often as one that goes on, and the log says of it once what it lacks.
+func TestADepartureThatIsBlockedIsLookedAtInPeace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, leader, leaves, _, log := blockedDeparture(t, 0)
+		<-time.After(time.Minute)
+		looks, last := 0, leader.health.Load()
+		for range 60_000 {
+			<-time.After(time.Millisecond)
+			if now := leader.health.Load(); now != last {
+				looks, last = looks+1, now
+			}
+		}
+		if looks < 10 || looks > 61 {
+			t.Errorf("%d looks in a minute", looks)
+		}
+		const want = "a server is to leave, or to lose its vote, and cannot yet; to keep it after all, promote it"
+		if text := log.String(); strings.Count(text, want) != 1 || !strings.Contains(text, "bring servers back, remove one that is lost for good, or let new ones join") {
+			t.Errorf("it says %d times why it is blocked, want once:\n%s", strings.Count(text, want), text)
+		}
+		if got := leader.standing(leaves.ID()).State; got != steward.Leaving {
+			t.Errorf("it is %q", got)
+		}
+	})
+}
+
+// TestTheLogRepeatsItselfRarely: a step that fails at each look is told of once a minute.
+func TestTheLogRepeatsItselfRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newObserver(nil, 1)
+		told := 0
+		for range 600 {
+			if o.mayTell("remove", "c") {
+				told++
+			}
+			<-time.After(time.Second)
+		}
+		if told != 10 {
+			t.Errorf("told %d times in ten minutes", told)
+		}
+		if !o.mayTell("failed remove", "c") || !o.mayTell("remove", "d") {
+			t.Error("what is new is not told")
 		}
 	})
 }

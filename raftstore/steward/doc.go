@@ -10,7 +10,10 @@
 //   - no step takes a vote away when the voters that stay and are able would be no quorum;
 //   - a vote is given only to a server that has caught up, is well, reaches all voters and is reached by
 //     them, and has been all that for a time without a break;
-//   - a server is taken out for being dead only when as many voters as are wanted stay without it;
+//   - a server is taken out for being dead only when as many voters as are wanted stay without it, and
+//     without those that are to go;
+//   - nobody is taken out for being silent whom a voter reaches: that is the leader's network;
+//   - a departure that is blocked for lack of a quorum holds up no other step;
 //   - a server that dies before it has its vote is dropped after a time, and may join again;
 //   - one step at a time.
 //

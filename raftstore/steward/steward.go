@@ -32,6 +32,9 @@ type Server struct {
 	// Answers tells whether it answered the leader just now, and Silent for how long it has not.
 	Answers bool
 	Silent  time.Duration
+	// Reached is the name of a voter that reaches it although the leader does not. It is looked for before a
+	// server is taken out for its silence.
+	Reached string
 	// Ill is why it may neither have a vote nor lead, as when it is in quarantine or its disk hangs. Empty
 	// when it may.
 	Ill string
@@ -128,14 +131,11 @@ func Decide(servers []Server, p Policy) (step Step, due bool, blocked map[string
 		}
 	}
 	for _, s := range servers {
-		if droppable(s) && s.Silent >= p.DropAfter {
+		if droppable(s) && s.Reached == "" && s.Silent >= p.DropAfter {
 			return Step{Drop, s, fmt.Sprintf("it had no vote yet, and had not answered for %s", s.Silent.Round(time.Second))}, true, blocked
 		}
 	}
-	if len(blocked) > 0 {
-		return Step{}, false, blocked // who lacks a quorum for one departure does not begin another
-	}
-	for _, s := range servers {
+	for _, s := range servers { // also while a departure is blocked: without the dead one it may have its quorum
 		if s.Standing != Leaving && dead(servers, s, p) {
 			return Step{Expire, s, fmt.Sprintf("it has not answered for %s", s.Silent.Round(time.Second))}, true, blocked
 		}
@@ -189,9 +189,10 @@ func droppable(s Server) bool {
 }
 
 // dead tells whether a member may be taken out for its silence. The leader must be sure of itself: it sees
-// a quorum of all who vote now, and after the removal as many voters as are wanted, and a quorum of them.
+// a quorum of all who vote now, and after the removal a quorum of the voters. As many of them as are wanted
+// stay after that: none that is to leave, or to lose its vote, counts.
 func dead(servers []Server, s Server, p Policy) bool {
-	if p.CleanAfter <= 0 || s.Leader || s.Answers || s.Silent < p.CleanAfter || droppable(s) {
+	if p.CleanAfter <= 0 || s.Leader || s.Answers || s.Reached != "" || s.Silent < p.CleanAfter || droppable(s) {
 		return false
 	}
 	voters, able := tally(servers, "")
@@ -201,12 +202,16 @@ func dead(servers []Server, s Server, p Policy) bool {
 	if !s.Voter {
 		return true
 	}
-	stay, _ := tally(servers, s.ID)
+	stay := 0
+	for _, other := range servers {
+		if other.ID != s.ID && other.Voter && other.Standing == Regular {
+			stay++
+		}
+	}
 	return stay >= p.MinVoters && Guard(servers, s.ID) == nil
 }
 
-// tally counts the voters but one, and how many of them are able. Who is to leave does not count as one
-// that stays.
+// tally counts the voters but one, and how many of them are able.
 func tally(servers []Server, but string) (voters, able int) {
 	for i := range servers {
 		s := &servers[i]
@@ -232,7 +237,7 @@ func (e *GuardError) Error() string {
 		return fmt.Sprintf("server %q is the only voter: the cluster would be gone. Stop it instead", e.Name)
 	}
 	return fmt.Sprintf("only %d of the %d voters that would stay are able to take part, and they need %d to agree on anything: "+
-		"bring servers back, or let new ones join, before %q goes", e.Able, e.Voters, e.Voters/2+1, e.Name)
+		"bring servers back, remove one that is lost for good, or let new ones join, before %q goes", e.Able, e.Voters, e.Voters/2+1, e.Name)
 }
 
 // Guard returns a *GuardError when the group would have no quorum without the vote of the server.
@@ -250,6 +255,8 @@ func Guard(servers []Server, id string) error {
 // Fit returns why a server cannot have a vote now; empty when it can.
 func Fit(s Server, p Policy) string {
 	switch {
+	case s.Reached != "":
+		return fmt.Sprintf("it does not answer the leader, though %s reaches it: look at the network between the two", s.Reached)
 	case !s.Answers:
 		return "it does not answer the leader"
 	case s.Ill != "":
@@ -269,7 +276,7 @@ func HealthOf(s Server, p Policy, blocked string) Health {
 	switch {
 	case blocked != "":
 		h.Reason = blocked
-	case droppable(s):
+	case droppable(s) && s.Reached == "":
 		h.Reason += fmt.Sprintf("; it has no vote yet, and is dropped when it has not answered for %s", p.DropAfter)
 	case h.Healthy && s.Standing == Leaving:
 		h.Reason = "it is on its way out"

@@ -63,10 +63,20 @@ func TestDecide(t *testing.T) {
 		"away without a vote":          {append(three(), Server{ID: "d", Name: "d", Silent: 9 * time.Minute}), "", ""},
 		"dead, and another one joins":  {append(three(), Server{ID: "d", Name: "d", Silent: 10 * time.Minute}, newcomer("e")), "promote e", ""},
 		"dead, and no quorum answers":  {[]Server{voter("a", true), gone("b", time.Second), with(voter("c", false), leaves), {ID: "d", Silent: time.Hour}}, "drop d", "only 1 of the 2"},
+		"another one reaches it":       {append(three(), Server{ID: "d", Name: "d", Silent: time.Hour, Reached: "b"}), "", ""},
+		"and one that votes":           {append([]Server{voter("a", true), voter("b", false), with(gone("c", 2*time.Hour), func(s *Server) { s.Reached = "b" })}, voter("d", false)), "", ""},
 		"demoted, and away":            {append(three(), Server{ID: "d", Name: "d", Standing: Standby, Silent: 30 * time.Minute}), "", ""},
 		"demoted, and dead":            {append(three(), Server{ID: "d", Name: "d", Standing: Standby, Silent: time.Hour}), "expire d", ""},
 		"the leader sees no quorum":    {[]Server{voter("a", true), gone("b", 2*time.Hour), gone("c", 2*time.Hour), gone("d", 2*time.Hour), voter("e", false)}, "", ""},
 		"one departure at a time":      {append([]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves), voter("d", false)}, gone("e", 2*time.Hour)), "demote c", ""},
+		"one is blocked, a dead one helps": {[]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves), gone("d", 2*time.Hour), gone("e", time.Second)},
+			"expire d", "only 2 of the 4"},
+		"two are blocked, and too few stay": {[]Server{voter("a", true), with(voter("b", false), leaves), with(voter("c", false), leaves), gone("d", 2*time.Hour), gone("e", time.Second)},
+			"", "only 2 of the 4"},
+		"one is blocked, none is dead for long": {[]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves), gone("d", time.Minute), gone("e", time.Second)},
+			"", "only 2 of the 4"},
+		"a demotion is blocked, a dead one goes": {[]Server{voter("a", true), voter("b", false), with(voter("c", false), func(s *Server) { s.Standing = Standby }), gone("d", 2*time.Hour), gone("e", time.Second)},
+			"expire d", "only 2 of the 4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			step, due, blocked := Decide(c.servers, policy)
@@ -121,6 +131,9 @@ func TestNoStepBreaksTheQuorum(t *testing.T) {
 			if err := fair(step); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
+			if stay := staying(servers); step.Kind == Expire && step.Server.Voter && stay < policy.MinVoters {
+				t.Fatalf("seed %d: %s is expired, and %d voters stay", seed, step.Server.ID, stay)
+			}
 		}
 	}
 	for _, kind := range []Kind{Promote, Demote, HandOver, Remove, Expire, Drop} {
@@ -128,6 +141,16 @@ func TestNoStepBreaksTheQuorum(t *testing.T) {
 			t.Errorf("%d times %s: the groups are no good", steps[kind], kind)
 		}
 	}
+}
+
+// staying counts the voters about which nothing was decided.
+func staying(servers []Server) (n int) {
+	for _, s := range servers {
+		if s.Voter && s.Standing == Regular {
+			n++
+		}
+	}
+	return n
 }
 
 func fair(step Step) error {

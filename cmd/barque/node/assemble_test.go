@@ -204,6 +204,12 @@ func TestWarnings(t *testing.T) {
 		"it is to leave, and cannot": {func(w *world) {
 			w.server("s1").Health[2] = steward.Health{ID: "s3.x", Standing: steward.Leaving, Reason: "too few would stay"}
 		}, Degraded, Attention, "s3", "server s3 is to leave the store: too few would stay", "barque cluster promote s3"},
+		"its departure is blocked": {func(w *world) {
+			w.server("s1").Health[2] = steward.Health{ID: "s3.x", Standing: steward.Leaving, Blocked: time.Second, Reason: "too few would stay"}
+		}, Degraded, Attention, "s3", "server s3 is to leave the store and cannot yet: too few would stay", "barque cluster remove NAME"},
+		"its demotion is blocked": {func(w *world) {
+			w.server("s1").Health[2] = steward.Health{ID: "s3.x", Standing: steward.Standby, Blocked: time.Second, Reason: "too few would stay"}
+		}, Degraded, Attention, "s3", "server s3 is to lose its vote and cannot yet: too few would stay", "barque token create --role server"},
 		"agent is gone": {func(w *world) {
 			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: roleAgent, State: gossip.Dead, Since: noon})
 		}, Degraded, Attention, "a1", "agent a1 shows no life since 2026-11-20T12:00:00Z", "barque kubectl delete node a1"},

@@ -176,6 +176,8 @@ type HealthStatus struct {
 	Standing      string  `json:"standing,omitempty"` // standby or leaving
 	StableSeconds float64 `json:"stableSeconds"`      // for how long it has been well
 	SilentSeconds float64 `json:"silentSeconds"`      // for how long it has not answered
+	// BlockedSeconds is for how long it could not leave, or lose its vote, as was recorded. The reason says why.
+	BlockedSeconds float64 `json:"blockedSeconds,omitempty"`
 }
 
 // WayStatus is the way from one server to another.

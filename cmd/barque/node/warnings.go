@@ -197,6 +197,14 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 			"server %s is in quarantine and serves nothing: %s", m.Name, m.Store.Quarantined)
 	case m.Store.DiskError != "":
 		w.add(Critical, m.Name, m.Name, "df -h; dmesg | tail", "server %s cannot write its log and falls behind: %s", m.Name, m.Store.DiskError)
+	case m.standing() != "" && m.Health.BlockedSeconds > 0:
+		what := "lose its vote"
+		if m.standing() == "leaving" {
+			what = "leave the store"
+		}
+		w.add(Attention, m.Name, "", "start the servers that do not answer; for one that is lost for good: barque cluster remove NAME; "+
+			"for one more server: barque token create --role server; to keep this one after all: barque cluster promote "+m.Name,
+			"server %s is to %s and cannot yet: %s", m.Name, what, m.Health.Reason)
 	case m.standing() == "standby":
 		w.add(Attention, m.Name, "", "barque cluster promote "+m.Name, "server %s: %s", m.Name, m.Health.Reason)
 	case m.standing() == "leaving":
