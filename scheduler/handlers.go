@@ -52,7 +52,7 @@ func (t *term) watch(ctx context.Context) (stop func(), err error) {
 		})
 		synced = append(synced, reg.HasSynced)
 	}
-	return stop, t.every(ctx, 2*time.Millisecond, func() bool {
+	return stop, t.until(ctx, 2*time.Millisecond, func() bool {
 		return !slices.ContainsFunc(synced, func(s toolscache.InformerSynced) bool { return !s() })
 	})
 }

@@ -140,7 +140,7 @@ func (t *term) run(ctx context.Context) error {
 // room be given away twice.
 func (t *term) catchUp(ctx context.Context) error {
 	var list *v1.PodList
-	err := t.every(ctx, 100*time.Millisecond, func() (done bool) {
+	err := t.until(ctx, 100*time.Millisecond, func() (done bool) {
 		var err error
 		if list, err = t.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{}); err != nil {
 			t.log.Warn("cannot list pods at the start of the term; trying again", "error", err)
@@ -151,7 +151,7 @@ func (t *term) catchUp(ctx context.Context) error {
 		return err
 	}
 	left := list.Items
-	return t.every(ctx, 5*time.Millisecond, func() (done bool) {
+	return t.until(ctx, 5*time.Millisecond, func() (done bool) {
 		for len(left) > 0 && t.hasSeen(ctx, &left[len(left)-1]) {
 			left = left[:len(left)-1]
 		}
@@ -177,9 +177,13 @@ func (t *term) hasSeen(ctx context.Context, pod *v1.Pod) bool {
 	return !occupies(have) && err == nil && c >= 0
 }
 
-// every calls step until it reports done, with pauses, or ctx ends.
-func (t *term) every(ctx context.Context, pause time.Duration, step func() (done bool)) error {
-	for !step() {
+// maxPause bounds the pauses of until.
+const maxPause = 5 * time.Second
+
+// until calls step until it reports done or ctx ends. The first pause between two calls is as given, each other one
+// twice as long as the one before: what has just begun to wait is tried again soon, what waits for long more rarely.
+func (t *term) until(ctx context.Context, pause time.Duration, step func() (done bool)) error {
+	for ; !step(); pause = min(2*pause, maxPause) {
 		timer := t.cfg.Clock.NewTimer(pause)
 		select {
 		case <-ctx.Done():
