@@ -1,6 +1,6 @@
 // Package audit checks what a store told its clients and watchers against one order of events: the
-// log that the watchers together have seen. It holds no server and no clock: a simulation and a driver
-// of real processes use it alike.
+// log that the watchers together have seen. It holds no server and no clock, and judges while a run of real
+// processes goes on. The simulation has another judge, package check, which keeps all and names the broken promise.
 //
 // Clients write values with a token in them (Value), each token in one transaction only, and report every
 // call and its outcome; watchers report their batches. The log is then a witness: instead of searching
