@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/barque/barque/internal/child"
 )
 
 // startLike runs a process that has the arguments of a program, another name, and nothing else of it, until it is killed.
@@ -20,23 +22,13 @@ func startLike(t *testing.T, args ...string) *exec.Cmd {
 	}
 	cmd := exec.Command("/bin/sh")
 	cmd.Dir, cmd.Args = dir, append([]string{"otherwise-named"}, args...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, said := child.Start(t, cmd, cmd.Start)
 	t.Cleanup(func() {
 		in.Close()
 		_ = cmd.Wait() // it was killed, or has read the end
 	})
-	if _, err := out.Read(make([]byte, 8)); err != nil {
-		t.Fatal(err)
+	if line := <-said; line != "runs\n" {
+		t.Fatalf("it says %q", line)
 	}
 	return cmd
 }

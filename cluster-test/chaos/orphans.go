@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/nftables"
 
-	"github.com/barque/barque/cluster-test/netspace"
+	"github.com/barque/barque/internal/osthread"
 	"github.com/barque/barque/internal/procstat"
 )
 
@@ -157,7 +157,7 @@ func (r *run) allRules() (map[string]rules, error) {
 	out := make(map[string]rules)
 	for _, n := range r.cluster.Nodes() {
 		var in rules
-		err := netspace.Do(r.cluster.Netns(n), func() (err error) {
+		err := osthread.InNetwork(r.cluster.Netns(n), func() (err error) {
 			in, err = countRules()
 			return err
 		})

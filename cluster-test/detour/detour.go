@@ -17,7 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/barque/barque/cluster-test/netspace"
+	"github.com/barque/barque/internal/osthread"
 )
 
 // End is a node: its network namespace and its address there.
@@ -76,7 +76,7 @@ func (d *Detour) Close() error {
 }
 
 func openTun(e End) (tun *os.File, err error) {
-	err = netspace.Do(e.Namespace, func() error {
+	err = osthread.InNetwork(e.Namespace, func() error {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func openTun(e End) (tun *os.File, err error) {
 
 // route sends what goes to the others through the device.
 func route(e End, ends []End) error {
-	return netspace.Do(e.Namespace, func() error {
+	return osthread.InNetwork(e.Namespace, func() error {
 		link, err := netlink.LinkByName(deviceName)
 		if err != nil {
 			return err

@@ -45,7 +45,7 @@ func pair(t *testing.T) [2]End {
 	}
 	defer far.Close()
 	for i, e := range ends {
-		err := netspace.Do(e.Namespace, func() error {
+		err := osthread.InNetwork(e.Namespace, func() error {
 			if i == 0 {
 				attrs := netlink.NewLinkAttrs()
 				attrs.Name = "eth0"

@@ -1,7 +1,6 @@
 package mountspace
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/internal/await"
+	"github.com/barque/barque/internal/child"
 	"github.com/barque/barque/internal/needs"
 )
 
@@ -140,31 +140,21 @@ func TestOthers(t *testing.T) {
 
 	runtime.LockOSThread() // Pdeathsig is sent when the thread ends that has started the process
 	defer runtime.UnlockOSThread()
-	child := exec.Command("/proc/self/exe")
-	child.Env = append(os.Environ(), keepVariable+"="+filepath.Join(kept, "lost+found"))
-	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	input, err := child.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), keepVariable+"="+filepath.Join(kept, "lost+found"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	input, said := child.Start(t, cmd, cmd.Start)
 	defer func() {
 		input.Close()
-		if err := child.Wait(); err != nil {
+		if err := cmd.Wait(); err != nil {
 			t.Error(err)
 		}
 	}()
-	if line, _ := bufio.NewReader(output).ReadString('\n'); line != "ready\n" {
+	if line := <-said; line != "ready\n" {
 		t.Fatalf("it says %q", line)
 	}
 
-	outside, inside := points(t, os.Getpid()), points(t, child.Process.Pid)
+	outside, inside := points(t, os.Getpid()), points(t, cmd.Process.Pid)
 	for _, point := range []string{theirs, inner, over, net} {
 		if slices.Contains(inside, point) {
 			t.Errorf("%s is still mounted inside", point)

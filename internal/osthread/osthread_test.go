@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +34,15 @@ func TestDo(t *testing.T) {
 func TestGoexit(t *testing.T) {
 	if err := Do(func() error { runtime.Goexit(); return nil }); err == nil {
 		t.Error("no error")
+	}
+}
+
+// In a network namespace that is not there f is not called.
+func TestInNoNetwork(t *testing.T) {
+	const name = "barque-test-no-such-namespace"
+	err := InNetwork(name, func() error { t.Error("it was called"); return nil })
+	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), name) {
+		t.Errorf("error %v", err)
 	}
 }
 

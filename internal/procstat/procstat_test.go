@@ -1,7 +1,6 @@
 package procstat
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/internal/await"
+	"github.com/barque/barque/internal/child"
 	"github.com/barque/barque/internal/needs"
 )
 
@@ -298,29 +298,13 @@ func startAnew(times int) {
 	select {}
 }
 
-// child starts the test's program in a role. said receives its first line. end ends it, and checks what is told of it then.
-func child(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string, end func()) {
+// play starts the test's program in a role. said receives its first line. end ends it, and checks what is told of it then.
+func play(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string, end func()) {
 	// More than a page of arguments: the kernel gives them in parts to who asks for them in parts.
 	cmd = exec.Command(os.Args[0], slices.Repeat([]string{"an argument of some length"}, 600)...)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	lines := make(chan string, 1)
-	go func() { // ends with the process
-		line, _ := bufio.NewReader(stdout).ReadString('\n')
-		lines <- line
-	}()
-	return cmd, lines, func() {
+	stdin, said := child.Start(t, cmd, cmd.Start)
+	return cmd, said, func() {
 		stdin.Close()
 		pid := cmd.Process.Pid
 		await.True(t, "the process ends", func() bool { // nobody has waited for it yet
@@ -337,7 +321,7 @@ func child(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string, end fu
 // TestExec: a process that starts again in its own process lives all the time, and has its arguments.
 func TestExec(t *testing.T) {
 	const execs = 200
-	cmd, said, end := child(t, strconv.Itoa(execs))
+	cmd, said, end := play(t, strconv.Itoa(execs))
 	defer end()
 	first, err := Read(cmd.Process.Pid)
 	if err != nil {
@@ -362,7 +346,7 @@ func TestExec(t *testing.T) {
 
 // A process that has removed its arguments has none, and none are waited for.
 func TestRemovedArgs(t *testing.T) {
-	cmd, said, end := child(t, "bare")
+	cmd, said, end := play(t, "bare")
 	defer end()
 	if line := <-said; line != "done\n" {
 		t.Fatalf("the process says %q", line)
@@ -377,7 +361,7 @@ func TestRemovedArgs(t *testing.T) {
 // A process of which one thread is in another network namespace than the rest visits both, whichever thread it is.
 func TestVisits(t *testing.T) {
 	needs.Root(t, "that a process visits a network namespace")
-	cmd, said, end := child(t, "visitor")
+	cmd, said, end := play(t, "visitor")
 	defer end()
 	if line := <-said; line != "done\n" {
 		t.Fatalf("the process says %q", line)
@@ -409,7 +393,7 @@ func namespaceOf(t *testing.T, pid int) fs.FileInfo {
 
 // TestHeadless: a process whose first thread has ended for good runs, and has its arguments.
 func TestHeadless(t *testing.T) {
-	cmd, said, end := child(t, "headless")
+	cmd, said, end := play(t, "headless")
 	defer end()
 	if line := <-said; line != "done\n" {
 		t.Fatalf("the process says %q", line)

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/barque/barque/internal/child"
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/internal/osthread"
 )
 
 // ownName is a name for a cluster that no other run of these tests has: namespaces are the machine's.
@@ -41,14 +43,8 @@ func TestANodeThatWasStartedByHandRuns(t *testing.T) {
 	}
 	cmd := exec.Command("sh", "server", "--data-dir", "./s2", "--name", "s2")
 	cmd.Dir = p.Dir
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stdin, _ := child.Start(t, cmd, func() error { return osthread.InNetwork(p.netns(n), cmd.Start) })
 	defer stdin.Close()
-	if err := inNamespace(p.netns(n), cmd.Start); err != nil {
-		t.Fatal(err)
-	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	states := func() (out []string) {

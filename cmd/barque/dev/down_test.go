@@ -1,7 +1,6 @@
 package dev
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,9 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"github.com/barque/barque/internal/child"
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/internal/osthread"
 )
 
 // visitVariable in the environment makes the test's program one that visits the network namespace of that name, with its
@@ -62,13 +63,14 @@ func TestRemovedNodesTakeNoVisitorsAlong(t *testing.T) {
 	for _, cmd := range []*exec.Cmd{visitor, server, inhabitant} {
 		start := cmd.Start
 		if cmd == inhabitant {
-			start = func() error { return inNamespace(p.netns(n), cmd.Start) }
+			start = func() error { return osthread.InNetwork(p.netns(n), cmd.Start) }
 		} else {
 			cmd.Env = append(os.Environ(), visitVariable+"="+p.netns(n))
 		}
-		var said string
-		if said, leave[cmd] = starting(t, cmd, start); said != "there\n" {
-			t.Fatalf("%q says %q", cmd.Args, said)
+		var said <-chan string
+		leave[cmd], said = child.Start(t, cmd, start)
+		if line := <-said; line != "there\n" {
+			t.Fatalf("%q says %q", cmd.Args, line)
 		}
 	}
 	if err := p.adopt(); err != nil || n.Process == nil || n.Process.PID != server.Process.Pid {
@@ -88,23 +90,4 @@ func TestRemovedNodesTakeNoVisitorsAlong(t *testing.T) {
 			t.Errorf("%q ends with %v", cmd.Args, err)
 		}
 	}
-}
-
-// starting starts a command and returns its first line; it goes on until its input is closed, at the latest by the end of the test.
-func starting(t *testing.T, cmd *exec.Cmd, start func() error) (line string, stdin io.Closer) {
-	t.Helper()
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stdin.Close() })
-	line, _ = bufio.NewReader(stdout).ReadString('\n')
-	return line, stdin
 }

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/internal/osthread"
 	"github.com/barque/barque/internal/procstat"
 	"github.com/barque/barque/kubelet/containerd"
 )
@@ -229,7 +230,7 @@ func Exec(ctx context.Context, dir, name string, command []string) error {
 	// It ends as one that was started by hand does, not by SIGKILL.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+p.Kubeconfig(), "BARQUE_DATA_DIR="+p.DataDir(n))
-	if err := inNamespace(p.netns(n), cmd.Start); err != nil {
+	if err := osthread.InNetwork(p.netns(n), cmd.Start); err != nil {
 		return err
 	}
 	return cmd.Wait()

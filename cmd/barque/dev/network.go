@@ -59,7 +59,7 @@ func (p *Plan) makeNamespace(n *Node) error {
 	if err := p.plug(n, bridge); err != nil {
 		return fmt.Errorf("network of %s: %w", n.Name, err)
 	}
-	return inNamespace(p.netns(n), func() error {
+	return osthread.InNetwork(p.netns(n), func() error {
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
 			return err

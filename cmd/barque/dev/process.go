@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/internal/osthread"
@@ -141,7 +140,11 @@ func start(namespace, logFile string, command []string) (*Process, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := inNamespace(namespace, cmd.Start); err != nil {
+	begin := cmd.Start
+	if namespace != "" {
+		begin = func() error { return osthread.InNetwork(namespace, cmd.Start) }
+	}
+	if err := begin(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", command[0], err)
 	}
 	started, _ := startTime(cmd.Process.Pid) // one that has ended by now is found dead by who looks
@@ -149,25 +152,6 @@ func start(namespace, logFile string, command []string) (*Process, error) {
 	// Reaps the child while this process lives; after that init does.
 	go func() { _ = cmd.Wait() }()
 	return p, nil
-}
-
-// inNamespace calls f on a thread that is in the named network namespace. What f starts is born
-// there.
-func inNamespace(name string, f func() error) error {
-	if name == "" {
-		return f()
-	}
-	return osthread.Do(func() error {
-		target, err := netns.GetFromName(name)
-		if err != nil {
-			return fmt.Errorf("network namespace %s: %w", name, err)
-		}
-		defer target.Close()
-		if err := netns.Set(target); err != nil {
-			return fmt.Errorf("enter network namespace %s: %w", name, err)
-		}
-		return f()
-	})
 }
 
 // processesIn returns the processes that are in the named network namespace, at least that much of each; this one excluded.
