@@ -284,6 +284,11 @@ func testScale(t *testing.T, c *cluster) {
 	if d := must(deployments.Get(ctx, "scaled", metav1.GetOptions{}))(t); *d.Spec.Replicas != 2 {
 		t.Errorf("after the patch: replicas %d", *d.Spec.Replicas)
 	}
+	_, body := c.raw(t, "/apis/apps/v1/namespaces/default/deployments/scaled/scale", http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io"}})
+	var table metav1.Table
+	if err := json.Unmarshal(body, &table); err != nil || len(table.ColumnDefinitions) != 4 || len(table.Rows) != 1 || table.Rows[0].Cells[1] != float64(2) {
+		t.Errorf("%v in the table %s", err, body)
+	}
 	scale = must(deployments.GetScale(ctx, "scaled", metav1.GetOptions{}))(t)
 	scale.Spec.Replicas = -1
 	if _, err := deployments.UpdateScale(ctx, "scaled", scale, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {

@@ -3,6 +3,7 @@ package resource
 import (
 	"context"
 	"fmt"
+	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
@@ -53,7 +54,22 @@ func (s *scaleStorage[T]) Destroy() {}
 
 // ConvertToTable implements rest.TableConvertor.
 func (s *scaleStorage[T]) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
-	return s.main.ConvertToTable(ctx, obj, options)
+	return scaleTable.ConvertToTable(ctx, obj, options)
+}
+
+// scaleTable prints a Scale, whatever kind it is of.
+var scaleTable = &tableConvertor{
+	columns: []metav1.TableColumnDefinition{
+		Name(), Column("Desired", "integer", "Number of replicas that are wanted."), Column("Available", "integer", "Number of replicas that were observed."), Age(),
+	},
+	now: time.Now,
+	row: func(obj runtime.Object, now time.Time) ([]any, error) {
+		scale, ok := obj.(*autoscalingv1.Scale)
+		if !ok {
+			return nil, fmt.Errorf("cannot print a %T as a Scale", obj)
+		}
+		return []any{scale.Name, int64(scale.Spec.Replicas), int64(scale.Status.Replicas), Since(scale.CreationTimestamp, now)}, nil
+	},
 }
 
 // Get implements rest.Getter.

@@ -263,7 +263,7 @@ func validateServiceStatus(_ context.Context, s, _ *corev1.Service) field.ErrorL
 	var errs field.ErrorList
 	at := field.NewPath("status", "loadBalancer", "ingress")
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) > 0 {
-		errs = append(errs, field.Forbidden(at, "may only be used when `spec.type` is LoadBalancer"))
+		errs = append(errs, field.Forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'"))
 	}
 	for i, in := range s.Status.LoadBalancer.Ingress {
 		if in.IP != "" {
