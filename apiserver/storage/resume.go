@@ -27,8 +27,11 @@ func (r *resuming) Watch(ctx context.Context, key string, opts storage.ListOptio
 		return r.store.Watch(ctx, key, opts)
 	}
 	w, err := r.CacheDelegator.Watch(ctx, key, opts)
-	if err != nil || opts.SendInitialEvents != nil || opts.ResourceVersion == "" || opts.ResourceVersion == "0" {
-		return w, err
+	if err != nil {
+		return nil, watchError(err, r.store.groupResource)
+	}
+	if opts.SendInitialEvents != nil || opts.ResourceVersion == "" || opts.ResourceVersion == "0" {
+		return w, nil
 	}
 	w, refused := refusal(w)
 	if !refused {

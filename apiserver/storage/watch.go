@@ -13,9 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
+	storeerr "k8s.io/apiserver/pkg/storage/errors"
 	"k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
@@ -25,6 +27,12 @@ import (
 // stops reading; the store's history is the long buffer.
 const watchBuffer = 100
 
+// watchError makes an answer of an error. A resourceVersion that is none is the client's fault; the registries do not
+// tell it from a fault of the server.
+func watchError(err error, resource schema.GroupResource) error {
+	return storeerr.InterpretWatchError(err, resource, "")
+}
+
 // Watch implements storage.Interface.
 func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	key, err := s.prepareKey(key, opts.Recursive)
@@ -33,7 +41,7 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	}
 	revision, err := s.versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return nil, err
+		return nil, watchError(err, s.groupResource)
 	}
 	direct := isDirect(ctx)
 	if (opts.ProgressNotify || direct) && s.newObject == nil {
