@@ -161,7 +161,7 @@ test-e2e: build ## take one three-server cluster through its life: hello, rollou
 	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -count=1 -run '^TestTour$$' -timeout 20m ./cluster-test
 
 .PHONY: test-all
-test-all: lint test-all-unit test-all-e2e ## run everything, for a night: all tests with the race detector, simulation, both chaos worlds, fuzzing (as root)
+test-all: lint test-all-unit test-all-e2e test-clients ## run everything, for a night: all tests with the race detector, simulation, both chaos worlds, fuzzing (as root)
 	$(MAKE) --no-print-directory sim SEEDS=$(or $(SEEDS),100)
 	$(MAKE) --no-print-directory chaos-store DURATION=$(or $(DURATION),10m)
 	$(MAKE) --no-print-directory chaos DURATION=$(or $(DURATION),10m)
@@ -184,6 +184,11 @@ test-all-e2e: build ## run all end-to-end tests, and a short chaos (as root)
 	@echo 'go test $(E2E_PKGS)'; $(NOTING); \
 	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -count=1 -p 1 -parallel 3 -timeout 90m $(E2E_PKGS)
 
+# The clients are a module of their own, so that Barque's does not depend on Helm and controller-runtime.
+.PHONY: test-clients
+test-clients: build ## run kubectl, Helm, client-go's informers and an operator against a server (ONLY='TestHelm')
+	@$(NOTING); BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -C cluster-test/clients -count=1 -timeout 60m -run '$(ONLY)' .
+
 .PHONY: bench
 bench: build ## measure start, pods, failover and memory of a cluster (ONLY=failover KILLS=100; as root; not part of the tests)
 	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) run ./cluster-test/bench -only '$(ONLY)' -kills $(or $(KILLS),20)
@@ -199,7 +204,7 @@ sim: ## simulate the store under faults, any number of seeds (SEEDS=200 or HOURS
 # To make an interesting input smaller may take a minute by default, in which nothing else is tried.
 .PHONY: fuzz
 fuzz: ## fuzz what reads foreign bytes, each for FUZZTIME (1m)
-	@$(GO) test -list '^Fuzz' ./raftstore/... | awk '/^Fuzz/ {names[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, names[i]; n = 0}' | \
+	@$(GO) test -list '^Fuzz' ./raftstore/... ./apiserver/... | awk '/^Fuzz/ {names[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, names[i]; n = 0}' | \
 	while read -r pkg name; do \
 	  echo "fuzzing $$name of $$pkg for $(or $(FUZZTIME),1m)"; \
 	  $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(or $(FUZZTIME),1m) -fuzzminimizetime 2s "$$pkg" || exit 1; \

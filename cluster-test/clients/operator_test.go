@@ -30,7 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	"sigs.k8s.io/yaml"
@@ -166,7 +166,7 @@ func startOperator(t *testing.T, s *server, w *webhookServer) *manager {
 	long, renew := 2*time.Minute, 100*time.Second
 	retry := 500 * time.Millisecond // brief: how soon a standby sees a lease that was given back
 	o := ctrl.Options{
-		Scheme: operatorScheme(t), Metrics: server.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: &skip},
+		Scheme: operatorScheme(t), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: &skip},
 		LeaderElection: true, LeaderElectionID: "greeter", LeaderElectionNamespace: "default", LeaderElectionReleaseOnCancel: true,
 		LeaseDuration: &long, RenewDeadline: &renew, RetryPeriod: &retry,
 	}
