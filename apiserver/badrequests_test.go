@@ -197,7 +197,7 @@ type badBody struct {
 var badBodies = slices.Concat(
 	whole(apiruntime.ContentTypeJSON, "", "{", "null", "[]", `"x"`, "1", "{}", `{"apiVersion":"x/y/z","kind":"?"}`, `{"kind":"Status","apiVersion":"v1"}`,
 		nested(`{"a":`, "}", "1", 20_000), nested("[", "]", "", 200_000), strings.Repeat("[", 1_000_000), "\xff\xfe\x00"+`{"a":1}`, strings.Repeat(" ", 4<<20)),
-	fields(apiruntime.ContentTypeJSON,
+	objectsWith(apiruntime.ContentTypeJSON,
 		`"metadata":null`, `"metadata":{"name":"x"}`, `"metadata":[]`, `"metadata":"x"`,
 		`"metadata":{"name":"x"},"spec":null,"status":null,"data":null`,
 		`"metadata":{"name":"x"},"spec":{},"data":{},"rules":[{}],"subjects":[{}],"roleRef":{},"webhooks":[{}],"endpoints":[{}],"ports":[{}],"value":1,"handler":""`,
@@ -223,8 +223,8 @@ func whole(contentType string, all ...string) (out []badBody) {
 	return out
 }
 
-// fields are objects of the right kind with these fields.
-func fields(contentType string, all ...string) (out []badBody) {
+// objectsWith are objects of the right kind with these fields.
+func objectsWith(contentType string, all ...string) (out []badBody) {
 	for _, text := range all {
 		out = append(out, badBody{contentType, func(e endpoint) string { return e.wholeObject(text) }})
 	}
@@ -264,7 +264,7 @@ var badPatches = slices.Concat(
 		"["+strings.Repeat(`{"op":"test","path":"/kind","value":"x"},`, 10_001)+"{}]", copyBomb(), `[{"op":"add","path":"/spec","value":`+nested(`{"a":`, "}", "1", 5_000)+`}]`),
 	mergePatches(string(types.MergePatchType)), mergePatches(string(types.StrategicMergePatchType)),
 	whole(string(types.ApplyYAMLPatchType), "", "null", "[]", "x", "{}", "apiVersion: v1", "kind: X", "a: b: c", strings.Repeat("{a: ", 5_000), bomb()),
-	fields(string(types.ApplyYAMLPatchType), `"metadata":null`, `"metadata":{"name":"other"}`, `"spec":[],"data":[]`, `"spec":{"template":{"spec":{"containers":[{},{}]}},"ports":[{},{}]}`, `"metadata":{"managedFields":[{}]}`,
+	objectsWith(string(types.ApplyYAMLPatchType), `"metadata":null`, `"metadata":{"name":"other"}`, `"spec":[],"data":[]`, `"spec":{"template":{"spec":{"containers":[{},{}]}},"ports":[{},{}]}`, `"metadata":{"managedFields":[{}]}`,
 		`"metadata":{"finalizers":["a","a"]}`, `"metadata":{"ownerReferences":[{},{}]}`, `"status":{"conditions":[{},{}]}`),
 	whole(string(types.ApplyCBORPatchType), "\xa0"), whole("application/nothing", "x"), whole("", "{}"),
 )
