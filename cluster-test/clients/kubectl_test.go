@@ -109,8 +109,8 @@ var kubectlSteps = []struct {
 		{args: "apply -f - --validate=warn", stdin: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: warned}\ndaata: {}\n", want: []string{`Warning: unknown field "daata"`, "configmap/warned created"}},
 		{args: "apply -f -", stdin: "apiVersion: nosuch/v1\nkind: Nothing\nmetadata: {name: x}\n", want: []string{`no matches for kind "Nothing" in version "nosuch/v1"`}, fails: true},
 		{args: "replace -f -", stdin: red, want: []string{"configmap/settings replaced", "deployment.apps/web replaced", "service/web replaced"}},
-		{args: "apply -f - --prune -l app=none", stdin: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: pruned, labels: {app: none}}\n", want: []string{"configmap/pruned created"}},
-		{args: "apply -f - --prune -l app=none", stdin: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept, labels: {app: none}}\n", want: []string{"configmap/kept created", "configmap/pruned pruned"}},
+		{args: "apply -f - --prune -l app=none --prune-allowlist=core/v1/ConfigMap", stdin: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: pruned, labels: {app: none}}\n", want: []string{"configmap/pruned created"}},
+		{args: "apply -f - --prune -l app=none --prune-allowlist=core/v1/ConfigMap", stdin: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept, labels: {app: none}}\n", want: []string{"configmap/kept created", "configmap/pruned pruned"}},
 	}},
 	{"ServerSideApply", []step{
 		{args: "apply --server-side -f -", stdin: ssa("one"), want: []string{"configmap/shared serverside-applied"}},
