@@ -58,13 +58,13 @@ func TestValidateDeployment(t *testing.T) {
 		want []string
 	}{
 		"good":                    {selector + ", " + template, nil},
-		"no selector":             {template, []string{grouptest.Missing + "spec.selector"}},
+		"no selector":             {template, []string{grouptest.Missing + "spec.selector", grouptest.Invalid + "spec.template.metadata.labels"}},
 		"empty selector":          {"selector: {}, " + template, []string{grouptest.Invalid + "spec.selector"}},
 		"other labels":            {"selector: {matchLabels: {app: b}}, " + template, []string{grouptest.Invalid + "spec.template.metadata.labels"}},
-		"bad selector":            {"selector: {matchExpressions: [{key: a, operator: Is}]}, " + template, []string{grouptest.Invalid + "spec.selector.matchExpressions[0].operator"}},
+		"bad selector":            {"selector: {matchExpressions: [{key: a, operator: Is}]}, " + template, []string{grouptest.Invalid + "spec.selector.matchExpressions[0].operator", grouptest.Invalid + "spec.selector"}},
 		"numbers":                 {selector + ", replicas: -1, minReadySeconds: -1, revisionHistoryLimit: -1, " + template, []string{grouptest.Invalid + "spec.replicas", grouptest.Invalid + "spec.minReadySeconds", grouptest.Invalid + "spec.revisionHistoryLimit"}},
 		"deadline":                {selector + ", minReadySeconds: 600, " + template, []string{grouptest.Invalid + "spec.progressDeadlineSeconds"}},
-		"strategy":                {selector + ", strategy: {type: Hope}, " + template, []string{grouptest.Unknown + "spec.strategy.type"}},
+		"strategy":                {selector + ", strategy: {type: Hope}, " + template, []string{grouptest.Unknown + "spec.strategy"}},
 		"recreate rolling":        {selector + ", strategy: {type: Recreate, rollingUpdate: {}}, " + template, []string{grouptest.Forbidden + "spec.strategy.rollingUpdate"}},
 		"no room":                 {selector + ", strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 0%}}, " + template, []string{grouptest.Invalid + "spec.strategy.rollingUpdate.maxUnavailable"}},
 		"percent":                 {selector + ", strategy: {rollingUpdate: {maxSurge: x, maxUnavailable: 101%}}, " + template, []string{grouptest.Invalid + "spec.strategy.rollingUpdate.maxSurge", grouptest.Invalid + "spec.strategy.rollingUpdate.maxUnavailable"}},
@@ -120,8 +120,8 @@ func TestValidateStatus(t *testing.T) {
 	grouptest.WantErrors(t, validateDeploymentStatus(ctx, d, old), grouptest.Invalid+"status.updatedReplicas",
 		grouptest.Invalid+"status.availableReplicas", grouptest.Invalid+"status.availableReplicas", grouptest.Invalid+"status.unavailableReplicas")
 
-	rs := grouptest.Parse[appsv1.ReplicaSet](t, `status: {replicas: 1, readyReplicas: 2, availableReplicas: -1}`)
-	grouptest.WantErrors(t, validateReplicaSetStatus(ctx, rs, nil), grouptest.Invalid+"status.readyReplicas", grouptest.Invalid+"status.availableReplicas")
+	rs := grouptest.Parse[appsv1.ReplicaSet](t, meta+`status: {replicas: 1, readyReplicas: 2, availableReplicas: -1}`)
+	grouptest.WantErrors(t, validateReplicaSetStatus(ctx, rs, rs), grouptest.Invalid+"status.readyReplicas", grouptest.Invalid+"status.availableReplicas")
 }
 
 func TestRows(t *testing.T) {

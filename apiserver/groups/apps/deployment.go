@@ -128,7 +128,7 @@ func validateStrategy(s *appsv1.DeploymentStrategy, at *field.Path) field.ErrorL
 		}
 		return validateRollingUpdate(s.RollingUpdate, at.Child("rollingUpdate"))
 	default:
-		return validation.Enum(s.Type, at.Child("type"), appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType)
+		return field.ErrorList{field.NotSupported(at, s, []appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
 	}
 	return nil
 }
@@ -149,12 +149,12 @@ func isZero(v intstr.IntOrString) bool {
 		return v.IntVal == 0
 	}
 	percent, ok := validation.Percent(v)
-	return ok && percent == 0
+	return !ok || percent == 0 // what is neither counts as none
 }
 
 func validateDeploymentStatus(_ context.Context, d, old *appsv1.Deployment) field.ErrorList {
 	s, at := &d.Status, field.NewPath("status")
-	var errs field.ErrorList
+	errs := validation.Meta(d, old, true, validation.SubdomainName)
 	for _, n := range []struct {
 		name  string
 		value int32
@@ -182,8 +182,9 @@ func validateDeploymentStatus(_ context.Context, d, old *appsv1.Deployment) fiel
 	if s.AvailableReplicas > s.ReadyReplicas {
 		errs = append(errs, field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
 	}
-	if ptr.Deref(s.CollisionCount, 0) < ptr.Deref(old.Status.CollisionCount, 0) {
-		errs = append(errs, field.Invalid(at.Child("collisionCount"), s.CollisionCount, "cannot be decremented"))
+	errs = append(errs, validation.OptionalNonNegative(s.CollisionCount, at.Child("collisionCount"))...)
+	if was := old.Status.CollisionCount; was != nil && (s.CollisionCount == nil || *s.CollisionCount < *was) {
+		errs = append(errs, field.Invalid(at.Child("collisionCount"), ptr.Deref(s.CollisionCount, 0), "cannot be decremented"))
 	}
 	return errs
 }

@@ -78,9 +78,9 @@ func validateReplicaSet(_ context.Context, rs, old *appsv1.ReplicaSet) field.Err
 	return errs
 }
 
-func validateReplicaSetStatus(_ context.Context, rs, _ *appsv1.ReplicaSet) field.ErrorList {
+func validateReplicaSetStatus(_ context.Context, rs, old *appsv1.ReplicaSet) field.ErrorList {
 	s, at := &rs.Status, field.NewPath("status")
-	var errs field.ErrorList
+	errs := validation.Meta(rs, old, true, validation.SubdomainName)
 	for _, n := range []struct {
 		name  string
 		value int32

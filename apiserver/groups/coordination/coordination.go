@@ -4,10 +4,12 @@ package coordination
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -46,8 +48,13 @@ func validateLease(_ context.Context, l, old *coordinationv1.Lease) field.ErrorL
 		errs = append(errs, validation.Positive(*d, at.Child("leaseDurationSeconds"))...)
 	}
 	errs = append(errs, validation.OptionalNonNegative(l.Spec.LeaseTransitions, at.Child("leaseTransitions"))...)
-	if l.Spec.PreferredHolder != nil && ptr.Deref(l.Spec.Strategy, "") == "" {
+	if ptr.Deref(l.Spec.PreferredHolder, "") != "" && ptr.Deref(l.Spec.Strategy, "") == "" {
 		errs = append(errs, field.Forbidden(at.Child("preferredHolder"), "may only be specified if `strategy` is defined"))
 	}
-	return append(errs, validation.OptionalEnum(l.Spec.Strategy, at.Child("strategy"), coordinationv1.OldestEmulationVersion)...)
+	if s := l.Spec.Strategy; s != nil && strings.Contains(string(*s), "/") {
+		errs = append(errs, validation.Check(string(*s), at.Child("strategy", "strategy"), utilvalidation.IsQualifiedName)...)
+	} else {
+		errs = append(errs, validation.OptionalOneOf(s, at.Child("strategy", "strategy"), coordinationv1.OldestEmulationVersion)...)
+	}
+	return errs
 }

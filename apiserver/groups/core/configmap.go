@@ -58,7 +58,7 @@ func validateConfigMap(_ context.Context, cm, old *corev1.ConfigMap) field.Error
 		size += len(cm.BinaryData[key])
 	}
 	if size > largestData {
-		errs = append(errs, field.TooLong(field.NewPath("data"), "", largestData))
+		errs = append(errs, field.TooLong(field.NewPath(""), "", largestData))
 	}
 	return errs
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -21,18 +22,17 @@ import (
 
 func endpoints() resource.Resource {
 	return &resource.Kind[corev1.Endpoints]{
-		GroupVersion: version,
-		Name:         "endpoints",
-		Singular:     "endpoints",
-		ShortNames:   []string{"ep"},
-		List:         &corev1.EndpointsList{},
+		GroupVersion:   version,
+		Name:           "endpoints",
+		Singular:       "endpoints",
+		ShortNames:     []string{"ep"},
+		List:           &corev1.EndpointsList{},
+		CreateOnUpdate: true,
 		// services/endpoints lies beside services/specs, as upstream lays them out.
 		Prefix:   "services/endpoints",
 		Default:  defaultEndpoints,
 		Validate: validateEndpoints,
-		Warnings: func(context.Context, *corev1.Endpoints, *corev1.Endpoints) []string {
-			return []string{"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
-		},
+		Warnings: endpointsWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),
 			resource.Column("Endpoints", "string", "Addresses and ports that are ready."),
@@ -54,8 +54,27 @@ func defaultEndpoints(e *corev1.Endpoints) {
 	}
 }
 
+// endpointsWarnings tells of addresses in old forms. That the kind itself is deprecated is told
+// to all who read or write it.
+func endpointsWarnings(_ context.Context, e, _ *corev1.Endpoints) []string {
+	var warnings []string
+	warn := func(addresses []corev1.EndpointAddress, at *field.Path) {
+		for i, a := range addresses {
+			warnings = append(warnings, utilvalidation.GetWarningsForIP(at.Index(i).Child("ip"), a.IP)...)
+		}
+	}
+	for i, s := range e.Subsets {
+		warn(s.Addresses, field.NewPath("subsets").Index(i).Child("addresses"))
+		warn(s.NotReadyAddresses, field.NewPath("subsets").Index(i).Child("notReadyAddresses"))
+	}
+	return warnings
+}
+
 func validateEndpoints(_ context.Context, e, old *corev1.Endpoints) field.ErrorList {
 	errs := validation.Meta(e, old, true, validation.SubdomainName)
+	if old != nil && apiequality.Semantic.DeepEqual(e.Subsets, old.Subsets) {
+		return errs // what was once accepted does not stand in the way of other changes
+	}
 	for i := range e.Subsets {
 		s, at := &e.Subsets[i], field.NewPath("subsets").Index(i)
 		if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
@@ -84,35 +103,14 @@ func validateEndpoints(_ context.Context, e, old *corev1.Endpoints) field.ErrorL
 
 func validateEndpointAddress(a *corev1.EndpointAddress, at *field.Path) field.ErrorList {
 	errs := validation.IP(a.IP, at.Child("ip"))
-	if ip := net.ParseIP(a.IP); ip != nil {
-		errs = append(errs, nonSpecialIP(ip, a.IP, at.Child("ip"))...)
-	}
+	errs = append(errs, validation.NonSpecialIP(a.IP, at.Child("ip"))...)
 	if a.Hostname != "" {
 		errs = append(errs, validation.DNSLabel(a.Hostname, at.Child("hostname"))...)
 	}
 	if a.NodeName != nil {
-		errs = append(errs, validation.DNSSubdomain(*a.NodeName, at.Child("nodeName"))...)
+		errs = append(errs, validation.Check(*a.NodeName, at.Child("nodeName"), utilvalidation.IsDNS1123Subdomain)...)
 	}
 	return errs
-}
-
-// nonSpecialIP refuses addresses that mean something on the node that sends to them: an endpoint
-// there would let its author reach what listens on the loopback of every node.
-func nonSpecialIP(ip net.IP, value string, at *field.Path) field.ErrorList {
-	var why string
-	switch {
-	case ip.IsUnspecified():
-		why = "may not be unspecified (0.0.0.0 or ::)"
-	case ip.IsLoopback():
-		why = "may not be in the loopback range (127.0.0.0/8, ::1/128)"
-	case ip.IsLinkLocalUnicast():
-		why = "may not be in the link-local range (169.254.0.0/16, fe80::/10)"
-	case ip.IsLinkLocalMulticast():
-		why = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
-	default:
-		return nil
-	}
-	return field.ErrorList{field.Invalid(at, value, why)}
 }
 
 // formatEndpoints prints the first three endpoints and how many there are more.

@@ -2,9 +2,11 @@ package core
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -23,69 +25,91 @@ const (
 // validateEvent checks an event. The rules of events.k8s.io are stricter than those that old
 // reporters to the core group are held to, so it matters through which group a request came.
 func validateEvent(ctx context.Context, e, old *corev1.Event) field.ErrorList {
-	errs := validation.Meta(e, old, true, validation.SubdomainName)
-	errs = append(errs, validateEventNamespace(e)...)
 	info, ok := genericrequest.RequestInfoFrom(ctx)
 	strict := ok && info.APIGroup == eventsv1.GroupName
-	if !strict && e.EventTime.IsZero() {
-		return errs
-	}
-	errs = append(errs, validateNewEvent(e, old, strict)...)
-	return errs
-}
-
-// validateEventNamespace: an event lives beside what it is about. Events about objects without a
-// namespace live in default or kube-system.
-func validateEventNamespace(e *corev1.Event) field.ErrorList {
-	at := field.NewPath("involvedObject", "namespace")
-	if e.InvolvedObject.Namespace == "" {
-		switch e.Namespace {
-		case metav1.NamespaceNone, metav1.NamespaceDefault, metav1.NamespaceSystem:
-			return nil
-		}
-	}
-	if e.InvolvedObject.Namespace != e.Namespace {
-		return field.ErrorList{field.Invalid(at, e.InvolvedObject.Namespace, "does not match event.namespace")}
-	}
-	return nil
-}
-
-func validateNewEvent(e, old *corev1.Event, strict bool) field.ErrorList {
-	var errs field.ErrorList
-	if strict && e.EventTime.IsZero() && (old == nil || !old.EventTime.IsZero()) {
-		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
-	}
-	errs = append(errs, validation.Name(e.ReportingController, field.NewPath("reportingController"), utilvalidation.IsQualifiedName)...)
-	bounded := func(name, value string, most int) {
-		switch {
-		case value == "":
-			errs = append(errs, field.Required(field.NewPath(name), ""))
-		case len(value) > most:
-			errs = append(errs, field.TooLong(field.NewPath(name), value, most))
-		}
-	}
-	bounded("reportingInstance", e.ReportingInstance, longestInstance)
-	bounded("action", e.Action, longestReason)
-	bounded("reason", e.Reason, longestReason)
-	if len(e.Message) > longestMessage {
-		errs = append(errs, field.TooLong(field.NewPath("message"), e.Message, longestMessage))
+	errs := validateEventNamespace(e)
+	if !e.EventTime.IsZero() {
+		errs = append(errs, validateNewEvent(e, strict)...)
 	}
 	if !strict {
 		return errs
 	}
-	errs = append(errs, validation.Enum(e.Type, field.NewPath("type"), corev1.EventTypeNormal, corev1.EventTypeWarning)...)
-	if s := e.Series; s != nil {
-		if s.Count < 2 {
-			errs = append(errs, field.Invalid(field.NewPath("series", "count"), s.Count, "should be at least 2"))
-		}
-		if s.LastObservedTime.IsZero() {
-			errs = append(errs, field.Required(field.NewPath("series", "lastObservedTime"), ""))
+	errs = append(errs, validation.Meta(e, old, true, validation.SubdomainName)...)
+	if old == nil || !apiequality.Semantic.DeepEqual(e.Series, old.Series) {
+		errs = append(errs, validateSeries(e.Series)...)
+	}
+	if old != nil {
+		return append(errs, validateNewEventUpdate(e, old)...)
+	}
+	if e.EventTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
+	}
+	if e.Type != corev1.EventTypeNormal && e.Type != corev1.EventTypeWarning {
+		errs = append(errs, field.Invalid(field.NewPath("type"), "", "has invalid value: "+e.Type))
+	}
+	return append(errs, validateNoOldFields(e)...)
+}
+
+// validateEventNamespace: an event lives beside what it is about. Events about objects without a
+// namespace live in default, new ones also in kube-system.
+func validateEventNamespace(e *corev1.Event) field.ErrorList {
+	agrees := e.InvolvedObject.Namespace == e.Namespace
+	switch {
+	case !e.EventTime.IsZero():
+		agrees = e.InvolvedObject.Namespace != "" || e.Namespace == metav1.NamespaceDefault || e.Namespace == metav1.NamespaceSystem
+	case e.InvolvedObject.Namespace == "":
+		agrees = e.Namespace == metav1.NamespaceNone || e.Namespace == metav1.NamespaceDefault
+	}
+	if agrees {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), e.InvolvedObject.Namespace, "does not match event.namespace")}
+}
+
+func validateNewEvent(e *corev1.Event, strict bool) field.ErrorList {
+	var errs field.ErrorList
+	reporter := field.NewPath("reportingComponent")
+	if strict {
+		reporter = field.NewPath("reportingController")
+	}
+	if e.ReportingController == "" {
+		errs = append(errs, field.Required(reporter, ""))
+	}
+	errs = append(errs, validation.Check(e.ReportingController, reporter, utilvalidation.IsQualifiedName)...)
+	bounded := func(name, value string, most int) {
+		if len(value) > most {
+			errs = append(errs, field.Invalid(field.NewPath(name), "", fmt.Sprintf("can have at most %d characters", most)))
 		}
 	}
-	if old == nil {
-		return append(errs, validateNoOldFields(e)...)
+	for _, f := range []struct {
+		name, value string
+		most        int
+	}{
+		{"reportingInstance", e.ReportingInstance, longestInstance},
+		{"action", e.Action, longestReason},
+		{"reason", e.Reason, longestReason},
+	} {
+		if f.value == "" {
+			errs = append(errs, field.Required(field.NewPath(f.name), ""))
+		}
+		bounded(f.name, f.value, f.most)
 	}
-	return append(errs, validateNewEventUpdate(e, old)...)
+	bounded("message", e.Message, longestMessage)
+	return errs
+}
+
+func validateSeries(s *corev1.EventSeries) field.ErrorList {
+	var errs field.ErrorList
+	if s == nil {
+		return nil
+	}
+	if s.Count < 2 {
+		errs = append(errs, field.Invalid(field.NewPath("series.count"), "", "should be at least 2"))
+	}
+	if s.LastObservedTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("series.lastObservedTime"), ""))
+	}
+	return errs
 }
 
 // validateNoOldFields refuses in new events what only old reporters say.

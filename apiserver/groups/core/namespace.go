@@ -75,7 +75,18 @@ func prepareNamespace(_ context.Context, ns, old *corev1.Namespace) {
 
 func validateNamespace(_ context.Context, ns, old *corev1.Namespace) field.ErrorList {
 	errs := validation.Meta(ns, old, false, validation.LabelName)
-	return append(errs, ValidateNamespaceFinalizers(ns.Spec.Finalizers)...)
+	if old != nil {
+		return errs
+	}
+	at := field.NewPath("spec", "finalizers")
+	for _, f := range ns.Spec.Finalizers {
+		errs = append(errs, validateNamespaceFinalizer(f, at)...)
+	}
+	return errs
+}
+
+func validateNamespaceFinalizer(f corev1.FinalizerName, at *field.Path) field.ErrorList {
+	return append(validation.Check(string(f), at, utilvalidation.IsQualifiedName), validation.Finalizer(string(f), at)...)
 }
 
 // ValidateNamespaceFinalizers checks the finalizers of a namespace's spec.
@@ -83,13 +94,13 @@ func ValidateNamespaceFinalizers(finalizers []corev1.FinalizerName) field.ErrorL
 	var errs field.ErrorList
 	at := field.NewPath("spec", "finalizers")
 	for i, f := range finalizers {
-		errs = append(errs, validation.Check(string(f), at.Index(i), utilvalidation.IsQualifiedName)...)
+		errs = append(errs, validateNamespaceFinalizer(f, at.Index(i))...)
 	}
 	return errs
 }
 
 func validateNamespaceStatus(_ context.Context, ns, _ *corev1.Namespace) field.ErrorList {
-	at := field.NewPath("status", "phase")
+	at := field.NewPath("status", "Phase")
 	switch {
 	case ns.DeletionTimestamp == nil && ns.Status.Phase != corev1.NamespaceActive:
 		return field.ErrorList{field.Invalid(at, ns.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")}

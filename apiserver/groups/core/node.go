@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -27,13 +28,9 @@ func nodes() resource.Resource {
 		// The keys of nodes are called minions for as long as there have been nodes.
 		Prefix:   "minions",
 		Default:  defaultNode,
+		Prepare:  prepareNode,
 		Validate: validateNode,
-		Warnings: func(_ context.Context, n, _ *corev1.Node) []string {
-			if n.Spec.DoNotUseExternalID != "" {
-				return []string{"spec.externalID: this field is deprecated, and is unused by Kubernetes"}
-			}
-			return nil
-		},
+		Warnings: nodeWarnings,
 		// A kubelet registers its node and reports its status in one write.
 		Status: &resource.Status[corev1.Node]{KeepOnCreate: true, Validate: validateNodeStatus},
 		Columns: []metav1.TableColumnDefinition{
@@ -64,28 +61,83 @@ func defaultNode(n *corev1.Node) {
 	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
+	// podCIDR is the first of podCIDRs. Where they differ a client that knows only the former is right.
+	switch spec := &n.Spec; {
+	case spec.PodCIDR == "" && len(spec.PodCIDRs) > 0:
+		spec.PodCIDR = spec.PodCIDRs[0]
+	case spec.PodCIDR != "" && (len(spec.PodCIDRs) == 0 || spec.PodCIDRs[0] != spec.PodCIDR):
+		spec.PodCIDRs = []string{spec.PodCIDR}
+	}
 }
 
-func validateNode(ctx context.Context, n, old *corev1.Node) field.ErrorList {
-	errs := validation.Meta(n, old, false, validation.SubdomainName)
-	spec := field.NewPath("spec")
-	errs = append(errs, validateTaints(n.Spec.Taints, spec.Child("taints"))...)
-	errs = append(errs, validatePodCIDRs(&n.Spec, spec)...)
-	//lint:ignore SA1019 what has been removed is refused
-	if n.Spec.ConfigSource != nil && (old == nil || old.Spec.ConfigSource == nil) {
-		errs = append(errs, field.Forbidden(spec.Child("configSource"), "configSource may not be set: dynamic kubelet configuration has been removed"))
-	}
-	if n.Spec.PodPreemptionPolicy != nil {
-		errs = append(errs, field.Forbidden(spec.Child("podPreemptionPolicy"), "is not supported by this server"))
+// prepareNode drops what has been removed, and what is not there yet.
+func prepareNode(_ context.Context, n, old *corev1.Node) {
+	//lint:ignore SA1019 what has been removed is dropped
+	if old == nil || old.Spec.ConfigSource == nil {
+		n.Spec.ConfigSource = nil //lint:ignore SA1019 see above
 	}
 	if old == nil {
-		return append(errs, validateNodeStatus(ctx, n, nil)...)
+		n.Status.Config = nil //lint:ignore SA1019 see above
 	}
-	if old.Spec.ProviderID != "" {
-		errs = append(errs, validation.Immutable(n.Spec.ProviderID, old.Spec.ProviderID, spec.Child("providerID"))...)
+	if old == nil || old.Spec.PodPreemptionPolicy == nil {
+		n.Spec.PodPreemptionPolicy = nil
 	}
-	if len(old.Spec.PodCIDRs) > 0 {
-		errs = append(errs, validation.Immutable(n.Spec.PodCIDRs, old.Spec.PodCIDRs, spec.Child("podCIDRs"))...)
+}
+
+func nodeWarnings(_ context.Context, n, _ *corev1.Node) []string {
+	var warnings []string
+	//lint:ignore SA1019 it is told that the field has been removed
+	if n.Spec.ConfigSource != nil {
+		warnings = append(warnings, "spec.configSource: the feature is removed")
+	}
+	if n.Spec.DoNotUseExternalID != "" {
+		warnings = append(warnings, "spec.externalID: this field is deprecated, and is unused by Kubernetes")
+	}
+	for i, cidr := range n.Spec.PodCIDRs {
+		warnings = append(warnings, utilvalidation.GetWarningsForCIDR(field.NewPath("spec", "podCIDRs").Index(i), cidr)...)
+	}
+	return warnings
+}
+
+func validateNode(_ context.Context, n, old *corev1.Node) field.ErrorList {
+	var errs field.ErrorList
+	// Clients know bad taints by this name.
+	errs = append(errs, validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints"))...)
+	errs = append(errs, validatePodCIDRs(n.Spec.PodCIDRs, field.NewPath("spec", "podCIDRs"))...)
+	if swap := n.Status.NodeInfo.Swap; swap != nil && swap.Capacity != nil {
+		errs = append(errs, validation.Positive(*swap.Capacity, field.NewPath("metadata", "nodeSwapStatus", "capacity"))...)
+	}
+	if old != nil {
+		return append(errs, validateNodeUpdate(n, old)...)
+	}
+	errs = append(errs, validation.Meta(n, nil, false, validation.SubdomainName)...)
+	return append(errs, validateNodeResources(&n.Status)...)
+}
+
+// validateNodeUpdate checks what a node keeps once it has it, in writes to its status, too.
+func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
+	errs := validation.Meta(n, old, false, validation.SubdomainName)
+	errs = append(errs, validateNodeResources(&n.Status)...)
+	seen := map[corev1.NodeAddress]bool{}
+	for i, address := range n.Status.Addresses {
+		if seen[address] {
+			errs = append(errs, field.Duplicate(field.NewPath("status", "addresses").Index(i), address))
+		}
+		seen[address] = true
+	}
+	at := field.NewPath("spec")
+	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
+		errs = append(errs, field.Forbidden(at.Child("podCIDRs"), `node updates may not change podCIDR except from "" to valid`))
+	}
+	switch was, is := old.Spec.ProviderID, n.Spec.ProviderID; {
+	case was == "" || was == is:
+	case is == "":
+		errs = append(errs, field.Invalid(at.Child("providerID"), is, "field cannot be cleared once set"))
+	default:
+		errs = append(errs, field.Invalid(at.Child("providerID"), is, "field cannot be modified once set"))
+	}
+	if n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID {
+		errs = append(errs, field.Forbidden(at.Child("externalID"), "may not be updated"))
 	}
 	return errs
 }
@@ -99,12 +151,16 @@ func validateTaints(taints []corev1.Taint, at *field.Path) field.ErrorList {
 	seen := map[identity]bool{}
 	for i, t := range taints {
 		at := at.Index(i)
-		errs = append(errs, validation.QualifiedName(t.Key, at.Child("key"))...)
-		errs = append(errs, validation.Check(t.Value, at.Child("value"), utilvalidation.IsValidLabelValue)...)
+		errs = append(errs, validation.Check(t.Key, at.Child("key"), utilvalidation.IsQualifiedName)...)
+		if msgs := utilvalidation.IsValidLabelValue(t.Value); len(msgs) > 0 {
+			errs = append(errs, field.Invalid(at.Child("value"), t.Value, strings.Join(msgs, ";")))
+		}
 		errs = append(errs, validation.Enum(t.Effect, at.Child("effect"),
 			corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)...)
 		if id := (identity{t.Key, t.Effect}); seen[id] {
-			errs = append(errs, field.Duplicate(at, string(id.effect)+" of key "+id.key))
+			twice := field.Duplicate(at, t)
+			twice.Detail = "taints must be unique by key and effect pair"
+			errs = append(errs, twice)
 		} else {
 			seen[id] = true
 		}
@@ -112,39 +168,34 @@ func validateTaints(taints []corev1.Taint, at *field.Path) field.ErrorList {
 	return errs
 }
 
-func validatePodCIDRs(spec *corev1.NodeSpec, at *field.Path) field.ErrorList {
+func validatePodCIDRs(cidrs []string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if spec.PodCIDR != "" && (len(spec.PodCIDRs) == 0 || spec.PodCIDRs[0] != spec.PodCIDR) {
-		errs = append(errs, field.Invalid(at.Child("podCIDRs"), spec.PodCIDRs, "first value must match `podCIDR`"))
+	for i, cidr := range cidrs {
+		errs = append(errs, validation.CIDR(cidr, at.Index(i))...)
 	}
-	if len(spec.PodCIDRs) > 2 {
-		errs = append(errs, field.Invalid(at.Child("podCIDRs"), spec.PodCIDRs, "may hold no more than one CIDR for each IP family"))
+	if len(cidrs) < 2 {
+		return errs
 	}
-	for i, cidr := range spec.PodCIDRs {
-		errs = append(errs, validation.CIDR(cidr, at.Child("podCIDRs").Index(i))...)
+	is4 := func(cidr string) bool { ip, _, err := net.ParseCIDR(cidr); return err == nil && ip.To4() != nil }
+	if len(cidrs) > 2 || is4(cidrs[0]) == is4(cidrs[1]) {
+		errs = append(errs, field.Invalid(at, cidrs, "may specify no more than one CIDR for each IP family"))
 	}
 	return errs
 }
 
-func validateNodeStatus(_ context.Context, n, _ *corev1.Node) field.ErrorList {
+func validateNodeStatus(_ context.Context, n, old *corev1.Node) field.ErrorList {
+	return validateNodeUpdate(n, old)
+}
+
+func validateNodeResources(s *corev1.NodeStatus) field.ErrorList {
 	var errs field.ErrorList
-	at := field.NewPath("status")
 	for _, list := range []struct {
 		name      string
 		resources corev1.ResourceList
-	}{{"capacity", n.Status.Capacity}, {"allocatable", n.Status.Allocatable}} {
+	}{{"capacity", s.Capacity}, {"allocatable", s.Allocatable}} {
 		for _, name := range validation.SortedResources(list.resources) {
-			key := at.Child(list.name).Key(string(name))
-			errs = append(errs, validation.QualifiedName(string(name), key)...)
-			errs = append(errs, validation.Quantity(name, list.resources[name], key)...)
+			errs = append(errs, validation.Quantity(name, list.resources[name], field.NewPath("status", list.name, string(name)))...)
 		}
-	}
-	seen := map[corev1.NodeAddress]bool{}
-	for i, address := range n.Status.Addresses {
-		if seen[address] {
-			errs = append(errs, field.Duplicate(at.Child("addresses").Index(i), address))
-		}
-		seen[address] = true
 	}
 	return errs
 }

@@ -2,11 +2,15 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/apiserver/groups/podtemplate"
 	"github.com/barque/barque/apiserver/resource"
@@ -25,7 +29,7 @@ func pods() resource.Resource {
 		Validate:     validatePod,
 		Warnings:     podWarnings,
 		Generation:   true,
-		Status:       &resource.Status[corev1.Pod]{Prepare: preparePodStatus, Validate: validatePodStatus},
+		Status:       &resource.Status[corev1.Pod]{Prepare: preparePodStatus, Validate: validatePodStatus, Warnings: podStatusWarnings},
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),
 			resource.Column("Ready", "string", "How many containers are ready, of how many."),
@@ -46,6 +50,10 @@ func pods() resource.Resource {
 }
 
 func defaultPod(p *corev1.Pod) {
+	// In a pod, and not in a template, a grace period below zero is one second.
+	if s := p.Spec.TerminationGracePeriodSeconds; s != nil && *s < 0 {
+		p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1)
+	}
 	podtemplate.DefaultPodSpec(&p.Spec)
 	if p.Status.Phase == "" {
 		p.Status.Phase = corev1.PodPending
@@ -62,13 +70,18 @@ func defaultPod(p *corev1.Pod) {
 	}
 }
 
-func preparePod(_ context.Context, p, old *corev1.Pod) {
+func preparePod(ctx context.Context, p, old *corev1.Pod) {
 	if old != nil {
 		return
 	}
 	p.Status.Phase = corev1.PodPending
 	p.Status.QOSClass = podtemplate.QOSClass(&p.Spec)
 	mergeAffinityKeys(p)
+	mergeSpreadKeys(p)
+	// It is told here, since nothing shows later where the field came from.
+	for _, key := range podtemplate.SyncAppArmor(p) {
+		warning.AddWarning(ctx, "", fmt.Sprintf(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, field.NewPath("metadata", "annotations").Key(key)))
+	}
 	if len(p.Spec.SchedulingGates) > 0 {
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
 			Type:    corev1.PodScheduled,
@@ -118,6 +131,15 @@ func mergeAffinityKeys(p *corev1.Pod) {
 		}
 		appendKeys(t.LabelSelector, t.MatchLabelKeys, metav1.LabelSelectorOpIn, p.Labels)
 		appendKeys(t.LabelSelector, t.MismatchLabelKeys, metav1.LabelSelectorOpNotIn, p.Labels)
+	}
+}
+
+// mergeSpreadKeys does the same for the constraints of spreading.
+func mergeSpreadKeys(p *corev1.Pod) {
+	for i := range p.Spec.TopologySpreadConstraints {
+		if s := &p.Spec.TopologySpreadConstraints[i]; s.LabelSelector != nil {
+			appendKeys(s.LabelSelector, s.MatchLabelKeys, metav1.LabelSelectorOpIn, p.Labels)
+		}
 	}
 }
 

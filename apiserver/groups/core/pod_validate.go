@@ -4,11 +4,15 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/diff"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/apiserver/groups/podtemplate"
 	"github.com/barque/barque/apiserver/groups/validation"
@@ -16,18 +20,71 @@ import (
 
 func validatePod(_ context.Context, p, old *corev1.Pod) field.ErrorList {
 	errs := validation.Meta(p, old, true, validation.SubdomainName)
-	spec := field.NewPath("spec")
-	if old == nil {
-		errs = append(errs, podtemplate.ValidateSpec(&p.Spec, spec)...)
-		if len(p.Spec.EphemeralContainers) > 0 {
-			errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
-		}
-		if len(p.Spec.SchedulingGates) > 0 && p.Spec.NodeName != "" {
-			errs = append(errs, field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
-		}
-		return errs
+	annotations, spec := field.NewPath("metadata", "annotations"), field.NewPath("spec")
+	errs = append(errs, podtemplate.ValidateAnnotations(p.Annotations, &p.Spec, annotations)...)
+	errs = append(errs, podtemplate.ValidateSpec(&p.Spec, spec)...)
+	errs = append(errs, validatePodOnly(p, spec)...)
+	if old != nil {
+		errs = append(errs, validateKeptAnnotations(p.Annotations, old.Annotations, annotations)...)
+		return append(errs, validatePodUpdate(p, old, spec)...)
 	}
-	return append(errs, validatePodUpdate(p, old, spec)...)
+	errs = append(errs, podtemplate.ValidateAgreement(p.Annotations, &p.Spec, spec)...)
+	if len(p.Spec.EphemeralContainers) > 0 {
+		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
+	}
+	if len(p.Spec.SchedulingGates) > 0 && p.Spec.NodeName != "" {
+		errs = append(errs, field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
+	}
+	return errs
+}
+
+// validatePodOnly checks what is demanded of a pod and not of a template.
+func validatePodOnly(p *corev1.Pod, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, v := range p.Spec.Volumes {
+		if v.Projected == nil || p.Spec.ServiceAccountName != "" {
+			continue
+		}
+		for j, source := range v.Projected.Sources {
+			if source.ServiceAccountToken != nil {
+				errs = append(errs, field.Forbidden(at.Child("volumes").Index(i).Child("projected", "sources").Index(j).Child("serviceAccountToken"), "must not be specified when serviceAccountName is not set"))
+			}
+		}
+	}
+	errs = append(errs, validation.OptionalNonNegative(p.Spec.TerminationGracePeriodSeconds, at.Child("terminationGracePeriodSeconds"))...)
+	for i := range p.Spec.Containers {
+		errs = append(errs, podtemplate.ValidateImage(p.Spec.Containers[i].Image, at.Child("containers").Index(i).Child("image"))...)
+	}
+	for i := range p.Spec.InitContainers {
+		errs = append(errs, podtemplate.ValidateImage(p.Spec.InitContainers[i].Image, at.Child("initContainers").Index(i).Child("image"))...)
+	}
+	return errs
+}
+
+// validateKeptAnnotations: what a pod was started with is not changed under it.
+func validateKeptAnnotations(annotations, old map[string]string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, kept := range []struct {
+		name string
+		is   func(key string) bool
+	}{
+		{"AppArmor annotations", func(key string) bool {
+			return strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix)
+		}},
+		{"mirror pod annotation", func(key string) bool { return key == corev1.MirrorPodAnnotationKey }},
+	} {
+		for _, key := range validation.SortedKeys(old) {
+			if value, ok := annotations[key]; kept.is(key) && (!ok || value != old[key]) {
+				errs = append(errs, field.Forbidden(at.Key(key), "may not remove or update "+kept.name))
+			}
+		}
+		for _, key := range validation.SortedKeys(annotations) {
+			if _, ok := old[key]; kept.is(key) && !ok {
+				errs = append(errs, field.Forbidden(at.Key(key), "may not add "+kept.name))
+			}
+		}
+	}
+	return errs
 }
 
 // podUpdateRule tells what an update of a pod may change.
@@ -44,43 +101,25 @@ func validatePodUpdate(p, old *corev1.Pod, at *field.Path) field.ErrorList {
 		return field.ErrorList{field.Forbidden(at.Child("initContainers"), "pod updates may not add or remove containers")}
 	}
 	rest := p.Spec.DeepCopy()
-	errs = append(errs, updateImages(rest.Containers, old.Spec.Containers, at.Child("containers"))...)
-	errs = append(errs, updateImages(rest.InitContainers, old.Spec.InitContainers, at.Child("initContainers"))...)
+	keepImages(rest.Containers, old.Spec.Containers)
+	keepImages(rest.InitContainers, old.Spec.InitContainers)
 	errs = append(errs, updateDeadline(rest, &old.Spec, at.Child("activeDeadlineSeconds"))...)
 	errs = append(errs, updateTolerations(rest, &old.Spec, at.Child("tolerations"))...)
 	if grace, was := rest.TerminationGracePeriodSeconds, old.Spec.TerminationGracePeriodSeconds; grace != nil && was != nil && *was < 0 && *grace == 1 {
 		rest.TerminationGracePeriodSeconds = was
 	}
 	errs = append(errs, updateGates(rest, &old.Spec, at)...)
-	if len(errs) > 0 {
-		// What is wrong above would only be said again below.
-		return errs
-	}
 	if !apiequality.Semantic.DeepEqual(rest, &old.Spec) {
-		errs = append(errs, field.Forbidden(at, podUpdateRule))
+		errs = append(errs, field.Forbidden(at, podUpdateRule+"\n"+diff.Diff(old.Spec, *rest)))
 	}
 	return errs
 }
 
-func updateImages(containers, old []corev1.Container, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
+// keepImages takes the images, which may change, out of the comparison.
+func keepImages(containers, old []corev1.Container) {
 	for i := range containers {
-		image := containers[i].Image
-		if image == "" {
-			errs = append(errs, field.Required(at.Index(i).Child("image"), ""))
-		} else if image != old[i].Image {
-			errs = append(errs, validation.Check(image, at.Index(i).Child("image"), func(s string) []string {
-				for _, end := range []byte{s[0], s[len(s)-1]} {
-					if end == ' ' || end == '\t' || end == '\n' {
-						return []string{"must not have leading or trailing whitespace"}
-					}
-				}
-				return nil
-			})...)
-		}
 		containers[i].Image = old[i].Image
 	}
-	return errs
 }
 
 // updateDeadline: a deadline may be set, and set earlier, but neither later nor taken back.
@@ -103,13 +142,10 @@ func updateDeadline(spec, old *corev1.PodSpec, at *field.Path) field.ErrorList {
 // updateTolerations: tolerations may be added, and the seconds of an old one may change.
 func updateTolerations(spec, old *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if !apiequality.Semantic.DeepEqual(spec.Tolerations, old.Tolerations) {
-		errs = podtemplate.ValidateTolerations(spec.Tolerations, at)
-		for _, was := range old.Tolerations {
-			if !hasToleration(spec.Tolerations, was) {
-				errs = append(errs, field.Forbidden(at, "existing toleration can not be modified except its tolerationSeconds"))
-				break
-			}
+	for _, was := range old.Tolerations {
+		if !hasToleration(spec.Tolerations, was) {
+			errs = append(errs, field.Forbidden(at, "existing toleration can not be modified except its tolerationSeconds"))
+			break
 		}
 	}
 	spec.Tolerations = old.Tolerations
@@ -135,7 +171,7 @@ func updateGates(spec, old *corev1.PodSpec, at *field.Path) field.ErrorList {
 	}
 	for i, gate := range spec.SchedulingGates {
 		if !was[gate.Name] {
-			errs = append(errs, field.Forbidden(at.Child("schedulingGates").Index(i), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
+			errs = append(errs, field.Forbidden(at.Child("schedulingGates").Index(i).Child("name"), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
 		}
 	}
 	spec.SchedulingGates = old.SchedulingGates
@@ -144,52 +180,173 @@ func updateGates(spec, old *corev1.PodSpec, at *field.Path) field.ErrorList {
 	}
 	for key, value := range old.NodeSelector {
 		if spec.NodeSelector[key] != value {
-			errs = append(errs, field.Invalid(at.Child("nodeSelector").Key(key), spec.NodeSelector[key], "only additions are allowed (no deletions or mutations)"))
+			errs = append(errs, field.Invalid(at.Child("nodeSelector"), spec.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)"))
+			break
 		}
 	}
-	errs = append(errs, validation.Labels(spec.NodeSelector, at.Child("nodeSelector"))...)
 	spec.NodeSelector = old.NodeSelector
+	return append(errs, narrowAffinity(spec, old, at.Child("affinity", "nodeAffinity"))...)
+}
+
+// narrowAffinity: a pod that is held back may get a node affinity, and more demands in each term of
+// the one that it has. What is preferred may change freely.
+func narrowAffinity(spec, old *corev1.PodSpec, at *field.Path) field.ErrorList {
+	var now, was *corev1.NodeAffinity
+	if spec.Affinity != nil {
+		now = spec.Affinity.NodeAffinity
+	}
+	if old.Affinity != nil {
+		was = old.Affinity.NodeAffinity
+	}
+	if apiequality.Semantic.DeepEqual(now, was) {
+		return nil
+	}
+	errs := validateNarrowed(now, was, at)
+	switch {
+	case spec.Affinity == nil:
+		spec.Affinity = &corev1.Affinity{NodeAffinity: was}
+	case old.Affinity == nil && spec.Affinity.PodAffinity == nil && spec.Affinity.PodAntiAffinity == nil:
+		spec.Affinity = nil
+	default:
+		spec.Affinity.NodeAffinity = was
+	}
 	return errs
+}
+
+func validateNarrowed(now, was *corev1.NodeAffinity, at *field.Path) field.ErrorList {
+	if was == nil || was.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	at = at.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+	had := was.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	if len(had) == 0 {
+		return nil
+	}
+	var has []corev1.NodeSelectorTerm
+	if now != nil && now.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		has = now.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	}
+	if len(has) != len(had) {
+		return field.ErrorList{field.Invalid(at, has, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")}
+	}
+	var errs field.ErrorList
+	for i := range had {
+		if !narrows(&has[i], &had[i]) {
+			errs = append(errs, field.Invalid(at.Index(i), has[i], "only additions are allowed (no mutations or deletions)"))
+		}
+	}
+	return errs
+}
+
+// narrows tells that a term has all of another one's demands, in their order, and perhaps more at
+// the end. A term without any matches no node, and can get none.
+func narrows(now, was *corev1.NodeSelectorTerm) bool {
+	if len(was.MatchExpressions)+len(was.MatchFields) == 0 {
+		return len(now.MatchExpressions)+len(now.MatchFields) == 0
+	}
+	begins := func(list, with []corev1.NodeSelectorRequirement) bool {
+		return len(list) >= len(with) && (len(with) == 0 || apiequality.Semantic.DeepEqual(list[:len(with)], with))
+	}
+	return begins(now.MatchExpressions, was.MatchExpressions) && begins(now.MatchFields, was.MatchFields)
 }
 
 // validatePodStatus checks a status that somebody, usually the kubelet, reports.
 func validatePodStatus(_ context.Context, p, old *corev1.Pod) field.ErrorList {
-	var errs field.ErrorList
+	errs := validation.Meta(p, old, true, validation.SubdomainName)
+	annotations := field.NewPath("metadata", "annotations")
+	errs = append(errs, validateKeptAnnotations(p.Annotations, old.Annotations, annotations)...)
+	errs = append(errs, podtemplate.ValidateAnnotations(p.Annotations, &p.Spec, annotations)...)
 	at := field.NewPath("status")
-	if name := p.Status.NominatedNodeName; name != "" {
-		errs = append(errs, validation.DNSSubdomain(name, at.Child("nominatedNodeName"))...)
+	if name := p.Status.NominatedNodeName; name != "" && name != old.Status.NominatedNodeName {
+		errs = append(errs, validation.Check(name, at.Child("nominatedNodeName"), utilvalidation.IsDNS1123Subdomain)...)
+		if old.Spec.NodeName != "" {
+			errs = append(errs, field.Forbidden(at.Child("nominatedNodeName"), "may not be set on pods that are already bound to a node"))
+		}
 	}
-	if p.Status.QOSClass != old.Status.QOSClass && old.Status.QOSClass != "" {
-		errs = append(errs, field.Invalid(at.Child("qosClass"), p.Status.QOSClass, "field is immutable"))
+	if p.Status.ObservedGeneration < 0 {
+		errs = append(errs, field.Invalid(at.Child("observedGeneration"), p.Status.ObservedGeneration, "must be a non-negative integer"))
 	}
-	for i, ip := range p.Status.PodIPs {
-		errs = append(errs, validation.IP(ip.IP, at.Child("podIPs").Index(i))...)
-	}
-	for i, ip := range p.Status.HostIPs {
-		errs = append(errs, validation.IP(ip.IP, at.Child("hostIPs").Index(i))...)
-	}
+	errs = append(errs, validation.Immutable(p.Status.QOSClass, old.Status.QOSClass, at.Child("qosClass"))...)
+	errs = append(errs, validatePodIPs(p, at)...)
+	errs = append(errs, validateHostIPs(p, at)...)
 	for i, c := range p.Status.Conditions {
-		errs = append(errs, validation.QualifiedName(string(c.Type), at.Child("conditions").Index(i).Child("type"))...)
+		at := at.Child("conditions").Index(i)
+		if c.ObservedGeneration < 0 {
+			errs = append(errs, field.Invalid(at.Child("observedGeneration"), c.ObservedGeneration, "must be a non-negative integer"))
+		}
+		errs = append(errs, validation.Check(string(c.Type), at.Child("Type"), utilvalidation.IsQualifiedName)...)
 	}
-	errs = append(errs, validateNoRevival(p.Status.ContainerStatuses, old.Status.ContainerStatuses, old.Spec.RestartPolicy, at.Child("containerStatuses"))...)
+	always := map[string]bool{}
+	for _, c := range old.Spec.InitContainers {
+		always[c.Name] = ptr.Deref(c.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways
+	}
+	errs = append(errs, validateNoRevival(p.Status.ContainerStatuses, old.Status.ContainerStatuses, old.Spec.RestartPolicy, nil, at.Child("containerStatuses"))...)
+	errs = append(errs, validateNoRevival(p.Status.InitContainerStatuses, old.Status.InitContainerStatuses, old.Spec.RestartPolicy, always, at.Child("initContainerStatuses"))...)
+	return append(errs, validateNoRevival(p.Status.EphemeralContainerStatuses, old.Status.EphemeralContainerStatuses, corev1.RestartPolicyNever, nil, at.Child("ephemeralContainerStatuses"))...)
+}
+
+func validatePodIPs(p *corev1.Pod, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	at = at.Child("podIPs")
+	var ips []string
+	for i, ip := range p.Status.PodIPs {
+		errs = append(errs, validation.IP(ip.IP, at.Index(i))...)
+		ips = append(ips, ip.IP)
+	}
+	if len(ips) > 1 && !oneOfEachFamily(ips) {
+		errs = append(errs, field.Invalid(at, p.Status.PodIPs, "may specify no more than one IP for each IP family"))
+	}
+	switch {
+	case (p.Status.PodIP == "") != (len(ips) == 0):
+		errs = append(errs, field.Invalid(at, p.Status.PodIPs, "podIP and podIPs must either both be set or both be unset"))
+	case len(ips) > 0 && p.Status.PodIP != ips[0]:
+		errs = append(errs, field.Invalid(at.Index(0).Child("ip"), ips[0], "must be equal to `podIP`"))
+	}
 	return errs
 }
 
+func validateHostIPs(p *corev1.Pod, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	at = at.Child("hostIPs")
+	var ips []string
+	for i, ip := range p.Status.HostIPs {
+		errs = append(errs, validation.IP(ip.IP, at.Index(i))...)
+		ips = append(ips, ip.IP)
+	}
+	if len(ips) > 0 && p.Status.HostIP != ips[0] {
+		errs = append(errs, field.Invalid(at.Index(0).Child("ip"), ips[0], "must be equal to `hostIP`"))
+	}
+	if len(ips) > 1 && !oneOfEachFamily(ips) {
+		errs = append(errs, field.Invalid(at, p.Status.HostIPs, "may specify no more than one IP for each IP family"))
+	}
+	return errs
+}
+
+// oneOfEachFamily tells two addresses of different families.
+func oneOfEachFamily(ips []string) bool {
+	if len(ips) != 2 {
+		return false
+	}
+	is4 := func(ip string) bool { parsed := net.ParseIP(ip); return parsed != nil && parsed.To4() != nil }
+	return is4(ips[0]) != is4(ips[1])
+}
+
 // validateNoRevival: a container that has ended stays so when its pod is never to restart it.
-func validateNoRevival(statuses, old []corev1.ContainerStatus, policy corev1.RestartPolicy, at *field.Path) field.ErrorList {
+// always has the names of containers that are restarted whatever the policy of their pod is.
+func validateNoRevival(statuses, old []corev1.ContainerStatus, policy corev1.RestartPolicy, always map[string]bool, at *field.Path) field.ErrorList {
 	if policy == corev1.RestartPolicyAlways {
 		return nil
 	}
-	ended := map[string]bool{}
-	for _, c := range old {
-		if t := c.State.Terminated; t != nil && (policy == corev1.RestartPolicyNever || t.ExitCode == 0) {
-			ended[c.Name] = true
-		}
-	}
 	var errs field.ErrorList
-	for i, c := range statuses {
-		if ended[c.Name] && c.State.Terminated == nil {
-			errs = append(errs, field.Forbidden(at.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
+	for i, was := range old {
+		t := was.State.Terminated
+		if t == nil || always[was.Name] || (policy == corev1.RestartPolicyOnFailure && t.ExitCode != 0) {
+			continue
+		}
+		for _, c := range statuses {
+			if c.Name == was.Name && c.State.Terminated == nil {
+				errs = append(errs, field.Forbidden(at.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
+			}
 		}
 	}
 	return errs
@@ -216,4 +373,16 @@ func podWarnings(_ context.Context, p, old *corev1.Pod) []string {
 		return nil
 	}
 	return podtemplate.PodWarnings(p)
+}
+
+func podStatusWarnings(_ context.Context, p, _ *corev1.Pod) []string {
+	var warnings []string
+	at := field.NewPath("status")
+	for i, ip := range p.Status.PodIPs {
+		warnings = append(warnings, utilvalidation.GetWarningsForIP(at.Child("podIPs").Index(i).Child("ip"), ip.IP)...)
+	}
+	for i, ip := range p.Status.HostIPs {
+		warnings = append(warnings, utilvalidation.GetWarningsForIP(at.Child("hostIPs").Index(i).Child("ip"), ip.IP)...)
+	}
+	return warnings
 }

@@ -25,6 +25,12 @@ func podTemplates() resource.Resource {
 			errs := validation.Meta(t, old, true, validation.SubdomainName)
 			return append(errs, podtemplate.Validate(&t.Template, field.NewPath("template"))...)
 		},
+		Warnings: func(_ context.Context, t, old *corev1.PodTemplate) []string {
+			if old != nil && t.Generation == old.Generation {
+				return nil
+			}
+			return podtemplate.TemplateWarnings("", &t.Template, "template")
+		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),
 			resource.Column("Containers", "string", "Names of each container in the template."),

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"time"
 
@@ -29,6 +30,7 @@ func secrets() resource.Resource {
 			}
 		},
 		Validate: validateSecret,
+		Warnings: secretWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),
 			resource.Column("Type", "string", "What the secret is for, which decides the keys that it must have."),
@@ -54,6 +56,17 @@ func defaultSecret(s *corev1.Secret) {
 		s.Data[key] = []byte(value)
 	}
 	s.StringData = nil
+}
+
+// secretWarnings tells of a certificate that is none, or not that of its key.
+func secretWarnings(_ context.Context, s, _ *corev1.Secret) []string {
+	if s.Type != corev1.SecretTypeTLS {
+		return nil
+	}
+	if _, err := tls.X509KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]); err != nil {
+		return []string{err.Error()}
+	}
+	return nil
 }
 
 func validateSecret(_ context.Context, s, old *corev1.Secret) field.ErrorList {
@@ -118,8 +131,8 @@ func validateJSON(values map[string][]byte, key string, data *field.Path) field.
 	}
 	var parsed map[string]any
 	if err := json.Unmarshal(value, &parsed); err != nil {
-		// The parser's message may quote the secret.
-		return field.ErrorList{field.Invalid(data.Key(key), "<secret contents redacted>", "must be valid JSON")}
+		// The parser quotes one character at most.
+		return field.ErrorList{field.Invalid(data.Key(key), "<secret contents redacted>", err.Error())}
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func services() resource.Resource {
 		Prepare:      prepareService,
 		Validate:     validateService,
 		Warnings:     serviceWarnings,
-		Status:       &resource.Status[corev1.Service]{Validate: validateServiceStatus},
+		Status:       &resource.Status[corev1.Service]{Validate: validateServiceStatus, Warnings: serviceStatusWarnings},
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),
 			resource.Column("Type", "string", "How the service is exposed."),

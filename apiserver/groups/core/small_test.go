@@ -29,6 +29,9 @@ func TestNamespace(t *testing.T) {
 	grouptest.WantErrors(t, validateNamespace(ctx, ns, nil))
 	grouptest.WantErrors(t, validateNamespace(ctx, grouptest.Parse[corev1.Namespace](t, `{metadata: {name: a.b}}`), nil), grouptest.Invalid+"metadata.name")
 
+	plain := grouptest.Parse[corev1.Namespace](t, `{metadata: {name: a, finalizers: [plain, a.b/c]}, spec: {finalizers: [kubernetes, plain]}}`)
+	grouptest.WantErrors(t, validateNamespace(ctx, plain, nil), grouptest.Invalid+"metadata.finalizers[0]", grouptest.Invalid+"spec.finalizers")
+
 	// The finalizers of the spec are not for ordinary updates.
 	update := ns.DeepCopy()
 	update.Spec.Finalizers = nil
@@ -38,7 +41,7 @@ func TestNamespace(t *testing.T) {
 	}
 
 	ns.Status.Phase = corev1.NamespaceTerminating
-	grouptest.WantErrors(t, validateNamespaceStatus(ctx, ns, nil), grouptest.Invalid+"status.phase")
+	grouptest.WantErrors(t, validateNamespaceStatus(ctx, ns, nil), grouptest.Invalid+"status.Phase")
 	now := metav1.Now()
 	ns.DeletionTimestamp = &now
 	grouptest.WantErrors(t, validateNamespaceStatus(ctx, ns, nil))
@@ -54,7 +57,7 @@ func TestConfigMap(t *testing.T) {
 		"good":        {`data: {a.b-c_D: x}`, nil},
 		"keys":        {"data: {a/b: x}\nbinaryData: {'..': AA==}", []string{grouptest.Invalid + "data[a/b]", grouptest.Invalid + "binaryData[..]"}},
 		"same key":    {"data: {a: x}\nbinaryData: {a: AA==}", []string{grouptest.Invalid + "data[a]"}},
-		"large value": {"data: {a: " + strings.Repeat("x", largestData+1) + "}", []string{grouptest.TooLong + "data"}},
+		"large value": {"data: {a: " + strings.Repeat("x", largestData+1) + "}", []string{grouptest.TooLong + ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			grouptest.WantErrors(t, validateConfigMap(ctx, grouptest.Parse[corev1.ConfigMap](t, meta+c.in), nil), c.want...)
@@ -110,7 +113,7 @@ func TestValidateNode(t *testing.T) {
 metadata: {name: n1}
 spec:
   podCIDR: 10.42.0.0/24
-  podCIDRs: [10.42.1.0/24, x]
+  podCIDRs: [10.42.1.0/24, x, 10.42.2.0/24]
   taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}, {key: b, effect: Maybe}, {effect: NoExecute}]
 status:
   capacity: {cpu: "-1", "a b": 1}
@@ -118,15 +121,33 @@ status:
 `)
 	grouptest.WantErrors(t, validateNode(ctx, n, nil),
 		grouptest.Invalid+"spec.podCIDRs", grouptest.Invalid+"spec.podCIDRs[1]",
-		grouptest.Duplicate+"spec.taints[1]", grouptest.Unknown+"spec.taints[2].effect", grouptest.Missing+"spec.taints[3].key",
-		grouptest.Invalid+"status.capacity[cpu]", grouptest.Invalid+"status.capacity[a b]", grouptest.Duplicate+"status.addresses[1]")
+		grouptest.Duplicate+"metadata.taints[1]", grouptest.Unknown+"metadata.taints[2].effect", grouptest.Invalid+"metadata.taints[3].key", grouptest.Invalid+"metadata.taints[3].key",
+		grouptest.Invalid+"status.capacity.cpu")
 
 	old := grouptest.Parse[corev1.Node](t, `{metadata: {name: n1, resourceVersion: "1"}, spec: {podCIDR: 10.42.0.0/24, podCIDRs: [10.42.0.0/24], providerID: a}}`)
 	n = old.DeepCopy()
 	n.Spec.Unschedulable = true
 	grouptest.WantErrors(t, validateNode(ctx, n, old))
 	n.Spec.PodCIDR, n.Spec.PodCIDRs, n.Spec.ProviderID = "10.42.1.0/24", []string{"10.42.1.0/24"}, "b"
-	grouptest.WantErrors(t, validateNode(ctx, n, old), grouptest.Invalid+"spec.podCIDRs", grouptest.Invalid+"spec.providerID")
+	n.Status.Addresses = []corev1.NodeAddress{{Address: "a"}, {Address: "a"}}
+	grouptest.WantErrors(t, validateNode(ctx, n, old), grouptest.Forbidden+"spec.podCIDRs", grouptest.Invalid+"spec.providerID", grouptest.Duplicate+"status.addresses[1]")
+}
+
+func TestNodeDefaults(t *testing.T) {
+	for in, want := range map[string]string{
+		`{podCIDR: a}`:                      `{podCIDR: a, podCIDRs: [a]}`,
+		`{podCIDRs: [a, b]}`:                `{podCIDR: a, podCIDRs: [a, b]}`,
+		`{podCIDR: c, podCIDRs: [a, b]}`:    `{podCIDR: c, podCIDRs: [c]}`,
+		`{podPreemptionPolicy: {}}`:         `{}`,
+		`{configSource: {configMap: null}}`: `{}`,
+	} {
+		n := &corev1.Node{Spec: *grouptest.Parse[corev1.NodeSpec](t, in)}
+		defaultNode(n)
+		prepareNode(context.Background(), n, nil)
+		if diff := cmp.Diff(grouptest.Parse[corev1.NodeSpec](t, want), &n.Spec); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", in, diff)
+		}
+	}
 }
 
 func TestValidateEndpoints(t *testing.T) {
@@ -138,7 +159,7 @@ subsets:
 `)
 	defaultEndpoints(e)
 	grouptest.WantErrors(t, validateEndpoints(context.Background(), e, nil),
-		grouptest.Missing+"subsets[0]", grouptest.Invalid+"subsets[1].addresses[0].ip", grouptest.Invalid+"subsets[1].addresses[1].ip",
+		grouptest.Missing+"subsets[0]", grouptest.Invalid+"subsets[1].addresses[0].ip", grouptest.Invalid+"subsets[1].addresses[1].ip", grouptest.Invalid+"subsets[1].addresses[1].ip",
 		grouptest.Invalid+"subsets[1].addresses[1].hostname", grouptest.Invalid+"subsets[1].addresses[1].nodeName",
 		grouptest.Missing+"subsets[1].ports[0].name", grouptest.Invalid+"subsets[1].ports[0].port", grouptest.Unknown+"subsets[1].ports[1].protocol")
 }
@@ -153,8 +174,10 @@ func TestValidateEvent(t *testing.T) {
 	grouptest.WantErrors(t, validateEvent(old, e, nil), grouptest.Invalid+"involvedObject.namespace")
 
 	e = grouptest.Parse[corev1.Event](t, `{metadata: {name: e, namespace: default}, count: 1}`)
-	grouptest.WantErrors(t, validateEvent(newStyle, e, nil), grouptest.Missing+"eventTime", grouptest.Missing+"reportingController", grouptest.Missing+"reportingInstance",
-		grouptest.Missing+"action", grouptest.Missing+"reason", grouptest.Missing+"type", grouptest.Invalid+"count")
+	grouptest.WantErrors(t, validateEvent(newStyle, e, nil), grouptest.Missing+"eventTime", grouptest.Invalid+"type", grouptest.Invalid+"count")
+	e = grouptest.Parse[corev1.Event](t, `{metadata: {name: Odd_Name, namespace: default}, eventTime: "2030-01-01T00:00:00.000000Z"}`)
+	grouptest.WantErrors(t, validateEvent(old, e, nil), grouptest.Missing+"reportingComponent", grouptest.Invalid+"reportingComponent", grouptest.Invalid+"reportingComponent",
+		grouptest.Missing+"reportingInstance", grouptest.Missing+"action", grouptest.Missing+"reason")
 
 	good := grouptest.Parse[corev1.Event](t, `{metadata: {name: e, namespace: default, resourceVersion: "1"}, eventTime: "2030-01-01T00:00:00.000000Z", reportingComponent: a.b/c, reportingInstance: i, action: a, reason: r, type: Normal}`)
 	grouptest.WantErrors(t, validateEvent(newStyle, good, nil))

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/barque/barque/apiserver/groups/validation"
-	"github.com/barque/barque/apiserver/groups/volume"
 	"github.com/barque/barque/apiserver/resource"
 )
 
@@ -105,7 +104,7 @@ func nodeName(name string, at *field.Path) field.ErrorList {
 
 // driverName checks the name of a driver, which follows the rule for CSI drivers.
 func driverName(name string, at *field.Path) field.ErrorList {
-	return volume.ValidateDriverName(name, at)
+	return validation.DriverName(name, at)
 }
 
 // poolName checks the name of a pool: DNS subdomains with slashes in between.

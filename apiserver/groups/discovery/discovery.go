@@ -5,16 +5,17 @@ package discovery
 import (
 	"context"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/apiserver/groups/validation"
@@ -40,7 +41,14 @@ func endpointSlices() resource.Resource {
 		List:         &discoveryv1.EndpointSliceList{},
 		Generation:   true,
 		Default:      defaultSlice,
-		Validate:     validateSlice,
+		Prepare: func(_ context.Context, s, old *discoveryv1.EndpointSlice) {
+			// A change of the labels counts: they say which service a slice is of.
+			if old != nil && !apiequality.Semantic.DeepEqual(s.Labels, old.Labels) {
+				s.Generation = old.Generation + 1
+			}
+		},
+		Validate: validateSlice,
+		Warnings: sliceWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),
 			resource.Column("AddressType", "string", "The type of the addresses in the slice."),
@@ -66,12 +74,33 @@ func defaultSlice(s *discoveryv1.EndpointSlice) {
 	}
 }
 
+// sliceWarnings tells of names where addresses should be, and of addresses in old forms.
+func sliceWarnings(_ context.Context, s, old *discoveryv1.EndpointSlice) []string {
+	var warnings []string
+	if s.AddressType == discoveryv1.AddressTypeFQDN {
+		if old == nil {
+			warnings = append(warnings, "spec.addressType: FQDN endpoints are deprecated")
+		}
+		return warnings
+	}
+	for i, e := range s.Endpoints {
+		for j, address := range e.Addresses {
+			warnings = append(warnings, utilvalidation.GetWarningsForIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j), address)...)
+		}
+	}
+	return warnings
+}
+
 func validateSlice(_ context.Context, s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	errs := validation.Meta(s, old, true, validation.SubdomainName)
 	errs = append(errs, validation.Enum(s.AddressType, field.NewPath("addressType"),
 		discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)...)
 	if old != nil {
 		errs = append(errs, validation.Immutable(s.AddressType, old.AddressType, field.NewPath("addressType"))...)
+	}
+	errs = append(errs, validatePorts(s.Ports, field.NewPath("ports"))...)
+	if old != nil && apiequality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
+		return errs // what was once accepted does not stand in the way of other changes
 	}
 	at := field.NewPath("endpoints")
 	if n := len(s.Endpoints); n > mostEndpoints {
@@ -80,7 +109,7 @@ func validateSlice(_ context.Context, s, old *discoveryv1.EndpointSlice) field.E
 	for i := range s.Endpoints {
 		errs = append(errs, validateEndpoint(&s.Endpoints[i], s.AddressType, at.Index(i))...)
 	}
-	return append(errs, validatePorts(s.Ports, field.NewPath("ports"))...)
+	return errs
 }
 
 func validateEndpoint(e *discoveryv1.Endpoint, kind discoveryv1.AddressType, at *field.Path) field.ErrorList {
@@ -92,20 +121,20 @@ func validateEndpoint(e *discoveryv1.Endpoint, kind discoveryv1.AddressType, at 
 		errs = append(errs, field.TooMany(at.Child("addresses"), n, mostAddresses))
 	}
 	for i, address := range e.Addresses {
-		errs = append(errs, validateAddress(address, kind, at.Child("addresses").Index(i))...)
+		errs = append(errs, validateAddress(address, kind, at.Child("addresses"), i)...)
 	}
 	if e.NodeName != nil {
-		errs = append(errs, validation.DNSSubdomain(*e.NodeName, at.Child("nodeName"))...)
+		errs = append(errs, validation.Check(*e.NodeName, at.Child("nodeName"), utilvalidation.IsDNS1123Subdomain)...)
 	}
 	if e.Hostname != nil {
-		errs = append(errs, validation.DNSLabel(*e.Hostname, at.Child("hostname"))...)
+		errs = append(errs, validation.Check(*e.Hostname, at.Child("hostname"), utilvalidation.IsDNS1123Label)...)
 	}
 	errs = append(errs, validation.Labels(e.DeprecatedTopology, at.Child("deprecatedTopology"))...)
 	if e.Hints == nil {
 		return errs
 	}
 	if n := len(e.Hints.ForZones); n > mostZones {
-		errs = append(errs, field.TooMany(at.Child("hints", "forZones"), n, mostZones))
+		return append(errs, field.TooMany(at.Child("hints", "forZones"), n, mostZones))
 	}
 	seen := map[string]bool{}
 	for i, zone := range e.Hints.ForZones {
@@ -114,32 +143,45 @@ func validateEndpoint(e *discoveryv1.Endpoint, kind discoveryv1.AddressType, at 
 			errs = append(errs, field.Duplicate(at, zone.Name))
 		}
 		seen[zone.Name] = true
-		errs = append(errs, validation.Name(zone.Name, at, utilvalidation.IsValidLabelValue)...)
+		errs = append(errs, validation.Check(zone.Name, at, utilvalidation.IsValidLabelValue)...)
+	}
+	if n := len(e.Hints.ForNodes); n > mostZones {
+		return append(errs, field.TooMany(at.Child("hints", "forNodes"), n, mostZones))
+	}
+	seen = map[string]bool{}
+	for i, node := range e.Hints.ForNodes {
+		at := at.Child("hints", "forNodes").Index(i).Child("name")
+		if seen[node.Name] {
+			errs = append(errs, field.Duplicate(at, node.Name))
+		}
+		seen[node.Name] = true
+		errs = append(errs, validation.Check(node.Name, at, utilvalidation.IsDNS1123Subdomain)...)
 	}
 	return errs
 }
 
-func validateAddress(address string, kind discoveryv1.AddressType, at *field.Path) field.ErrorList {
-	if kind == discoveryv1.AddressTypeFQDN {
+func validateAddress(address string, kind discoveryv1.AddressType, list *field.Path, i int) field.ErrorList {
+	at := list.Index(i)
+	switch kind {
+	case discoveryv1.AddressTypeFQDN:
 		return utilvalidation.IsFullyQualifiedDomainName(at, address)
+	case discoveryv1.AddressTypeIPv4:
+		if errs := validation.IP(address, at); len(errs) > 0 {
+			return errs
+		}
+	case discoveryv1.AddressTypeIPv6:
+		if errs := utilvalidation.IsValidIP(at, address); len(errs) > 0 {
+			return errs
+		}
+	default:
+		return nil // the type is refused, and nothing is known about its addresses
 	}
-	errs := validation.IP(address, at)
-	ip := net.ParseIP(address)
-	if ip == nil {
-		return errs
-	}
+	var errs field.ErrorList
+	ip := netutils.ParseIPSloppy(address)
 	if v4 := ip.To4() != nil; v4 != (kind == discoveryv1.AddressTypeIPv4) {
-		errs = append(errs, field.Invalid(at, address, fmt.Sprintf("must be an %s address", kind)))
+		errs = append(errs, field.Invalid(list, address, fmt.Sprintf("must be an %s address", kind)))
 	}
-	switch {
-	case ip.IsUnspecified():
-		errs = append(errs, field.Invalid(at, address, "may not be unspecified (0.0.0.0 or ::)"))
-	case ip.IsLoopback():
-		errs = append(errs, field.Invalid(at, address, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
-	case ip.IsLinkLocalUnicast(), ip.IsLinkLocalMulticast():
-		errs = append(errs, field.Invalid(at, address, "may not be in the link-local range"))
-	}
-	return errs
+	return append(errs, validation.NonSpecialIP(address, at)...)
 }
 
 func validatePorts(ports []discoveryv1.EndpointPort, at *field.Path) field.ErrorList {
@@ -161,10 +203,7 @@ func validatePorts(ports []discoveryv1.EndpointPort, at *field.Path) field.Error
 		if p.Protocol == nil {
 			errs = append(errs, field.Required(at.Child("protocol"), ""))
 		}
-		errs = append(errs, validation.OptionalEnum(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
-		if p.Port != nil {
-			errs = append(errs, validation.Port(*p.Port, at.Child("port"))...)
-		}
+		errs = append(errs, validation.OptionalOneOf(p.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 		if p.AppProtocol != nil {
 			errs = append(errs, validation.Check(*p.AppProtocol, at.Child("appProtocol"), utilvalidation.IsQualifiedName)...)
 		}

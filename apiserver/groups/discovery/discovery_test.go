@@ -31,9 +31,9 @@ func TestValidateSlice(t *testing.T) {
 		"names":     {"addressType: FQDN\nendpoints: [{addresses: [a.example.com]}]", nil},
 		"no type":   {``, []string{grouptest.Missing + "addressType"}},
 		"type":      {`addressType: Smoke`, []string{grouptest.Unknown + "addressType"}},
-		"addresses": {"addressType: IPv4\nendpoints: [{addresses: []}, {addresses: [x]}, {addresses: [127.0.0.1]}, {addresses: ['fd00::1']}]", []string{grouptest.Missing + "endpoints[0].addresses", grouptest.Invalid + "endpoints[1].addresses[0]", grouptest.Invalid + "endpoints[2].addresses[0]", grouptest.Invalid + "endpoints[3].addresses[0]"}},
+		"addresses": {"addressType: IPv4\nendpoints: [{addresses: []}, {addresses: [x]}, {addresses: [127.0.0.1]}, {addresses: ['fd00::1']}]", []string{grouptest.Missing + "endpoints[0].addresses", grouptest.Invalid + "endpoints[1].addresses[0]", grouptest.Invalid + "endpoints[2].addresses[0]", grouptest.Invalid + "endpoints[3].addresses"}},
 		"names of":  {"addressType: IPv4\nendpoints: [{addresses: [10.0.0.1], nodeName: A, hostname: A, hints: {forZones: [{name: z}, {name: z}]}}]", []string{grouptest.Invalid + "endpoints[0].nodeName", grouptest.Invalid + "endpoints[0].hostname", grouptest.Duplicate + "endpoints[0].hints.forZones[1].name"}},
-		"ports":     {"addressType: IPv4\nports: [{port: 80}, {port: 0}, {name: A, port: 1, protocol: X}]", []string{grouptest.Duplicate + "ports[1].name", grouptest.Invalid + "ports[1].port", grouptest.Invalid + "ports[2].name", grouptest.Unknown + "ports[2].protocol"}},
+		"ports":     {"addressType: IPv4\nports: [{port: 80}, {port: -1}, {name: A, port: 1, protocol: X}]", []string{grouptest.Duplicate + "ports[1].name", grouptest.Invalid + "ports[2].name", grouptest.Unknown + "ports[2].protocol"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := grouptest.Parse[discoveryv1.EndpointSlice](t, meta+c.slice)

@@ -1,8 +1,9 @@
 package podtemplate
 
 import (
-	"strings"
+	_ "crypto/sha512" // digests of images
 
+	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 )
@@ -136,11 +137,14 @@ func defaultFieldRef(ref *corev1.ObjectFieldSelector) {
 }
 
 // PullPolicy is the default pull policy of an image: one that is called latest, in so many words
-// or by having neither tag nor digest, is pulled every time.
+// or by having neither tag nor digest, is pulled every time. What is no image at all is not.
 func PullPolicy(image string) corev1.PullPolicy {
-	name, digest, _ := strings.Cut(image, "@")
-	_, tag, tagged := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")
-	if tag == "latest" || (!tagged && digest == "") {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return corev1.PullIfNotPresent
+	}
+	tagged, hasTag := named.(reference.Tagged)
+	if hasTag && tagged.Tag() == "latest" || reference.IsNameOnly(named) {
 		return corev1.PullAlways
 	}
 	return corev1.PullIfNotPresent

@@ -154,6 +154,8 @@ func TestPullPolicy(t *testing.T) {
 		"registry:5000/nginx":              corev1.PullAlways,
 		"nginx:latest" + digest:            corev1.PullAlways,
 		"nginx:1.21.6":                     corev1.PullIfNotPresent,
+		"UPPER CASE":                       corev1.PullIfNotPresent,
+		"":                                 corev1.PullIfNotPresent,
 		"registry:5000/a/nginx:1":          corev1.PullIfNotPresent,
 		"nginx" + digest:                   corev1.PullIfNotPresent,
 		"registry:5000/a/nginx:1" + digest: corev1.PullIfNotPresent,

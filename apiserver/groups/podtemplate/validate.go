@@ -6,8 +6,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/apiserver/groups/validation"
@@ -15,8 +17,11 @@ import (
 
 // Validate checks a template at a path.
 func Validate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
-	errs := validation.TemplateMeta(&t.ObjectMeta, at.Child("metadata"))
+	errs := validation.Labels(t.Labels, at.Child("labels"))
+	errs = append(errs, apivalidation.ValidateAnnotations(t.Annotations, at.Child("annotations"))...)
+	errs = append(errs, ValidateAnnotations(t.Annotations, &t.Spec, at.Child("annotations"))...)
 	errs = append(errs, ValidateSpec(&t.Spec, at.Child("spec"))...)
+	errs = append(errs, ValidateAgreement(t.Annotations, &t.Spec, at.Child("spec"))...)
 	if len(t.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(at.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template"))
 	}
@@ -32,7 +37,7 @@ func ValidateForever(t *corev1.PodTemplateSpec, kind string, at *field.Path) fie
 // ValidateRestarts checks what ValidateForever adds to Validate.
 func ValidateRestarts(t *corev1.PodTemplateSpec, kind string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if p := t.Spec.RestartPolicy; p == corev1.RestartPolicyOnFailure || p == corev1.RestartPolicyNever {
+	if p := t.Spec.RestartPolicy; p != corev1.RestartPolicyAlways {
 		errs = append(errs, field.NotSupported(at.Child("spec", "restartPolicy"), p, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
 	if t.Spec.ActiveDeadlineSeconds != nil {
@@ -72,8 +77,6 @@ func (c *checker) validateLifetime(at *field.Path) field.ErrorList {
 		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
 	if spec.TerminationGracePeriodSeconds == nil {
 		errs = append(errs, field.Required(at.Child("terminationGracePeriodSeconds"), ""))
-	} else {
-		errs = append(errs, validation.NonNegative(*spec.TerminationGracePeriodSeconds, at.Child("terminationGracePeriodSeconds"))...)
 	}
 	if d := spec.ActiveDeadlineSeconds; d != nil && (*d < 1 || *d > math.MaxInt32) {
 		errs = append(errs, field.Invalid(at.Child("activeDeadlineSeconds"), *d, utilvalidation.InclusiveRangeError(1, math.MaxInt32)))
@@ -97,11 +100,8 @@ func (c *checker) validateNames(at *field.Path) field.ErrorList {
 	optional(spec.Hostname, "hostname", utilvalidation.IsDNS1123Label)
 	optional(spec.Subdomain, "subdomain", utilvalidation.IsDNS1123Label)
 	optional(spec.PriorityClassName, "priorityClassName", utilvalidation.IsDNS1123Subdomain)
-	optional(ptr.Deref(spec.RuntimeClassName, ""), "runtimeClassName", utilvalidation.IsDNS1123Subdomain)
-	if spec.SchedulerName == "" {
-		errs = append(errs, field.Required(at.Child("schedulerName"), ""))
-	} else {
-		optional(spec.SchedulerName, "schedulerName", utilvalidation.IsDNS1123Subdomain)
+	if name := spec.RuntimeClassName; name != nil {
+		errs = append(errs, validation.Check(*name, at.Child("runtimeClassName"), utilvalidation.IsDNS1123Subdomain)...)
 	}
 	if name := spec.HostnameOverride; name != nil {
 		errs = append(errs, validateHostnameOverride(spec, *name, at.Child("hostnameOverride"))...)
@@ -111,7 +111,7 @@ func (c *checker) validateNames(at *field.Path) field.ErrorList {
 
 func validateHostnameOverride(spec *corev1.PodSpec, name string, at *field.Path) field.ErrorList {
 	const longestHostname = 64
-	errs := validation.DNSSubdomain(name, at)
+	errs := validation.Check(name, at, utilvalidation.IsDNS1123Subdomain)
 	if len(name) > longestHostname {
 		errs = append(errs, field.TooLong(at, name, longestHostname))
 	}
@@ -138,23 +138,23 @@ func validateDNS(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 			return append(errs, field.Required(at, "must provide `dnsConfig` when `dnsPolicy` is None"))
 		}
 		if len(config.Nameservers) == 0 {
-			errs = append(errs, field.Required(at.Child("nameservers"), "must provide at least one DNS nameserver when `dnsPolicy` is None"))
+			return append(errs, field.Required(at.Child("nameservers"), "must provide at least one DNS nameserver when `dnsPolicy` is None"))
 		}
 	}
 	if config == nil {
 		return errs
 	}
-	if n := len(config.Nameservers); n > mostNameservers {
-		errs = append(errs, field.TooMany(at.Child("nameservers"), n, mostNameservers))
+	if len(config.Nameservers) > mostNameservers {
+		errs = append(errs, field.Invalid(at.Child("nameservers"), config.Nameservers, fmt.Sprintf("must not have more than %d nameservers", mostNameservers)))
 	}
 	for i, ns := range config.Nameservers {
 		errs = append(errs, validation.IP(ns, at.Child("nameservers").Index(i))...)
 	}
-	if n := len(config.Searches); n > mostSearches {
-		errs = append(errs, field.TooMany(at.Child("searches"), n, mostSearches))
+	if len(config.Searches) > mostSearches {
+		errs = append(errs, field.Invalid(at.Child("searches"), config.Searches, fmt.Sprintf("must not have more than %d search paths", mostSearches)))
 	}
-	if joined := strings.Join(config.Searches, " "); len(joined) > longestSearches {
-		errs = append(errs, field.TooLong(at.Child("searches"), joined, longestSearches))
+	if len(strings.Join(config.Searches, " ")) > longestSearches {
+		errs = append(errs, field.Invalid(at.Child("searches"), config.Searches, fmt.Sprintf("must not have more than %d characters (including spaces) in the search list", longestSearches)))
 	}
 	for i, search := range config.Searches {
 		if search == "." {
@@ -164,7 +164,7 @@ func validateDNS(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	}
 	for i, option := range config.Options {
 		if option.Name == "" {
-			errs = append(errs, field.Required(at.Child("options").Index(i).Child("name"), ""))
+			errs = append(errs, field.Required(at.Child("options").Index(i), "must not be empty"))
 		}
 	}
 	return errs
@@ -189,9 +189,9 @@ func validateGates(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	seen := map[string]bool{}
 	for i, gate := range spec.SchedulingGates {
 		at := at.Child("schedulingGates").Index(i)
-		errs = append(errs, validation.QualifiedName(gate.Name, at.Child("name"))...)
+		errs = append(errs, validation.Check(gate.Name, at, utilvalidation.IsQualifiedName)...)
 		if seen[gate.Name] {
-			errs = append(errs, field.Duplicate(at.Child("name"), gate.Name))
+			errs = append(errs, field.Duplicate(at, gate.Name))
 		}
 		seen[gate.Name] = true
 	}
@@ -202,21 +202,24 @@ func (c *checker) validateClaims(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, claim := range c.spec.ResourceClaims {
 		at := at.Index(i)
-		errs = append(errs, validation.DNSLabel(claim.Name, at.Child("name"))...)
-		if c.claims[claim.Name] {
+		if claim.Name != "" && c.claims[claim.Name] {
 			errs = append(errs, field.Duplicate(at.Child("name"), claim.Name))
+		} else {
+			errs = append(errs, validation.DNSLabel(claim.Name, at.Child("name"))...)
+			c.claims[claim.Name] = true
 		}
-		c.claims[claim.Name] = true
 		direct, template := claim.ResourceClaimName, claim.ResourceClaimTemplateName
-		switch {
-		case direct != nil && template != nil:
-			errs = append(errs, field.Invalid(at, claim.Name, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
-		case direct == nil && template == nil:
-			errs = append(errs, field.Invalid(at, claim.Name, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
-		case direct != nil:
-			errs = append(errs, validation.DNSSubdomain(*direct, at.Child("resourceClaimName"))...)
-		default:
-			errs = append(errs, validation.DNSSubdomain(*template, at.Child("resourceClaimTemplateName"))...)
+		if direct != nil && template != nil {
+			errs = append(errs, field.Invalid(at, claim, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
+		}
+		if direct == nil && template == nil {
+			errs = append(errs, field.Invalid(at, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
+		}
+		if direct != nil {
+			errs = append(errs, validation.Check(*direct, at.Child("resourceClaimName"), utilvalidation.IsDNS1123Subdomain)...)
+		}
+		if template != nil {
+			errs = append(errs, validation.Check(*template, at.Child("resourceClaimTemplateName"), utilvalidation.IsDNS1123Subdomain)...)
 		}
 	}
 	return errs
@@ -225,29 +228,42 @@ func (c *checker) validateClaims(at *field.Path) field.ErrorList {
 // validatePodResources checks the resources that the pod as a whole asks for.
 func (c *checker) validatePodResources(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	for _, name := range validation.SortedResources(c.spec.Overhead) {
-		key := at.Child("overhead").Key(string(name))
-		errs = append(errs, validation.ContainerResourceName(name, key)...)
-		errs = append(errs, validation.Quantity(name, c.spec.Overhead[name], key)...)
-	}
+	errs = append(errs, validation.ResourceRequirements(&corev1.ResourceRequirements{Limits: c.spec.Overhead}, nil, at.Child("overhead"))...)
 	if c.spec.Resources == nil {
 		return errs
 	}
 	at = at.Child("resources")
-	if len(c.spec.Resources.Claims) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("claims"), "claims may not be set for resources at the level of the pod"))
+	if c.spec.Resources.Claims != nil {
+		errs = append(errs, field.Forbidden(at.Child("claims"), "claims may not be set for Resources at pod-level"))
 	}
-	errs = append(errs, podLevelOnly(c.spec.Resources.Limits, at.Child("limits"))...)
-	errs = append(errs, podLevelOnly(c.spec.Resources.Requests, at.Child("requests"))...)
-	return append(errs, validation.ResourceRequirements(c.spec.Resources, nil, at)...)
+	errs = append(errs, validation.PodResourceRequirements(c.spec.Resources, at)...)
+	return append(errs, withinPod(c.spec, at)...)
 }
 
-// podLevelOnly refuses resources that only containers can have.
-func podLevelOnly(list corev1.ResourceList, at *field.Path) field.ErrorList {
+// withinPod checks that the containers together do not ask for more than their pod does.
+func withinPod(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	for _, name := range validation.SortedResources(list) {
-		if name != corev1.ResourceCPU && name != corev1.ResourceMemory && !validation.IsHugePages(name) {
-			errs = append(errs, field.NotSupported(at.Key(string(name)), name, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, "hugepages-*"}))
+	pod := &corev1.Pod{Spec: *spec}
+	requests := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
+	for _, name := range validation.SortedResources(requests) {
+		sum := requests[name]
+		if most, ok := spec.Resources.Requests[name]; ok && sum.Cmp(most) > 0 {
+			errs = append(errs, field.Invalid(at.Child("requests").Key(string(name)), most.String(), "must be greater than or equal to aggregate container requests of "+sum.String()))
+		}
+	}
+	limits := resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{})
+	for _, name := range validation.SortedResources(limits) {
+		sum := limits[name]
+		if most, ok := spec.Resources.Limits[name]; ok && validation.IsHugePages(name) && sum.Cmp(most) > 0 {
+			errs = append(errs, field.Invalid(at.Child("limits").Key(string(name)), most.String(), "must be greater than or equal to aggregate container limits of "+sum.String()))
+		}
+	}
+	for i := range spec.Containers {
+		for _, name := range validation.SortedResources(spec.Containers[i].Resources.Limits) {
+			limit := spec.Containers[i].Resources.Limits[name]
+			if most, ok := spec.Resources.Limits[name]; ok && limit.Cmp(most) > 0 {
+				errs = append(errs, field.Invalid(at.Child("containers").Index(i).Key(string(name)).Child("limits"), limit.String(), "must be less than or equal to pod limits of "+most.String()))
+			}
 		}
 	}
 	return errs

@@ -16,10 +16,9 @@ func (c *checker) validateContainers(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := map[string]bool{}
 	unique := func(name string, at *field.Path) {
-		if name != "" && names[name] {
+		if names[name] {
 			errs = append(errs, field.Duplicate(at.Child("name"), name))
 		}
-		names[name] = true
 	}
 	if len(c.spec.Containers) == 0 {
 		errs = append(errs, field.Required(at.Child("containers"), ""))
@@ -31,20 +30,26 @@ func (c *checker) validateContainers(at *field.Path) field.ErrorList {
 		errs = append(errs, c.validateProbes(container, at)...)
 		errs = append(errs, c.validateLifecycle(container, at)...)
 		errs = append(errs, hostPortConflicts(container, ports, at.Child("ports"))...)
+		errs = append(errs, c.hostPorts(container, at.Child("ports"))...)
 		if container.RestartPolicy != nil {
 			errs = append(errs, field.Forbidden(at.Child("restartPolicy"), "may not be set for non-init containers"))
 		}
 		unique(container.Name, at)
+		names[container.Name] = true
 	}
 	for i := range c.spec.InitContainers {
 		container, at := &c.spec.InitContainers[i], at.Child("initContainers").Index(i)
 		errs = append(errs, c.validateInitContainer(container, at)...)
 		unique(container.Name, at)
+		if container.Name != "" {
+			names[container.Name] = true
+		}
 	}
 	for i := range c.spec.EphemeralContainers {
 		container, at := &c.spec.EphemeralContainers[i], at.Child("ephemeralContainers").Index(i)
 		errs = append(errs, c.validateEphemeralContainer(container, at)...)
 		unique(container.Name, at)
+		names[container.Name] = true
 	}
 	return errs
 }
@@ -62,19 +67,23 @@ func (c *checker) validateInitContainer(container *corev1.Container, at *field.P
 		return append(errs, c.validateLifecycle(container, at)...)
 	}
 	const only = "may not be set for init containers without restartPolicy=Always"
-	hooks := container.Lifecycle
+	for i, p := range container.ResizePolicy {
+		if p.RestartPolicy == corev1.RestartContainer {
+			errs = append(errs, field.Invalid(at.Child("resizePolicy").Index(i).Child("restartPolicy"), p.RestartPolicy, "must not be set to 'RestartContainer' for non-sidecar initContainers"))
+		}
+	}
 	return append(errs, forbid(at, only,
 		named{"livenessProbe", container.LivenessProbe != nil},
 		named{"readinessProbe", container.ReadinessProbe != nil},
 		named{"startupProbe", container.StartupProbe != nil},
-		named{"lifecycle", hooks != nil && (hooks.PostStart != nil || hooks.PreStop != nil)},
-		named{"resizePolicy", len(container.ResizePolicy) > 0})...)
+		named{"lifecycle", container.Lifecycle != nil})...)
 }
 
 // validateEphemeralContainer checks a container added to a running pod: it gets no guarantees.
 func (c *checker) validateEphemeralContainer(e *corev1.EphemeralContainer, at *field.Path) field.ErrorList {
 	container := corev1.Container(e.EphemeralContainerCommon)
 	errs := c.validateContainer(&container, at)
+	errs = append(errs, ValidateImage(container.Image, at.Child("image"))...)
 	resources := &container.Resources
 	errs = append(errs, forbid(at, "cannot be set for an Ephemeral Container",
 		named{"ports", len(container.Ports) > 0},
@@ -86,9 +95,8 @@ func (c *checker) validateEphemeralContainer(e *corev1.EphemeralContainer, at *f
 		named{"resizePolicy", len(container.ResizePolicy) > 0},
 		named{"restartPolicy", container.RestartPolicy != nil})...)
 	for i, mount := range container.VolumeMounts {
-		if mount.SubPath != "" || mount.SubPathExpr != "" {
-			errs = append(errs, field.Forbidden(at.Child("volumeMounts").Index(i).Child("subPath"), "cannot be set for an Ephemeral Container"))
-		}
+		errs = append(errs, forbid(at.Child("volumeMounts").Index(i), "cannot be set for an Ephemeral Container",
+			named{"subPath", mount.SubPath != ""}, named{"subPathExpr", mount.SubPathExpr != ""})...)
 	}
 	if e.TargetContainerName == "" {
 		return errs
@@ -123,23 +131,20 @@ func forbid(at *field.Path, why string, fields ...named) field.ErrorList {
 // validateContainer checks what all sorts of containers have in common.
 func (c *checker) validateContainer(container *corev1.Container, at *field.Path) field.ErrorList {
 	errs := validation.DNSLabel(container.Name, at.Child("name"))
-	switch image := container.Image; {
-	case image == "":
+	if container.Image == "" {
 		errs = append(errs, field.Required(at.Child("image"), ""))
-	case strings.TrimSpace(image) != image:
-		errs = append(errs, field.Invalid(at.Child("image"), image, "must not have leading or trailing whitespace"))
 	}
 	errs = append(errs, validation.Enum(container.ImagePullPolicy, at.Child("imagePullPolicy"),
 		corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
 	errs = append(errs, validation.Enum(container.TerminationMessagePolicy, at.Child("terminationMessagePolicy"),
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
-	errs = append(errs, c.validatePorts(container.Ports, at.Child("ports"))...)
+	errs = append(errs, validatePorts(container.Ports, at.Child("ports"))...)
 	errs = append(errs, validateEnv(container.Env, at.Child("env"))...)
 	errs = append(errs, validateEnvFrom(container.EnvFrom, at.Child("envFrom"))...)
 	errs = append(errs, c.validateMounts(container, at.Child("volumeMounts"))...)
 	errs = append(errs, c.validateDevices(container, at.Child("volumeDevices"))...)
 	errs = append(errs, validation.ResourceRequirements(&container.Resources, c.claims, at.Child("resources"))...)
-	errs = append(errs, validateResizePolicy(container.ResizePolicy, at.Child("resizePolicy"))...)
+	errs = append(errs, validateResizePolicy(container.ResizePolicy, c.spec.RestartPolicy, at.Child("resizePolicy"))...)
 	errs = append(errs, validateSecurityContext(container.SecurityContext, c.spec, at.Child("securityContext"))...)
 	if len(container.RestartPolicyRules) > 0 {
 		errs = append(errs, field.Forbidden(at.Child("restartPolicyRules"), "restart rules are not supported by this server"))
@@ -147,14 +152,24 @@ func (c *checker) validateContainer(container *corev1.Container, at *field.Path)
 	return errs
 }
 
-func (c *checker) validatePorts(ports []corev1.ContainerPort, at *field.Path) field.ErrorList {
+// ValidateImage checks the image of a container of a pod. In a template anything may stand for an
+// image, to be replaced later.
+func ValidateImage(image string, at *field.Path) field.ErrorList {
+	if strings.TrimSpace(image) != image {
+		return field.ErrorList{field.Invalid(at, image, "must not have leading or trailing whitespace")}
+	}
+	return nil
+}
+
+func validatePorts(ports []corev1.ContainerPort, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := map[string]bool{}
 	for i, p := range ports {
 		at := at.Index(i)
 		if p.Name != "" {
-			errs = append(errs, validation.Check(p.Name, at.Child("name"), utilvalidation.IsValidPortName)...)
-			if names[p.Name] {
+			if bad := validation.Check(p.Name, at.Child("name"), utilvalidation.IsValidPortName); len(bad) > 0 {
+				errs = append(errs, bad...)
+			} else if names[p.Name] {
 				errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
 			}
 			names[p.Name] = true
@@ -166,14 +181,19 @@ func (c *checker) validatePorts(ports []corev1.ContainerPort, at *field.Path) fi
 		}
 		if p.HostPort != 0 {
 			errs = append(errs, validation.Port(p.HostPort, at.Child("hostPort"))...)
-			if c.spec.HostNetwork && p.HostPort != p.ContainerPort {
-				errs = append(errs, field.Invalid(at.Child("hostPort"), p.HostPort, "must match `containerPort` when `hostNetwork` is true"))
-			}
-		}
-		if p.HostIP != "" {
-			errs = append(errs, validation.IP(p.HostIP, at.Child("hostIP"))...)
 		}
 		errs = append(errs, validation.Enum(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
+	}
+	return errs
+}
+
+// hostPorts demands that a container on the host's network has its ports where it says.
+func (c *checker) hostPorts(container *corev1.Container, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, p := range container.Ports {
+		if c.spec.HostNetwork && p.HostPort != 0 && p.HostPort != p.ContainerPort {
+			errs = append(errs, field.Invalid(at.Index(i).Child("hostPort"), p.HostPort, "must match `containerPort` when `hostNetwork` is true"))
+		}
 	}
 	return errs
 }
@@ -194,7 +214,7 @@ func hostPortConflicts(container *corev1.Container, used map[string]bool, at *fi
 	return errs
 }
 
-func validateResizePolicy(policies []corev1.ContainerResizePolicy, at *field.Path) field.ErrorList {
+func validateResizePolicy(policies []corev1.ContainerResizePolicy, restart corev1.RestartPolicy, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[corev1.ResourceName]bool{}
 	for i, p := range policies {
@@ -202,8 +222,11 @@ func validateResizePolicy(policies []corev1.ContainerResizePolicy, at *field.Pat
 			errs = append(errs, field.Duplicate(at.Index(i), p.ResourceName))
 		}
 		seen[p.ResourceName] = true
-		errs = append(errs, validation.Enum(p.ResourceName, at.Index(i).Child("resourceName"), corev1.ResourceCPU, corev1.ResourceMemory)...)
-		errs = append(errs, validation.Enum(p.RestartPolicy, at.Index(i).Child("restartPolicy"), corev1.NotRequired, corev1.RestartContainer)...)
+		errs = append(errs, validation.Enum(p.ResourceName, at, corev1.ResourceCPU, corev1.ResourceMemory)...)
+		errs = append(errs, validation.Enum(p.RestartPolicy, at, corev1.NotRequired, corev1.RestartContainer)...)
+		if restart == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
+			errs = append(errs, field.Invalid(at, p.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
+		}
 	}
 	return errs
 }

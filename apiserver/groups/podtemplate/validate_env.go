@@ -18,6 +18,7 @@ import (
 var (
 	envFieldPaths    = []string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
 	volumeFieldPaths = []string{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations"}
+	otherFieldPaths  = []string{"spec.restartPolicy", "spec.schedulerName", "status.phase"} // which neither of the two may ask for
 	containerFields  = []string{"limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage"}
 )
 
@@ -58,7 +59,7 @@ func validateEnvSource(e *corev1.EnvVar, at *field.Path) field.ErrorList {
 	}
 	switch {
 	case sources == 0:
-		errs = append(errs, field.Invalid(at, "", "must specify one of: `configMapKeyRef`, `fieldRef`, `resourceFieldRef` or `secretKeyRef`"))
+		errs = append(errs, field.Invalid(at, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"))
 	case e.Value != "":
 		errs = append(errs, field.Invalid(at, "", "may not be specified when `value` is not empty"))
 	case sources > 1:
@@ -68,26 +69,23 @@ func validateEnvSource(e *corev1.EnvVar, at *field.Path) field.ErrorList {
 }
 
 func validateKeyRef(name, key string, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if name == "" {
-		errs = append(errs, field.Required(at.Child("name"), ""))
-	}
+	errs := validation.Check(name, at.Child("name"), utilvalidation.IsDNS1123Subdomain)
 	return append(errs, validation.Name(key, at.Child("key"), utilvalidation.IsConfigMapKey)...)
 }
 
 func validateEnvFrom(sources []corev1.EnvFromSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, s := range sources {
-		at := at.Index(i)
 		if s.Prefix != "" {
-			errs = append(errs, validation.Check(s.Prefix, at.Child("prefix"), utilvalidation.IsRelaxedEnvVarName)...)
+			errs = append(errs, validation.Check(s.Prefix, at.Index(i).Child("prefix"), utilvalidation.IsRelaxedEnvVarName)...)
 		}
 		if s.ConfigMapRef != nil {
-			errs = append(errs, validation.DNSSubdomain(s.ConfigMapRef.Name, at.Child("configMapRef", "name"))...)
+			errs = append(errs, validation.DNSSubdomain(s.ConfigMapRef.Name, at.Index(i).Child("configMapRef", "name"))...)
 		}
 		if s.SecretRef != nil {
-			errs = append(errs, validation.DNSSubdomain(s.SecretRef.Name, at.Child("secretRef", "name"))...)
+			errs = append(errs, validation.DNSSubdomain(s.SecretRef.Name, at.Index(i).Child("secretRef", "name"))...)
 		}
+		// That there is not one source is reported for the list, as clients know it.
 		switch {
 		case s.ConfigMapRef == nil && s.SecretRef == nil:
 			errs = append(errs, field.Invalid(at, "", "must specify one of: `configMapRef` or `secretRef`"))
@@ -99,31 +97,34 @@ func validateEnvFrom(sources []corev1.EnvFromSource, at *field.Path) field.Error
 }
 
 func validateFieldRef(ref *corev1.ObjectFieldSelector, allowed []string, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	switch ref.APIVersion {
-	case "v1":
-	case "":
-		errs = append(errs, field.Required(at.Child("apiVersion"), ""))
-	default:
-		errs = append(errs, field.NotSupported(at.Child("apiVersion"), ref.APIVersion, []string{"v1"}))
+	path := at.Child("fieldPath")
+	unknown := func(why, what string) field.ErrorList {
+		return field.ErrorList{field.Invalid(path, ref.FieldPath, "error converting fieldPath: "+why+": "+what)}
 	}
-	at = at.Child("fieldPath")
-	if ref.FieldPath == "" {
-		return append(errs, field.Required(at, ""))
+	switch {
+	case ref.APIVersion == "":
+		return field.ErrorList{field.Required(at.Child("apiVersion"), "")}
+	case ref.FieldPath == "":
+		return field.ErrorList{field.Required(path, "")}
+	case ref.APIVersion != "v1":
+		return unknown("unsupported pod version", ref.APIVersion)
 	}
-	if path, key, ok := subscript(ref.FieldPath); ok {
-		switch path {
+	if of, key, ok := subscript(ref.FieldPath); ok {
+		switch of {
 		case "metadata.labels":
-			return append(errs, validation.Check(key, at, utilvalidation.IsQualifiedName)...)
+			return validation.Check(key, at, utilvalidation.IsQualifiedName)
 		case "metadata.annotations":
-			return append(errs, validation.Check(strings.ToLower(key), at, utilvalidation.IsQualifiedName)...)
+			return validation.Check(strings.ToLower(key), at, utilvalidation.IsQualifiedName)
 		}
-		return append(errs, field.Invalid(at, path, "does not support subscript"))
+		return unknown("field label does not support subscript", ref.FieldPath)
+	}
+	if !slices.Contains(slices.Concat(envFieldPaths, volumeFieldPaths, otherFieldPaths), ref.FieldPath) {
+		return unknown("field label not supported", ref.FieldPath)
 	}
 	if !slices.Contains(allowed, ref.FieldPath) {
-		errs = append(errs, field.NotSupported(at, ref.FieldPath, allowed))
+		return field.ErrorList{field.NotSupported(path, ref.FieldPath, slices.Sorted(slices.Values(allowed)))}
 	}
-	return errs
+	return nil
 }
 
 // subscript splits path['key'].
@@ -137,27 +138,37 @@ func subscript(s string) (path, key string, ok bool) {
 }
 
 func validateResourceFieldRef(ref *corev1.ResourceFieldSelector, inVolume bool, at *field.Path) field.ErrorList {
+	list, name, _ := strings.Cut(ref.Resource, ".")
+	huge := (list == "limits" || list == "requests") && validation.IsHugePages(corev1.ResourceName(name))
+	known := slices.Contains(containerFields, ref.Resource) || huge
 	var errs field.ErrorList
-	if inVolume && ref.ContainerName == "" {
+	switch {
+	case inVolume && ref.ContainerName == "":
 		errs = append(errs, field.Required(at.Child("containerName"), ""))
+	case ref.Resource == "":
+		errs = append(errs, field.Required(at.Child("resource"), ""))
+	case !known:
+		errs = append(errs, field.NotSupported(at.Child("resource"), ref.Resource, containerFields))
 	}
-	if ref.Resource == "" {
-		return append(errs, field.Required(at.Child("resource"), ""))
+	if !known {
+		return errs
 	}
-	_, name, _ := strings.Cut(ref.Resource, ".")
-	if !slices.Contains(containerFields, ref.Resource) && !validation.IsHugePages(corev1.ResourceName(name)) {
-		return append(errs, field.NotSupported(at.Child("resource"), ref.Resource, containerFields))
-	}
-	return append(errs, validateDivisor(name, ref.Divisor, at.Child("divisor"))...)
+	return append(errs, validateDivisor(ref.Resource, name, ref.Divisor, at.Child("divisor"))...)
 }
 
-func validateDivisor(name string, divisor resource.Quantity, at *field.Path) field.ErrorList {
+func validateDivisor(asked, name string, divisor resource.Quantity, at *field.Path) field.ErrorList {
 	allowed := []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
-	if name == "cpu" {
-		allowed = []string{"1m", "1"}
+	list := strings.Join(allowed, ", ")
+	switch {
+	case name == "cpu":
+		allowed, list = []string{"1m", "1"}, "1m and 1"
+	case name == "ephemeral-storage":
+		name = "local ephemeral storage"
+	case name != "memory":
+		name = "hugepages"
 	}
 	if divisor.IsZero() || slices.Contains(allowed, divisor.String()) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(at, divisor.String(), fmt.Sprintf("only divisor's values %s are supported with the %s resource", strings.Join(allowed, ", "), name))}
+	return field.ErrorList{field.Invalid(at, asked, fmt.Sprintf("only divisor's values %s are supported with the %s resource", list, name))}
 }

@@ -2,7 +2,8 @@ package podtemplate
 
 import (
 	"fmt"
-	"strconv"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,11 +36,16 @@ func ValidateTolerations(tolerations []corev1.Toleration, at *field.Path) field.
 		}
 		switch t.Operator {
 		case corev1.TolerationOpEqual, "":
-			errs = append(errs, validation.Check(t.Value, at.Child("value"), utilvalidation.IsValidLabelValue)...)
+			if msgs := utilvalidation.IsValidLabelValue(t.Value); len(msgs) > 0 {
+				errs = append(errs, field.Invalid(at.Child("operator"), t.Value, strings.Join(msgs, ";")))
+			}
 		case corev1.TolerationOpExists:
 			if t.Value != "" {
-				errs = append(errs, field.Invalid(at.Child("value"), t.Value, "value must be empty when `operator` is 'Exists'"))
+				errs = append(errs, field.Invalid(at.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'"))
 			}
+		case corev1.TolerationOpLt, corev1.TolerationOpGt:
+			errs = append(errs, field.NotSupported(at.Child("operator"), t.Operator,
+				[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt}))
 		default:
 			errs = append(errs, field.NotSupported(at.Child("operator"), t.Operator, []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
 		}
@@ -53,20 +59,18 @@ func ValidateTolerations(tolerations []corev1.Toleration, at *field.Path) field.
 
 func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	type pair struct {
-		key  string
-		when corev1.UnsatisfiableConstraintAction
-	}
-	seen := map[pair]bool{}
 	for i := range constraints {
 		s, at := &constraints[i], at.Index(i)
 		errs = append(errs, validation.Positive(s.MaxSkew, at.Child("maxSkew"))...)
-		errs = append(errs, validation.QualifiedName(s.TopologyKey, at.Child("topologyKey"))...)
-		errs = append(errs, validation.Enum(s.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
-		if p := (pair{s.TopologyKey, s.WhenUnsatisfiable}); seen[p] {
-			errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), fmt.Sprintf("{%v, %v}", p.key, p.when)))
-		} else {
-			seen[p] = true
+		if s.TopologyKey == "" {
+			errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
+		}
+		errs = append(errs, validation.OneOf(s.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
+		// It is the first of two that is reported.
+		if slices.ContainsFunc(constraints[i+1:], func(o corev1.TopologySpreadConstraint) bool {
+			return o.TopologyKey == s.TopologyKey && o.WhenUnsatisfiable == s.WhenUnsatisfiable
+		}) {
+			errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), fmt.Sprintf("{%v, %v}", s.TopologyKey, s.WhenUnsatisfiable)))
 		}
 		if s.MinDomains != nil {
 			errs = append(errs, validation.Positive(*s.MinDomains, at.Child("minDomains"))...)
@@ -74,36 +78,46 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Pat
 				errs = append(errs, field.Invalid(at.Child("minDomains"), *s.MinDomains, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, s.WhenUnsatisfiable)))
 			}
 		}
-		errs = append(errs, validation.OptionalEnum(s.NodeAffinityPolicy, at.Child("nodeAffinityPolicy"), corev1.NodeInclusionPolicyIgnore, corev1.NodeInclusionPolicyHonor)...)
-		errs = append(errs, validation.OptionalEnum(s.NodeTaintsPolicy, at.Child("nodeTaintsPolicy"), corev1.NodeInclusionPolicyIgnore, corev1.NodeInclusionPolicyHonor)...)
+		errs = append(errs, validation.OptionalOneOf(s.NodeAffinityPolicy, at.Child("nodeAffinityPolicy"), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)...)
+		errs = append(errs, validation.OptionalOneOf(s.NodeTaintsPolicy, at.Child("nodeTaintsPolicy"), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)...)
+		errs = append(errs, mergedKeys(s.MatchLabelKeys, nil, s.LabelSelector, at)...)
 		errs = append(errs, validation.LabelSelector(s.LabelSelector, at.Child("labelSelector"))...)
-		errs = append(errs, validateLabelKeys(s.MatchLabelKeys, s.LabelSelector, at.Child("matchLabelKeys"))...)
 	}
 	return errs
 }
 
-// validateLabelKeys checks keys that are merged into a selector: they need one, and must not
-// already be in it.
+// mergedKeys checks keys of labels whose values the server merges into a selector. A key that is
+// also in the selector comes twice there, once by the merge.
+func mergedKeys(match, mismatch []string, selector *metav1.LabelSelector, at *field.Path) field.ErrorList {
+	errs := validateLabelKeys(match, selector, at.Child("matchLabelKeys"))
+	errs = append(errs, validateLabelKeys(mismatch, selector, at.Child("mismatchLabelKeys"))...)
+	if selector != nil {
+		taken := map[string]bool{}
+		for key := range selector.MatchLabels {
+			taken[key] = true
+		}
+		for _, e := range selector.MatchExpressions {
+			if i := slices.Index(match, e.Key); i >= 0 && taken[e.Key] {
+				errs = append(errs, field.Invalid(at.Index(i), e.Key, "exists in both matchLabelKeys and labelSelector"))
+			}
+			taken[e.Key] = true
+		}
+	}
+	for i, key := range match {
+		if slices.Contains(mismatch, key) {
+			errs = append(errs, field.Invalid(at.Child("matchLabelKeys").Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
+		}
+	}
+	return errs
+}
+
 func validateLabelKeys(keys []string, selector *metav1.LabelSelector, at *field.Path) field.ErrorList {
-	if len(keys) == 0 {
-		return nil
-	}
-	if selector == nil {
+	if len(keys) > 0 && selector == nil {
 		return field.ErrorList{field.Forbidden(at, "must not be specified when labelSelector is not set")}
-	}
-	taken := map[string]bool{}
-	for key := range selector.MatchLabels {
-		taken[key] = true
-	}
-	for _, e := range selector.MatchExpressions {
-		taken[e.Key] = true
 	}
 	var errs field.ErrorList
 	for i, key := range keys {
-		errs = append(errs, validation.QualifiedName(key, at.Index(i))...)
-		if taken[key] {
-			errs = append(errs, field.Invalid(at.Index(i), key, "exists in both matchLabelKeys and labelSelector"))
-		}
+		errs = append(errs, validation.Check(key, at.Index(i), utilvalidation.IsQualifiedName)...)
 	}
 	return errs
 }
@@ -134,7 +148,8 @@ func validateNodeAffinity(n *corev1.NodeAffinity, at *field.Path) field.ErrorLis
 	for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
 		term := &n.PreferredDuringSchedulingIgnoredDuringExecution[i]
 		errs = append(errs, validateWeight(term.Weight, at.Index(i).Child("weight"))...)
-		errs = append(errs, validateNodeTerm(&term.Preference, at.Index(i).Child("preference"))...)
+		// Values that no label has are accepted: the preference never holds, and a warning tells so.
+		errs = append(errs, validateNodeTerm(&term.Preference, false, at.Index(i).Child("preference"))...)
 	}
 	return errs
 }
@@ -147,15 +162,15 @@ func ValidateNodeSelector(s *corev1.NodeSelector, at *field.Path) field.ErrorLis
 	}
 	var errs field.ErrorList
 	for i := range s.NodeSelectorTerms {
-		errs = append(errs, validateNodeTerm(&s.NodeSelectorTerms[i], at.Index(i))...)
+		errs = append(errs, validateNodeTerm(&s.NodeSelectorTerms[i], true, at.Index(i))...)
 	}
 	return errs
 }
 
-func validateNodeTerm(term *corev1.NodeSelectorTerm, at *field.Path) field.ErrorList {
+func validateNodeTerm(term *corev1.NodeSelectorTerm, labelValues bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range term.MatchExpressions {
-		errs = append(errs, validateNodeRequirement(&term.MatchExpressions[i], at.Child("matchExpressions").Index(i))...)
+		errs = append(errs, validateNodeRequirement(&term.MatchExpressions[i], labelValues, at.Child("matchExpressions").Index(i))...)
 	}
 	for i := range term.MatchFields {
 		errs = append(errs, validateNodeField(&term.MatchFields[i], at.Child("matchFields").Index(i))...)
@@ -163,15 +178,13 @@ func validateNodeTerm(term *corev1.NodeSelectorTerm, at *field.Path) field.Error
 	return errs
 }
 
-func validateNodeRequirement(r *corev1.NodeSelectorRequirement, at *field.Path) field.ErrorList {
-	errs := validation.QualifiedName(r.Key, at.Child("key"))
-	switch values := at.Child("values"); r.Operator {
+func validateNodeRequirement(r *corev1.NodeSelectorRequirement, labelValues bool, at *field.Path) field.ErrorList {
+	errs := validation.Check(r.Key, at.Child("key"), utilvalidation.IsQualifiedName)
+	values := at.Child("values")
+	switch r.Operator {
 	case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
 		if len(r.Values) == 0 {
 			errs = append(errs, field.Required(values, "must be specified when `operator` is 'In' or 'NotIn'"))
-		}
-		for i, v := range r.Values {
-			errs = append(errs, validation.Check(v, values.Index(i), utilvalidation.IsValidLabelValue)...)
 		}
 	case corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist:
 		if len(r.Values) > 0 {
@@ -180,11 +193,14 @@ func validateNodeRequirement(r *corev1.NodeSelectorRequirement, at *field.Path) 
 	case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
 		if len(r.Values) != 1 {
 			errs = append(errs, field.Required(values, "must be specified single value when `operator` is 'Lt' or 'Gt'"))
-		} else if _, err := strconv.ParseInt(r.Values[0], 10, 64); err != nil {
-			errs = append(errs, field.Invalid(values.Index(0), r.Values[0], "must be an integer when `operator` is 'Lt' or 'Gt'"))
 		}
 	default:
 		errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
+	}
+	if labelValues {
+		for i, v := range r.Values {
+			errs = append(errs, validation.Check(v, values.Index(i), utilvalidation.IsValidLabelValue)...)
+		}
 	}
 	return errs
 }
@@ -228,35 +244,12 @@ func validatePodTerms(required []corev1.PodAffinityTerm, preferred []corev1.Weig
 func validatePodTerm(t *corev1.PodAffinityTerm, at *field.Path) field.ErrorList {
 	errs := validation.LabelSelector(t.LabelSelector, at.Child("labelSelector"))
 	errs = append(errs, validation.LabelSelector(t.NamespaceSelector, at.Child("namespaceSelector"))...)
-	for i, ns := range t.Namespaces {
-		errs = append(errs, validation.DNSLabel(ns, at.Child("namespaces").Index(i))...)
+	for _, ns := range t.Namespaces {
+		errs = append(errs, validation.Check(ns, at.Child("namespace"), utilvalidation.IsDNS1123Label)...)
 	}
 	if t.TopologyKey == "" {
 		errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
-	} else {
-		errs = append(errs, validation.QualifiedName(t.TopologyKey, at.Child("topologyKey"))...)
 	}
-	errs = append(errs, mergedKeys(t, at)...)
-	return errs
-}
-
-// mergedKeys checks matchLabelKeys and mismatchLabelKeys, which must not name the same labels.
-// Keys that are also in the selector are accepted: the scheduler's own merge puts them there.
-func mergedKeys(t *corev1.PodAffinityTerm, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	match := map[string]bool{}
-	for i, key := range t.MatchLabelKeys {
-		match[key] = true
-		errs = append(errs, validation.QualifiedName(key, at.Child("matchLabelKeys").Index(i))...)
-	}
-	for i, key := range t.MismatchLabelKeys {
-		errs = append(errs, validation.QualifiedName(key, at.Child("mismatchLabelKeys").Index(i))...)
-		if match[key] {
-			errs = append(errs, field.Invalid(at.Child("mismatchLabelKeys").Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
-		}
-	}
-	if len(t.MatchLabelKeys)+len(t.MismatchLabelKeys) > 0 && t.LabelSelector == nil {
-		errs = append(errs, field.Forbidden(at.Child("matchLabelKeys"), "must not be specified when labelSelector is not set"))
-	}
-	return errs
+	errs = append(errs, validation.Check(t.TopologyKey, at.Child("topologyKey"), utilvalidation.IsQualifiedName)...)
+	return append(errs, mergedKeys(t.MatchLabelKeys, t.MismatchLabelKeys, t.LabelSelector, at)...)
 }

@@ -2,7 +2,6 @@ package podtemplate
 
 import (
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -27,7 +26,7 @@ func (c *checker) validateProbes(container *corev1.Container, at *field.Path) fi
 			continue
 		}
 		at := at.Child(p.name)
-		errs = append(errs, validateProbe(p.probe, at)...)
+		errs = append(errs, c.validateProbe(p.probe, at)...)
 		if !p.readiness && p.probe.SuccessThreshold != 1 {
 			errs = append(errs, field.Invalid(at.Child("successThreshold"), p.probe.SuccessThreshold, "must be 1"))
 		}
@@ -38,8 +37,8 @@ func (c *checker) validateProbes(container *corev1.Container, at *field.Path) fi
 	return errs
 }
 
-func validateProbe(p *corev1.Probe, at *field.Path) field.ErrorList {
-	errs := validateHandler(handler{exec: p.Exec, http: p.HTTPGet, tcp: p.TCPSocket, grpc: p.GRPC}, at)
+func (c *checker) validateProbe(p *corev1.Probe, at *field.Path) field.ErrorList {
+	errs := c.validateHandler(handler{exec: p.Exec, http: p.HTTPGet, tcp: p.TCPSocket, grpc: p.GRPC}, at)
 	for _, n := range []struct {
 		name  string
 		value int32
@@ -72,10 +71,7 @@ func (c *checker) validateLifecycle(container *corev1.Container, at *field.Path)
 		if h == nil {
 			continue
 		}
-		errs = append(errs, validateHandler(handler{exec: h.Exec, http: h.HTTPGet, tcp: h.TCPSocket, sleep: h.Sleep}, at.Child(hook.name))...)
-		if h.Sleep != nil {
-			errs = append(errs, c.validateSleep(h.Sleep, at.Child(hook.name, "sleep", "seconds"))...)
-		}
+		errs = append(errs, c.validateHandler(handler{exec: h.Exec, http: h.HTTPGet, tcp: h.TCPSocket, sleep: h.Sleep}, at.Child(hook.name))...)
 	}
 	if container.Lifecycle.StopSignal != nil {
 		errs = append(errs, field.Forbidden(at.Child("stopSignal"), "stop signals are not supported by this server; the image's own is used"))
@@ -86,7 +82,7 @@ func (c *checker) validateLifecycle(container *corev1.Container, at *field.Path)
 func (c *checker) validateSleep(s *corev1.SleepAction, at *field.Path) field.ErrorList {
 	grace := ptr.Deref(c.spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds)
 	if s.Seconds < 0 || s.Seconds > grace {
-		return field.ErrorList{field.Invalid(at, s.Seconds, fmt.Sprintf("must be non-negative and less than or equal to terminationGracePeriodSeconds (%d)", grace))}
+		return field.ErrorList{field.Invalid(at, s.Seconds, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", grace))}
 	}
 	return nil
 }
@@ -100,7 +96,7 @@ type handler struct {
 	sleep *corev1.SleepAction
 }
 
-func validateHandler(h handler, at *field.Path) field.ErrorList {
+func (c *checker) validateHandler(h handler, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	count := 0
 	one := func(set bool, name string, check func(at *field.Path)) {
@@ -126,7 +122,7 @@ func validateHandler(h handler, at *field.Path) field.ErrorList {
 	one(h.grpc != nil, "grpc", func(at *field.Path) {
 		errs = append(errs, validation.Port(h.grpc.Port, at.Child("port"))...)
 	})
-	one(h.sleep != nil, "sleep", func(*field.Path) {})
+	one(h.sleep != nil, "sleep", func(at *field.Path) { errs = append(errs, c.validateSleep(h.sleep, at)...) })
 	if count == 0 {
 		errs = append(errs, field.Required(at, "must specify a handler type"))
 	}
@@ -135,13 +131,13 @@ func validateHandler(h handler, at *field.Path) field.ErrorList {
 
 func validateHTTPGet(get *corev1.HTTPGetAction, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if strings.TrimSpace(get.Path) == "" {
+	if get.Path == "" {
 		errs = append(errs, field.Required(at.Child("path"), ""))
 	}
 	errs = append(errs, validation.PortOrName(get.Port, at.Child("port"))...)
 	errs = append(errs, validation.Enum(get.Scheme, at.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS)...)
-	for i, header := range get.HTTPHeaders {
-		errs = append(errs, validation.Check(header.Name, at.Child("httpHeaders").Index(i).Child("name"), utilvalidation.IsHTTPHeaderName)...)
+	for _, header := range get.HTTPHeaders {
+		errs = append(errs, validation.Check(header.Name, at.Child("httpHeaders"), utilvalidation.IsHTTPHeaderName)...)
 	}
 	return errs
 }

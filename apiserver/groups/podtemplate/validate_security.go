@@ -25,17 +25,21 @@ func validatePodSecurity(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(at.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
 	}
 	if !ptr.Deref(spec.HostUsers, true) {
-		for _, shared := range []struct {
-			name string
-			set  bool
-		}{{"hostNetwork", spec.HostNetwork}, {"hostPID", spec.HostPID}, {"hostIPC", spec.HostIPC}} {
-			if shared.set {
-				errs = append(errs, field.Forbidden(at.Child(shared.name), "when `hostUsers` is false"))
-			}
-		}
+		// Two of the names are upper case in what clients are told.
+		errs = append(errs, forbid(at, "when `hostUsers` is false",
+			named{"hostNetwork", spec.HostNetwork}, named{"HostPID", spec.HostPID}, named{"HostIPC", spec.HostIPC})...)
+		eachContainer(spec, at, func(c *corev1.Container, at *field.Path) {
+			errs = append(errs, forbid(at, "when `hostUsers` is false", named{"volumeDevices", len(c.VolumeDevices) > 0})...)
+		})
 	}
 	if spec.OS != nil {
-		errs = append(errs, validation.Enum(spec.OS.Name, at.Child("os", "name"), corev1.Linux, corev1.Windows)...)
+		switch spec.OS.Name {
+		case corev1.Linux, corev1.Windows:
+		case "":
+			errs = append(errs, field.Required(at.Child("os", "name"), ""))
+		default:
+			errs = append(errs, field.NotSupported(at.Child("os"), spec.OS.Name, []corev1.OSName{corev1.Linux, corev1.Windows}))
+		}
 	}
 	if spec.SecurityContext != nil {
 		errs = append(errs, validatePodSecurityContext(spec.SecurityContext, spec, at.Child("securityContext"))...)
@@ -49,12 +53,12 @@ func validatePodSecurityContext(sc *corev1.PodSecurityContext, spec *corev1.PodS
 	for i, group := range sc.SupplementalGroups {
 		errs = append(errs, validateGroup(&group, at.Child("supplementalGroups").Index(i))...)
 	}
-	errs = append(errs, validation.OptionalEnum(sc.SupplementalGroupsPolicy, at.Child("supplementalGroupsPolicy"),
+	errs = append(errs, validation.OptionalOneOf(sc.SupplementalGroupsPolicy, at.Child("supplementalGroupsPolicy"),
 		corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)...)
-	errs = append(errs, validation.OptionalEnum(sc.FSGroupChangePolicy, at.Child("fsGroupChangePolicy"),
-		corev1.FSGroupChangeOnRootMismatch, corev1.FSGroupChangeAlways)...)
-	errs = append(errs, validation.OptionalEnum(sc.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"),
-		corev1.SELinuxChangePolicyRecursive, corev1.SELinuxChangePolicyMountOption)...)
+	errs = append(errs, validation.OptionalOneOf(sc.FSGroupChangePolicy, at.Child("fsGroupChangePolicy"),
+		corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
+	errs = append(errs, validation.OptionalOneOf(sc.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"),
+		corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)...)
 	errs = append(errs, validateSysctls(sc.Sysctls, spec, at.Child("sysctls"))...)
 	errs = append(errs, validateSeccomp(sc.SeccompProfile, at.Child("seccompProfile"))...)
 	errs = append(errs, validateAppArmor(sc.AppArmorProfile, at.Child("appArmorProfile"))...)
@@ -67,7 +71,7 @@ func validateSecurityContext(sc *corev1.SecurityContext, spec *corev1.PodSpec, a
 	}
 	errs := validateIDs(sc.RunAsUser, sc.RunAsGroup, at)
 	if sc.ProcMount != nil {
-		errs = append(errs, validation.Enum(*sc.ProcMount, at.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
+		errs = append(errs, validation.OneOf(*sc.ProcMount, at.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
 		if *sc.ProcMount == corev1.UnmaskedProcMount && ptr.Deref(spec.HostUsers, true) {
 			errs = append(errs, field.Invalid(at.Child("procMount"), *sc.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
 		}
@@ -76,9 +80,7 @@ func validateSecurityContext(sc *corev1.SecurityContext, spec *corev1.PodSpec, a
 		if ptr.Deref(sc.Privileged, false) {
 			errs = append(errs, field.Invalid(at, sc, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
 		}
-		if sc.Capabilities != nil && slices.ContainsFunc(sc.Capabilities.Add, func(c corev1.Capability) bool {
-			return c == "CAP_SYS_ADMIN" || c == "SYS_ADMIN"
-		}) {
+		if sc.Capabilities != nil && slices.Contains(sc.Capabilities.Add, "CAP_SYS_ADMIN") {
 			errs = append(errs, field.Invalid(at, sc, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
 		}
 	}
@@ -114,20 +116,21 @@ func validateSysctls(sysctls []corev1.Sysctl, spec *corev1.PodSpec, at *field.Pa
 	seen := map[string]bool{}
 	for i, s := range sysctls {
 		at := at.Index(i).Child("name")
-		name := strings.ReplaceAll(s.Name, "/", ".")
 		switch {
 		case s.Name == "":
 			errs = append(errs, field.Required(at, ""))
 		case len(s.Name) > longestSysctl || !sysctlName.MatchString(s.Name):
 			errs = append(errs, field.Invalid(at, s.Name, "must have at most 253 characters and match regex "+sysctlName.String()))
-		case seen[name]:
+		case seen[s.Name]:
 			errs = append(errs, field.Duplicate(at, s.Name))
+		}
+		switch name := strings.ReplaceAll(s.Name, "/", "."); {
 		case spec.HostNetwork && strings.HasPrefix(name, "net."):
 			errs = append(errs, field.Invalid(at, s.Name, "may not be specified when 'hostNetwork' is true"))
 		case spec.HostIPC && (strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") || strings.HasPrefix(name, "fs.mqueue.") || name == "kernel.sem"):
 			errs = append(errs, field.Invalid(at, s.Name, "may not be specified when 'hostIPC' is true"))
 		}
-		seen[name] = true
+		seen[s.Name] = true
 	}
 	return errs
 }
@@ -136,17 +139,17 @@ func validateSeccomp(p *corev1.SeccompProfile, at *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
 	}
-	errs := validation.Enum(p.Type, at.Child("type"),
+	errs := validation.EnumOr(p.Type, "type is required when seccompProfile is set", at.Child("type"),
 		corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
 	at = at.Child("localhostProfile")
 	local := p.Type == corev1.SeccompProfileTypeLocalhost
 	switch {
-	case local && ptr.Deref(p.LocalhostProfile, "") == "":
+	case local && p.LocalhostProfile == nil:
 		errs = append(errs, field.Required(at, "must be set when seccomp type is Localhost"))
 	case local:
 		errs = append(errs, validation.DescendingPath(*p.LocalhostProfile, at)...)
 	case p.LocalhostProfile != nil:
-		errs = append(errs, field.Invalid(at, *p.LocalhostProfile, "can only be set when seccomp type is Localhost"))
+		errs = append(errs, field.Invalid(at, p, "can only be set when seccomp type is Localhost"))
 	}
 	return errs
 }
@@ -155,19 +158,28 @@ func validateAppArmor(p *corev1.AppArmorProfile, at *field.Path) field.ErrorList
 	if p == nil {
 		return nil
 	}
-	errs := validation.Enum(p.Type, at.Child("type"),
-		corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
-	at = at.Child("localhostProfile")
-	local := p.Type == corev1.AppArmorProfileTypeLocalhost
-	switch {
-	case local && strings.TrimSpace(ptr.Deref(p.LocalhostProfile, "")) == "":
-		errs = append(errs, field.Required(at, "must be set when AppArmor type is Localhost"))
-	case local && strings.TrimSpace(*p.LocalhostProfile) != *p.LocalhostProfile:
-		errs = append(errs, field.Invalid(at, *p.LocalhostProfile, "must not be padded with whitespace"))
-	case !local && p.LocalhostProfile != nil:
-		errs = append(errs, field.Invalid(at, *p.LocalhostProfile, "can only be set when AppArmor type is Localhost"))
+	const longest = 4095 // what a path may have
+	local := at.Child("localhostProfile")
+	switch p.Type {
+	case corev1.AppArmorProfileTypeLocalhost:
+		name := ptr.Deref(p.LocalhostProfile, "")
+		switch {
+		case strings.TrimSpace(name) != name:
+			return field.ErrorList{field.Invalid(local, name, "must not be padded with whitespace")}
+		case name == "":
+			return field.ErrorList{field.Required(local, "must be set when AppArmor type is Localhost")}
+		case len(name) > longest:
+			return field.ErrorList{field.TooLong(local, "", longest)}
+		}
+	case corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined:
+		if p.LocalhostProfile != nil {
+			return field.ErrorList{field.Invalid(local, *p.LocalhostProfile, "can only be set when AppArmor type is Localhost")}
+		}
+	default:
+		return validation.EnumOr(p.Type, "type is required when appArmorProfile is set", at.Child("type"),
+			corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
 	}
-	return errs
+	return nil
 }
 
 // validateWindows refuses options of Windows in a pod that says it is for Linux.

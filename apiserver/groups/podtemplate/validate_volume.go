@@ -1,8 +1,6 @@
 package podtemplate
 
 import (
-	"fmt"
-	"math"
 	"reflect"
 	"strings"
 
@@ -14,18 +12,21 @@ import (
 	"github.com/barque/barque/apiserver/groups/validation"
 )
 
-// validateVolumes checks the volumes and remembers them by name.
+// validateVolumes checks the volumes and remembers the valid ones by name.
 func (c *checker) validateVolumes(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range c.spec.Volumes {
 		v, at := &c.spec.Volumes[i], at.Index(i)
-		errs = append(errs, validation.DNSLabel(v.Name, at.Child("name"))...)
+		bad := validation.DNSLabel(v.Name, at.Child("name"))
 		if c.volumes[v.Name] != nil {
-			errs = append(errs, field.Duplicate(at.Child("name"), v.Name))
+			bad = append(bad, field.Duplicate(at.Child("name"), v.Name))
 		}
-		c.volumes[v.Name] = v
-		errs = append(errs, oneSource(&v.VolumeSource, at)...)
-		errs = append(errs, c.validateVolume(v, at)...)
+		bad = append(bad, oneSource(&v.VolumeSource, at)...)
+		bad = append(bad, c.validateVolume(v, at)...)
+		if len(bad) == 0 {
+			c.volumes[v.Name] = v // one that is refused cannot be mounted
+		}
+		errs = append(errs, bad...)
 	}
 	return errs
 }
@@ -73,7 +74,7 @@ func (c *checker) validateVolume(v *corev1.Volume, at *field.Path) field.ErrorLi
 	case v.DownwardAPI != nil:
 		at := at.Child("downwardAPI")
 		errs := validation.FileMode(v.DownwardAPI.DefaultMode, at.Child("defaultMode"))
-		return append(errs, validateDownwardItems(v.DownwardAPI.Items, at.Child("items"))...)
+		return append(errs, validateDownwardItems(v.DownwardAPI.Items, at)...)
 	case v.Projected != nil:
 		return validateProjected(v.Projected, at.Child("projected"))
 	case v.PersistentVolumeClaim != nil:
@@ -81,13 +82,13 @@ func (c *checker) validateVolume(v *corev1.Volume, at *field.Path) field.ErrorLi
 	case v.Ephemeral != nil:
 		return validateEphemeral(v.Ephemeral, at.Child("ephemeral", "volumeClaimTemplate"))
 	case v.CSI != nil:
-		return validation.Name(v.CSI.Driver, at.Child("csi", "driver"), utilvalidation.IsDNS1123Subdomain)
+		return validateInlineCSI(v.CSI, at.Child("csi"))
 	case v.Image != nil:
 		return append(required(v.Image.Reference, at.Child("image", "reference")),
 			validation.Enum(v.Image.PullPolicy, at.Child("image", "pullPolicy"), corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
 	case v.NFS != nil:
 		errs := append(required(v.NFS.Server, at.Child("nfs", "server")), required(v.NFS.Path, at.Child("nfs", "path"))...)
-		if v.NFS.Path != "" && !strings.HasPrefix(v.NFS.Path, "/") {
+		if !strings.HasPrefix(v.NFS.Path, "/") {
 			errs = append(errs, field.Invalid(at.Child("nfs", "path"), v.NFS.Path, "must be an absolute path"))
 		}
 		return errs
@@ -114,15 +115,14 @@ func validateEmptyDir(e *corev1.EmptyDirVolumeSource, at *field.Path) field.Erro
 	if e.Mode != nil {
 		errs = append(errs, field.Forbidden(at.Child("mode"), "modes of emptyDir volumes are not supported by this server"))
 	}
-	if e.Medium != corev1.StorageMediumDefault && e.Medium != corev1.StorageMediumMemory && !strings.HasPrefix(string(e.Medium), string(corev1.StorageMediumHugePages)) {
-		errs = append(errs, field.NotSupported(at.Child("medium"), e.Medium, []corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory, corev1.StorageMediumHugePages}))
-	}
 	return errs
 }
 
 func validateHostPath(h *corev1.HostPathVolumeSource, at *field.Path) field.ErrorList {
-	errs := required(h.Path, at.Child("path"))
-	errs = append(errs, validation.NoBacksteps(h.Path, at.Child("path"))...)
+	if h.Path == "" {
+		return required(h.Path, at.Child("path"))
+	}
+	errs := validation.NoBacksteps(h.Path, at.Child("path"))
 	if ptr.Deref(h.Type, "") != "" {
 		errs = append(errs, validation.OptionalEnum(h.Type, at.Child("type"), corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathDirectory,
 			corev1.HostPathFileOrCreate, corev1.HostPathFile, corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev)...)
@@ -146,16 +146,17 @@ func validateFile(path string, mode *int32, at *field.Path) field.ErrorList {
 	return append(errs, validation.FileMode(mode, at.Child("mode"))...)
 }
 
+// validateDownwardItems reports what is wrong with an item for the volume, as clients know it.
 func validateDownwardItems(items []corev1.DownwardAPIVolumeFile, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	for i, item := range items {
-		at := at.Index(i)
+	for _, item := range items {
 		errs = append(errs, validateFile(item.Path, item.Mode, at)...)
 		switch {
-		case item.FieldRef != nil && item.ResourceFieldRef != nil:
-			errs = append(errs, field.Invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
 		case item.FieldRef != nil:
 			errs = append(errs, validateFieldRef(item.FieldRef, volumeFieldPaths, at.Child("fieldRef"))...)
+			if item.ResourceFieldRef != nil {
+				errs = append(errs, field.Invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
+			}
 		case item.ResourceFieldRef != nil:
 			errs = append(errs, validateResourceFieldRef(item.ResourceFieldRef, true, at.Child("resourceFieldRef"))...)
 		default:
@@ -168,57 +169,70 @@ func validateDownwardItems(items []corev1.DownwardAPIVolumeFile, at *field.Path)
 func validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.ErrorList {
 	errs := validation.FileMode(p.DefaultMode, at.Child("defaultMode"))
 	paths := map[string]bool{}
-	conflict := func(path string, at *field.Path) {
+	// Conflicts are reported for the volume, with the name of the source or with the path.
+	conflict := func(path, value string) {
 		if path != "" && paths[path] {
-			errs = append(errs, field.Invalid(at, path, "conflicting duplicate paths"))
+			errs = append(errs, field.Invalid(at, value, "conflicting duplicate paths"))
 		}
 		paths[path] = true
 	}
 	for i := range p.Sources {
-		s, at := &p.Sources[i], at.Child("sources").Index(i)
-		if *s == (corev1.VolumeProjection{}) {
-			errs = append(errs, field.Required(at, "must specify a projected volume source"))
-			continue
+		s, source := &p.Sources[i], at.Child("sources").Index(i)
+		sources := 0
+		if s.Secret != nil {
+			sources++
+			errs = append(errs, required(s.Secret.Name, source.Child("secret", "name"))...)
+			errs = append(errs, validateKeysToPaths(s.Secret.Items, source.Child("secret", "items"))...)
+			for _, item := range s.Secret.Items {
+				conflict(item.Path, s.Secret.Name)
+			}
 		}
-		errs = append(errs, oneSource(s, at)...)
-		switch {
-		case s.Secret != nil:
-			errs = append(errs, required(s.Secret.Name, at.Child("secret", "name"))...)
-			errs = append(errs, validateKeysToPaths(s.Secret.Items, at.Child("secret", "items"))...)
-			for j, item := range s.Secret.Items {
-				conflict(item.Path, at.Child("secret", "items").Index(j).Child("path"))
+		if s.ConfigMap != nil {
+			sources++
+			errs = append(errs, required(s.ConfigMap.Name, source.Child("configMap", "name"))...)
+			errs = append(errs, validateKeysToPaths(s.ConfigMap.Items, source.Child("configMap", "items"))...)
+			for _, item := range s.ConfigMap.Items {
+				conflict(item.Path, s.ConfigMap.Name)
 			}
-		case s.ConfigMap != nil:
-			errs = append(errs, required(s.ConfigMap.Name, at.Child("configMap", "name"))...)
-			errs = append(errs, validateKeysToPaths(s.ConfigMap.Items, at.Child("configMap", "items"))...)
-			for j, item := range s.ConfigMap.Items {
-				conflict(item.Path, at.Child("configMap", "items").Index(j).Child("path"))
+		}
+		if s.DownwardAPI != nil {
+			sources++
+			errs = append(errs, validateDownwardItems(s.DownwardAPI.Items, source.Child("downwardAPI"))...)
+			for _, item := range s.DownwardAPI.Items {
+				conflict(item.Path, item.Path)
 			}
-		case s.DownwardAPI != nil:
-			errs = append(errs, validateDownwardItems(s.DownwardAPI.Items, at.Child("downwardAPI", "items"))...)
-			for j, item := range s.DownwardAPI.Items {
-				conflict(item.Path, at.Child("downwardAPI", "items").Index(j).Child("path"))
-			}
-		case s.ServiceAccountToken != nil:
-			errs = append(errs, validateTokenProjection(s.ServiceAccountToken, at.Child("serviceAccountToken"))...)
-			conflict(s.ServiceAccountToken.Path, at.Child("serviceAccountToken", "path"))
-		case s.ClusterTrustBundle != nil:
-			errs = append(errs, field.Forbidden(at.Child("clusterTrustBundle"), "cluster trust bundles are not supported by this server"))
-		case s.PodCertificate != nil:
-			errs = append(errs, field.Forbidden(at.Child("podCertificate"), "pod certificates are not supported by this server"))
+		}
+		if s.ServiceAccountToken != nil {
+			sources++
+			errs = append(errs, validateTokenProjection(s.ServiceAccountToken, source.Child("serviceAccountToken"), at)...)
+		}
+		if s.ClusterTrustBundle != nil {
+			sources++
+			errs = append(errs, field.Forbidden(source.Child("clusterTrustBundle"), "cluster trust bundles are not supported by this server"))
+		}
+		if s.PodCertificate != nil {
+			sources++
+			errs = append(errs, field.Forbidden(source.Child("podCertificate"), "pod certificates are not supported by this server"))
+		}
+		if sources > 1 {
+			errs = append(errs, field.Forbidden(source, "may not specify more than 1 volume type per source"))
 		}
 	}
 	return errs
 }
 
-func validateTokenProjection(s *corev1.ServiceAccountTokenProjection, at *field.Path) field.ErrorList {
-	const shortest = 10 * 60
-	errs := required(s.Path, at.Child("path"))
-	errs = append(errs, validation.NonReservedPath(s.Path, at.Child("path"))...)
+// validateTokenProjection reports a bad path for the volume, and all else for the source.
+func validateTokenProjection(s *corev1.ServiceAccountTokenProjection, at, volume *field.Path) field.ErrorList {
+	const (
+		shortest = 10 * 60
+		longest  = 1 << 32
+	)
+	errs := required(s.Path, volume.Child("path"))
+	errs = append(errs, validation.NonReservedPath(s.Path, volume.Child("path"))...)
 	switch seconds := ptr.Deref(s.ExpirationSeconds, 0); {
 	case seconds < shortest:
 		errs = append(errs, field.Invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration less than 10 minutes"))
-	case seconds > math.MaxUint32:
+	case seconds > longest:
 		errs = append(errs, field.Invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration larger than 2^32 seconds"))
 	}
 	return errs
@@ -231,35 +245,46 @@ func validateEphemeral(e *corev1.EphemeralVolumeSource, at *field.Path) field.Er
 	return ValidateClaimSpec(&e.VolumeClaimTemplate.Spec, at.Child("spec"))
 }
 
-func (c *checker) validateMounts(container *corev1.Container, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	paths, devices := map[string]bool{}, map[string]bool{}
-	for _, d := range container.VolumeDevices {
-		devices[d.DevicePath] = true
-	}
-	for i := range container.VolumeMounts {
-		m, at := &container.VolumeMounts[i], at.Index(i)
-		switch {
-		case m.Name == "":
-			errs = append(errs, field.Required(at.Child("name"), ""))
-		case c.volumes[m.Name] == nil:
-			errs = append(errs, field.NotFound(at.Child("name"), m.Name))
-		}
-		switch {
-		case m.MountPath == "":
-			errs = append(errs, field.Required(at.Child("mountPath"), ""))
-		case paths[m.MountPath]:
-			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
-		case devices[m.MountPath]:
-			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices"))
-		}
-		paths[m.MountPath] = true
-		errs = append(errs, validateMountOptions(m, container, at)...)
+func validateInlineCSI(c *corev1.CSIVolumeSource, at *field.Path) field.ErrorList {
+	errs := validation.DriverName(c.Driver, at.Child("driver"))
+	if ref := c.NodePublishSecretRef; ref != nil && ref.Name == "" {
+		errs = append(errs, field.Required(at.Child("nodePublishSecretRef", "name"), ""))
+	} else if ref != nil {
+		errs = append(errs, validation.Check(ref.Name, at.Child("name"), utilvalidation.IsDNS1123Subdomain)...)
 	}
 	return errs
 }
 
-func validateMountOptions(m *corev1.VolumeMount, container *corev1.Container, at *field.Path) field.ErrorList {
+func (c *checker) validateMounts(container *corev1.Container, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	paths, devicePaths, devices := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, d := range container.VolumeDevices {
+		devices[d.Name], devicePaths[d.DevicePath] = true, true
+	}
+	for i := range container.VolumeMounts {
+		m, mount := &container.VolumeMounts[i], at.Index(i)
+		errs = append(errs, required(m.Name, mount.Child("name"))...)
+		if c.volumes[m.Name] == nil {
+			errs = append(errs, field.NotFound(mount.Child("name"), m.Name))
+		}
+		errs = append(errs, required(m.MountPath, mount.Child("mountPath"))...)
+		if paths[m.MountPath] {
+			errs = append(errs, field.Invalid(mount.Child("mountPath"), m.MountPath, "must be unique"))
+		}
+		paths[m.MountPath] = true
+		if devices[m.Name] {
+			errs = append(errs, field.Invalid(mount.Child("name"), m.Name, "must not already exist in volumeDevices"))
+		}
+		if devicePaths[m.MountPath] {
+			errs = append(errs, field.Invalid(mount.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices"))
+		}
+		errs = append(errs, validateMountOptions(m, container, at, mount)...)
+	}
+	return errs
+}
+
+// validateMountOptions reports most of what is wrong for the list of mounts, as clients know it.
+func validateMountOptions(m *corev1.VolumeMount, container *corev1.Container, at, mount *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if m.SubPath != "" {
 		errs = append(errs, validation.DescendingPath(m.SubPath, at.Child("subPath"))...)
@@ -267,12 +292,12 @@ func validateMountOptions(m *corev1.VolumeMount, container *corev1.Container, at
 	if m.SubPathExpr != "" {
 		errs = append(errs, validation.DescendingPath(m.SubPathExpr, at.Child("subPathExpr"))...)
 		if m.SubPath != "" {
-			errs = append(errs, field.Invalid(at.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
+			errs = append(errs, field.Invalid(mount.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
 		}
 	}
 	if p := m.MountPropagation; p != nil {
-		errs = append(errs, validation.Enum(*p, at.Child("mountPropagation"),
-			corev1.MountPropagationNone, corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional)...)
+		errs = append(errs, validation.OneOf(*p, at.Child("mountPropagation"),
+			corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)...)
 		privileged := container.SecurityContext != nil && ptr.Deref(container.SecurityContext.Privileged, false)
 		if *p == corev1.MountPropagationBidirectional && !privileged {
 			errs = append(errs, field.Forbidden(at.Child("mountPropagation"), "Bidirectional mount propagation is available only to privileged containers"))
@@ -280,8 +305,8 @@ func validateMountOptions(m *corev1.VolumeMount, container *corev1.Container, at
 	}
 	if r := m.RecursiveReadOnly; r != nil {
 		at := at.Child("recursiveReadOnly")
-		errs = append(errs, validation.Enum(*r, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)...)
-		if *r != corev1.RecursiveReadOnlyDisabled {
+		errs = append(errs, validation.OneOf(*r, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)...)
+		if *r == corev1.RecursiveReadOnlyEnabled || *r == corev1.RecursiveReadOnlyIfPossible {
 			if !m.ReadOnly {
 				errs = append(errs, field.Forbidden(at, "may only be specified when readOnly is true"))
 			}
@@ -291,33 +316,44 @@ func validateMountOptions(m *corev1.VolumeMount, container *corev1.Container, at
 		}
 	}
 	if len(m.BindMountOptions) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("bindMountOptions"), "bind mount options are not supported by this server"))
+		errs = append(errs, field.Forbidden(mount.Child("bindMountOptions"), "bind mount options are not supported by this server"))
 	}
 	return errs
 }
 
 func (c *checker) validateDevices(container *corev1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	names, paths := map[string]bool{}, map[string]bool{}
+	names, paths, mounts, mountPaths := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, m := range container.VolumeMounts {
+		mounts[m.Name], mountPaths[m.MountPath] = true, true
+	}
 	for i, d := range container.VolumeDevices {
-		at := at.Index(i)
-		switch v := c.volumes[d.Name]; {
-		case d.Name == "":
-			errs = append(errs, field.Required(at.Child("name"), ""))
-		case v == nil:
-			errs = append(errs, field.NotFound(at.Child("name"), d.Name))
-		case v.PersistentVolumeClaim == nil && v.Ephemeral == nil:
-			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
-		case names[d.Name]:
-			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "must be unique"))
+		name, path := at.Index(i).Child("name"), at.Index(i).Child("devicePath")
+		errs = append(errs, required(d.Name, name)...)
+		if d.Name != "" && names[d.Name] {
+			errs = append(errs, field.Invalid(name, d.Name, "must be unique"))
 		}
 		names[d.Name] = true
-		errs = append(errs, required(d.DevicePath, at.Child("devicePath"))...)
-		if paths[d.DevicePath] {
-			errs = append(errs, field.Invalid(at.Child("devicePath"), d.DevicePath, fmt.Sprintf("must be unique within container %q", container.Name)))
+		if v := c.volumes[d.Name]; v == nil {
+			errs = append(errs, field.NotFound(name, d.Name))
+		} else if v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
+			errs = append(errs, field.Invalid(name, d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
 		}
-		paths[d.DevicePath] = true
-		errs = append(errs, validation.NoBacksteps(d.DevicePath, at.Child("devicePath"))...)
+		errs = append(errs, required(d.DevicePath, path)...)
+		if paths[d.DevicePath] {
+			errs = append(errs, field.Invalid(path, d.DevicePath, "must be unique"))
+		}
+		if len(validation.NoBacksteps(d.DevicePath, path)) > 0 {
+			errs = append(errs, field.Invalid(path, d.DevicePath, "can not contain backsteps ('..')"))
+		} else {
+			paths[d.DevicePath] = true
+		}
+		if mounts[d.Name] {
+			errs = append(errs, field.Invalid(name, d.Name, "must not already exist in volumeMounts"))
+		}
+		if mountPaths[d.DevicePath] {
+			errs = append(errs, field.Invalid(path, d.DevicePath, "must not already exist as a path in volumeMounts"))
+		}
 	}
 	return errs
 }

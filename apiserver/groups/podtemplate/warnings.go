@@ -212,8 +212,8 @@ func (w *warner) address(ip string, at *field.Path) {
 	}
 }
 
-// profile is the AppArmor profile that an annotation of old asks for.
-func profile(annotation string) *corev1.AppArmorProfile {
+// annotatedAppArmor is the AppArmor profile that a deprecated annotation asks for; nil if it names none.
+func annotatedAppArmor(annotation string) *corev1.AppArmorProfile {
 	switch name, local := strings.CutPrefix(annotation, corev1.DeprecatedAppArmorBetaProfileNamePrefix); {
 	case annotation == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
 		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
@@ -228,5 +228,5 @@ func profile(annotation string) *corev1.AppArmorProfile {
 // sameProfile tells whether the pod's own profile is the one that an annotation asks for.
 func (w *warner) sameProfile(annotation string) bool {
 	c := w.spec.SecurityContext
-	return c != nil && c.AppArmorProfile != nil && apiequality.Semantic.DeepEqual(c.AppArmorProfile, profile(annotation))
+	return c != nil && c.AppArmorProfile != nil && apiequality.Semantic.DeepEqual(c.AppArmorProfile, annotatedAppArmor(annotation))
 }

@@ -8,18 +8,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// eachContainer calls f with each container of all three sorts, and its path below at.
+func eachContainer(spec *corev1.PodSpec, at *field.Path, f func(c *corev1.Container, at *field.Path)) {
+	for i := range spec.InitContainers {
+		f(&spec.InitContainers[i], at.Child("initContainers").Index(i))
+	}
+	for i := range spec.Containers {
+		f(&spec.Containers[i], at.Child("containers").Index(i))
+	}
+	for i := range spec.EphemeralContainers {
+		c := corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
+		f(&c, at.Child("ephemeralContainers").Index(i))
+	}
+}
+
 // each calls f with every container and its path.
 func (w *warner) each(f func(c *corev1.Container, at *field.Path)) {
-	for i := range w.spec.InitContainers {
-		f(&w.spec.InitContainers[i], w.path("initContainers").Index(i))
-	}
-	for i := range w.spec.Containers {
-		f(&w.spec.Containers[i], w.path("containers").Index(i))
-	}
-	for i := range w.spec.EphemeralContainers {
-		c := corev1.Container(w.spec.EphemeralContainers[i].EphemeralContainerCommon)
-		f(&c, w.path("ephemeralContainers").Index(i))
-	}
+	eachContainer(w.spec, w.at.Child("spec"), f)
 }
 
 // containers tells of what is odd within one container.

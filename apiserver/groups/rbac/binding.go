@@ -23,7 +23,7 @@ func roleBindings() resource.Resource {
 		Validate: func(_ context.Context, b, old *rbacv1.RoleBinding) field.ErrorList {
 			errs := validation.Meta(b, old, true, validation.SegmentName)
 			errs = append(errs, validateRoleRef(b.RoleRef, "Role", "ClusterRole")...)
-			errs = append(errs, validateSubjects(b.Subjects)...)
+			errs = append(errs, validateSubjects(b.Subjects, true)...)
 			if old != nil {
 				errs = append(errs, validateSameRole(b.RoleRef, old.RoleRef)...)
 			}
@@ -47,7 +47,7 @@ func clusterRoleBindings() resource.Resource {
 		Validate: func(_ context.Context, b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
 			errs := validation.Meta(b, old, false, validation.SegmentName)
 			errs = append(errs, validateRoleRef(b.RoleRef, "ClusterRole")...)
-			errs = append(errs, validateSubjects(b.Subjects)...)
+			errs = append(errs, validateSubjects(b.Subjects, false)...)
 			if old != nil {
 				errs = append(errs, validateSameRole(b.RoleRef, old.RoleRef)...)
 			}
@@ -78,7 +78,7 @@ func validateRoleRef(ref rbacv1.RoleRef, kinds ...string) field.ErrorList {
 	if ref.APIGroup != rbacv1.GroupName {
 		errs = append(errs, field.NotSupported(at.Child("apiGroup"), ref.APIGroup, []string{rbacv1.GroupName}))
 	}
-	errs = append(errs, validation.Enum(ref.Kind, at.Child("kind"), kinds...)...)
+	errs = append(errs, validation.OneOf(ref.Kind, at.Child("kind"), kinds...)...)
 	return append(errs, validation.Name(ref.Name, at.Child("name"), content.IsPathSegmentName)...)
 }
 
@@ -87,10 +87,12 @@ func validateSameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 	if ref == old {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("roleRef"), ref, "cannot change roleRef")}
+	return validation.Immutable(ref, old, field.NewPath("roleRef"))
 }
 
-func validateSubjects(subjects []rbacv1.Subject) field.ErrorList {
+// validateSubjects checks who gets a role. An account without a namespace is of the binding's own,
+// which that of a cluster role has not.
+func validateSubjects(subjects []rbacv1.Subject, namespaced bool) field.ErrorList {
 	var errs field.ErrorList
 	for i, s := range subjects {
 		at := field.NewPath("subjects").Index(i)
@@ -107,7 +109,7 @@ func validateSubjects(subjects []rbacv1.Subject) field.ErrorList {
 			if s.APIGroup != "" {
 				errs = append(errs, field.NotSupported(at.Child("apiGroup"), s.APIGroup, []string{""}))
 			}
-			if s.Namespace == "" {
+			if s.Namespace == "" && !namespaced {
 				errs = append(errs, field.Required(at.Child("namespace"), ""))
 			}
 		case rbacv1.UserKind, rbacv1.GroupKind:

@@ -72,13 +72,13 @@ subjects: [{kind: ServiceAccount, name: A, apiGroup: x}, {kind: Group, apiGroup:
 	kind.Default(bad)
 	grouptest.WantErrors(t, kind.Validate(context.Background(), bad, nil),
 		grouptest.Unknown+"roleRef.apiGroup", grouptest.Unknown+"roleRef.kind", grouptest.Missing+"roleRef.name",
-		grouptest.Invalid+"subjects[0].name", grouptest.Unknown+"subjects[0].apiGroup", grouptest.Missing+"subjects[0].namespace",
+		grouptest.Invalid+"subjects[0].name", grouptest.Unknown+"subjects[0].apiGroup",
 		grouptest.Missing+"subjects[1].name", grouptest.Unknown+"subjects[1].apiGroup", grouptest.Unknown+"subjects[2].kind")
 
 	cluster := clusterRoleBindings().(*resource.Kind[rbacv1.ClusterRoleBinding])
-	crb := grouptest.Parse[rbacv1.ClusterRoleBinding](t, "metadata: {name: a}\nroleRef: {kind: Role, name: r}")
+	crb := grouptest.Parse[rbacv1.ClusterRoleBinding](t, "metadata: {name: a}\nroleRef: {kind: Role, name: r}\nsubjects: [{kind: ServiceAccount, name: s}]")
 	cluster.Default(crb)
-	grouptest.WantErrors(t, cluster.Validate(context.Background(), crb, nil), grouptest.Unknown+"roleRef.kind")
+	grouptest.WantErrors(t, cluster.Validate(context.Background(), crb, nil), grouptest.Unknown+"roleRef.kind", grouptest.Missing+"subjects[0].namespace")
 }
 
 func TestRoleRow(t *testing.T) {

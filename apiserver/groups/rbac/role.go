@@ -5,6 +5,7 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/barque/barque/apiserver/groups/validation"
@@ -50,7 +51,11 @@ func validateClusterRole(_ context.Context, r, old *rbacv1.ClusterRole) field.Er
 		errs = append(errs, field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
 	}
 	for i := range r.AggregationRule.ClusterRoleSelectors {
-		errs = append(errs, validation.LabelSelector(&r.AggregationRule.ClusterRoleSelectors[i], at.Index(i))...)
+		s := &r.AggregationRule.ClusterRoleSelectors[i]
+		errs = append(errs, validation.LabelSelector(s, at.Index(i))...)
+		if _, err := metav1.LabelSelectorAsSelector(s); err != nil {
+			errs = append(errs, field.Invalid(at.Index(i), s, "invalid label selector."))
+		}
 	}
 	return errs
 }

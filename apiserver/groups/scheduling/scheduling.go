@@ -69,17 +69,23 @@ func validateClass(_ context.Context, c, old *schedulingv1.PriorityClass) field.
 	errs = append(errs, validation.OptionalEnum(c.PreemptionPolicy, field.NewPath("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	if old != nil {
 		if c.Value != old.Value {
-			errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update"))
+			errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
 		}
 		return append(errs, validation.Immutable(c.PreemptionPolicy, old.PreemptionPolicy, field.NewPath("preemptionPolicy"))...)
 	}
-	value, system := systemValues()[c.Name]
+	value, known := systemValues()[c.Name]
+	name := field.NewPath("metadata", "name")
+	reserved := func(why string) field.ErrorList {
+		return append(errs, field.Forbidden(name, fmt.Sprintf("priority class names with '%s' prefix are reserved for system use only. error: %s", systemPrefix, why)))
+	}
 	switch {
-	case system && c.Value != value:
-		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("the value of %s is %d", c.Name, value)))
-	case system:
+	case known && c.Value != value:
+		return reserved(fmt.Sprintf("value of %s PriorityClass must be %d", c.Name, value))
+	case known && c.GlobalDefault:
+		return reserved(fmt.Sprintf("globalDefault of %s PriorityClass must be false", c.Name))
+	case known:
 	case strings.HasPrefix(c.Name, systemPrefix):
-		errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"), fmt.Sprintf("priority class names with '%s' prefix are reserved for system use only", systemPrefix)))
+		return reserved(c.Name + " is not a known system priority class")
 	case c.Value > highestUser:
 		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestUser)))
 	}

@@ -20,7 +20,7 @@ func TestPriorityClass(t *testing.T) {
 		"negative":     {`{metadata: {name: a}, value: -5}`, nil},
 		"too high":     {`{metadata: {name: a}, value: 1000000001}`, []string{grouptest.Forbidden + "value"}},
 		"system":       {`{metadata: {name: system-node-critical}, value: 2000001000}`, nil},
-		"wrong system": {`{metadata: {name: system-node-critical}, value: 5}`, []string{grouptest.Forbidden + "value"}},
+		"wrong system": {`{metadata: {name: system-node-critical}, value: 5}`, []string{grouptest.Forbidden + "metadata.name"}},
 		"reserved":     {`{metadata: {name: system-mine}, value: 5}`, []string{grouptest.Forbidden + "metadata.name"}},
 		"policy":       {`{metadata: {name: a}, value: 5, preemptionPolicy: Maybe}`, []string{grouptest.Unknown + "preemptionPolicy"}},
 	} {

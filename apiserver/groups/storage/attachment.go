@@ -57,7 +57,7 @@ func attachments() resource.Resource {
 func validateAttachment(_ context.Context, a, old *storagev1.VolumeAttachment) field.ErrorList {
 	errs := validation.Meta(a, old, false, validation.SubdomainName)
 	at := field.NewPath("spec")
-	errs = append(errs, volume.ValidateDriverName(a.Spec.Attacher, at.Child("attacher"))...)
+	errs = append(errs, validation.DriverName(a.Spec.Attacher, at.Child("attacher"))...)
 	errs = append(errs, validateSource(&a.Spec.Source, at.Child("source"))...)
 	errs = append(errs, validation.Check(a.Spec.NodeName, at.Child("nodeName"), utilvalidation.IsDNS1123Subdomain)...)
 	if old != nil {

@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/barque/barque/apiserver/groups/validation"
-	"github.com/barque/barque/apiserver/groups/volume"
 	"github.com/barque/barque/apiserver/resource"
 )
 
@@ -73,7 +72,7 @@ func validateNode(_ context.Context, n, old *storagev1.CSINode) field.ErrorList 
 }
 
 func validateNodeDriver(d *storagev1.CSINodeDriver, at *field.Path) field.ErrorList {
-	errs := volume.ValidateDriverName(d.Name, at.Child("name"))
+	errs := validation.DriverName(d.Name, at.Child("name"))
 	if d.NodeID == "" {
 		errs = append(errs, field.Required(at.Child("nodeID"), ""))
 	}

@@ -1,6 +1,9 @@
 package validation
 
 import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,17 +43,28 @@ type Object[T any] interface {
 // Meta checks the metadata of a new object and, when old is not nil, of its change.
 func Meta[T any, P Object[T]](obj, old P, namespaced bool, name NameFunc) field.ErrorList {
 	at := field.NewPath("metadata")
+	var errs field.ErrorList
 	if old != nil {
-		return apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, at)
+		errs = apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, at)
+	} else {
+		errs = apivalidation.ValidateObjectMetaAccessor(obj, namespaced, name, at)
 	}
-	return apivalidation.ValidateObjectMetaAccessor(obj, namespaced, name, at)
+	for i, f := range obj.GetFinalizers() {
+		errs = append(errs, Finalizer(f, at.Child("finalizers").Index(i))...)
+	}
+	return errs
 }
 
-// TemplateMeta checks the metadata of an object embedded in another one.
-func TemplateMeta(meta *metav1.ObjectMeta, at *field.Path) field.ErrorList {
-	errs := Labels(meta.Labels, at.Child("labels"))
-	errs = append(errs, apivalidation.ValidateAnnotations(meta.Annotations, at.Child("annotations"))...)
-	return append(errs, apivalidation.ValidateFinalizers(meta.Finalizers, at.Child("finalizers"))...)
+// Finalizer checks that a finalizer without a domain is one of Kubernetes' own.
+func Finalizer(name string, at *field.Path) field.ErrorList {
+	switch name {
+	case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
+		return nil
+	}
+	if strings.Contains(name, "/") {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, name, "name is neither a standard finalizer name nor is it fully qualified")}
 }
 
 // Labels checks keys and values of a label set.
@@ -67,20 +81,20 @@ func LabelSelector(s *metav1.LabelSelector, at *field.Path) field.ErrorList {
 // it must select something, and must select them.
 func WorkloadSelector(s *metav1.LabelSelector, template map[string]string, spec *field.Path) field.ErrorList {
 	at := spec.Child("selector")
+	var errs field.ErrorList
 	if s == nil {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	errs := LabelSelector(s, at)
-	if len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
-		errs = append(errs, field.Invalid(at, s, "empty selector is invalid: it would select every pod of the namespace"))
+		errs = append(errs, field.Required(at, ""))
+	} else {
+		errs = append(errs, LabelSelector(s, at)...)
+		if len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+			errs = append(errs, field.Invalid(at, s, "empty selector is invalid for deployment"))
+		}
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
-		if len(errs) == 0 {
-			errs = append(errs, field.Invalid(at, s, err.Error()))
-		}
-		return errs
+		return append(errs, field.Invalid(at, s, "invalid label selector"))
 	}
+	// A selector that is missing selects nothing, the template's labels neither.
 	if !selector.Empty() && !selector.Matches(labels.Set(template)) {
 		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), template, "`selector` does not match template `labels`"))
 	}

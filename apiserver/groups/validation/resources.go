@@ -43,7 +43,7 @@ func Quantity(name corev1.ResourceName, q resource.Quantity, at *field.Path) fie
 	if q.Sign() < 0 {
 		errs = append(errs, field.Invalid(at, q.String(), "must be greater than or equal to 0"))
 	}
-	if IsExtendedResource(name) && q.MilliValue()%1000 != 0 {
+	if (isCounted(name) || IsExtendedResource(name)) && q.MilliValue()%1000 != 0 {
 		errs = append(errs, field.Invalid(at, q.String(), "must be an integer"))
 	}
 	return errs
@@ -51,10 +51,7 @@ func Quantity(name corev1.ResourceName, q resource.Quantity, at *field.Path) fie
 
 // ContainerResourceName checks the name of a resource that a container asks for.
 func ContainerResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
-	errs := QualifiedName(string(name), at)
-	if len(errs) > 0 {
-		return errs
-	}
+	errs := ResourceName(name, at)
 	if !strings.Contains(string(name), "/") {
 		if !isContainerResource(name) {
 			errs = append(errs, field.Invalid(at, name, "must be a standard resource for containers"))
@@ -74,36 +71,73 @@ func ResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	return errs
 }
 
+// isCounted tells the resources without a domain that are counted as objects.
+func isCounted(name corev1.ResourceName) bool {
+	return slices.Contains([]corev1.ResourceName{
+		corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
+		corev1.ResourceSecrets, corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims,
+		corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+	}, name)
+}
+
 // isStandardResource tells the resources without a domain.
 func isStandardResource(name corev1.ResourceName) bool {
-	return isContainerResource(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
+	return isContainerResource(name) || isCounted(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
 		slices.Contains([]corev1.ResourceName{
 			corev1.ResourceStorage, corev1.ResourceRequestsStorage,
 			corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage,
 			corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage,
-			corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
-			corev1.ResourceSecrets, corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims,
-			corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
 		}, name)
 }
 
 // ResourceRequirements checks what a container asks for: names, amounts, and that no request is
 // above its limit.
 func ResourceRequirements(r *corev1.ResourceRequirements, claims map[string]bool, at *field.Path) field.ErrorList {
+	errs := requirements(r, at, ContainerResourceName)
+	return append(errs, resourceClaims(r.Claims, claims, at.Child("claims"))...)
+}
+
+// PodResourceRequirements is ResourceRequirements for what a pod as a whole asks for, which is less.
+func PodResourceRequirements(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
+	return requirements(r, at, func(name corev1.ResourceName, at *field.Path) field.ErrorList {
+		if errs := ResourceName(name, at); len(errs) > 0 {
+			return errs
+		}
+		if name == corev1.ResourceCPU || name == corev1.ResourceMemory || IsHugePages(name) {
+			return nil
+		}
+		return field.ErrorList{field.NotSupported(at, name, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceHugePagesPrefix, corev1.ResourceMemory})}
+	})
+}
+
+func requirements(r *corev1.ResourceRequirements, at *field.Path, checkName func(corev1.ResourceName, *field.Path) field.ErrorList) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range SortedResources(r.Limits) {
 		key := at.Child("limits").Key(string(name))
-		errs = append(errs, ContainerResourceName(name, key)...)
+		errs = append(errs, checkName(name, key)...)
 		errs = append(errs, Quantity(name, r.Limits[name], key)...)
+		errs = append(errs, wholePages(name, r.Limits[name], key)...)
 	}
 	for _, name := range SortedResources(r.Requests) {
 		key := at.Child("requests").Key(string(name))
-		errs = append(errs, ContainerResourceName(name, key)...)
+		errs = append(errs, checkName(name, key)...)
 		errs = append(errs, Quantity(name, r.Requests[name], key)...)
 		errs = append(errs, requestWithinLimit(name, r, at)...)
+		errs = append(errs, wholePages(name, r.Requests[name], key)...)
 	}
-	errs = append(errs, hugePagesNeedMore(r, at)...)
-	return append(errs, resourceClaims(r.Claims, claims, at.Child("claims"))...)
+	return append(errs, hugePagesNeedMore(r, at)...)
+}
+
+// wholePages demands that huge pages come in pages.
+func wholePages(name corev1.ResourceName, q resource.Quantity, at *field.Path) field.ErrorList {
+	if !IsHugePages(name) {
+		return nil
+	}
+	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
+	if err == nil && size.Sign() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, q.String(), q.String()+" is not positive integer multiple of "+string(name))}
 }
 
 func mustEqualLimit(name corev1.ResourceName) bool {
@@ -116,7 +150,7 @@ func requestWithinLimit(name corev1.ResourceName, r *corev1.ResourceRequirements
 	key := at.Child("requests")
 	switch {
 	case !limited && mustEqualLimit(name):
-		return field.ErrorList{field.Required(at.Child("limits"), "limit must be set for non overcommitable resources")}
+		return field.ErrorList{field.Required(at.Child("limits"), "Limit must be set for non overcommitable resources")}
 	case !limited:
 		return nil
 	case mustEqualLimit(name) && request.Cmp(limit) != 0:
@@ -142,19 +176,42 @@ func hugePagesNeedMore(r *corev1.ResourceRequirements, at *field.Path) field.Err
 	return nil
 }
 
+// resourceClaims checks which claims of its pod a container uses: each once, as a whole or by requests.
 func resourceClaims(refs []corev1.ResourceClaim, claims map[string]bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	seen := map[corev1.ResourceClaim]bool{}
+	seen := map[string]bool{}
 	for i, ref := range refs {
-		switch {
-		case ref.Name == "":
-			errs = append(errs, field.Required(at.Index(i).Child("name"), ""))
-		case seen[ref]:
-			errs = append(errs, field.Duplicate(at.Index(i), ref.Name))
-		case !claims[ref.Name]:
-			errs = append(errs, field.NotFound(at.Index(i).Child("name"), ref.Name))
+		at := at.Index(i)
+		if ref.Name == "" {
+			errs = append(errs, field.Required(at, ""))
+			continue
 		}
-		seen[ref] = true
+		key := ref.Name
+		switch {
+		case seen[ref.Name]:
+			errs = append(errs, field.Duplicate(at, ref.Name))
+		case ref.Request == "":
+			for other := range seen {
+				if strings.HasPrefix(other, ref.Name+"/") {
+					errs = append(errs, field.Duplicate(at, ref.Name))
+				}
+			}
+		default:
+			errs = append(errs, Check(ref.Request, at.Child("request"), utilvalidation.IsDNS1123Label)...)
+			key += "/" + ref.Request
+			if seen[key] {
+				errs = append(errs, field.Duplicate(at, key))
+			}
+		}
+		seen[key] = true
+		if !claims[ref.Name] {
+			missing := field.NotFound(at, ref.Name)
+			missing.Detail = "must be one of the names in pod.spec.resourceClaims which is empty"
+			if len(claims) > 0 {
+				missing.Detail = "must be one of the names in pod.spec.resourceClaims: " + strings.Join(SortedKeys(claims), ", ")
+			}
+			errs = append(errs, missing)
+		}
 	}
 	return errs
 }

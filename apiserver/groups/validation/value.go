@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 )
 
 // Check reports every message of a string check such as those of util/validation under one path.
@@ -44,6 +45,22 @@ func QualifiedName(value string, at *field.Path) field.ErrorList {
 	return Name(value, at, utilvalidation.IsQualifiedName)
 }
 
+// DriverName checks the name of a CSI driver.
+func DriverName(name string, at *field.Path) field.ErrorList {
+	const longest = 63
+	if name == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	var errs field.ErrorList
+	if len(name) > longest {
+		errs = append(errs, field.TooLong(at, "", longest))
+	}
+	for _, msg := range utilvalidation.IsDNS1123Subdomain(strings.ToLower(name)) {
+		errs = append(errs, field.Invalid(at, name, msg))
+	}
+	return errs
+}
+
 // PathSegment checks a required string that is one element of a URL path, such as the name of an
 // object whose kind is not known.
 func PathSegment(value string, at *field.Path) field.ErrorList {
@@ -52,13 +69,31 @@ func PathSegment(value string, at *field.Path) field.ErrorList {
 
 // Enum reports a value that is not one of those allowed; an empty one is reported as missing.
 func Enum[T ~string](value T, at *field.Path, allowed ...T) field.ErrorList {
+	return EnumOr(value, "", at, allowed...)
+}
+
+// EnumOr is Enum with words for a value that is missing.
+func EnumOr[T ~string](value T, missing string, at *field.Path, allowed ...T) field.ErrorList {
+	if value == "" && !slices.Contains(allowed, value) {
+		return field.ErrorList{field.Required(at, missing)}
+	}
+	return OneOf(value, at, allowed...)
+}
+
+// OneOf reports a value that is not one of those allowed, an empty one like any other.
+func OneOf[T ~string](value T, at *field.Path, allowed ...T) field.ErrorList {
 	if slices.Contains(allowed, value) {
 		return nil
 	}
-	if value == "" {
-		return field.ErrorList{field.Required(at, "")}
-	}
 	return field.ErrorList{field.NotSupported(at, value, allowed)}
+}
+
+// OptionalOneOf is OneOf for a pointer that may be nil.
+func OptionalOneOf[T ~string](value *T, at *field.Path, allowed ...T) field.ErrorList {
+	if value == nil {
+		return nil
+	}
+	return OneOf(*value, at, allowed...)
 }
 
 // OptionalEnum is Enum for a pointer that may be nil.
@@ -138,12 +173,31 @@ func Percent(value intstr.IntOrString) (int, bool) {
 	return percent, true
 }
 
-// IP checks a required address.
+// IP checks an address.
 func IP(value string, at *field.Path) field.ErrorList {
-	if value == "" {
-		return field.ErrorList{field.Required(at, "")}
-	}
 	return utilvalidation.IsValidIPForLegacyField(at, value, true, nil)
+}
+
+// NonSpecialIP refuses addresses that mean something on the node that sends to them: an endpoint
+// there would let its author reach what listens on the loopback of every node.
+func NonSpecialIP(value string, at *field.Path) field.ErrorList {
+	var why string
+	ip := netutils.ParseIPSloppy(value)
+	switch {
+	case ip == nil:
+		why = "must be a valid IP address"
+	case ip.IsUnspecified():
+		why = fmt.Sprintf("may not be unspecified (%s)", value)
+	case ip.IsLoopback():
+		why = "may not be in the loopback range (127.0.0.0/8, ::1/128)"
+	case ip.IsLinkLocalUnicast():
+		why = "may not be in the link-local range (169.254.0.0/16, fe80::/10)"
+	case ip.IsLinkLocalMulticast():
+		why = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
+	default:
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, value, why)}
 }
 
 // CIDR checks an address range.
@@ -180,7 +234,7 @@ func DescendingPath(value string, at *field.Path) field.ErrorList {
 // that begin with ".." are the mechanism's own.
 func NonReservedPath(value string, at *field.Path) field.ErrorList {
 	errs := DescendingPath(value, at)
-	if strings.HasPrefix(value, "..") && !strings.HasPrefix(value, "../") && value != ".." {
+	if strings.HasPrefix(value, "..") && !strings.HasPrefix(value, "../") {
 		errs = append(errs, field.Invalid(at, value, "must not start with '..'"))
 	}
 	return errs

@@ -66,7 +66,7 @@ func required(at *field.Path, pairs ...string) field.ErrorList {
 }
 
 func validateCSI(s *corev1.CSIPersistentVolumeSource, at *field.Path) field.ErrorList {
-	errs := ValidateDriverName(s.Driver, at.Child("driver"))
+	errs := validation.DriverName(s.Driver, at.Child("driver"))
 	errs = append(errs, required(at, "volumeHandle", s.VolumeHandle)...)
 	for _, secret := range []struct {
 		child string

@@ -6,7 +6,6 @@ package volume
 import (
 	"cmp"
 	"path"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -16,24 +15,6 @@ import (
 	"github.com/barque/barque/apiserver/groups/podtemplate"
 	"github.com/barque/barque/apiserver/groups/validation"
 )
-
-// longestDriver is the length of a driver's name at most.
-const longestDriver = 63
-
-// ValidateDriverName checks the name of a CSI driver.
-func ValidateDriverName(name string, at *field.Path) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	var errs field.ErrorList
-	if len(name) > longestDriver {
-		errs = append(errs, field.TooLong(at, "", longestDriver))
-	}
-	for _, msg := range utilvalidation.IsDNS1123Subdomain(strings.ToLower(name)) {
-		errs = append(errs, field.Invalid(at, name, msg))
-	}
-	return errs
-}
 
 // ValidateSpec checks the spec of the persistent volume of a name.
 func ValidateSpec(spec *corev1.PersistentVolumeSpec, name string, at *field.Path) field.ErrorList {
