@@ -9,10 +9,13 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 MODULE  := github.com/barque/barque
 
-# What `barque kubectl version` says of its client; the servers' own is internal/version's.
+# What `barque kubectl version` says of its client; the servers' own is internal/version's. By major and
+# minor the API machinery knows which versions of kinds are deprecated, and warns clients.
 KUBERNETES := $(shell sed -n 's/^const Kubernetes = "\(.*\)"/\1/p' internal/version/version.go)
 LDFLAGS    := -s -w -X $(MODULE)/internal/version.Version=$(VERSION) \
-              -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+barque.$(VERSION)
+              -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+barque.$(VERSION) \
+              -X k8s.io/component-base/version.gitMajor=$(patsubst v%,%,$(word 1,$(subst ., ,$(KUBERNETES)))) \
+              -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES)))
 
 # Everything but runc is built without cgo: one build cache for all, static files.
 export CGO_ENABLED := 0
@@ -237,6 +240,11 @@ bench-store: ## measure the store, beside etcd (ONLY=puts REPEATS=3 STOPS=20 LOG
 	bin/storebench -dir bin -only '$(ONLY)' -repeats $(or $(REPEATS),3) -stops $(or $(STOPS),20) -soak $(or $(SOAK),0) -log-store '$(LOGSTORE)' $$etcd
 
 # ONLY may have quotes, so that it comes through the environment, as make gives it.
+.PHONY: answers
+answers: ## send the same requests to kube-apiserver and to Barque's API server, and print where the answers differ (ONLY='^Pod create'; builds kube-apiserver once, some minutes)
+	$(GO) build -ldflags "$(LDFLAGS)" -o bin/answers ./cluster-test/answers
+	GO='$(GO)' bin/answers -only "$${ONLY-}"
+
 .PHONY: conformance
 conformance: build ## run Kubernetes' conformance specs and write docs/conformance.md (ONLY='regex' PROCS=6 CONFORMANCE_CACHE=directory; as root)
 	$(GO) build -o bin/conformance ./cluster-test/conformance

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/apiserver"
+	"github.com/barque/barque/raftstore"
+)
+
+// secrets writes the file of tokens and the key that signs the tokens of service accounts.
+func secrets(work string) (tokens, key string, err error) {
+	tokens, key = filepath.Join(work, "tokens.csv"), filepath.Join(work, "accounts.key")
+	if err := os.WriteFile(tokens, []byte(token+",admin,1,system:masters\n"), 0o600); err != nil {
+		return "", "", err
+	}
+	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", "", err
+	}
+	der, err := x509.MarshalECPrivateKey(signer)
+	if err != nil {
+		return "", "", err
+	}
+	return tokens, key, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
+}
+
+// startBarque starts Barque's API server in this process, over a store in memory.
+func startBarque(ctx context.Context, work string) (*server, error) {
+	tokens, _, err := secrets(work)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := selfSigned()
+	if err != nil {
+		return nil, err
+	}
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]})
+	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	store := raftstore.NewInMemory(raftstore.Options{})
+	api, err := apiserver.New(apiserver.Config{
+		Name:            "answers",
+		Store:           store,
+		Listener:        ln,
+		Advertise:       netip.MustParseAddrPort(ln.Addr().String()),
+		Certificate:     func() (*tls.Certificate, error) { return cert, nil },
+		ClientCA:        func() ([]byte, error) { return ca, nil },
+		ServiceAccounts: apiserver.ServiceAccounts{Keys: func() (crypto.Signer, []crypto.PublicKey) { return signer, nil }},
+		ServiceCIDR:     netip.MustParsePrefix(serviceCIDR),
+		TokenFile:       tokens,
+		Logger:          slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		return nil, err
+	}
+	running, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	// It ends with the context, which stop ends and waits for.
+	go func() { done <- api.Run(running) }()
+	stop := func() { cancel(); <-done; _ = store.Close() }
+
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	s := &server{name: "Barque", url: "https://" + ln.Addr().String(), client: newClient(roots), stop: stop}
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.url, BearerToken: token, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
+	if err == nil {
+		err = api.Prepare(ctx, client)
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// selfSigned makes a certificate for the loopback that is its own authority.
+func selfSigned() (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "answers"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
+
+func newClient(roots *x509.CertPool) *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// server is an API server that is asked.
+type server struct {
+	name   string
+	url    string
+	client *http.Client
+	stop   func()
+}
+
+// answer is what a server answered, without what differs from one time to the next.
+type answer struct {
+	code     int
+	reason   string
+	message  string
+	causes   []string // type and field
+	texts    []string // type, field and text
+	warnings []string
+	object   any // nil if the request was refused
+}
+
+func (s *server) ask(ctx context.Context, q request) (*answer, error) {
+	body, err := json.Marshal(q.body)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, q.method, s.url+q.path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := s.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	said, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, err
+	}
+	a := &answer{code: res.StatusCode}
+	warnings, _ := utilnet.ParseWarningHeaders(res.Header["Warning"])
+	for _, w := range warnings {
+		a.warnings = append(a.warnings, w.Text)
+	}
+	a.warnings = set(a.warnings)
+	if a.code < 300 {
+		err = json.Unmarshal(said, &a.object)
+		a.object = steady(a.object, nil)
+		return a, err
+	}
+	var status metav1.Status
+	if err := json.Unmarshal(said, &status); err != nil {
+		return nil, fmt.Errorf("%s: %s", res.Status, said)
+	}
+	a.reason, a.message = string(status.Reason), status.Message
+	if status.Details != nil {
+		for _, c := range status.Details.Causes {
+			a.causes = append(a.causes, string(c.Type)+" "+c.Field)
+			a.texts = append(a.texts, string(c.Type)+" "+c.Field+": "+c.Message)
+		}
+	}
+	a.causes, a.texts = set(a.causes), set(a.texts)
+	return a, nil
+}
+
+func set(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// The names that a server makes up.
+var (
+	tokenVolume = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
+	madeUp      = []string{"uid", "resourceVersion", "creationTimestamp", "managedFields"}
+)
+
+// steady drops from an object what differs from one time to the next: what a server makes up, and
+// addresses and ports that it has chosen.
+func steady(value any, path []string) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, child := range v {
+			at := strings.Join(append(path, key), ".")
+			switch {
+			case len(path) == 1 && path[0] == "metadata" && slices.Contains(madeUp, key):
+				delete(v, key)
+			case at == "spec.clusterIP" && child != "None", key == "nodePort", key == "healthCheckNodePort":
+				v[key] = "chosen"
+			case at == "spec.clusterIPs" && !reflect.DeepEqual(child, []any{"None"}):
+				v[key] = "chosen"
+			default:
+				v[key] = steady(child, append(path, key))
+			}
+		}
+	case []any:
+		for i := range v {
+			v[i] = steady(v[i], append(path, "*"))
+		}
+	case string:
+		return tokenVolume.ReplaceAllString(v, "kube-api-access-*")
+	}
+	return value
+}
+
+// differences are the paths at which two objects differ, with both values.
+func differences(path string, want, got any) []string {
+	wantMap, ok := want.(map[string]any)
+	gotMap, both := got.(map[string]any)
+	if ok && both {
+		var out []string
+		keys := map[string]bool{}
+		for key := range wantMap {
+			keys[key] = true
+		}
+		for key := range gotMap {
+			keys[key] = true
+		}
+		for key := range keys {
+			out = append(out, differences(path+"."+key, wantMap[key], gotMap[key])...)
+		}
+		slices.Sort(out)
+		return out
+	}
+	wantList, ok := want.([]any)
+	gotList, both := got.([]any)
+	if ok && both && len(wantList) == len(gotList) {
+		var out []string
+		for i := range wantList {
+			out = append(out, differences(fmt.Sprintf("%s[%d]", path, i), wantList[i], gotList[i])...)
+		}
+		return out
+	}
+	if reflect.DeepEqual(want, got) {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: upstream %v, Barque %v", strings.TrimPrefix(path, "."), short(want), short(got))}
+}
+
+func short(v any) string {
+	const most = 120
+	data, _ := json.Marshal(v)
+	return string(data[:min(len(data), most)])
+}

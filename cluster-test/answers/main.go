@@ -1,0 +1,111 @@
+// Command answers sends the same requests to upstream's kube-apiserver and to Barque's API server,
+// and prints where their answers differ: in the status, the causes, the warnings or the object.
+//
+// The requests come from objects/: a valid object of each kind, variants of it that somebody has
+// thought of (objects/variants.yaml), and mutations of each of its fields. All but the objects'
+// creation are dry runs, so that no request depends on another one.
+//
+// kube-apiserver and etcd are built from the module upstream/, which alone depends on them. Both
+// servers listen on the loopback. It needs no root.
+//
+// It is not a test: what differs on purpose is known to people, and is not listed.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+)
+
+func main() {
+	var o options
+	only := flag.String("only", "", "send only requests whose names match this regular expression, such as '^Pod create'")
+	flag.StringVar(&o.bin, "bin", "bin/answers-upstream", "directory that has, or gets, kube-apiserver and etcd")
+	flag.IntVar(&o.show, "show", 3, "how many requests are shown of those that differ in the same way")
+	flag.BoolVar(&o.texts, "texts", false, "show also where only the texts of causes differ")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "answers:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	bin   string
+	show  int
+	texts bool
+}
+
+func run(ctx context.Context, o options, only string) error {
+	wanted, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	kinds, err := readKinds()
+	if err != nil {
+		return err
+	}
+	if err := build(ctx, o.bin); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "barque-answers-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	ours, err := startBarque(ctx, work)
+	if err != nil {
+		return fmt.Errorf("start Barque: %w", err)
+	}
+	defer ours.stop()
+	theirs, err := startUpstream(ctx, o.bin, work)
+	if err != nil {
+		return fmt.Errorf("start kube-apiserver: %w", err)
+	}
+	defer theirs.stop()
+
+	r := newReport(o)
+	for _, k := range kinds {
+		if err := lay(ctx, k, theirs, ours); err != nil {
+			return err
+		}
+		for _, q := range k.requests() {
+			if !wanted.MatchString(q.name) {
+				continue
+			}
+			want, err := theirs.ask(ctx, q)
+			if err != nil {
+				return fmt.Errorf("%s: kube-apiserver: %w", q.name, err)
+			}
+			got, err := ours.ask(ctx, q)
+			if err != nil {
+				return fmt.Errorf("%s: Barque: %w", q.name, err)
+			}
+			r.compare(q, want, got)
+		}
+	}
+	r.print(os.Stdout)
+	return nil
+}
+
+// lay creates the object of a kind on both servers, for its updates.
+func lay(ctx context.Context, k *kind, servers ...*server) error {
+	for _, s := range servers {
+		for _, q := range k.setUp() {
+			a, err := s.ask(ctx, q)
+			if err == nil && a.code >= 300 && a.code != 409 {
+				err = fmt.Errorf("%d %s", a.code, a.message)
+			}
+			if err != nil {
+				return fmt.Errorf("%s on %s: %w", q.name, s.name, err)
+			}
+		}
+	}
+	return nil
+}
