@@ -469,6 +469,7 @@ func TestOperator(t *testing.T) {
 		if err := admin.List(ctx, list); err != nil || len(list.Items) == 0 {
 			t.Fatalf("%d Greetings, %v", len(list.Items), err)
 		}
+		await(t, "an instance is elected", startOperator(t, s, nil).elected) // it lets go of what has its finalizer
 		left := map[string]bool{}
 		for _, g := range list.Items {
 			left[g.Name] = true
