@@ -57,6 +57,9 @@ func TestAPI(t *testing.T) {
 		"Events":          testEvents,
 		"Services":        testServices,
 		"Logs":            testLogs,
+		"Jobs":            testJobs,
+		"CronJobs":        testCronJobs,
+		"Autoscalers":     testAutoscalers,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}

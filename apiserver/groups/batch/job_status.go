@@ -77,7 +77,7 @@ func (c *statusChange) checkNumbers() {
 		c.invalid("succeeded", s.Succeeded, "cannot decrease the succeeded counter")
 	}
 	changed := s.Active != was.Active || !ptr.Equal(s.Ready, was.Ready)
-	if changed && ptr.Deref(s.Ready, 0) > s.Active {
+	if changed && s.Ready != nil && *s.Ready > s.Active {
 		c.invalid("ready", *s.Ready, "cannot set more ready pods than active")
 	}
 }

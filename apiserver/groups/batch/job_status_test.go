@@ -36,6 +36,7 @@ func TestJobStatus(t *testing.T) {
 		"failure": {template, began + "conditions: [" + isTarget + "]", failed, nil},
 
 		"numbers":   {template, "", "active: -1, succeeded: -1, failed: -1, ready: -1, terminating: -1", []string{grouptest.Invalid + at + "active", grouptest.Invalid + at + "succeeded", grouptest.Invalid + at + "failed", grouptest.Invalid + at + "ready", grouptest.Invalid + at + "terminating", grouptest.Invalid + at + "failed", grouptest.Invalid + at + "succeeded"}},
+		"no active": {template, "", "active: -1", []string{grouptest.Invalid + at + "active"}},
 		"fewer":     {template, "succeeded: 1, failed: 1", "", []string{grouptest.Invalid + at + "failed", grouptest.Invalid + at + "succeeded"}},
 		"shrinks":   {"completionMode: Indexed, completions: 2, parallelism: 2, " + template, "succeeded: 3, failed: 1", "succeeded: 2, failed: 1", nil},
 		"ready":     {template, "", "active: 1, ready: 2", []string{grouptest.Invalid + at + "ready"}},

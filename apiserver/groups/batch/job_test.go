@@ -365,6 +365,6 @@ func TestJobRow(t *testing.T) {
 		j.Spec.Parallelism, j.Status = ptr.To[int32](1), batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: c, Status: corev1.ConditionTrue}}}
 		grouptest.WantRow(t, jobs(), j, "j", status, "0/1", "", "5m", "work", "pi:3", "app=a")
 	}
-	j.DeletionTimestamp = ptr.To(grouptest.Ago(time.Second))
+	j.DeletionTimestamp, j.Status = ptr.To(grouptest.Ago(time.Second)), batchv1.JobStatus{}
 	grouptest.WantRow(t, jobs(), j, "j", "Terminating", "0/1", "", "5m", "work", "pi:3", "app=a")
 }
