@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -55,6 +56,7 @@ func (s *Server) wire(resources []resource.Resource, sec *security) error {
 		s.wirePods(k)
 	}
 	wireCertificates(resources, sec.authorizer)
+	s.wireClaims(resources, sec.authorizer)
 	s.wireNodeLeases(resources)
 	s.wirePolicies(resources, sec)
 	return nil
@@ -170,6 +172,36 @@ func wireCertificates(resources []resource.Resource, authz authorizer.Authorizer
 				return errs
 			}
 			return subresources.MaySign(ctx, authz, r, old)
+		}
+	}
+}
+
+// wireClaims checks who asks for devices, and who writes which part of a claim's status.
+func (s *Server) wireClaims(resources []resource.Resource, authz authorizer.Authorizer) {
+	claims := &subresources.Claims{Authorizer: authz, Namespace: func(ctx context.Context, name string) (*corev1.Namespace, error) {
+		return s.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	}}
+	if k := resource.Find[resourcev1.ResourceClaim](resources); k != nil {
+		validate, validateStatus := k.Validate, k.Status.Validate
+		k.Validate = func(ctx context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList {
+			errs := validate(ctx, c, old)
+			if old == nil {
+				errs = append(errs, claims.MayRequest(ctx, c.Namespace, c.Spec.Devices.Requests)...)
+			}
+			return errs
+		}
+		k.Status.Validate = func(ctx context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList {
+			return append(validateStatus(ctx, c, old), claims.MayWriteStatus(ctx, c, old)...)
+		}
+	}
+	if k := resource.Find[resourcev1.ResourceClaimTemplate](resources); k != nil {
+		validate := k.Validate
+		k.Validate = func(ctx context.Context, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
+			errs := validate(ctx, t, old)
+			if old == nil {
+				errs = append(errs, claims.MayRequest(ctx, t.Namespace, t.Spec.Spec.Devices.Requests)...)
+			}
+			return errs
 		}
 	}
 }

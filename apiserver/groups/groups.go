@@ -12,6 +12,7 @@ import (
 	"github.com/barque/barque/apiserver/groups/certificates"
 	"github.com/barque/barque/apiserver/groups/coordination"
 	"github.com/barque/barque/apiserver/groups/core"
+	"github.com/barque/barque/apiserver/groups/devices"
 	"github.com/barque/barque/apiserver/groups/discovery"
 	"github.com/barque/barque/apiserver/groups/flowcontrol"
 	"github.com/barque/barque/apiserver/groups/networking"
@@ -20,6 +21,7 @@ import (
 	"github.com/barque/barque/apiserver/groups/rbac"
 	"github.com/barque/barque/apiserver/groups/scheduling"
 	"github.com/barque/barque/apiserver/groups/storage"
+	"github.com/barque/barque/apiserver/groups/storagemigration"
 	"github.com/barque/barque/apiserver/resource"
 )
 
@@ -34,6 +36,7 @@ func Resources() []resource.Resource {
 		batch.Resources(),
 		certificates.Resources(),
 		coordination.Resources(),
+		devices.Resources(),
 		discovery.Resources(),
 		flowcontrol.Resources(),
 		networking.Resources(),
@@ -42,5 +45,6 @@ func Resources() []resource.Resource {
 		rbac.Resources(),
 		scheduling.Resources(),
 		storage.Resources(),
+		storagemigration.Resources(),
 	)
 }

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -28,6 +27,10 @@ type Namespaces struct {
 func NewNamespaces(s *resource.Storage) *Namespaces {
 	return &Namespaces{s, metav1.Now}
 }
+
+// DeleteCollection hides that of the embedded storage, so that it is neither served nor named in
+// discovery. Namespaces go one by one, on purpose.
+func (n *Namespaces) DeleteCollection() {}
 
 // Delete implements rest.GracefulDeleter.
 func (n *Namespaces) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
@@ -102,11 +105,6 @@ func preconditionsOf(ns *corev1.Namespace, options *metav1.DeleteOptions) *stora
 		p.ResourceVersion = o.ResourceVersion
 	}
 	return p
-}
-
-// DeleteCollection implements rest.CollectionDeleter. Namespaces go one by one, on purpose.
-func (n *Namespaces) DeleteCollection(context.Context, rest.ValidateObjectFunc, *metav1.DeleteOptions, *metainternalversion.ListOptions) (runtime.Object, error) {
-	return nil, apierrors.NewMethodNotSupported(corev1.Resource("namespaces"), "deletecollection")
 }
 
 // Finalize serves namespaces/finalize, the only way to change the finalizers of the spec.
