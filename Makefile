@@ -196,6 +196,10 @@ test-clients: build ## run kubectl, Helm, client-go's informers and an operator 
 bench: build ## measure start, pods, failover and memory of a cluster (ONLY=failover KILLS=100; as root; not part of the tests)
 	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) run ./cluster-test/bench -only '$(ONLY)' -kills $(or $(KILLS),20)
 
+.PHONY: api-coverage
+api-coverage: ## write the table of docs/api-coverage.md from what the API server serves
+	$(GO) test ./apiserver -count=1 -run '^TestAPI$$/^CoveragePage$$' -update
+
 # Each seed is a cluster of three or five under faults in virtual time; it stops at the first one with a
 # violation and says where the record is. SEED is the first one, FOR repeats each as often. HOURS is for so much
 # virtual time under faults, in runs of SPAN.
