@@ -90,7 +90,10 @@ func startBarque(ctx context.Context, work string) (*server, error) {
 	s := &server{name: "Barque", url: "https://" + ln.Addr().String(), client: newClient(roots), stop: stop}
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.url, BearerToken: token, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
 	if err == nil {
-		err = api.Prepare(ctx, client)
+		err = retry(ctx, nil, func() error { return api.Prepare(ctx, client) })
+	}
+	if err == nil {
+		err = retry(ctx, nil, func() error { return s.ready(ctx) })
 	}
 	if err != nil {
 		stop()

@@ -72,16 +72,16 @@ func (k *kind) walk(value any, path []any, add func(path []any, what string, val
 		if len(path) > 0 {
 			add(path, "empty", map[string]any{})
 		}
-		strings := len(v) > 0
+		texts := len(v) > 0
 		for _, key := range slices.Sorted(maps.Keys(v)) {
 			_, is := v[key].(string)
-			strings = strings && is
+			texts = texts && is
 			if len(path) == 1 && path[0] == "metadata" && key == "namespace" {
 				continue
 			}
 			k.walk(v[key], append(slices.Clone(path), key), add)
 		}
-		if strings {
+		if texts {
 			add(append(slices.Clone(path), "not a key!"), "added", "x")
 			add(append(slices.Clone(path), "added"), "added with a bad value", "not a value!")
 		}

@@ -142,6 +142,18 @@ func start(ctx context.Context, work, program string, args ...string) (*process,
 
 // await repeats a check until it succeeds, or the process has ended.
 func (p *process) await(ctx context.Context, check func() error) error {
+	err := retry(ctx, p.done, check)
+	if errors.Is(err, errEnded) {
+		said, _ := os.ReadFile(p.log)
+		return fmt.Errorf("%s has ended: %s", p.name, said[max(0, len(said)-2000):])
+	}
+	return err
+}
+
+var errEnded = errors.New("it has ended")
+
+// retry repeats a check until it succeeds, or what it is about has ended. A nil channel never ends.
+func retry(ctx context.Context, ended <-chan struct{}, check func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	for {
@@ -150,12 +162,11 @@ func (p *process) await(ctx context.Context, check func() error) error {
 			return nil
 		}
 		select {
-		case <-p.done:
-			said, _ := os.ReadFile(p.log)
-			return fmt.Errorf("%s has ended: %s", p.name, said[max(0, len(said)-2000):])
+		case <-ended:
+			return errEnded
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready: %w", p.name, err)
-		case <-time.After(200 * time.Millisecond):
+			return fmt.Errorf("not ready: %w", err)
+		case <-time.After(200 * time.Millisecond): // brief: the interval of a poll
 		}
 	}
 }
