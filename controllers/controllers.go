@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
@@ -23,6 +24,7 @@ import (
 	"github.com/barque/barque/controllers/endpoints"
 	"github.com/barque/barque/controllers/endpointslice"
 	"github.com/barque/barque/controllers/garbagecollector"
+	"github.com/barque/barque/controllers/job"
 	"github.com/barque/barque/controllers/namespace"
 	"github.com/barque/barque/controllers/nodeipam"
 	"github.com/barque/barque/controllers/nodelifecycle"
@@ -34,6 +36,7 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/controllers/serviceaccount"
 	"github.com/barque/barque/controllers/tokencleaner"
+	"github.com/barque/barque/controllers/ttlafterfinished"
 )
 
 // Config is what the controllers need from outside.
@@ -70,6 +73,8 @@ type controller interface {
 
 // kinds are what the workload controllers are for, by their names: one whose kind is not served is left out.
 var kinds = map[string]schema.GroupVersionResource{
+	"job":                   batchv1.SchemeGroupVersion.WithResource("jobs"),
+	"ttlafterfinished":      batchv1.SchemeGroupVersion.WithResource("jobs"),
 	"replicationcontroller": corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
 }
 
@@ -104,6 +109,12 @@ func New(cfg Config) ([]runtime.Routine, error) {
 		}},
 		{"replicationcontroller", func() (controller, error) {
 			return replicaset.NewReplication(replicaset.Config{Informers: inf, Logger: log})
+		}},
+		{"job", func() (controller, error) {
+			return job.New(job.Config{Informers: inf, Logger: log})
+		}},
+		{"ttlafterfinished", func() (controller, error) {
+			return ttlafterfinished.New(ttlafterfinished.Config{Informers: inf, Logger: log})
 		}},
 		{"disruption", func() (controller, error) {
 			return disruption.New(disruption.Config{Informers: inf, Logger: log, Serves: cfg.Serves})

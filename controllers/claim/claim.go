@@ -19,6 +19,8 @@ type Plan[T metav1.Object] struct {
 	Keep    []T // owned and matching
 	Adopt   []T // nobody's and matching
 	Release []T // owned but no longer matching
+	// Finalizers are added to those that are adopted.
+	Finalizers []string
 }
 
 // Decide sorts objects. owned are those whose controller reference names the owner, orphans those
@@ -61,7 +63,7 @@ func Act[T metav1.Object](ctx context.Context, p Plan[T], owner metav1.Object, k
 		}
 	}
 	for _, o := range p.Adopt {
-		now, err := patch(ctx, o.GetName(), refPatch(o.GetUID(), metav1.NewControllerRef(owner, kind)))
+		now, err := patch(ctx, o.GetName(), refPatch(o.GetUID(), metav1.NewControllerRef(owner, kind), p.Finalizers...))
 		switch {
 		case apierrors.IsNotFound(err):
 			continue
@@ -85,9 +87,13 @@ func Act[T metav1.Object](ctx context.Context, p Plan[T], owner metav1.Object, k
 	return mine, nil
 }
 
-// refPatch changes one owner reference, on the object with that UID only.
-func refPatch(uid types.UID, ref any) []byte {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "ownerReferences": []any{ref}}})
+// refPatch changes one owner reference and adds finalizers, on the object with that UID only.
+func refPatch(uid types.UID, ref any, finalizers ...string) []byte {
+	meta := map[string]any{"uid": uid, "ownerReferences": []any{ref}}
+	if len(finalizers) > 0 {
+		meta["finalizers"] = finalizers
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": meta})
 	if err != nil {
 		panic(err) // plain maps of strings and bools always encode
 	}

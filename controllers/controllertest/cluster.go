@@ -167,6 +167,10 @@ func (c *Cluster) write(gvr schema.GroupVersionResource, namespace, subresource 
 	}
 	c.stamp(m)
 	if m.GetDeletionTimestamp() != nil && len(m.GetFinalizers()) == 0 && len(wasMeta.GetFinalizers()) > 0 {
+		// The event of a deletion carries its own, newer resourceVersion.
+		if err := c.tracker.Update(gvr, obj, namespace); err != nil {
+			return true, nil, err
+		}
 		return true, obj, c.tracker.Delete(gvr, namespace, m.GetName())
 	}
 	return true, obj, c.tracker.Update(gvr, obj, namespace)

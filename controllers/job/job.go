@@ -1,0 +1,376 @@
+// Package job runs Jobs: it keeps as many pods alive as a job wants at a time, counts those that
+// end, each once, and ends the job by its numbers, its limits and its policies.
+//
+// All choices are made by decide. What has been counted is in the status and in the pods: a pod
+// has the tracking finalizer until the status counts it. Only the row of failures that delays the
+// next pod is kept in memory; a new leader begins it from the pods that there are.
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/controllers/claim"
+	"github.com/barque/barque/controllers/pods"
+	"github.com/barque/barque/controllers/runtime"
+)
+
+var kind = batchv1.SchemeGroupVersion.WithKind("Job")
+
+// batch is how far apart the looks at a job are that only pods have caused: many of them end at a
+// time, and each look may write the status.
+const batch = time.Second
+
+// Config of a Controller.
+type Config struct {
+	Informers informers.SharedInformerFactory
+	Logger    *slog.Logger
+	// Workers is how many jobs are worked on at once. Default 5.
+	Workers int
+}
+
+// Controller reconciles Jobs.
+type Controller struct {
+	cfg  Config
+	jobs cache.SharedIndexInformer
+	pods cache.SharedIndexInformer
+	list batchlisters.JobLister
+}
+
+// New asks the factory for the informers it needs; it is called before they are started.
+func New(cfg Config) (*Controller, error) {
+	if cfg.Workers <= 0 {
+		cfg.Workers = 5
+	}
+	jobs := cfg.Informers.Batch().V1().Jobs()
+	c := &Controller{cfg: cfg, jobs: jobs.Informer(), list: jobs.Lister(), pods: cfg.Informers.Core().V1().Pods().Informer()}
+	return c, runtime.EnsureControllerIndex(c.pods)
+}
+
+// Run reconciles for one term of leadership.
+func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
+	recorder, stop := runtime.Recorder(ctx, client, "job-controller")
+	defer stop()
+	t := &term{Controller: c, client: client, control: pods.Control{Client: client, Recorder: recorder}, memories: map[types.UID]memory{}}
+	t.loop = runtime.NewLoop("job", c.cfg.Workers, c.cfg.Logger, t.reconcile)
+	runtime.Watch(t.loop, c.jobs, func(old, now *batchv1.Job) []runtime.Key {
+		if now == nil {
+			t.forget(old.UID)
+			now = old
+		}
+		return []runtime.Key{runtime.KeyOf(now)}
+	})
+	runtime.Watch(t.loop, c.pods, t.jobsOf)
+	orphans := t.orphans()
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var other error
+	var wg sync.WaitGroup
+	wg.Go(func() { other = orphans.Run(ctx); cancel() })
+	err := t.loop.Run(ctx)
+	cancel()
+	wg.Wait()
+	return errors.Join(err, other)
+}
+
+// term is what belongs to one term of leadership.
+type term struct {
+	*Controller
+	client  kubernetes.Interface
+	control pods.Control
+	loop    *runtime.Loop
+	fresh   pods.Fresh
+
+	mu       sync.Mutex
+	memories map[types.UID]memory
+}
+
+// memory is what is kept of a job between two looks.
+type memory struct {
+	backoff    backoff
+	at         time.Time // of the last look
+	generation int64     // of the job then
+}
+
+func (t *term) forget(uid types.UID) {
+	t.fresh.Forget(uid)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.memories, uid)
+}
+
+// jobsOf tells which jobs care about the change of a pod.
+func (t *term) jobsOf(old, now *corev1.Pod) []runtime.Key {
+	var keys []runtime.Key
+	for _, pod := range []*corev1.Pod{old, now} {
+		if pod == nil || (pod == old && now != nil && old.ResourceVersion == now.ResourceVersion) {
+			continue
+		}
+		if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
+			if ref.Kind == kind.Kind && ref.APIVersion == kind.GroupVersion().String() {
+				keys = append(keys, runtime.Key{Namespace: pod.Namespace, Name: ref.Name})
+			}
+			continue
+		}
+		if pod != now || pod.DeletionTimestamp != nil || len(pod.Labels) == 0 {
+			continue
+		}
+		keys = append(keys, t.candidates(pod)...)
+	}
+	return keys
+}
+
+// candidates returns the jobs that an orphaned pod matches.
+func (t *term) candidates(pod *corev1.Pod) []runtime.Key {
+	all, err := t.list.Jobs(pod.Namespace).List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	var keys []runtime.Key
+	for _, job := range all {
+		selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
+		if err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
+			keys = append(keys, runtime.KeyOf(job))
+		}
+	}
+	return keys
+}
+
+func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
+	job, err := t.list.Jobs(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if managedElsewhere(job) {
+		return 0, nil
+	}
+	if finished(job) {
+		t.forget(job.UID)
+		return 0, nil
+	}
+	now := time.Now()
+	if wait := t.early(job, now); wait > 0 {
+		return wait, nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
+	if err != nil {
+		return 0, fmt.Errorf("selector of Job %s: %w", key, err)
+	}
+	mine, err := t.claim(ctx, key, job, selector)
+	if err != nil {
+		return 0, err
+	}
+	p := decide(observed{job: job, pods: mine, backoff: t.backoffOf(job, mine)}, now)
+	if len(p.create) > 0 {
+		if behind, err := t.behind(ctx, job, selector); err != nil || behind {
+			return runtime.Retry, err
+		}
+	}
+	return p.again, t.act(ctx, key, job, p)
+}
+
+// early returns how long to wait with another look at a job whose spec is the same as at the last.
+func (t *term) early(job *batchv1.Job, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m, seen := t.memories[job.UID]
+	if left := m.at.Add(batch).Sub(now); seen && m.generation == job.Generation && left > 0 {
+		return max(left, 100*time.Millisecond) // shorter ones would count as failures
+	}
+	m.at, m.generation = now, job.Generation
+	if !seen {
+		m.backoff.failures = unknown
+	}
+	t.memories[job.UID] = m
+	return 0
+}
+
+// unknown marks a row of failures that nobody has counted in this term.
+const unknown = -1
+
+// backoffOf returns the row of failures before this look. A new leader takes it from the pods that
+// have been counted.
+func (t *term) backoffOf(job *batchv1.Job, mine []*corev1.Pod) backoff {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := t.memories[job.UID]
+	if m.backoff.failures != unknown {
+		return m.backoff
+	}
+	var succeeded, failed []*corev1.Pod
+	for _, pod := range mine {
+		switch {
+		case tracked(pod):
+		case pod.Status.Phase == corev1.PodSucceeded:
+			succeeded = append(succeeded, pod)
+		case pod.Status.Phase == corev1.PodFailed:
+			failed = append(failed, pod)
+		}
+	}
+	m.backoff = backoff{}.after(succeeded, failed)
+	t.memories[job.UID] = m
+	return m.backoff
+}
+
+func (t *term) remember(uid types.UID, b backoff) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := t.memories[uid]
+	m.backoff = b
+	t.memories[uid] = m
+}
+
+func (t *term) claim(ctx context.Context, key runtime.Key, job *batchv1.Job, selector labels.Selector) ([]*corev1.Pod, error) {
+	owned, orphans, err := runtime.Controlled[corev1.Pod](t.pods, job.Namespace, job.UID)
+	if err != nil {
+		return nil, err
+	}
+	plan := claim.Decide(job, selector, owned, orphans)
+	plan.Finalizers = []string{batchv1.JobTrackingFinalizer}
+	return claim.Act(ctx, plan, job, kind,
+		func(ctx context.Context) error {
+			fresh, err := t.client.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
+			return claim.StillThere(job, fresh, err)
+		},
+		func(ctx context.Context, name string, patch []byte) (*corev1.Pod, error) {
+			return t.client.CoreV1().Pods(job.Namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		},
+		func(pod *corev1.Pod) { t.loop.Writes().Wrote(key, t.pods, pod.ResourceVersion) })
+}
+
+// behind reports whether the informers lack what the leader before has written: pods, or a status
+// that counts pods which have lost their finalizer since.
+func (t *term) behind(ctx context.Context, job *batchv1.Job, selector labels.Selector) (bool, error) {
+	if t.fresh.Knows(job.UID) {
+		return false, nil
+	}
+	live, err := t.client.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
+	if err != nil {
+		return false, fmt.Errorf("reading Job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	if live.ResourceVersion != job.ResourceVersion {
+		return true, nil
+	}
+	return t.fresh.Behind(ctx, t.client, t.pods, job, selector)
+}
+
+// act carries a plan out. The status is written also when something before it failed; finalizers go
+// only after it.
+func (t *term) act(ctx context.Context, key runtime.Key, job *batchv1.Job, p plan) error {
+	var errs []error
+	errs = append(errs, t.delete(ctx, key, job, p.discard, &p.status, true))
+	killed := t.delete(ctx, key, job, p.kill, &p.status, false)
+	errs = append(errs, killed, t.create(ctx, key, job, p.create, &p.status))
+	if ctx.Err() != nil {
+		return errors.Join(errs...)
+	}
+	if err := t.writeStatus(ctx, key, job, p); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	if killed == nil { // a pod that still runs must not go uncounted
+		errs = append(errs, pods.Parallel(len(p.release), func(i int) error { return t.release(ctx, key, p.release[i]) }))
+	}
+	return errors.Join(errs...)
+}
+
+func (t *term) create(ctx context.Context, key runtime.Key, job *batchv1.Job, list []*corev1.Pod, status *batchv1.JobStatus) error {
+	var mu sync.Mutex
+	next, made := 0, 0
+	err := pods.SlowStart(len(list), func() error {
+		mu.Lock()
+		pod := list[next]
+		next++
+		mu.Unlock()
+		now, err := t.control.Create(ctx, job, pod)
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			return nil
+		}
+		if err == nil {
+			t.loop.Writes().Wrote(key, t.pods, now.ResourceVersion)
+			mu.Lock()
+			made++
+			mu.Unlock()
+		}
+		return err
+	})
+	account(status, made, nil)
+	return err
+}
+
+// delete asks for the deletion of pods; those that are not to count lose their finalizer first.
+func (t *term) delete(ctx context.Context, key runtime.Key, job *batchv1.Job, list []*corev1.Pod, status *batchv1.JobStatus, uncount bool) error {
+	gone := make([]bool, len(list))
+	err := pods.Parallel(len(list), func(i int) error {
+		pod := list[i]
+		if uncount {
+			if err := t.release(ctx, key, pod); err != nil {
+				return err
+			}
+		}
+		if err := t.control.Delete(ctx, job, pod); err != nil {
+			return err
+		}
+		t.loop.Writes().Deleted(key, t.pods, runtime.KeyOf(pod), pod.UID)
+		gone[i] = true
+		return nil
+	})
+	var deleted []*corev1.Pod
+	for i, pod := range list {
+		if gone[i] {
+			deleted = append(deleted, pod)
+		}
+	}
+	account(status, 0, deleted)
+	return err
+}
+
+// release removes the tracking finalizer of a pod, which may make it disappear.
+func (t *term) release(ctx context.Context, key runtime.Key, pod *corev1.Pod) error {
+	now, err := untrack(ctx, t.client, pod)
+	if err != nil || now == nil {
+		return err
+	}
+	t.loop.Writes().Wrote(key, t.pods, now.ResourceVersion)
+	return nil
+}
+
+// writeStatus writes the status if it says anything new, and tells what comes with it.
+func (t *term) writeStatus(ctx context.Context, key runtime.Key, job *batchv1.Job, p plan) error {
+	if !equality.Semantic.DeepEqual(job.Status, p.status) {
+		now := job.DeepCopy()
+		now.Status = p.status
+		now, err := t.client.BatchV1().Jobs(job.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return fmt.Errorf("writing the status of Job %s: %w", key, err)
+		}
+		t.loop.Writes().Wrote(key, t.jobs, now.ResourceVersion)
+	}
+	t.remember(job.UID, p.backoff)
+	for _, e := range p.events {
+		t.control.Recorder.Event(job, e.kind, e.reason, e.message)
+	}
+	return nil
+}
