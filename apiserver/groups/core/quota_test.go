@@ -47,7 +47,7 @@ func TestValidateLimitRange(t *testing.T) {
 		"twice":          {"{type: Pod}, {type: Pod}", []string{grouptest.Duplicate + "spec.limits[1].type"}},
 		"pod defaults":   {"{type: Pod, default: {cpu: 1}, defaultRequest: {cpu: 1}}", []string{grouptest.Forbidden + at + "default", grouptest.Forbidden + at + "defaultRequest"}},
 		"claim":          {"{type: PersistentVolumeClaim}", []string{grouptest.Missing + at + "limits"}},
-		"names":          {"{type: Pod, max: {pods: 1}, min: {bananas: 1}}", []string{grouptest.Invalid + at + "max[pods]", grouptest.Invalid + at + "min[bananas]"}},
+		"names":          {"{type: Pod, max: {pods: 1}, min: {bananas: 1}}", []string{grouptest.Invalid + at + "max[pods]", grouptest.Invalid + at + "min[bananas]", grouptest.Invalid + at + "min[bananas]"}},
 		"claim's names":  {"{type: PersistentVolumeClaim, max: {storage: 1, bananas: 1}, maxLimitRequestRatio: {'a b': 2}}", []string{grouptest.Invalid + at + "max[bananas]", grouptest.Invalid + at + "maxLimitRequestRatio[a b]"}},
 		"min above max":  {"{type: Pod, min: {cpu: 2}, max: {cpu: 1}}", []string{grouptest.Invalid + at + "min[cpu]"}},
 		"request below":  {"{type: Container, min: {cpu: 2}, default: {cpu: 3}, defaultRequest: {cpu: 1}}", []string{grouptest.Invalid + at + "defaultRequest[cpu]"}},

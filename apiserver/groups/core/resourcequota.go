@@ -129,9 +129,6 @@ func validateQuantities(list corev1.ResourceList, at *field.Path) field.ErrorLis
 			errs = append(errs, field.Invalid(key, name, "must be a standard resource for quota"))
 		}
 		errs = append(errs, validation.Quantity(name, q, key)...)
-		if counted.Has(name) && q.MilliValue()%1000 != 0 {
-			errs = append(errs, field.Invalid(key, q.String(), "must be an integer"))
-		}
 	}
 	return errs
 }

@@ -57,7 +57,7 @@ func TestConfigMap(t *testing.T) {
 		"good":        {`data: {a.b-c_D: x}`, nil},
 		"keys":        {"data: {a/b: x}\nbinaryData: {'..': AA==}", []string{grouptest.Invalid + "data[a/b]", grouptest.Invalid + "binaryData[..]"}},
 		"same key":    {"data: {a: x}\nbinaryData: {a: AA==}", []string{grouptest.Invalid + "data[a]"}},
-		"large value": {"data: {a: " + strings.Repeat("x", largestData+1) + "}", []string{grouptest.TooLong + ""}},
+		"large value": {"data: {a: " + strings.Repeat("x", largestData+1) + "}", []string{grouptest.TooLong + "[]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			grouptest.WantErrors(t, validateConfigMap(ctx, grouptest.Parse[corev1.ConfigMap](t, meta+c.in), nil), c.want...)

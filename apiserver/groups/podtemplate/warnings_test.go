@@ -42,11 +42,11 @@ func TestWarnings(t *testing.T) {
 		"secret files": {"volumes: [{name: v, secret: {secretName: s, items: [{key: a, path: a/b/}, {key: b, path: a/b}]}}]",
 			[]string{`volume "v" (Secret "s"): overlapping paths: "a/b" with "a/b"`}},
 		"downward files": {"volumes: [{name: v, downwardAPI: {items: [{path: a}, {path: a}]}}]", []string{`volume "v" (DownwardAPI): overlapping paths: "a" with "a"`}},
-		"projected files": {"volumes: [{name: v, projected: {sources: [{}, {secret: {name: s, items: [{key: a, path: a}]}}, {serviceAccountToken: {path: a}}, {clusterTrustBundle: {name: n, path: a/b}}]}}]", []string{
+		"projected files": {"volumes: [{name: v, projected: {sources: [{}, {secret: {name: s, items: [{key: a, path: a}]}}, {serviceAccountToken: {path: a}}, {clusterTrustBundle: {name: bundle, path: a/b}}]}}]", []string{
 			`volume "v" (Projected) has no sources provided`,
 			`volume "v" (Projected): overlapping paths: "a" (ServiceAccountToken) with "a" (Secret "s")`,
-			`volume "v" (Projected): overlapping paths: "a/b" (ClusterTrustBundle "n") with "a" (Secret "s")`,
-			`volume "v" (Projected): overlapping paths: "a/b" (ClusterTrustBundle "n") with "a" (ServiceAccountToken)`}},
+			`volume "v" (Projected): overlapping paths: "a/b" (ClusterTrustBundle "bundle") with "a" (Secret "s")`,
+			`volume "v" (Projected): overlapping paths: "a/b" (ClusterTrustBundle "bundle") with "a" (ServiceAccountToken)`}},
 		"host aliases": {"hostAliases: [{ip: 10.0.0.1}, {ip: 10.0.0.1}]", []string{`spec.hostAliases[1].ip: duplicate ip "10.0.0.1"`}},
 		"secrets":      {"imagePullSecrets: [{name: a}, {name: a}]", []string{`spec.imagePullSecrets[1].name: duplicate name "a"`}},
 		"no secret":    {"imagePullSecrets: [{name: ''}]", []string{`spec.imagePullSecrets[0].name: invalid empty name ""`}},
@@ -124,8 +124,8 @@ func TestNameWarnings(t *testing.T) {
 			t.Errorf("%q: %q and %q", name, pod, workload)
 			continue
 		}
-		if want == 1 && (!strings.HasPrefix(pod[0], "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [a lowercase RFC 1123 label") ||
-			!strings.HasPrefix(workload[0], "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [a lowercase RFC 1123 label")) {
+		if want == 1 && (!strings.HasPrefix(pod[0], "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [must not contain dots]") ||
+			!strings.HasPrefix(workload[0], "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [must not contain dots]")) {
 			t.Errorf("%q and %q", pod, workload)
 		}
 	}
