@@ -482,6 +482,15 @@ func TestRestoredBackup(t *testing.T) {
 		"what means nothing":  []byte(`{"format":1,"cluster":"c1","generation":90,"step":"add","keys":[{"id":"x"}]}`),
 		"what is not even it": []byte(`?`),
 	} {
+		// Only a generation that a server uses is known to be taken when the store forgets it.
+		c.eventually("all servers use the newest generation", func() error {
+			for _, n := range c.nodes {
+				if ring := n.disk(); ring.Generation < after.Generation {
+					return fmt.Errorf("%s uses generation %d of %d", n.name, ring.Generation, after.Generation)
+				}
+			}
+			return nil
+		})
 		restored := c.store.Restore(value)
 		c.eventually(what+" is put right", func() error {
 			_, revision, _ := c.store.Get(t.Context())
