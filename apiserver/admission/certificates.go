@@ -150,8 +150,12 @@ func (c *CertificateSubjects) Validate(_ context.Context, a admission.Attributes
 		return nil
 	}
 	request, err := parseRequest(r.Spec.Request)
-	if err != nil {
+	switch {
+	case err == nil:
+	case signer == certificatesv1.KubeAPIServerClientSignerName:
 		return admission.NewForbidden(a, fmt.Errorf("failed to parse CSR: %w", err))
+	default:
+		return nil // validation refuses it
 	}
 	if signer == certificatesv1.KubeAPIServerClientSignerName && slices.Contains(request.Subject.Organization, user.SystemPrivilegedGroup) {
 		return admission.NewForbidden(a, fmt.Errorf("use of %s signer with system:masters group is not allowed", signer))
