@@ -30,6 +30,7 @@ import (
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/controllers/noderole"
 	"github.com/barque/barque/controllers/podgc"
+	"github.com/barque/barque/controllers/protection"
 	"github.com/barque/barque/controllers/replicaset"
 	"github.com/barque/barque/controllers/resourcequota"
 	"github.com/barque/barque/controllers/rootca"
@@ -140,6 +141,15 @@ func New(cfg Config) ([]runtime.Routine, error) {
 		{"resourcequota", func() (controller, error) {
 			return resourcequota.New(resourcequota.Config{Informers: inf, Logger: log, MetadataFor: cfg.MetadataFor,
 				Evaluators: cfg.QuotaEvaluators, Ignored: cfg.QuotaIgnored})
+		}},
+		{"pvcprotection", func() (controller, error) {
+			return protection.NewClaims(protection.Config{Informers: inf, Logger: log})
+		}},
+		{"pvprotection", func() (controller, error) {
+			return protection.NewVolumes(protection.Config{Informers: inf, Logger: log})
+		}},
+		{"vacprotection", func() (controller, error) {
+			return protection.NewClasses(protection.Config{Informers: inf, Logger: log})
 		}},
 		{"garbagecollector", func() (controller, error) {
 			return garbagecollector.New(garbagecollector.Config{Logger: log, MetadataFor: cfg.MetadataFor})

@@ -150,11 +150,12 @@ func follow[T any, P interface {
 	if old == nil {
 		return nil
 	}
+	keys := t.countedIn(old.GetNamespace(), gvr.GroupResource())
 	evaluator := t.evaluatorOf(gvr.GroupResource())
-	if evaluator == nil || now != nil && t.sameUse(evaluator, old, now) {
+	if len(keys) == 0 || evaluator == nil || now != nil && t.sameUse(evaluator, old, now) {
 		return nil
 	}
-	return t.countedIn(old.GetNamespace(), gvr.GroupResource())
+	return keys
 }
 
 // sameUse tells that no quota of the namespace has to be counted again for a change.

@@ -26,8 +26,10 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/compatibility"
+	"k8s.io/utils/clock"
 
 	barqueadmission "github.com/barque/barque/apiserver/admission"
+	"github.com/barque/barque/apiserver/admission/optional"
 	"github.com/barque/barque/apiserver/admission/quota"
 )
 
@@ -70,6 +72,10 @@ type Parts struct {
 	NotReadySeconds, UnreachableSeconds int64
 }
 
+func (p *Parts) namespaces() optional.Namespaces {
+	return optional.Namespaces{Lister: p.Informers.Core().V1().Namespaces().Lister(), Client: p.Client}
+}
+
 // step makes a plugin that has no configuration.
 func step(create func(p *Parts) admission.Interface) func(*Parts, io.Reader) (admission.Interface, error) {
 	return func(p *Parts, _ io.Reader) (admission.Interface, error) { return create(p), nil }
@@ -104,11 +110,13 @@ var storageClasses = []schema.GroupVersionResource{storagev1.SchemeGroupVersion.
 // plugins are all admission plugins of Kubernetes, in the order in which they run.
 func plugins() []plugin {
 	return []plugin{
-		{name: "AlwaysAdmit"},
-		{name: "NamespaceAutoProvision"},
+		{name: "AlwaysAdmit", create: step(func(*Parts) admission.Interface { return optional.AlwaysAdmit{} })},
+		{name: "NamespaceAutoProvision", create: step(func(p *Parts) admission.Interface {
+			return optional.NewNamespaceProvision(p.namespaces())
+		})},
 		{name: lifecycle.PluginName, on: true, create: newLifecycle},
-		{name: "NamespaceExists"},
-		{name: "LimitPodHardAntiAffinityTopology"},
+		{name: "NamespaceExists", create: step(func(p *Parts) admission.Interface { return optional.NewNamespaceExists(p.namespaces()) })},
+		{name: "LimitPodHardAntiAffinityTopology", create: step(func(*Parts) admission.Interface { return optional.NewHardAntiAffinity() })},
 		{name: "LimitRanger", on: true, needs: coreResources("limitranges"), create: step(func(p *Parts) admission.Interface {
 			return barqueadmission.NewLimitRanger(p.Informers.Core().V1().LimitRanges().Lister(), p.Client)
 		})},
@@ -120,7 +128,7 @@ func plugins() []plugin {
 			return barqueadmission.NewNodeRestriction(p.Informers.Core().V1().Pods().Lister(), p.Client)
 		})},
 		{name: "TaintNodesByCondition", on: true, create: step(func(*Parts) admission.Interface { return barqueadmission.NewNewNodes() })},
-		{name: "AlwaysPullImages"},
+		{name: "AlwaysPullImages", create: step(func(*Parts) admission.Interface { return optional.NewAlwaysPullImages() })},
 		{name: "ImagePolicyWebhook"},
 		{
 			name: "PodSecurity", on: true, needs: configurations(),
@@ -129,7 +137,9 @@ func plugins() []plugin {
 				return barqueadmission.NewPodSecurity(config, core.Namespaces().Lister(), core.Pods().Lister(), p.Client)
 			},
 		},
-		{name: "PodNodeSelector"},
+		{name: "PodNodeSelector", create: func(p *Parts, config io.Reader) (admission.Interface, error) {
+			return optional.NewNodeSelectors(config, p.namespaces())
+		}},
 		{
 			name: "Priority", on: true,
 			needs: []schema.GroupVersionResource{schedulingv1.SchemeGroupVersion.WithResource("priorityclasses")},
@@ -140,19 +150,26 @@ func plugins() []plugin {
 		{name: "DefaultTolerationSeconds", on: true, create: step(func(p *Parts) admission.Interface {
 			return barqueadmission.NewTolerations(p.NotReadySeconds, p.UnreachableSeconds)
 		})},
-		{name: "PodTolerationRestriction"},
-		{name: "EventRateLimit"},
-		{name: "ExtendedResourceToleration"},
+		{name: "PodTolerationRestriction", create: func(p *Parts, config io.Reader) (admission.Interface, error) {
+			return optional.NewTolerationLimits(config, p.namespaces())
+		}},
+		{name: "EventRateLimit", create: func(_ *Parts, config io.Reader) (admission.Interface, error) {
+			return optional.NewEventRate(config, clock.RealClock{})
+		}},
+		{name: "ExtendedResourceToleration", create: step(func(*Parts) admission.Interface { return optional.NewExtendedResources() })},
 		{
 			name: "DefaultStorageClass", on: true, needs: storageClasses,
 			create: step(func(p *Parts) admission.Interface {
 				return barqueadmission.NewStorageClasses(p.Informers.Storage().V1().StorageClasses().Lister())
 			}),
 		},
-		{name: "StorageObjectInUseProtection"},
+		// Controllers of package protection take the finalizers off.
+		{name: "StorageObjectInUseProtection", on: true, create: step(func(*Parts) admission.Interface { return barqueadmission.NewProtection() })},
 		// Upstream's does nothing unless a beta feature that is off by default, GenericWorkload, is enabled.
 		{name: "PodGroupProtection"},
-		{name: "OwnerReferencesPermissionEnforcement"},
+		{name: "OwnerReferencesPermissionEnforcement", create: step(func(p *Parts) admission.Interface {
+			return optional.NewOwners(p.Authorizer, p.Mapper)
+		})},
 		{
 			name: "PersistentVolumeClaimResize", on: true, needs: storageClasses,
 			create: step(func(p *Parts) admission.Interface {
@@ -185,7 +202,7 @@ func plugins() []plugin {
 				return barqueadmission.NewIngressClasses(p.Informers.Networking().V1().IngressClasses().Lister())
 			}),
 		},
-		{name: "DenyServiceExternalIPs"},
+		{name: "DenyServiceExternalIPs", create: step(func(*Parts) admission.Interface { return optional.NewExternalIPs() })},
 		{name: "PodTopologyLabels", on: true, needs: coreResources("nodes"), create: step(func(p *Parts) admission.Interface {
 			return barqueadmission.NewPodTopology(p.Informers.Core().V1().Nodes().Lister())
 		})},
@@ -219,7 +236,7 @@ func plugins() []plugin {
 				return quota.New(config, p.Informers, p.Client)
 			},
 		},
-		{name: "AlwaysDeny"},
+		{name: "AlwaysDeny", create: step(func(*Parts) admission.Interface { return optional.AlwaysDeny{} })},
 	}
 }
 

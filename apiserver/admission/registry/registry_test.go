@@ -119,6 +119,35 @@ func TestWrongSettings(t *testing.T) {
 	}
 }
 
+// Every plugin can be made, and what upstream has on by default is on.
+func TestAllPlugins(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n" +
+		"plugins: [{name: EventRateLimit, configuration: {limits: [{type: Server, qps: 1, burst: 1}]}}]\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	chain, err := build(t, Settings{Enable: Names(), ConfigFile: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	volume := &corev1.PersistentVolume{}
+	a := admission.NewAttributesRecord(volume, nil, corev1.SchemeGroupVersion.WithKind("PersistentVolume"), "", "v",
+		corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "", admission.Create, &metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "ann"})
+	err = chain.(admission.MutationInterface).Admit(t.Context(), a, nil)
+	if err == nil || !strings.HasSuffix(err.Error(), "admission control is denying all modifications") || len(volume.Finalizers) != 1 {
+		t.Errorf("the chain ended with %v, and the volume has %q", err, volume.Finalizers)
+	}
+	off := []string{
+		"AlwaysAdmit", "NamespaceAutoProvision", "NamespaceExists", "LimitPodHardAntiAffinityTopology", "AlwaysPullImages", "ImagePolicyWebhook", "PodNodeSelector",
+		"PodTolerationRestriction", "EventRateLimit", "ExtendedResourceToleration", "PodGroupProtection", "OwnerReferencesPermissionEnforcement",
+		"DenyServiceExternalIPs", "AlwaysDeny",
+	}
+	if got := namesOf(func(p *plugin) bool { return !p.on || p.create == nil }); !slices.Equal(got, off) {
+		t.Errorf("off are %q", got)
+	}
+}
+
 // The last plugins see what all others have left.
 func TestOrder(t *testing.T) {
 	all := namesOf(func(*plugin) bool { return true })
