@@ -98,6 +98,7 @@ func TestAggregation(t *testing.T) {
 	if err := c.ensure(t.Context(), c.client); err != nil {
 		t.Fatal(err)
 	}
+	c.leads.Store(true) // it writes what it finds
 	services := aggregatorclient.NewForConfigOrDie(c.ca.client(t, c.host, admin())).ApiregistrationV1().APIServices()
 	available := func(name string, status apiregistrationv1.ConditionStatus) {
 		t.Helper()

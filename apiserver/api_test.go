@@ -63,6 +63,9 @@ func TestAPI(t *testing.T) {
 		"Jobs":            testJobs,
 		"CronJobs":        testCronJobs,
 		"Autoscalers":     testAutoscalers,
+		"Limits":          testLimits,
+		"Quota":           testQuota,
+		"Defaults":        testDefaults,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}

@@ -35,6 +35,8 @@ const (
 // of service addresses and node ports. It is to run on the leader only, with a client that carries
 // the leader's term, and returns when ctx ends.
 func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface) error {
+	s.leads.Store(true)
+	defer s.leads.Store(false)
 	var repair sync.WaitGroup
 	defer repair.Wait()
 	repair.Go(func() { services.Repair(ctx, client, s.addresses, s.ports, s.logger) })

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/admission"
 	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -123,6 +124,7 @@ func (s *Server) aggregatorConfig(config genericapiserver.Config, parts *parts) 
 	// It would merge the OpenAPI documents of extensions, and end the process over one that is malformed.
 	// Package openapi does it instead.
 	config.DisabledPostStartHooks = config.DisabledPostStartHooks.Union(sets.NewString("apiservice-openapiv3-controller"))
+	config.AdmissionControl = admission.NewChainHandler(newAvailability(s.leads.Load), config.AdmissionControl)
 	return &aggregatorserver.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: config, SharedInformerFactory: s.informers},
 		ExtraConfig: aggregatorserver.ExtraConfig{

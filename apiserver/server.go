@@ -54,6 +54,7 @@ type Server struct {
 	defaults     func() bool // whether the authorizer knows the default roles and bindings
 	closers      []func()
 	warm         atomic.Bool // see cold
+	leads        atomic.Bool // LeaderRoutine runs
 	logger       *slog.Logger
 }
 

@@ -1,0 +1,54 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
+)
+
+// availability says which findings about extension API servers are written. Every server probes
+// them, and shows what it found among its metrics. Each would also write it into the status of the
+// APIService, over what the others have found, and again whenever its words differ: for ever, in a
+// cluster that is idle. So only the leader writes, and no other words for the same finding.
+//
+// A finding that is not written is taken back before it is compared with what is stored: such an
+// update changes nothing and gets no revision.
+type availability struct {
+	*admission.Handler
+	leads func() bool
+}
+
+var _ admission.MutationInterface = (*availability)(nil)
+
+func newAvailability(leads func() bool) *availability {
+	return &availability{admission.NewHandler(admission.Update), leads}
+}
+
+// Admit implements admission.MutationInterface.
+func (v *availability) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetResource().GroupResource() != apiregistration.Resource("apiservices") || a.GetSubresource() != "status" ||
+		a.GetUserInfo() == nil || a.GetUserInfo().GetName() != user.APIServerUser {
+		return nil
+	}
+	is, ok := a.GetObject().(*apiregistration.APIService)
+	was, ok2 := a.GetOldObject().(*apiregistration.APIService)
+	if !ok || !ok2 {
+		return admission.NewForbidden(a, fmt.Errorf("expected APIServices, got %T and %T", a.GetObject(), a.GetOldObject()))
+	}
+	// What this server serves itself every server finds in the same words.
+	if was.Spec.Service != nil && (!v.leads() || sameFinding(is, was)) {
+		stored := was.DeepCopy()
+		is.Status, is.ManagedFields = stored.Status, stored.ManagedFields
+	}
+	return nil
+}
+
+func sameFinding(is, was *apiregistration.APIService) bool {
+	return slices.EqualFunc(is.Status.Conditions, was.Status.Conditions, func(a, b apiregistration.APIServiceCondition) bool {
+		return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason
+	})
+}

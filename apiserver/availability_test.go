@@ -1,0 +1,114 @@
+package apiserver
+
+import (
+	"context"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+)
+
+func TestFindingsThatAreWritten(t *testing.T) {
+	type conditions = []apiregistration.APIServiceCondition
+	finding := func(status apiregistration.ConditionStatus, reason, message string) conditions {
+		return conditions{{Type: apiregistration.Available, Status: status, Reason: reason, Message: message}}
+	}
+	failed := finding(apiregistration.ConditionFalse, "FailedDiscoveryCheck", "from port 1")
+	for _, c := range []struct {
+		name    string
+		leads   bool
+		local   bool
+		user    string
+		was, is conditions
+		written bool
+	}{
+		{"the first finding", true, false, user.APIServerUser, nil, failed, true},
+		{"the first finding of a follower", false, false, user.APIServerUser, nil, failed, false},
+		{"other words", true, false, user.APIServerUser, failed, finding(apiregistration.ConditionFalse, "FailedDiscoveryCheck", "from port 2"), false},
+		{"another reason", true, false, user.APIServerUser, failed, finding(apiregistration.ConditionFalse, "MissingEndpoints", "from port 1"), true},
+		{"another finding", true, false, user.APIServerUser, failed, finding(apiregistration.ConditionTrue, "Passed", "all checks passed"), true},
+		{"another finding of a follower", false, false, user.APIServerUser, failed, finding(apiregistration.ConditionTrue, "Passed", "all checks passed"), false},
+		{"of its own kinds", false, true, user.APIServerUser, nil, finding(apiregistration.ConditionTrue, "Local", ""), true},
+		{"by a user", false, false, "ann", failed, finding(apiregistration.ConditionFalse, "FailedDiscoveryCheck", "mine"), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			service := func(list conditions) *apiregistration.APIService {
+				s := &apiregistration.APIService{Status: apiregistration.APIServiceStatus{Conditions: list}}
+				if !c.local {
+					s.Spec.Service = &apiregistration.ServiceReference{Namespace: "n", Name: "s"}
+				}
+				return s
+			}
+			is := service(c.is)
+			a := admission.NewAttributesRecord(is, service(c.was), schema.GroupVersionKind{}, "", "v1.a",
+				apiregistrationv1.SchemeGroupVersion.WithResource("apiservices"), "status", admission.Update, nil, false, &user.DefaultInfo{Name: c.user})
+			if err := newAvailability(func() bool { return c.leads }).Admit(t.Context(), a, nil); err != nil {
+				t.Fatal(err)
+			}
+			want := c.was
+			if c.written {
+				want = c.is
+			}
+			if got := is.Status.Conditions; len(got) != len(want) || len(want) > 0 && got[0] != want[0] {
+				t.Errorf("%v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// An idle cluster writes nothing, whatever its servers find out about an extension that is ill.
+func TestServersDoNotArgueAboutAnExtension(t *testing.T) {
+	c := startCluster(t)
+	if err := c.ensure(t.Context(), c.client); err != nil {
+		t.Fatal(err)
+	}
+	users := aggregatorclient.NewForConfigOrDie(c.ca.client(t, c.host, admin())).ApiregistrationV1().APIServices()
+	port := int32(443)
+	made := must(users.Create(t.Context(), &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1.ill.example.com"},
+		Spec: apiregistrationv1.APIServiceSpec{Group: "ill.example.com", Version: "v1", GroupPriorityMinimum: 2000, VersionPriority: 15, InsecureSkipTLSVerify: true,
+			Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "nobody", Port: &port}},
+	}, metav1.CreateOptions{}))(t)
+	server := aggregatorclient.NewForConfigOrDie(c.LoopbackConfig()).ApiregistrationV1().APIServices()
+	find := func(reason, message string) *apiregistrationv1.APIService {
+		t.Helper()
+		var found *apiregistrationv1.APIService
+		await(t, "the server tells what it found", func(ctx context.Context) (err error, ok bool) {
+			if found, err = server.Get(ctx, made.Name, metav1.GetOptions{}); err != nil {
+				return err, false
+			}
+			found.Status.Conditions = []apiregistrationv1.APIServiceCondition{{
+				Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.Now(),
+			}}
+			found, err = server.UpdateStatus(ctx, found, metav1.UpdateOptions{})
+			return err, err == nil
+		})
+		return found
+	}
+	if found := find("FailedDiscoveryCheck", "timed out"); found.ResourceVersion != made.ResourceVersion || len(found.Status.Conditions) > 0 {
+		t.Errorf("a follower wrote %v", found.Status)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.LeaderRoutine(ctx, c.client) }()
+	var first *apiregistrationv1.APIService
+	await(t, "the leader writes", func(context.Context) (error, bool) {
+		first = find("ServiceNotFound", "not there")
+		return nil, len(first.Status.Conditions) == 1
+	})
+	if again := find("ServiceNotFound", "still not there"); again.ResourceVersion != first.ResourceVersion {
+		t.Errorf("other words were written: %v", again.Status)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if late := find("Passed", "all is well"); late.ResourceVersion != first.ResourceVersion {
+		t.Errorf("who led before wrote %v", late.Status)
+	}
+}
