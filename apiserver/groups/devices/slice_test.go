@@ -2,7 +2,6 @@ package devices
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -154,6 +153,6 @@ func TestShortened(t *testing.T) {
 	}
 	long := strings.Repeat("a", longestKey) + strings.Repeat("b", longestKey)
 	if got := shortened(long); len(got) != longestKey || !strings.HasPrefix(got, "aa") || !strings.Contains(got, "a...b") {
-		t.Error(fmt.Sprintf("%d: %s", len(got), got))
+		t.Errorf("%d: %s", len(got), got)
 	}
 }
