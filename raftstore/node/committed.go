@@ -2,6 +2,7 @@ package node
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -71,4 +72,29 @@ func (c *committed) endsLog(last uint64) bool {
 func (c *committed) settled(index uint64) bool {
 	newest := c.newest.Load()
 	return newest != nil && index > newest.index
+}
+
+// configured waits for a change of the configuration. It is helped by an entry behind it when it takes long: Raft forgets
+// that a server has it which got it, and said so, before its new vote counted. If that vote is needed and nobody writes,
+// the change would wait for ever.
+func (n *Node) configured(change raft.Future) error {
+	answer := n.questions.begin(func() raft.Future { return change })
+	ticker := time.NewTicker(idleEvery)
+	defer ticker.Stop()
+	var mark <-chan error // not nil: one is on its way
+	for {
+		select {
+		case err := <-answer:
+			if err != nil {
+				return proposeError(err)
+			}
+			return nil
+		case <-mark:
+			mark = nil
+		case <-ticker.C:
+			if mark == nil {
+				mark = n.questions.begin(func() raft.Future { return n.beginMark() })
+			}
+		}
+	}
 }

@@ -3,6 +3,8 @@ package node
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -32,4 +34,41 @@ func TestCommittedAfterASnapshotThatCannotBeRead(t *testing.T) {
 	if _, _, known := c.place("s1"); known {
 		t.Error("an older configuration than the state's is told")
 	}
+}
+
+// stuck is a change of the configuration that Raft commits with the next entry.
+type stuck struct {
+	node  *Node
+	after uint64
+}
+
+// Error implements raft.Future.
+func (s *stuck) Error() error {
+	for s.node.raft.AppliedIndex() <= s.after {
+		<-time.After(time.Millisecond)
+	}
+	return nil
+}
+
+// TestAChangeThatWaitsForAnEntryGetsOne: nobody writes, and it is carried out.
+func TestAChangeThatWaitsForAnEntryGetsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSickbay(t, 3)
+		n := s.nodes[s.leader(-1)]
+		<-time.After(time.Minute)
+		change, began := &stuck{n, n.raft.LastIndex()}, time.Now()
+		done := make(chan error, 1)
+		go func() { done <- n.configured(change) }() // ends with the bubble
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("it waits for ever")
+		}
+		if wrote := n.raft.LastIndex() - change.after; wrote != 1 {
+			t.Errorf("%d entries in %s, want one", wrote, time.Since(began))
+		}
+	})
 }

@@ -389,9 +389,9 @@ func (n *Node) place(c Change, m Member, known bool) error {
 		}
 	}
 	if known && m.Voter {
-		return configured(n.raft.AddVoter(raft.ServerID(c.ID), raft.ServerAddress(c.Address), 0, n.cfg.Timeouts.Call))
+		return n.configured(n.raft.AddVoter(raft.ServerID(c.ID), raft.ServerAddress(c.Address), 0, n.cfg.Timeouts.Call))
 	}
-	return configured(n.raft.AddNonvoter(raft.ServerID(c.ID), raft.ServerAddress(c.Address), 0, n.cfg.Timeouts.Call))
+	return n.configured(n.raft.AddNonvoter(raft.ServerID(c.ID), raft.ServerAddress(c.Address), 0, n.cfg.Timeouts.Call))
 }
 
 // makeWay gives a member that is known to be elsewhere its own new address, so that another one can have the
@@ -410,7 +410,7 @@ func (n *Node) makeWay(m Member) error {
 	if m.Voter {
 		set = n.raft.AddVoter
 	}
-	return configured(set(raft.ServerID(m.ID), raft.ServerAddress(addr), 0, n.cfg.Timeouts.Call))
+	return n.configured(set(raft.ServerID(m.ID), raft.ServerAddress(addr), 0, n.cfg.Timeouts.Call))
 }
 
 // promote gives a member its vote, if the steward would give it one but for the time.
@@ -442,7 +442,7 @@ func (n *Node) promote(ctx context.Context, term uint64, m Member) error {
 	if m.Voter && n.agreed(m) {
 		return nil
 	}
-	return configured(n.raft.AddVoter(raft.ServerID(m.ID), raft.ServerAddress(m.Address), 0, n.cfg.Timeouts.Call))
+	return n.configured(n.raft.AddVoter(raft.ServerID(m.ID), raft.ServerAddress(m.Address), 0, n.cfg.Timeouts.Call))
 }
 
 // retire decides that a server is to lose its vote, or to leave.

@@ -356,13 +356,13 @@ func (o *observer) take(ctx context.Context, step steward.Step) error {
 	id, call := raft.ServerID(m.ID), n.cfg.Timeouts.Call
 	switch step.Kind {
 	case steward.Promote:
-		return configured(n.raft.AddVoter(id, raft.ServerAddress(m.Address), 0, call))
+		return n.configured(n.raft.AddVoter(id, raft.ServerAddress(m.Address), 0, call))
 	case steward.Demote:
-		return configured(n.raft.DemoteVoter(id, 0, call))
+		return n.configured(n.raft.DemoteVoter(id, 0, call))
 	case steward.Remove:
-		return configured(n.raft.RemoveServer(id, 0, call))
+		return n.configured(n.raft.RemoveServer(id, 0, call))
 	case steward.Drop: // after a crash in between it is out, and only nobody is told
-		if err := configured(n.raft.RemoveServer(id, 0, call)); err != nil {
+		if err := n.configured(n.raft.RemoveServer(id, 0, call)); err != nil {
 			return err
 		}
 		return n.decide(ctx, term, m.ID, n.standing(m.ID), standing{State: Dropped, Name: m.Name, Why: step.Why})
@@ -373,13 +373,6 @@ func (o *observer) take(ctx context.Context, step steward.Step) error {
 		return n.decide(ctx, term, m.ID, old, standing{State: steward.Leaving, Name: m.Name, Why: "it was dead: " + step.Why})
 	}
 	return fmt.Errorf("the step %q is not known", step.Kind)
-}
-
-func configured(f raft.Future) error {
-	if err := f.Error(); err != nil {
-		return proposeError(err)
-	}
-	return nil
 }
 
 // settle has an entry follow the newest configuration where nobody writes one: see committed. It does not wait for it.
