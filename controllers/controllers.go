@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/barque/barque/controllers/apiendpoints"
 	"github.com/barque/barque/controllers/clusterrole"
+	"github.com/barque/barque/controllers/daemonset"
 	"github.com/barque/barque/controllers/deployment"
 	"github.com/barque/barque/controllers/disruption"
 	"github.com/barque/barque/controllers/endpoints"
@@ -76,6 +78,7 @@ type controller interface {
 var kinds = map[string]schema.GroupVersionResource{
 	"job":                   batchv1.SchemeGroupVersion.WithResource("jobs"),
 	"ttlafterfinished":      batchv1.SchemeGroupVersion.WithResource("jobs"),
+	"daemonset":             appsv1.SchemeGroupVersion.WithResource("daemonsets"),
 	"replicationcontroller": corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
 }
 
@@ -116,6 +119,9 @@ func New(cfg Config) ([]runtime.Routine, error) {
 		}},
 		{"ttlafterfinished", func() (controller, error) {
 			return ttlafterfinished.New(ttlafterfinished.Config{Informers: inf, Logger: log})
+		}},
+		{"daemonset", func() (controller, error) {
+			return daemonset.New(daemonset.Config{Informers: inf, Logger: log})
 		}},
 		{"disruption", func() (controller, error) {
 			return disruption.New(disruption.Config{Informers: inf, Logger: log, Serves: cfg.Serves})

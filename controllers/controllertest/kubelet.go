@@ -1,6 +1,7 @@
 package controllertest
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -9,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// RunPods plays scheduler and kubelet on one node until the test ends: pods get the node, run and
-// become ready if ready says so, and are gone once their deletion was asked for. Call it before
+// RunPods plays scheduler and kubelet on one node until the test ends: pods get the node, or the one
+// that their affinity names, run and become ready if ready says so, and are gone once their deletion was asked for. Call it before
 // Start.
 func (c *Cluster) RunPods(node string, ready func(*corev1.Pod) bool) {
 	c.t.Helper()
@@ -50,7 +51,7 @@ func (c *Cluster) step(ctx context.Context, pod *corev1.Pod, node string, ready 
 		_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
 	case pod.Spec.NodeName == "":
 		pod = pod.DeepCopy()
-		pod.Spec.NodeName = node
+		pod.Spec.NodeName = cmp.Or(namedNode(pod), node)
 		_, _ = pods.Update(ctx, pod, metav1.UpdateOptions{})
 	case pod.Status.Phase == "":
 		pod = pod.DeepCopy()
@@ -62,4 +63,20 @@ func (c *Cluster) step(ctx context.Context, pod *corev1.Pod, node string, ready 
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.Now()}}
 		_, _ = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
 	}
+}
+
+// namedNode returns the node that a pod's affinity names, as that of DaemonSets' pods does.
+func namedNode(pod *corev1.Pod) string {
+	a := pod.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return ""
+	}
+	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, field := range term.MatchFields {
+			if field.Key == metav1.ObjectNameField && len(field.Values) == 1 {
+				return field.Values[0]
+			}
+		}
+	}
+	return ""
 }
