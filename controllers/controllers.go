@@ -38,6 +38,7 @@ import (
 	"github.com/barque/barque/controllers/rootca"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/controllers/serviceaccount"
+	"github.com/barque/barque/controllers/statefulset"
 	"github.com/barque/barque/controllers/tokencleaner"
 	"github.com/barque/barque/controllers/ttlafterfinished"
 )
@@ -79,6 +80,7 @@ var kinds = map[string]schema.GroupVersionResource{
 	"job":                   batchv1.SchemeGroupVersion.WithResource("jobs"),
 	"ttlafterfinished":      batchv1.SchemeGroupVersion.WithResource("jobs"),
 	"daemonset":             appsv1.SchemeGroupVersion.WithResource("daemonsets"),
+	"statefulset":           appsv1.SchemeGroupVersion.WithResource("statefulsets"),
 	"replicationcontroller": corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
 }
 
@@ -122,6 +124,9 @@ func New(cfg Config) ([]runtime.Routine, error) {
 		}},
 		{"daemonset", func() (controller, error) {
 			return daemonset.New(daemonset.Config{Informers: inf, Logger: log})
+		}},
+		{"statefulset", func() (controller, error) {
+			return statefulset.New(statefulset.Config{Informers: inf, Logger: log})
 		}},
 		{"disruption", func() (controller, error) {
 			return disruption.New(disruption.Config{Informers: inf, Logger: log, Serves: cfg.Serves})
