@@ -20,6 +20,7 @@ import (
 
 	"github.com/barque/barque/controllers/apiendpoints"
 	"github.com/barque/barque/controllers/clusterrole"
+	"github.com/barque/barque/controllers/cronjob"
 	"github.com/barque/barque/controllers/daemonset"
 	"github.com/barque/barque/controllers/deployment"
 	"github.com/barque/barque/controllers/disruption"
@@ -78,6 +79,7 @@ type controller interface {
 // kinds are what the workload controllers are for, by their names: one whose kind is not served is left out.
 var kinds = map[string]schema.GroupVersionResource{
 	"job":                   batchv1.SchemeGroupVersion.WithResource("jobs"),
+	"cronjob":               batchv1.SchemeGroupVersion.WithResource("cronjobs"),
 	"ttlafterfinished":      batchv1.SchemeGroupVersion.WithResource("jobs"),
 	"daemonset":             appsv1.SchemeGroupVersion.WithResource("daemonsets"),
 	"statefulset":           appsv1.SchemeGroupVersion.WithResource("statefulsets"),
@@ -118,6 +120,9 @@ func New(cfg Config) ([]runtime.Routine, error) {
 		}},
 		{"job", func() (controller, error) {
 			return job.New(job.Config{Informers: inf, Logger: log})
+		}},
+		{"cronjob", func() (controller, error) {
+			return cronjob.New(cronjob.Config{Informers: inf, Logger: log})
 		}},
 		{"ttlafterfinished", func() (controller, error) {
 			return ttlafterfinished.New(ttlafterfinished.Config{Informers: inf, Logger: log})

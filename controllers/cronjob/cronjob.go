@@ -1,0 +1,206 @@
+// Package cronjob makes the Jobs of CronJobs at their times, and deletes those beyond the history
+// that is to be kept.
+//
+// All choices are made by decide. Nothing is kept in memory: a time that has passed while nobody
+// led is made up for by the next leader, unless the deadline for starting has passed.
+package cronjob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/barque/barque/controllers/runtime"
+)
+
+var kind = batchv1.SchemeGroupVersion.WithKind("CronJob")
+
+// Config of a Controller.
+type Config struct {
+	Informers informers.SharedInformerFactory
+	Logger    *slog.Logger
+	// Workers is how many CronJobs are worked on at once. Default 5.
+	Workers int
+}
+
+// Controller reconciles CronJobs.
+type Controller struct {
+	cfg   Config
+	crons cache.SharedIndexInformer
+	jobs  cache.SharedIndexInformer
+	list  batchlisters.CronJobLister
+}
+
+// New asks the factory for the informers it needs; it is called before they are started.
+func New(cfg Config) (*Controller, error) {
+	if cfg.Workers <= 0 {
+		cfg.Workers = 5
+	}
+	batch := cfg.Informers.Batch().V1()
+	c := &Controller{cfg: cfg, crons: batch.CronJobs().Informer(), jobs: batch.Jobs().Informer(), list: batch.CronJobs().Lister()}
+	return c, runtime.EnsureControllerIndex(c.jobs)
+}
+
+// Run reconciles for one term of leadership.
+func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
+	recorder, stop := runtime.Recorder(ctx, client, "cronjob-controller")
+	defer stop()
+	t := &term{Controller: c, client: client, recorder: recorder}
+	t.loop = runtime.NewLoop("cronjob", c.cfg.Workers, c.cfg.Logger, t.reconcile)
+	runtime.Watch(t.loop, c.crons, runtime.Itself[batchv1.CronJob])
+	runtime.Watch(t.loop, c.jobs, func(old, now *batchv1.Job) []runtime.Key {
+		if now == nil {
+			now = old
+		}
+		if ref := metav1.GetControllerOfNoCopy(now); ref != nil && ref.Kind == kind.Kind {
+			return []runtime.Key{{Namespace: now.Namespace, Name: ref.Name}}
+		}
+		return nil
+	})
+	return t.loop.Run(ctx)
+}
+
+// term is what belongs to one term of leadership.
+type term struct {
+	*Controller
+	client   kubernetes.Interface
+	recorder record.EventRecorder
+	loop     *runtime.Loop
+}
+
+func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
+	c, err := t.list.CronJobs(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	children, _, err := runtime.Controlled[batchv1.Job](t.jobs, c.Namespace, c.UID)
+	if err != nil {
+		return 0, err
+	}
+	if behind, err := t.behind(ctx, c, children); err != nil || behind {
+		return runtime.Retry, err
+	}
+	p := decide(c, children, time.Now())
+	err = t.act(ctx, key, c, &p)
+	return p.again, errors.Join(err, t.writeStatus(ctx, key, c, p))
+}
+
+// behind reports whether the informer lacks a job that the status calls active and that is there:
+// the leader before may have made it a moment ago.
+func (t *term) behind(ctx context.Context, c *batchv1.CronJob, children []*batchv1.Job) (bool, error) {
+	shown := map[string]bool{}
+	for _, j := range children {
+		shown[string(j.UID)] = true
+	}
+	for _, ref := range c.Status.Active {
+		if shown[string(ref.UID)] {
+			continue
+		}
+		j, err := t.client.BatchV1().Jobs(c.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return false, fmt.Errorf("looking for job %s: %w", ref.Name, err)
+		case j.UID == ref.UID && metav1.IsControlledBy(j, c):
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// act carries a plan out. What it makes goes into the plan's status.
+func (t *term) act(ctx context.Context, key runtime.Key, c *batchv1.CronJob, p *plan) error {
+	for _, e := range p.events {
+		t.recorder.Event(c, e.kind, e.reason, e.message)
+	}
+	var errs []error
+	for _, j := range p.expired {
+		errs = append(errs, t.delete(ctx, key, c, j))
+	}
+	for _, j := range p.replace {
+		if err := t.delete(ctx, key, c, j); err != nil {
+			p.status.Active = append(p.status.Active, refTo(j)) // it still runs
+			return errors.Join(append(errs, err)...)
+		}
+	}
+	if p.create == nil {
+		return errors.Join(errs...)
+	}
+	made, err := t.client.BatchV1().Jobs(c.Namespace).Create(ctx, p.create, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		made, err = t.client.BatchV1().Jobs(c.Namespace).Get(ctx, p.create.Name, metav1.GetOptions{})
+		if err == nil && !metav1.IsControlledBy(made, c) {
+			err = fmt.Errorf("the name is taken by a job that is not this cron job's")
+		}
+		if err == nil { // ours, from a moment ago
+			t.loop.Writes().Wrote(key, t.jobs, made.ResourceVersion)
+			return errors.Join(errs...)
+		}
+	}
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil
+	case err != nil:
+		if ctx.Err() == nil {
+			t.recorder.Eventf(c, corev1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
+		}
+		return errors.Join(append(errs, fmt.Errorf("creating job %s: %w", p.create.Name, err))...)
+	}
+	t.loop.Writes().Wrote(key, t.jobs, made.ResourceVersion)
+	t.recorder.Eventf(c, corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", made.Name)
+	p.status.Active = append(p.status.Active, refTo(made))
+	p.status.LastScheduleTime = &metav1.Time{Time: p.due}
+	return errors.Join(errs...)
+}
+
+// delete deletes a job and its pods.
+func (t *term) delete(ctx context.Context, key runtime.Key, c *batchv1.CronJob, j *batchv1.Job) error {
+	background := metav1.DeletePropagationBackground
+	err := t.client.BatchV1().Jobs(j.Namespace).Delete(ctx, j.Name, metav1.DeleteOptions{
+		PropagationPolicy: &background, Preconditions: metav1.NewUIDPreconditions(string(j.UID))})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return nil // it is gone, or another job has its name
+	case err != nil:
+		if ctx.Err() == nil {
+			t.recorder.Eventf(c, corev1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
+		}
+		return fmt.Errorf("deleting job %s: %w", j.Name, err)
+	}
+	t.loop.Writes().Deleted(key, t.jobs, runtime.KeyOf(j), j.UID)
+	t.recorder.Eventf(c, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job %v", j.Name)
+	return nil
+}
+
+func (t *term) writeStatus(ctx context.Context, key runtime.Key, c *batchv1.CronJob, p plan) error {
+	if equality.Semantic.DeepEqual(c.Status, p.status) || ctx.Err() != nil {
+		return nil
+	}
+	now := c.DeepCopy()
+	now.Status = p.status
+	now, err := t.client.BatchV1().CronJobs(c.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("writing the status of CronJob %s: %w", key, err)
+	}
+	t.loop.Writes().Wrote(key, t.crons, now.ResourceVersion)
+	return nil
+}
