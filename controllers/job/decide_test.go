@@ -296,7 +296,6 @@ type world struct {
 	now  time.Time
 	mem  backoff
 	fate fate
-	most int // pods active at once
 }
 
 // carry does the first steps of a plan; the rest is lost in a crash.
