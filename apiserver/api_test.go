@@ -43,6 +43,8 @@ func TestAPI(t *testing.T) {
 		"Tables":          testTables,
 		"Scale":           testScale,
 		"Apps":            testApps,
+		"Resize":          testResize,
+		"Components":      testComponents,
 		"Status":          testStatus,
 		"DeleteMany":      testDeleteCollection,
 		"Access":          testAccess,

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -13,6 +14,7 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
@@ -149,13 +151,35 @@ func (o nodeObjects) EndpointSlices(ctx context.Context, namespace, service stri
 }
 
 func (s *Server) wirePods(k *resource.Kind[corev1.Pod]) {
-	add(k, "binding", func(st *resource.Storage) rest.Storage { return subresources.NewBinding(st) })
 	add(k, "ephemeralcontainers", func(st *resource.Storage) rest.Storage {
 		return subresources.NewEphemeralContainers(st, core.ValidateEphemeralContainers)
+	})
+	add(k, "resize", func(st *resource.Storage) rest.Storage {
+		return subresources.NewResize(st, core.PrepareResize, core.ValidateResize)
 	})
 	add(k, "eviction", func(st *resource.Storage) rest.Storage {
 		return subresources.NewEviction(st, s.client, s.serves(policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")))
 	})
+}
+
+// bindings adds pods/binding to pods, and returns the resource that is its older form.
+func bindings(pods *resource.Kind[corev1.Pod]) resource.Resource {
+	var built *subresources.Binding
+	add(pods, "binding", func(st *resource.Storage) rest.Storage {
+		built = subresources.NewBinding(st)
+		return built
+	})
+	return &resource.Computed{
+		GroupVersion: corev1.SchemeGroupVersion,
+		Name:         "bindings",
+		Types:        []runtime.Object{&corev1.Binding{}},
+		Storage: func() (rest.Storage, error) {
+			if built == nil {
+				return nil, errors.New("pods come first")
+			}
+			return subresources.Bindings{Binding: built}, nil
+		},
+	}
 }
 
 // wireCertificates adds the approval of requests, and lets only those sign requests of pods who may.

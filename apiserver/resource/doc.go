@@ -47,5 +47,6 @@
 //     registered; functions that return declarations make new ones with each call.
 //
 // It is not for resources that exist only as a question and its answer, except for the small
-// [Action]; subresources that reach a node are plain rest.Storage values handed in by the server.
+// [Action], nor for those that are not stored, except for [Computed]. Subresources that reach a
+// node are plain rest.Storage values handed in by the server.
 package resource

@@ -2,12 +2,14 @@ package resource
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apiserver/pkg/registry/rest"
 )
 
 // Column declares a column of a table. typ is "string", "integer", "number", "boolean" or "date".
@@ -47,6 +49,17 @@ type tableConvertor struct {
 	columns []metav1.TableColumnDefinition
 	row     func(obj runtime.Object, now time.Time) ([]any, error)
 	now     func() time.Time
+}
+
+// Table prints objects of type T, as the Columns and Row of a Kind do.
+func Table[T any](columns []metav1.TableColumnDefinition, row func(obj *T, now time.Time) []any) rest.TableConvertor {
+	return &tableConvertor{columns: columns, now: time.Now, row: func(obj runtime.Object, now time.Time) ([]any, error) {
+		o, ok := obj.(any).(*T)
+		if !ok {
+			return nil, fmt.Errorf("expected a %T, got a %T", new(T), obj)
+		}
+		return row(o, now), nil
+	}}
 }
 
 // ConvertToTable implements rest.TableConvertor.

@@ -157,3 +157,27 @@ func scheduled(pod *corev1.Pod, now metav1.Time) {
 	}
 	pod.Status.Conditions = append(pod.Status.Conditions, condition)
 }
+
+// Bindings serves bindings, the older form of pods/binding: the pod is named in the object.
+type Bindings struct{ *Binding }
+
+var (
+	_ rest.Creater              = Bindings{}
+	_ rest.Scoper               = Bindings{}
+	_ rest.SingularNameProvider = Bindings{}
+)
+
+// NamespaceScoped implements rest.Scoper.
+func (Bindings) NamespaceScoped() bool { return true }
+
+// GetSingularName implements rest.SingularNameProvider.
+func (Bindings) GetSingularName() string { return "binding" }
+
+// Create implements rest.Creater.
+func (b Bindings) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	binding, ok := obj.(*corev1.Binding)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %T", obj))
+	}
+	return b.Binding.Create(ctx, binding.Name, obj, validate, options)
+}
