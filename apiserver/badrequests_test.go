@@ -25,7 +25,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	restclient "k8s.io/client-go/rest"
 
-	waiting "github.com/barque/barque/internal/await"
+	bounded "github.com/barque/barque/internal/await"
 )
 
 // stranger sends a server whatever comes to its mind, as an administrator, so that nothing but the server itself stops it.
@@ -124,7 +124,7 @@ func (e endpoint) wholeObject(fields string) string {
 // send makes a request, and fails the test when the answer is that the server is to blame.
 func (s *stranger) send(t *testing.T, method, path, contentType string, body []byte) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), waiting.Hang)
+	ctx, cancel := context.WithTimeout(context.Background(), bounded.Hang)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, s.host+path, bytes.NewReader(body))
 	if err != nil {
@@ -430,7 +430,7 @@ func TestTruncatedRequests(t *testing.T) {
 			_ = c.Close()
 		}
 	}
-	waiting.True(t, "the goroutines of dead connections end", func() bool { return runtime.NumGoroutine() <= before+10 })
+	bounded.True(t, "the goroutines of dead connections end", func() bool { return runtime.NumGoroutine() <= before+10 })
 	if code := s.send(t, http.MethodGet, "/api/v1/namespaces/default/configmaps/settings", "", nil); code != http.StatusOK {
 		t.Errorf("afterwards a read is answered with %d", code)
 	}
@@ -476,7 +476,7 @@ func FuzzRequests(f *testing.F) {
 		values.Set("dryRun", metav1.DryRunAll)
 		began := time.Now()
 		s.send(t, m, path+"?"+values.Encode(), contentTypes[int(contentType)%len(contentTypes)], body)
-		if d := time.Since(began); d > waiting.Hang {
+		if d := time.Since(began); d > bounded.Hang {
 			t.Errorf("%s %s took %s", m, path, d)
 		}
 	})

@@ -2,10 +2,9 @@ package apiserver
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
 	"math/rand"
 	"reflect"
-	"strconv"
 	"sync"
 	"testing"
 
@@ -105,10 +104,14 @@ func newObjectStore(t testing.TB, backend *raftstore.Store, gr schema.GroupResou
 
 // filler makes random objects that are well-formed, whatever they mean.
 func (w *trips) filler(seed int64) *randfill.Filler {
-	// YAML sorts the names in what is not looked into: written in that order, it stays as it is.
+	// JSON inside objects comes with its keys in order, as YAML gives it back.
 	raw := func(serializer.CodecFactory) []any {
 		return []any{func(r *runtime.RawExtension, c randfill.Continue) {
-			r.Raw = fmt.Appendf(nil, `{"apiVersion":"v%d","kind":"Anything","value":%q}`, c.Intn(9), strconv.Itoa(c.Int()))
+			data, err := json.Marshal(map[string]any{"text": c.String(10), "number": c.Int63(), "list": []bool{c.Bool()}})
+			if err != nil {
+				panic(err)
+			}
+			r.Raw = data
 		}}
 	}
 	return fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, raw), rand.NewSource(seed), w.codecs)
@@ -117,7 +120,7 @@ func (w *trips) filler(seed int64) *randfill.Filler {
 // same fails the test when an object came back as another one.
 func same(t *testing.T, how string, sent, got runtime.Object) {
 	t.Helper()
-	got.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	got.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // it is not part of an object in memory
 	if !apiequality.Semantic.DeepEqual(sent, got) {
 		t.Errorf("changed by %s (-sent +got):\n%s", how, cmp.Diff(sent, got))
 	}
@@ -145,6 +148,9 @@ func (w *trips) check(t *testing.T, k trip, seed int64) {
 			t.Fatalf("%s: %v, %v in\n%q", mediaType, kind, err, data)
 		}
 		same(t, mediaType, object, got)
+		if mediaType == runtime.ContentTypeProtobuf {
+			object = got // without empty lists: protobuf cannot tell them from none, and defaults can
+		}
 	}
 	w.throughStore(t, k, object)
 }

@@ -25,8 +25,15 @@ type kubernetesClaims struct {
 	WarnAfter      *jwt.NumericDate `json:"warnafter,omitempty"`
 }
 
+// audiences are written as a list, also one alone, as in every Kubernetes cluster. They are read in both forms.
+type audiences []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (a *audiences) UnmarshalJSON(data []byte) error { return (*jwt.Audience)(a).UnmarshalJSON(data) }
+
 type claims struct {
 	jwt.Claims
+	Audience   audiences        `json:"aud,omitempty"` // in place of that of jwt.Claims
 	Kubernetes kubernetesClaims `json:"kubernetes.io"`
 }
 
@@ -50,12 +57,12 @@ func (b *Binding) claims(issuer, id string, now time.Time) claims {
 		Claims: jwt.Claims{
 			Issuer:    issuer,
 			Subject:   serviceaccount.MakeUsername(b.Namespace, b.ServiceAccount),
-			Audience:  b.Audiences,
 			ID:        id,
 			IssuedAt:  jwt.NewNumericDate(now),
 			NotBefore: jwt.NewNumericDate(now),
 			Expiry:    jwt.NewNumericDate(now.Add(b.Lifetime)),
 		},
+		Audience: b.Audiences,
 		Kubernetes: kubernetesClaims{
 			Namespace:      b.Namespace,
 			ServiceAccount: ref{b.ServiceAccount, b.ServiceAccountUID},

@@ -268,7 +268,7 @@ var kubectlSteps = []struct {
 		{args: "scale deploy web --replicas=2", want: []string{"deployment.apps/web scaled"}},
 		{args: "scale deploy web --replicas=3 --current-replicas=7", want: []string{"Expected replicas to be 7, was 2"}, fails: true},
 		{args: "scale deploy web --replicas=-1", fails: true},
-		{args: "get deploy web --subresource=scale", want: []string{"NAME   DESIRED   AVAILABLE   AGE", "web    2         0"}},
+		{args: "get deploy web --subresource=scale", want: []string{"NAME   DESIRED   AVAILABLE   AGE", "web    2 "}},
 	}},
 	{"Rollout", []step{
 		{args: "rollout history deploy/web", want: []string{"REVISION  CHANGE-CAUSE", "<none>"}, again: true},

@@ -14,6 +14,7 @@ const (
 	solid   ownerState = iota // it is there
 	waiting                   // it is being deleted and waits for its dependents to go first
 	absent                    // it is gone, or never was
+	unseen                    // it is there, but no informer has told of it yet, so none would tell of its end
 )
 
 // deadlock returns the owners of o that wait for o while o waits for them, by itself or by way of
@@ -56,7 +57,7 @@ func judge(o *object, states map[types.UID]ownerState, hasDependents bool) verdi
 	anyWaiting := false
 	for _, ref := range o.owners {
 		switch states[ref.UID] {
-		case solid:
+		case solid, unseen:
 			solids++
 			continue
 		case waiting:

@@ -128,7 +128,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 
 // collect deletes an object that has lost its owners.
 func (t *term) collect(ctx context.Context, o *object) (time.Duration, error) {
-	states := map[types.UID]ownerState{}
+	states, again := map[types.UID]ownerState{}, time.Duration(0)
 	for _, ref := range o.owners {
 		state, err := t.ownerState(ctx, o, ref)
 		if err != nil {
@@ -137,13 +137,16 @@ func (t *term) collect(ctx context.Context, o *object) (time.Duration, error) {
 		if state == waiting && !t.sources.complete() {
 			return runtime.Retry, nil // a dependent may not be known yet
 		}
+		if state == unseen {
+			again = runtime.Retry
+		}
 		states[ref.UID] = state
 	}
 	hasDependents := len(t.graph.dependentsOf(o.uid)) > 0
 	if v := judge(o, states, hasDependents); v.keep && len(v.drop) == 0 {
-		return 0, nil
+		return again, nil
 	}
-	return 0, t.judgeLive(ctx, o, states, hasDependents)
+	return again, t.judgeLive(ctx, o, states, hasDependents)
 }
 
 // judgeLive decides by the object as the API server has it, and acts.
@@ -207,6 +210,8 @@ func (t *term) ownerState(ctx context.Context, o *object, ref metav1.OwnerRefere
 	case err != nil, owner.UID != ref.UID:
 		t.gone.add(ref.UID, where)
 		return absent, nil
+	case t.sources.follows(kind.gvr):
+		return unseen, nil
 	}
 	return solid, nil
 }

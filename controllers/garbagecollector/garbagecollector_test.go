@@ -439,3 +439,29 @@ func TestResourceThatCannotBeListed(t *testing.T) {
 		}
 	})
 }
+
+// A resource may be listed late, as custom ones after a start of the API server are. An owner that ends before is never told of.
+func TestOwnerThatEndsBeforeItIsListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAPI(t)
+		a.add(pods, "pod1", a.add(sets, "set"))
+		var listed atomic.Bool
+		a.PrependReactor("list", "replicasets", func(clienttesting.Action) (bool, kruntime.Object, error) {
+			if !listed.Load() {
+				return true, nil, errors.New("not served yet")
+			}
+			return false, nil, nil
+		})
+		start(t, a)
+		time.Sleep(10 * time.Second)
+		if a.gone(pods, "pod1") {
+			t.Fatal("a pod went while its owner was there")
+		}
+		a.remove(sets, "set", metav1.DeletePropagationBackground)
+		listed.Store(true)
+		time.Sleep(2 * time.Minute)
+		if !a.gone(pods, "pod1") {
+			t.Error("nobody looked again for the owner")
+		}
+	})
+}

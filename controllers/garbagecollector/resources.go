@@ -248,6 +248,13 @@ func (s *sources) where(namespace string) []schema.GroupVersionResource {
 	return out
 }
 
+// follows tells whether the graph is told of the objects of a resource, sooner or later.
+func (s *sources) follows(gvr schema.GroupVersionResource) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.running[gvr] != nil
+}
+
 // kind returns the resource that an owner reference's kind is served as.
 func (s *sources) kind(gk schema.GroupKind) (resource, bool) {
 	s.mu.RLock()
