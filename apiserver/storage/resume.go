@@ -2,9 +2,12 @@ package storage
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher"
@@ -19,6 +22,15 @@ import (
 type resuming struct {
 	*cacher.CacheDelegator
 	store *Store
+}
+
+// Get implements storage.Interface. As with the store, a resourceVersion that is none is the client's fault.
+func (r *resuming) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+	err := r.CacheDelegator.Get(ctx, key, opts, out)
+	if storage.IsInvalidError(err) {
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+	}
+	return err
 }
 
 // Watch implements storage.Interface.

@@ -253,8 +253,8 @@ var kubectlSteps = []struct {
 		{args: "run one --image=nginx:1.21.6 --dry-run=server", want: []string{"pod/one created (server dry run)"}},
 		{args: "run one --image=nginx:1.21.6 --restart=Never --labels=app=one", want: []string{"pod/one created"}},
 		{args: "run one --image=nginx:1.21.6", want: []string{`pods "one" already exists`}, fails: true},
-		{args: "wait --for=condition=Ready pod/one --timeout=1s", want: []string{"timed out waiting"}, fails: true}, // brief: nothing runs it
-		{args: "wait --for=delete pod/nosuch --timeout=1m"},
+		{args: "wait --for=condition=Ready pod/one --timeout=1s", want: []string{"timed out waiting"}, fails: true}, // brief: it is to time out
+		{args: "wait --for=delete pod/nosuch --timeout=1s"},                                                         // brief: there is nothing to wait for
 		{args: "logs one"}, // there are none before it has a node
 		{args: "create ns apart --dry-run=server -o name", want: []string{"namespace/apart"}},
 		{args: "create job once --image=busybox:1.36 --dry-run=server -o jsonpath={.spec.backoffLimit},{.spec.template.spec.restartPolicy}", want: []string{"6,Never"}},
@@ -282,7 +282,7 @@ var kubectlSteps = []struct {
 		{args: "rollout restart deploy/web", want: []string{"can't restart paused deployment"}, fails: true},
 		{args: "rollout resume deploy/web", want: []string{"deployment.apps/web resumed"}},
 		{args: "rollout restart deploy/web", want: []string{"deployment.apps/web restarted"}},
-		{args: "rollout status deploy/web --timeout=1s", want: []string{"Waiting for deployment"}, fails: true}, // brief: nothing rolls it out
+		{args: "rollout status deploy/web --timeout=1s", want: []string{"Waiting for deployment"}, fails: true}, // brief: it is to time out
 		{args: "set env deploy/web A=b", want: []string{"env updated"}},
 		{args: "set resources deploy/web --requests=cpu=10m", want: []string{"resource requirements updated"}},
 		{args: "set resources deploy/web --requests=cpu=10m --limits=cpu=5m", want: []string{"must be less than or equal to cpu limit"}, fails: true},

@@ -164,7 +164,7 @@ func startOperator(t *testing.T, s *server, w *webhookServer) *manager {
 	t.Helper()
 	skip := true // the same controller runs again in this process
 	long, renew := 2*time.Minute, 100*time.Second
-	retry := 500 * time.Millisecond // how soon a standby sees a lease that was given back
+	retry := 500 * time.Millisecond // a standby sees soon that the lease was given back
 	o := ctrl.Options{
 		Scheme: operatorScheme(t), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: &skip},
 		LeaderElection: true, LeaderElectionID: "greeter", LeaderElectionNamespace: "default", LeaderElectionReleaseOnCancel: true,
