@@ -35,19 +35,19 @@ func TestKindsAreRead(t *testing.T) {
 }
 
 func TestMutations(t *testing.T) {
-	k := &kind{object: object(t, `{kind: K, spec: {list: [{n: 1}], flag: true}}`)}
+	k := &kind{object: object(t, `{kind: K, spec: {list: [{num: 1}], flag: true}}`)}
 	got := map[string]map[string]any{}
 	for _, m := range k.mutations() {
 		got[m.name] = m.object
 	}
 	for name, want := range map[string]string{
-		"nothing":                 `{kind: K, spec: {list: [{n: 1}], flag: true}}`,
-		"spec.flag turned":        `{kind: K, spec: {list: [{n: 1}], flag: false}}`,
-		"spec.flag removed":       `{kind: K, spec: {list: [{n: 1}]}}`,
+		"nothing":                 `{kind: K, spec: {list: [{num: 1}], flag: true}}`,
+		"spec.flag turned":        `{kind: K, spec: {list: [{num: 1}], flag: false}}`,
+		"spec.flag removed":       `{kind: K, spec: {list: [{num: 1}]}}`,
 		"spec.list empty":         `{kind: K, spec: {list: [], flag: true}}`,
 		"spec.list[0] removed":    `{kind: K, spec: {list: [], flag: true}}`,
-		"spec.list first doubled": `{kind: K, spec: {list: [{n: 1}, {n: 1}], flag: true}}`,
-		"spec.list[0].n negative": `{kind: K, spec: {list: [{n: -5}], flag: true}}`,
+		"spec.list first doubled": `{kind: K, spec: {list: [{num: 1}, {num: 1}], flag: true}}`,
+		"spec.list[0].num negative": `{kind: K, spec: {list: [{num: -5}], flag: true}}`,
 		"spec removed":            `{kind: K}`,
 	} {
 		if diff := cmp.Diff(object(t, want), clone(got[name])); diff != "" {
@@ -77,8 +77,8 @@ func TestSteady(t *testing.T) {
 }
 
 func TestDifferences(t *testing.T) {
-	got := differences("", any(object(t, `{a: 1, b: [1, 2], c: {d: x}}`)), any(object(t, `{a: 1, b: [1, 3], e: y}`)))
-	want := []string{`b[1]: upstream 2, Barque 3`, `c: upstream {"d":"x"}, Barque null`, `e: upstream null, Barque "y"`}
+	got := differences("", any(object(t, `{a: 1, b: [1, 2], c: {d: x}}`)), any(object(t, `{a: 1, b: [1, 3], e: z}`)))
+	want := []string{`b[1]: upstream 2, Barque 3`, `c: upstream {"d":"x"}, Barque null`, `e: upstream null, Barque "z"`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -15,10 +15,13 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"regexp"
 	"syscall"
+
+	"k8s.io/klog/v2"
 )
 
 func main() {
@@ -28,6 +31,8 @@ func main() {
 	flag.IntVar(&o.show, "show", 3, "how many requests are shown of those that differ in the same way")
 	flag.BoolVar(&o.texts, "texts", false, "show also where only the texts of causes differ")
 	flag.Parse()
+	klog.LogToStderr(false) // what the server in this process says is not the report
+	klog.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, o, *only); err != nil {

@@ -41,7 +41,7 @@ func TestValidateClusterRole(t *testing.T) {
 		"both":           {`rules: [{verbs: [get], nonResourceURLs: [/healthz], apiGroups: [""], resources: [pods]}]`, []string{grouptest.Invalid + "rules[0].nonResourceURLs"}},
 		"aggregates":     {`aggregationRule: {clusterRoleSelectors: [{matchLabels: {a: b}}]}`, nil},
 		"of nothing":     {`aggregationRule: {}`, []string{grouptest.Missing + "aggregationRule.clusterRoleSelectors"}},
-		"wrong selector": {`aggregationRule: {clusterRoleSelectors: [{matchLabels: {"a b": c}}]}`, []string{grouptest.Invalid + "aggregationRule.clusterRoleSelectors[0]", grouptest.Invalid + "aggregationRule.clusterRoleSelectors[0].matchLabels"}},
+		"wrong selector": {`aggregationRule: {clusterRoleSelectors: [{matchLabels: {"a b": c}}]}`, []string{grouptest.Invalid + "aggregationRule.clusterRoleSelectors[0].matchLabels", grouptest.Invalid + "aggregationRule.clusterRoleSelectors[0]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := grouptest.Parse[rbacv1.ClusterRole](t, "metadata: {name: 'system:a'}\n"+c.role)
