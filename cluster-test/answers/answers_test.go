@@ -41,14 +41,14 @@ func TestMutations(t *testing.T) {
 		got[m.name] = m.object
 	}
 	for name, want := range map[string]string{
-		"nothing":                 `{kind: K, spec: {list: [{num: 1}], flag: true}}`,
-		"spec.flag turned":        `{kind: K, spec: {list: [{num: 1}], flag: false}}`,
-		"spec.flag removed":       `{kind: K, spec: {list: [{num: 1}]}}`,
-		"spec.list empty":         `{kind: K, spec: {list: [], flag: true}}`,
-		"spec.list[0] removed":    `{kind: K, spec: {list: [], flag: true}}`,
-		"spec.list first doubled": `{kind: K, spec: {list: [{num: 1}, {num: 1}], flag: true}}`,
+		"nothing":                   `{kind: K, spec: {list: [{num: 1}], flag: true}}`,
+		"spec.flag turned":          `{kind: K, spec: {list: [{num: 1}], flag: false}}`,
+		"spec.flag removed":         `{kind: K, spec: {list: [{num: 1}]}}`,
+		"spec.list empty":           `{kind: K, spec: {list: [], flag: true}}`,
+		"spec.list[0] removed":      `{kind: K, spec: {list: [], flag: true}}`,
+		"spec.list first doubled":   `{kind: K, spec: {list: [{num: 1}, {num: 1}], flag: true}}`,
 		"spec.list[0].num negative": `{kind: K, spec: {list: [{num: -5}], flag: true}}`,
-		"spec removed":            `{kind: K}`,
+		"spec removed":              `{kind: K}`,
 	} {
 		if diff := cmp.Diff(object(t, want), clone(got[name])); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
