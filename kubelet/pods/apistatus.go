@@ -134,7 +134,10 @@ func containerStatus(in *StatusInput, c *v1.Container, before *v1.ContainerStatu
 		s.Ready = true
 	}
 	s.Started = &started
-	if s.State.Running != nil || s.ContainerID != "" {
+	if before != nil && before.ContainerID != "" && before.ContainerID == s.ContainerID && before.Resources != nil {
+		// A container keeps what it was started with, whatever a resize has asked for since.
+		s.Resources, s.AllocatedResources = before.Resources, before.AllocatedResources
+	} else if s.State.Running != nil || s.ContainerID != "" {
 		s.Resources = c.Resources.DeepCopy()
 		s.Resources.Claims = nil
 		s.AllocatedResources = c.Resources.Requests.DeepCopy()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/barque/barque/kubelet/cri"
@@ -82,6 +83,28 @@ func TestMessagesOfOnePod(t *testing.T) {
 	for _, c := range append(s.ContainerStatuses, s.InitContainerStatuses...) {
 		if now, before := c.State.Terminated, c.LastTerminationState.Terminated; len(now.Message) != 3072 || len(before.Message) != 3072 {
 			t.Errorf("container %s: %d and %d bytes, want 3072 each", c.Name, len(now.Message), len(before.Message))
+		}
+	}
+}
+
+// TestResizedContainerKeepsItsResources: the status says what a container was started with, not what a resize asks for.
+func TestResizedContainerKeepsItsResources(t *testing.T) {
+	ask := func(cpu string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)} }
+	pod := podWith(v1.RestartPolicyAlways, "a")
+	pod.Spec.Containers[0].Resources.Requests = ask("100m")
+	in := StatusInput{Facts: Facts{Pod: pod}, Runtime: "containerd"}
+	in.Observed.Containers = []Container{{ID: "1", Name: "a", State: Running, Attempt: 1}}
+	pod.Status = Status(in)
+
+	pod.Spec.Containers[0].Resources.Requests = ask("200m")
+	for id, want := range map[string]string{"1": "100m", "2": "200m"} {
+		in.Observed.Containers[0].ID = id
+		s := Status(in).ContainerStatuses[0]
+		if got := s.Resources.Requests[v1.ResourceCPU]; got.Cmp(resource.MustParse(want)) != 0 {
+			t.Errorf("container %s: %s in resources, want %s", id, got.String(), want)
+		}
+		if got := s.AllocatedResources[v1.ResourceCPU]; got.Cmp(resource.MustParse(want)) != 0 {
+			t.Errorf("container %s: %s allocated, want %s", id, got.String(), want)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func prepareNode(_ context.Context, n, old *corev1.Node) {
 		n.Spec.ConfigSource = nil //lint:ignore SA1019 see above
 	}
 	if old == nil {
-		n.Status.Config = nil //lint:ignore SA1019 see above
+		n.Status.Config = nil
 	}
 	if old == nil || old.Spec.PodPreemptionPolicy == nil {
 		n.Spec.PodPreemptionPolicy = nil

@@ -48,7 +48,7 @@ func validateService(_ context.Context, s, old *corev1.Service) field.ErrorList 
 func validateServiceAnnotations(s *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	at := field.NewPath("metadata", "annotations")
-	//lint:ignore SA1019 the old name of the annotation is still read
+	// The old name of the annotation is still read.
 	hints, hasHints := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
 	if mode, hasMode := s.Annotations[corev1.AnnotationTopologyMode]; hasHints && hasMode && hints != mode {
 		errs = append(errs, field.Invalid(at.Key(corev1.AnnotationTopologyMode), mode,
@@ -337,7 +337,6 @@ func validateServiceStatus(_ context.Context, s, old *corev1.Service) field.Erro
 func serviceWarnings(_ context.Context, s, _ *corev1.Service) []string {
 	var out []string
 	spec, at := &s.Spec, field.NewPath("spec")
-	//lint:ignore SA1019 it is told that the annotation is deprecated
 	if _, ok := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; ok {
 		out = append(out, fmt.Sprintf("annotation %s is deprecated, please use %s instead", corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
 	}
