@@ -110,6 +110,9 @@ func withFailure(conditions []appsv1.ReplicaSetCondition, f *failure, now time.T
 		return append(conditions, c)
 	}
 	if conditions[i].Status == c.Status {
+		if conditions[i].Reason == c.Reason {
+			return conditions // the message has a new name in it each time: writing it would cause the next look at once
+		}
 		c.LastTransitionTime = conditions[i].LastTransitionTime
 	}
 	conditions[i] = c

@@ -2,9 +2,12 @@ package replicaset_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -99,6 +102,23 @@ func TestFailingCreationIsToldAndSlow(t *testing.T) {
 		})
 		if n := len(tries); n > 15 {
 			t.Errorf("%d creations were tried for a failure that is bound to repeat", n)
+		}
+	})
+}
+
+// What the API server says of a refused pod has the name that it has made up for it.
+func TestFailuresThatDifferAreSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t)
+		c.Add(example(1))
+		var tries atomic.Int32
+		c.Client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, kruntime.Object, error) {
+			return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), fmt.Sprint("rs-", tries.Add(1)), errors.New("exceeded quota"))
+		})
+		start(t, c)
+		time.Sleep(10 * time.Minute)
+		if n := tries.Load(); n > 50 {
+			t.Errorf("%d creations were tried in ten minutes", n)
 		}
 	})
 }
