@@ -74,4 +74,11 @@ func TestScaleSubresources(t *testing.T) {
 			t.Errorf("%s: %d, unmanaged %v, %v; want %d", c.name, total, unmanaged, err, c.want)
 		}
 	}
+	// The informer gives the pods in another order each time.
+	a, b := owned("Thing", "a", "other"), owned("Thing", "c", "uc")
+	_, _, err = tm.expected(t.Context(), []*corev1.Pod{a, b})
+	_, _, again := tm.expected(t.Context(), []*corev1.Pod{b, a})
+	if err == nil || again == nil || err.Error() != again.Error() {
+		t.Errorf("the problem depends on the order of the pods: %v, %v", err, again)
+	}
 }
