@@ -172,6 +172,15 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if wait := t.early(job, now); wait > 0 {
 		return wait, nil
 	}
+	again, err := t.step(ctx, key, job, now)
+	if err != nil || again == runtime.Retry {
+		t.failed(job.UID)
+	}
+	return again, err
+}
+
+// step is one look at a job that has not finished.
+func (t *term) step(ctx context.Context, key runtime.Key, job *batchv1.Job, now time.Time) (time.Duration, error) {
 	selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
 	if err != nil {
 		return 0, fmt.Errorf("selector of Job %s: %w", key, err)
@@ -181,7 +190,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		return 0, err
 	}
 	p := decide(observed{job: job, pods: mine, backoff: t.backoffOf(job, mine)}, now)
-	if len(p.create) > 0 {
+	if len(p.create)+len(p.release) > 0 {
 		if behind, err := t.behind(ctx, job, selector); err != nil || behind {
 			return runtime.Retry, err
 		}
@@ -203,6 +212,17 @@ func (t *term) early(job *batchv1.Job, now time.Time) time.Duration {
 	}
 	t.memories[job.UID] = m
 	return 0
+}
+
+// failed notes that the last look has not come to its end: the back-off of the key tells when the next one is, and
+// early, which would end that, does not.
+func (t *term) failed(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m, known := t.memories[uid]; known {
+		m.at = time.Time{}
+		t.memories[uid] = m
+	}
 }
 
 // unknown marks a row of failures that nobody has counted in this term.
@@ -258,8 +278,8 @@ func (t *term) claim(ctx context.Context, key runtime.Key, job *batchv1.Job, sel
 		func(pod *corev1.Pod) { t.loop.Writes().Wrote(key, t.pods, pod.ResourceVersion) })
 }
 
-// behind reports whether the informers lack what the leader before has written: pods, or a status
-// that counts pods which have lost their finalizer since.
+// behind reports whether the informers lack what the leader before has written: pods, that pods have lost their
+// finalizer, or a status that counts these. It would be created or counted once more.
 func (t *term) behind(ctx context.Context, job *batchv1.Job, selector labels.Selector) (bool, error) {
 	if t.fresh.Knows(job.UID) {
 		return false, nil

@@ -2,16 +2,21 @@ package job_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/controllers/controllertest"
@@ -252,4 +257,59 @@ func TestAdoption(t *testing.T) {
 		}
 		w.noFinalizers()
 	})
+}
+
+// Pods that are refused are tried again with the back-off of errors.
+func TestFailingCreationIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, never)
+		w.Add(example(1, 1))
+		var tries atomic.Int32
+		w.Client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, kruntime.Object, error) {
+			tries.Add(1)
+			return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("exceeded quota"))
+		})
+		w.Start(w.ctrl.Run)
+		time.Sleep(10 * time.Minute)
+		if n := tries.Load(); n < 10 || n > 50 {
+			t.Errorf("%d creations were tried in ten minutes", n)
+		}
+	})
+}
+
+// The leader before has counted a pod, and the informer of pods shows it with its finalizer still.
+func TestLaggingInformerCountsNothingTwice(t *testing.T) {
+	for name, live := range map[string]func(corev1.Pod) []corev1.Pod{
+		"released": func(p corev1.Pod) []corev1.Pod {
+			p.Finalizers, p.ResourceVersion = nil, "1000000"
+			return []corev1.Pod{p}
+		},
+		"gone": func(corev1.Pod) []corev1.Pod { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, never)
+				j := example(1, 2)
+				j.Status = batchv1.JobStatus{Succeeded: 1, StartTime: ptr(metav1.Now()), UncountedTerminatedPods: &batchv1.UncountedTerminatedPods{}}
+				w.Add(j)
+				pod := &corev1.Pod{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p", Labels: map[string]string{"job-name": "j"}, Finalizers: []string{batchv1.JobTrackingFinalizer},
+						OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("Job"))}},
+					Status: corev1.PodStatus{Phase: corev1.PodSucceeded},
+				}
+				w.Add(pod)
+				w.Client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+					if list, ok := a.(clienttesting.ListActionImpl); ok && list.ListOptions.LabelSelector != "" {
+						return true, &corev1.PodList{Items: live(*pod.DeepCopy())}, nil
+					}
+					return false, nil, nil
+				})
+				w.Start(w.ctrl.Run)
+				time.Sleep(time.Minute)
+				if s := w.job().Status; s.Succeeded+int32(len(s.UncountedTerminatedPods.Succeeded)) != 1 {
+					t.Errorf("counted again: %+v", s)
+				}
+			})
+		})
+	}
 }

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -35,8 +37,9 @@ func (f *Fresh) Knows(owner types.UID) bool {
 	return f.known[owner]
 }
 
-// Behind reports whether the informer lacks pods of owner that the API server has. It asks the
-// server once for each owner, until the answer is no; afterwards it is no without asking.
+// Behind reports whether the informer shows owner's pods as they were, not as the API server has them: lacks some, has
+// older ones, or some that are gone. It asks the server once for each owner, until the answer is no; afterwards it is no
+// without asking.
 func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, informer cache.SharedIndexInformer, owner metav1.Object, selector labels.Selector) (bool, error) {
 	if f.Knows(owner.GetUID()) {
 		return false, nil
@@ -45,13 +48,28 @@ func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, informe
 	if err != nil {
 		return false, fmt.Errorf("reading the pods of %s/%s: %w", owner.GetNamespace(), owner.GetName(), err)
 	}
+	there := map[types.UID]bool{}
 	for i := range live.Items {
 		pod := &live.Items[i]
 		if !metav1.IsControlledBy(pod, owner) {
 			continue
 		}
-		if _, exists, err := informer.GetIndexer().GetByKey(runtime.KeyOf(pod).String()); err != nil || !exists {
+		there[pod.UID] = true
+		obj, exists, err := informer.GetIndexer().GetByKey(runtime.KeyOf(pod).String())
+		if err != nil || !exists {
 			return true, err
+		}
+		if shown, ok := obj.(*corev1.Pod); ok && older(shown, pod) {
+			return true, nil
+		}
+	}
+	shown, _, err := runtime.Controlled[corev1.Pod](informer, owner.GetNamespace(), owner.GetUID())
+	if err != nil {
+		return false, err
+	}
+	for _, pod := range shown {
+		if !there[pod.UID] && selector.Matches(labels.Set(pod.Labels)) {
+			return true, nil
 		}
 	}
 	f.mu.Lock()
@@ -61,4 +79,10 @@ func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, informe
 	}
 	f.known[owner.GetUID()] = true
 	return false, nil
+}
+
+// older reports whether a pod is of before another version of the same name.
+func older(shown, live *corev1.Pod) bool {
+	order, err := resourceversion.CompareResourceVersion(shown.ResourceVersion, live.ResourceVersion)
+	return err == nil && order < 0
 }
