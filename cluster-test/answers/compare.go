@@ -93,7 +93,7 @@ var (
 )
 
 // steady drops from an object what differs from one time to the next: what a server makes up, and
-// addresses and ports that it has chosen.
+// addresses and ports that it has chosen. In a dry run Barque chooses none, and upstream does.
 func steady(value any, path []string) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -103,9 +103,9 @@ func steady(value any, path []string) any {
 			case len(path) == 1 && path[0] == "metadata" && slices.Contains(madeUp, key):
 				delete(v, key)
 			case at == "spec.clusterIP" && child != "None", key == "nodePort", key == "healthCheckNodePort":
-				v[key] = "chosen"
+				delete(v, key)
 			case at == "spec.clusterIPs" && !reflect.DeepEqual(child, []any{"None"}):
-				v[key] = "chosen"
+				delete(v, key)
 			default:
 				v[key] = steady(child, append(path, key))
 			}

@@ -97,10 +97,18 @@ func (k *kind) complete() {
 	}
 	k.path = apiPath(gvk.GroupVersion())
 	if k.namespaced {
-		u.SetNamespace(namespace)
-		k.path += "/namespaces/" + namespace
+		u.SetNamespace(k.namespace())
+		k.path += "/namespaces/" + k.namespace()
 	}
 	k.path += "/" + plural.Resource
+}
+
+// namespace has all kinds together, but for those that would change what others are answered.
+func (k *kind) namespace() string {
+	if k.name == "LimitRange" || k.name == "ResourceQuota" {
+		return namespace + "-limited"
+	}
+	return namespace
 }
 
 func apiPath(gv schema.GroupVersion) string {
@@ -116,8 +124,8 @@ func (k *kind) setUp() []request {
 		return request{"make " + kind, "POST", path, map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}}}
 	}
 	return []request{
-		simple("v1", "Namespace", namespace, "/api/v1/namespaces"),
-		simple("v1", "ServiceAccount", "default", "/api/v1/namespaces/"+namespace+"/serviceaccounts"),
+		simple("v1", "Namespace", k.namespace(), "/api/v1/namespaces"),
+		simple("v1", "ServiceAccount", "default", "/api/v1/namespaces/"+k.namespace()+"/serviceaccounts"),
 		{"make " + k.name, "POST", k.path, k.object},
 	}
 }

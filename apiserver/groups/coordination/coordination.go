@@ -26,6 +26,7 @@ func leases() resource.Resource {
 		Name:           "leases",
 		Singular:       "lease",
 		List:           &coordinationv1.LeaseList{},
+		Prepare:        prepareLease,
 		Validate:       validateLease,
 		CreateOnUpdate: true,
 		// An update without resourceVersion could take a lease from its holder.
@@ -38,6 +39,16 @@ func leases() resource.Resource {
 		Row: func(l *coordinationv1.Lease, now time.Time) []any {
 			return []any{l.Name, ptr.Deref(l.Spec.HolderIdentity, ""), resource.Since(l.CreationTimestamp, now)}
 		},
+	}
+}
+
+// prepareLease drops what is for coordinated elections, an alpha feature, which is off.
+func prepareLease(_ context.Context, l, old *coordinationv1.Lease) {
+	if old == nil || old.Spec.Strategy == nil {
+		l.Spec.Strategy = nil
+	}
+	if old == nil || old.Spec.PreferredHolder == nil {
+		l.Spec.PreferredHolder = nil
 	}
 }
 

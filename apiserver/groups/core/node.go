@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -177,6 +178,10 @@ func validatePodCIDRs(cidrs []string, at *field.Path) field.ErrorList {
 		return errs
 	}
 	is4 := func(cidr string) bool { ip, _, err := net.ParseCIDR(cidr); return err == nil && ip.To4() != nil }
+	if len(errs) > 0 {
+		return append(errs, field.InternalError(at, fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%w", errs.ToAggregate())),
+			field.Invalid(at, cidrs, "may specify no more than one CIDR for each IP family"))
+	}
 	if len(cidrs) > 2 || is4(cidrs[0]) == is4(cidrs[1]) {
 		errs = append(errs, field.Invalid(at, cidrs, "may specify no more than one CIDR for each IP family"))
 	}

@@ -58,8 +58,9 @@ func defaultPod(p *corev1.Pod) {
 	if p.Status.Phase == "" {
 		p.Status.Phase = corev1.PodPending
 	}
-	// podIP and hostIP are the first of podIPs and hostIPs, for clients that know only one.
-	if p.Status.PodIP != "" && len(p.Status.PodIPs) == 0 {
+	// podIP and hostIP are the first of podIPs and hostIPs, for clients that know only one. Where they
+	// differ the one that such a client wrote is right.
+	if p.Status.PodIP != "" && (len(p.Status.PodIPs) == 0 || p.Status.PodIPs[0].IP != p.Status.PodIP) {
 		p.Status.PodIPs = []corev1.PodIP{{IP: p.Status.PodIP}}
 	}
 	if p.Status.PodIP == "" && len(p.Status.PodIPs) > 0 {

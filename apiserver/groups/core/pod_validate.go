@@ -104,6 +104,9 @@ func validatePodUpdate(p, old *corev1.Pod, at *field.Path) field.ErrorList {
 	keepImages(rest.Containers, old.Spec.Containers)
 	keepImages(rest.InitContainers, old.Spec.InitContainers)
 	errs = append(errs, updateDeadline(rest, &old.Spec, at.Child("activeDeadlineSeconds"))...)
+	if len(errs) > 0 && p.Spec.ActiveDeadlineSeconds != nil {
+		return errs
+	}
 	errs = append(errs, updateTolerations(rest, &old.Spec, at.Child("tolerations"))...)
 	if grace, was := rest.TerminationGracePeriodSeconds, old.Spec.TerminationGracePeriodSeconds; grace != nil && was != nil && *was < 0 && *grace == 1 {
 		rest.TerminationGracePeriodSeconds = was

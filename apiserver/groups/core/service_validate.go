@@ -149,7 +149,7 @@ func validateSession(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	at = at.Child("sessionAffinityConfig")
 	config := spec.SessionAffinityConfig
 	if spec.SessionAffinity != corev1.ServiceAffinityClientIP {
-		if config != nil {
+		if config != nil && spec.SessionAffinity == corev1.ServiceAffinityNone {
 			errs = append(errs, field.Forbidden(at, "must not be set when session affinity is None"))
 		}
 		return errs

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/google/go-cmp/cmp"
@@ -120,7 +121,7 @@ status:
   addresses: [{type: InternalIP, address: 10.0.0.1}, {type: InternalIP, address: 10.0.0.1}]
 `)
 	grouptest.WantErrors(t, validateNode(ctx, n, nil),
-		grouptest.Invalid+"spec.podCIDRs", grouptest.Invalid+"spec.podCIDRs[1]",
+		grouptest.Invalid+"spec.podCIDRs", grouptest.Invalid+"spec.podCIDRs[1]", string(field.ErrorTypeInternal)+" spec.podCIDRs",
 		grouptest.Duplicate+"metadata.taints[1]", grouptest.Unknown+"metadata.taints[2].effect", grouptest.Invalid+"metadata.taints[3].key", grouptest.Invalid+"metadata.taints[3].key",
 		grouptest.Invalid+"status.capacity.cpu")
 

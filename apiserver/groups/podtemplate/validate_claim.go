@@ -56,7 +56,7 @@ func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) f
 	if class := ptr.Deref(spec.StorageClassName, ""); class != "" {
 		errs = append(errs, validation.DNSSubdomain(class, at.Child("storageClassName"))...)
 	}
-	errs = append(errs, validation.OptionalEnum(spec.VolumeMode, at.Child("volumeMode"), corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)...)
+	errs = append(errs, validation.OptionalOneOf(spec.VolumeMode, at.Child("volumeMode"), corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)...)
 	if class := ptr.Deref(spec.VolumeAttributesClassName, ""); class != "" {
 		errs = append(errs, validation.DNSSubdomain(class, at.Child("volumeAttributesClassName"))...)
 	}

@@ -59,7 +59,7 @@ func (c *checker) validateContainers(at *field.Path) field.ErrorList {
 func (c *checker) validateInitContainer(container *corev1.Container, at *field.Path) field.ErrorList {
 	errs := c.validateContainer(container, at)
 	if container.RestartPolicy != nil {
-		errs = append(errs, validation.Enum(*container.RestartPolicy, at.Child("restartPolicy"), corev1.ContainerRestartPolicyAlways)...)
+		errs = append(errs, validation.OneOf(*container.RestartPolicy, at.Child("restartPolicy"), corev1.ContainerRestartPolicyAlways)...)
 	}
 	errs = append(errs, hostPortConflicts(container, map[string]bool{}, at.Child("ports"))...)
 	if container.RestartPolicy != nil && *container.RestartPolicy == corev1.ContainerRestartPolicyAlways {

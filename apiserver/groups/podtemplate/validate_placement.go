@@ -92,12 +92,15 @@ func mergedKeys(match, mismatch []string, selector *metav1.LabelSelector, at *fi
 	errs := validateLabelKeys(match, selector, at.Child("matchLabelKeys"))
 	errs = append(errs, validateLabelKeys(mismatch, selector, at.Child("mismatchLabelKeys"))...)
 	if selector != nil {
-		taken := map[string]bool{}
+		taken, last := map[string]bool{}, map[string]int{}
+		for i, key := range match {
+			last[key] = i
+		}
 		for key := range selector.MatchLabels {
 			taken[key] = true
 		}
 		for _, e := range selector.MatchExpressions {
-			if i := slices.Index(match, e.Key); i >= 0 && taken[e.Key] {
+			if i, merged := last[e.Key]; merged && taken[e.Key] {
 				errs = append(errs, field.Invalid(at.Index(i), e.Key, "exists in both matchLabelKeys and labelSelector"))
 			}
 			taken[e.Key] = true

@@ -35,13 +35,17 @@ func (c *checker) validateVolumes(at *field.Path) field.ErrorList {
 func oneSource(union any, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	value, first := reflect.ValueOf(union).Elem(), ""
+	// An emptyDir is the one that stays, wherever it stands: it is what clients are told first.
+	if v, ok := union.(*corev1.VolumeSource); ok && v.EmptyDir != nil {
+		first = "emptyDir"
+	}
 	for i := range value.NumField() {
 		f := value.Field(i)
 		if f.Kind() != reflect.Pointer || f.IsNil() {
 			continue
 		}
 		name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
-		if first != "" {
+		if first != "" && name != first {
 			errs = append(errs, field.Forbidden(at.Child(name), "may not specify more than 1 volume type"))
 			continue
 		}

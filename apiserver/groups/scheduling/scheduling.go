@@ -44,7 +44,12 @@ func priorityClasses() resource.Resource {
 		ShortNames:    []string{"pc"},
 		ClusterScoped: true,
 		List:          &schedulingv1.PriorityClassList{},
-		Generation:    true,
+		// The generation does not grow: what a class does to pods cannot be changed.
+		Prepare: func(_ context.Context, c, old *schedulingv1.PriorityClass) {
+			if old == nil {
+				c.Generation = 1
+			}
+		},
 		Default: func(c *schedulingv1.PriorityClass) {
 			if c.PreemptionPolicy == nil {
 				c.PreemptionPolicy = ptr.To(corev1.PreemptLowerPriority)
@@ -66,13 +71,13 @@ func priorityClasses() resource.Resource {
 
 func validateClass(_ context.Context, c, old *schedulingv1.PriorityClass) field.ErrorList {
 	errs := validation.Meta(c, old, false, validation.SubdomainName)
-	errs = append(errs, validation.OptionalEnum(c.PreemptionPolicy, field.NewPath("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	if old != nil {
 		if c.Value != old.Value {
 			errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
 		}
 		return append(errs, validation.Immutable(c.PreemptionPolicy, old.PreemptionPolicy, field.NewPath("preemptionPolicy"))...)
 	}
+	errs = append(errs, validation.OptionalEnum(c.PreemptionPolicy, field.NewPath("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	value, known := systemValues()[c.Name]
 	name := field.NewPath("metadata", "name")
 	reserved := func(why string) field.ErrorList {

@@ -80,7 +80,7 @@ func validateStorageClass(_ context.Context, c, old *storagev1.StorageClass) fie
 	if at := field.NewPath("volumeBindingMode"); c.VolumeBindingMode == nil {
 		errs = append(errs, field.Required(at, ""))
 	} else {
-		errs = append(errs, validation.Enum(*c.VolumeBindingMode, at, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)...)
+		errs = append(errs, validation.OneOf(*c.VolumeBindingMode, at, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)...)
 	}
 	errs = append(errs, validateTopologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
 	if old == nil {

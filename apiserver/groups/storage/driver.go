@@ -107,7 +107,7 @@ func prepareDriver(_ context.Context, d, old *storagev1.CSIDriver) {
 func validateDriver(_ context.Context, d, old *storagev1.CSIDriver) field.ErrorList {
 	errs := validation.Meta(d, old, false, validation.SubdomainName)
 	s, at := &d.Spec, field.NewPath("spec")
-	errs = append(errs, validation.OptionalEnum(s.FSGroupPolicy, at.Child("fsGroupPolicy"),
+	errs = append(errs, validation.OptionalOneOf(s.FSGroupPolicy, at.Child("fsGroupPolicy"),
 		storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)...)
 	errs = append(errs, validateTokenRequests(s.TokenRequests, at.Child("tokenRequests"))...)
 	for _, mode := range s.VolumeLifecycleModes {

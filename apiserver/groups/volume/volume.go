@@ -39,7 +39,7 @@ func ValidateSpec(spec *corev1.PersistentVolumeSpec, name string, at *field.Path
 	if spec.StorageClassName != "" {
 		errs = append(errs, validation.Check(spec.StorageClassName, at.Child("storageClassName"), utilvalidation.IsDNS1123Subdomain)...)
 	}
-	errs = append(errs, validation.OptionalEnum(spec.VolumeMode, at.Child("volumeMode"), corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)...)
+	errs = append(errs, validation.OptionalOneOf(spec.VolumeMode, at.Child("volumeMode"), corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)...)
 	return append(errs, validateAttributesClass(spec, at)...)
 }
 
