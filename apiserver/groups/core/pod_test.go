@@ -122,7 +122,7 @@ func TestPodStatusUpdate(t *testing.T) {
 	p.Status.PodIP, p.Status.PodIPs[0].IP = "x", "x"
 	p.Status.QOSClass = corev1.PodQOSGuaranteed
 	grouptest.WantErrors(t, validatePodStatus(ctx, p, old), grouptest.Forbidden+"status.containerStatuses[0].state", grouptest.Invalid+"status.nominatedNodeName",
-		grouptest.Invalid+"status.podIPs[0]", grouptest.Invalid+"status.podIPs[0].ip", grouptest.Invalid+"status.qosClass")
+		grouptest.Invalid+"status.podIPs[0]", grouptest.Invalid+"status.qosClass")
 }
 
 func TestGracefulPodDelete(t *testing.T) {
