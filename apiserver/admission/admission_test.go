@@ -244,6 +244,25 @@ func TestNodeRestriction(t *testing.T) {
 		p.Spec.NodeName = "n1"
 		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 	})
+	mirrors := func(change func(*corev1.PodSpec)) *corev1.Pod {
+		p := mirror.DeepCopy()
+		change(&p.Spec)
+		return p
+	}
+	volume := func(v corev1.VolumeSource) *corev1.Pod {
+		return mirrors(func(s *corev1.PodSpec) { s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: v}} })
+	}
+	projected := func(s corev1.VolumeProjection) *corev1.Pod {
+		return volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{s}}})
+	}
+	env := func(from corev1.EnvVarSource) *corev1.Pod {
+		return mirrors(func(s *corev1.PodSpec) { s.Containers[0].Env = []corev1.EnvVar{{Name: "E", ValueFrom: &from}} })
+	}
+	claiming := func(change func(*corev1.PodStatus)) request {
+		p := mine.DeepCopy()
+		change(&p.Status)
+		return request{obj: p, old: mine, subresource: "status", name: "p", op: admission.Update}
+	}
 	slice := func(node string) *resourcev1.ResourceSlice {
 		return &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{NodeName: &node}}
 	}
@@ -266,6 +285,43 @@ func TestNodeRestriction(t *testing.T) {
 		{"sets a restricted label", request{obj: labelled("node-restriction.kubernetes.io/x"), resource: "nodes", name: "n1"}, false},
 		{"drops a restricted label", request{obj: node(nil), old: labelled("node-restriction.kubernetes.io/x"), resource: "nodes", name: "n1", op: admission.Update}, false},
 		{"mirrors a static pod", request{obj: mirror, name: "p"}, true},
+		{"mirrors files of the node", request{obj: volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}), name: "p"}, true},
+		{"mirrors with its labels", request{obj: projected(corev1.VolumeProjection{DownwardAPI: &corev1.DownwardAPIProjection{}}), name: "p"}, true},
+		{"mirrors the pod's name", request{obj: env(corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{}}), name: "p"}, true},
+		{"mirrors with an account", request{obj: mirrors(func(s *corev1.PodSpec) { s.ServiceAccountName = "admin" }), name: "p"}, false},
+		{"mirrors with a pull secret", request{obj: mirrors(func(s *corev1.PodSpec) { s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "s"}} }), name: "p"}, false},
+		{"mirrors with devices", request{obj: mirrors(func(s *corev1.PodSpec) { s.ResourceClaims = []corev1.PodResourceClaim{{Name: "d"}} }), name: "p"}, false},
+		{"mirrors with a secret in the environment", request{obj: env(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{}}), name: "p"}, false},
+		{"mirrors with all of a secret", request{obj: mirrors(func(s *corev1.PodSpec) {
+			s.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
+		}), name: "p"}, false},
+		{"mirrors with a config map in the environment", request{obj: env(corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{}}), name: "p"}, false},
+		{"mirrors with all of a config map", request{obj: mirrors(func(s *corev1.PodSpec) {
+			s.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{}}}
+		}), name: "p"}, false},
+		{"mirrors with a debugger's secret", request{obj: mirrors(func(s *corev1.PodSpec) {
+			s.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}}}}
+		}), name: "p"}, false},
+		{"mirrors with a secret", request{obj: volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}), name: "p"}, false},
+		{"mirrors with a config map", request{obj: volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}), name: "p"}, false},
+		{"mirrors with a driver", request{obj: volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}), name: "p"}, false},
+		{"mirrors with a claim", request{obj: volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}), name: "p"}, false},
+		{"mirrors with a claim of its own", request{obj: volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), name: "p"}, false},
+		{"mirrors with a disk's secret", request{obj: volume(corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{SecretRef: &corev1.LocalObjectReference{Name: "s"}}}), name: "p"}, false},
+		{"mirrors with a projected secret", request{obj: projected(corev1.VolumeProjection{Secret: &corev1.SecretProjection{}}), name: "p"}, false},
+		{"mirrors with a projected config map", request{obj: projected(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{}}), name: "p"}, false},
+		{"mirrors with a token", request{obj: projected(corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}), name: "p"}, false},
+		{"mirrors with a bundle", request{obj: projected(corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}), name: "p"}, false},
+		{"says which claim was made", claiming(func(s *corev1.PodStatus) {
+			s.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "d", ResourceClaimName: new(string)}}
+		}), false},
+		{"says which claim was made for a resource", claiming(func(s *corev1.PodStatus) {
+			s.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "d"}
+		}), false},
+		{"says which claim has a part of the node", claiming(func(s *corev1.PodStatus) {
+			s.NodeAllocatableResourceClaimStatuses = []corev1.NodeAllocatableResourceClaimStatus{{ResourceClaimName: "d"}}
+		}), false},
+		{"says which phase it is in", claiming(func(s *corev1.PodStatus) { s.Phase = corev1.PodRunning }), true},
 		{"creates a pod", request{obj: mine, name: "p"}, false},
 		{"deletes its pod", request{old: mine, name: "p", op: admission.Delete}, true},
 		{"deletes another's pod", request{old: other, name: "other", op: admission.Delete}, false},

@@ -164,10 +164,11 @@ func (n *NodeRestriction) pod(ctx context.Context, node string, a admission.Attr
 		if err := bound(old, node); err != nil {
 			return err
 		}
-		if obj, ok := a.GetObject().(*corev1.Pod); ok && !maps.Equal(obj.Labels, old.Labels) {
-			return fmt.Errorf("can not update labels through pod status")
+		obj, ok := a.GetObject().(*corev1.Pod)
+		if !ok {
+			return fmt.Errorf("sent a %T where a Pod was expected", a.GetObject())
 		}
-		return nil
+		return statusOf(obj, old)
 	case a.GetSubresource() == "eviction":
 		eviction, ok := a.GetObject().(*policyv1.Eviction)
 		if !ok {
@@ -186,19 +187,19 @@ func (n *NodeRestriction) pod(ctx context.Context, node string, a admission.Attr
 	return fmt.Errorf("is not allowed to %s pods/%s", strings.ToLower(string(a.GetOperation())), a.GetSubresource())
 }
 
-// mirrorOf allows only pods that mirror a static manifest of the node.
-func mirrorOf(node string, a admission.Attributes) error {
-	pod, ok := a.GetObject().(*corev1.Pod)
-	if !ok || !isMirror(pod) {
-		return fmt.Errorf("can only create pods with the %q annotation", corev1.MirrorPodAnnotationKey)
-	}
-	if pod.Spec.NodeName != node {
-		return fmt.Errorf("can only create pods with spec.nodeName set to itself")
-	}
-	for _, o := range pod.OwnerReferences {
-		if o.APIVersion != "v1" || o.Kind != "Node" || o.Name != node || (o.Controller != nil && !*o.Controller) {
-			return fmt.Errorf("can only create pods owned by itself")
-		}
+// statusOf allows to write what the node knows of a pod. Which claims for devices were made for it,
+// others say: a node may read the claims that its pods have.
+func statusOf(pod, old *corev1.Pod) error {
+	is, was := &pod.Status, &old.Status
+	switch {
+	case !maps.Equal(pod.Labels, old.Labels):
+		return fmt.Errorf("can not update labels through pod status")
+	case !apiequality.Semantic.DeepEqual(is.ResourceClaimStatuses, was.ResourceClaimStatuses):
+		return fmt.Errorf("cannot update resource claim statues")
+	case !apiequality.Semantic.DeepEqual(is.ExtendedResourceClaimStatus, was.ExtendedResourceClaimStatus):
+		return fmt.Errorf("cannot update extended resource claim status")
+	case !apiequality.Semantic.DeepEqual(is.NodeAllocatableResourceClaimStatuses, was.NodeAllocatableResourceClaimStatuses):
+		return fmt.Errorf("cannot update node allocatable resource claim statuses")
 	}
 	return nil
 }

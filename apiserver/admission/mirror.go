@@ -1,0 +1,109 @@
+package admission
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/admission"
+)
+
+// mirrorOf allows only pods that mirror a static manifest of the node. They may refer to no other
+// object: a node may read what its pods refer to, and would read what it likes by a pod of its own.
+func mirrorOf(node string, a admission.Attributes) error {
+	pod, ok := a.GetObject().(*corev1.Pod)
+	if !ok || !isMirror(pod) {
+		return fmt.Errorf("can only create pods with the %q annotation", corev1.MirrorPodAnnotationKey)
+	}
+	if pod.Spec.NodeName != node {
+		return fmt.Errorf("can only create pods with spec.nodeName set to itself")
+	}
+	for _, o := range pod.OwnerReferences {
+		if o.APIVersion != "v1" || o.Kind != "Node" || o.Name != node || (o.Controller != nil && !*o.Controller) {
+			return fmt.Errorf("can only create pods owned by itself")
+		}
+	}
+	if what := refersTo(pod); what != "" {
+		return fmt.Errorf("can not create pods that reference %s", what)
+	}
+	return nil
+}
+
+// refersTo names objects that a pod refers to, "" if it refers to none.
+func refersTo(pod *corev1.Pod) string {
+	switch {
+	case pod.Spec.ServiceAccountName != "":
+		return "serviceaccounts"
+	case len(pod.Spec.ImagePullSecrets) > 0:
+		return "secrets"
+	case len(pod.Spec.ResourceClaims) > 0:
+		return "resourceclaims"
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if what := envRefersTo(list[i].EnvFrom, list[i].Env); what != "" {
+				return what
+			}
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if c := &pod.Spec.EphemeralContainers[i]; envRefersTo(c.EnvFrom, c.Env) != "" {
+			return envRefersTo(c.EnvFrom, c.Env)
+		}
+	}
+	for i := range pod.Spec.Volumes {
+		if what := volumeRefersTo(&pod.Spec.Volumes[i].VolumeSource); what != "" {
+			return what
+		}
+	}
+	return ""
+}
+
+func envRefersTo(from []corev1.EnvFromSource, vars []corev1.EnvVar) string {
+	switch {
+	case slices.ContainsFunc(from, func(f corev1.EnvFromSource) bool { return f.SecretRef != nil }),
+		slices.ContainsFunc(vars, func(v corev1.EnvVar) bool { return v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil }):
+		return "secrets"
+	case slices.ContainsFunc(from, func(f corev1.EnvFromSource) bool { return f.ConfigMapRef != nil }),
+		slices.ContainsFunc(vars, func(v corev1.EnvVar) bool { return v.ValueFrom != nil && v.ValueFrom.ConfigMapKeyRef != nil }):
+		return "configmaps"
+	}
+	return ""
+}
+
+// volumeRefersTo allows the sources that need no other object, so that a new source needs its place
+// in this list.
+func volumeRefersTo(v *corev1.VolumeSource) string {
+	switch {
+	case v.HostPath != nil, v.EmptyDir != nil, v.DownwardAPI != nil, v.Image != nil, v.GitRepo != nil, v.NFS != nil, v.FC != nil:
+		return ""
+	case v.CephFS != nil && v.CephFS.SecretRef == nil, v.ISCSI != nil && v.ISCSI.SecretRef == nil, v.RBD != nil && v.RBD.SecretRef == nil,
+		v.FlexVolume != nil && v.FlexVolume.SecretRef == nil:
+		return ""
+	case v.ConfigMap != nil:
+		return "configmaps (via configmap volumes)"
+	case v.Secret != nil:
+		return "secrets (via secret volumes)"
+	case v.CSI != nil:
+		return "csidrivers (via CSI volumes)"
+	case v.PersistentVolumeClaim != nil:
+		return "persistentvolumeclaims"
+	case v.Ephemeral != nil:
+		return "persistentvolumeclaims (via ephemeral volumes)"
+	case v.Projected == nil:
+		return "secrets"
+	}
+	for _, s := range v.Projected.Sources {
+		switch {
+		case s.ConfigMap != nil:
+			return "configmaps (via projected volumes)"
+		case s.Secret != nil:
+			return "secrets (via projected volumes)"
+		case s.ServiceAccountToken != nil:
+			return "serviceaccounts (via projected volumes)"
+		case s.DownwardAPI == nil:
+			return "clustertrustbundles or podcertificates"
+		}
+	}
+	return ""
+}
