@@ -43,6 +43,10 @@ func testPods(t *testing.T, c *cluster) {
 	bind := func(node string) error {
 		return pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: created.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}, metav1.CreateOptions{})
 	}
+	earlier := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "earlier"}, Target: corev1.ObjectReference{Kind: "Node", Name: "node-1"}}
+	if err := pods.Bind(ctx, earlier, metav1.CreateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("binding an earlier pod of the name: %v", err)
+	}
 	if err := bind("node-1"); err != nil {
 		t.Fatal(err)
 	}

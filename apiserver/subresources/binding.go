@@ -105,7 +105,7 @@ func (b *Binding) assign(ctx context.Context, name string, binding *corev1.Bindi
 	switch {
 	case storage.IsNotFound(err):
 		return apierrors.NewNotFound(pods, name)
-	case storage.IsConflict(err):
+	case storage.IsConflict(err), storage.IsInvalidObj(err): // the latter of preconditions
 		return apierrors.NewConflict(pods, name, err)
 	}
 	return err
