@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand"
 	"net/http"
 	"net/url"
@@ -161,18 +162,22 @@ func librarys(method, contentType string, code int, answer []byte) bool {
 	return code == http.StatusInternalServerError && method == http.MethodPatch && patch && status.Reason == ""
 }
 
-// sendMeasured is send, with what the request cost in memory.
+// sendMeasured is send, with what the request cost in memory. The runtime counts what the whole process allocates, and
+// the servers of this and of earlier tests work beside: of a request that seems to cost too much the least of a few
+// tries is closest to its own cost.
 func (s *stranger) sendMeasured(t *testing.T, method, path, contentType string, body []byte) int {
 	t.Helper()
 	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	code := s.send(t, method, path, contentType, body)
-	runtime.ReadMemStats(&after)
-	if cost := after.TotalAlloc - before.TotalAlloc; cost > s.largest {
-		s.largest = cost
-		if cost > mostMemory {
-			t.Errorf("%s %s (%s) %.200q of %d bytes took %d MiB", method, path, contentType, body, len(body), cost>>20)
-		}
+	code, cost := 0, uint64(math.MaxUint64)
+	for try := 0; try < 5 && cost > mostMemory; try++ {
+		runtime.ReadMemStats(&before)
+		code = s.send(t, method, path, contentType, body)
+		runtime.ReadMemStats(&after)
+		cost = min(cost, after.TotalAlloc-before.TotalAlloc)
+	}
+	s.largest = max(s.largest, cost)
+	if cost > mostMemory {
+		t.Errorf("%s %s (%s) %.200q of %d bytes took %d MiB", method, path, contentType, body, len(body), cost>>20)
 	}
 	return code
 }

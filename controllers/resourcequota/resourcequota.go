@@ -60,7 +60,8 @@ type Controller struct {
 	cfg    Config
 	quotas cache.SharedIndexInformer
 	list   corelisters.ResourceQuotaLister
-	// whole are the informers of kinds whose objects are looked into.
+	// whole are the informers of kinds whose objects are looked into, and of quotas: a new one is
+	// counted by the informer that has told of it, or it would miss itself.
 	whole map[schema.GroupVersionResource]informers.GenericInformer
 }
 
@@ -68,6 +69,7 @@ var (
 	pods     = corev1.SchemeGroupVersion.WithResource("pods")
 	services = corev1.SchemeGroupVersion.WithResource("services")
 	claims   = corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
+	quotas   = corev1.SchemeGroupVersion.WithResource("resourcequotas")
 )
 
 // New asks the factory for the informers it needs; it is called before they are started.
@@ -84,7 +86,7 @@ func New(cfg Config) (*Controller, error) {
 	core := cfg.Informers.Core().V1()
 	c := &Controller{cfg: cfg, quotas: core.ResourceQuotas().Informer(), list: core.ResourceQuotas().Lister(),
 		whole: map[schema.GroupVersionResource]informers.GenericInformer{}}
-	for _, gvr := range []schema.GroupVersionResource{pods, services, claims} {
+	for _, gvr := range []schema.GroupVersionResource{pods, services, claims, quotas} {
 		informer, err := cfg.Informers.ForResource(gvr)
 		if err != nil {
 			return nil, fmt.Errorf("controllers/resourcequota: %w", err)
@@ -130,7 +132,7 @@ func (t *term) changed(old, now *corev1.ResourceQuota) []runtime.Key {
 	switch {
 	case now == nil:
 		t.charges.forget(runtime.KeyOf(old))
-		return nil
+		return t.countedIn(old.Namespace, quotas.GroupResource())
 	case old != nil:
 		t.charges.saw(runtime.KeyOf(now), old.Status.Used, now.Status.Used, time.Now())
 		if equality.Semantic.DeepEqual(old.Spec, now.Spec) && equality.Semantic.DeepEqual(now.Spec.Hard, now.Status.Hard) {

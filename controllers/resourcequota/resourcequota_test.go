@@ -123,6 +123,7 @@ func evaluators(list quotav1.ListerForResourceFunc) []quotav1.Evaluator {
 	return []quotav1.Evaluator{
 		ofPods{generic.NewObjectCountEvaluator(pods.GroupResource(), nil, ""), list},
 		generic.NewObjectCountEvaluator(secrets.GroupResource(), generic.ListResourceUsingListerFunc(list, secrets), corev1.ResourceSecrets),
+		generic.NewObjectCountEvaluator(quotas.GroupResource(), generic.ListResourceUsingListerFunc(list, quotas), corev1.ResourceQuotas),
 	}
 }
 
@@ -260,5 +261,40 @@ func TestDiscoveryFails(t *testing.T) {
 		if _, found, err := counts.find(schema.GroupResource{Resource: "none"}); found || err != nil {
 			t.Errorf("a resource that is not served: %t, %v", found, err)
 		}
+	})
+}
+
+// TestAQuotaCountsItself: quotas are counted by the informer that tells of them, so a new one is among them.
+func TestAQuotaCountsItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := newQuota(amounts("resourcequotas", "9"), nil)
+		other.Name = "other"
+		c := controllertest.New(t, newQuota(amounts("resourcequotas", "9"), nil), other)
+		ctrl, err := New(Config{
+			Informers: c.Informers, Evaluators: evaluators,
+			MetadataFor: func(context.Context) (metadata.Interface, error) {
+				return fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme()), nil // it knows of no quota yet
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(func(ctx context.Context, client kubernetes.Interface) error {
+			return ctrl.Run(ctx, discovering{client, &known{&fakediscovery.FakeDiscovery{Fake: &c.Client.Fake}}})
+		})
+		expect := func(want int64) {
+			t.Helper()
+			controllertest.Eventually(t, fmt.Sprintf("%d quotas are used", want), func() bool {
+				q, err := c.Client.CoreV1().ResourceQuotas("ns").Get(t.Context(), "q", metav1.GetOptions{})
+				n, counted := q.Status.Used["resourcequotas"]
+				return err == nil && counted && n.Value() == want
+			})
+		}
+		expect(2)
+		if err := c.Client.CoreV1().ResourceQuotas("ns").Delete(t.Context(), "other", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // what was charged a moment ago is not given back
+		expect(1)
 	})
 }
