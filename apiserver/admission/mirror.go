@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -39,17 +40,12 @@ func refersTo(pod *corev1.Pod) string {
 	case len(pod.Spec.ResourceClaims) > 0:
 		return "resourceclaims"
 	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if what := envRefersTo(list[i].EnvFrom, list[i].Env); what != "" {
-				return what
-			}
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		if c := &pod.Spec.EphemeralContainers[i]; envRefersTo(c.EnvFrom, c.Env) != "" {
-			return envRefersTo(c.EnvFrom, c.Env)
-		}
+	var inEnv string
+	eachEnv(pod, func(from []corev1.EnvFromSource, vars []corev1.EnvVar) {
+		inEnv = cmp.Or(inEnv, envRefersTo(from, vars))
+	})
+	if inEnv != "" {
+		return inEnv
 	}
 	for i := range pod.Spec.Volumes {
 		if what := volumeRefersTo(&pod.Spec.Volumes[i].VolumeSource); what != "" {
@@ -59,6 +55,19 @@ func refersTo(pod *corev1.Pod) string {
 	return ""
 }
 
+// eachEnv calls f with what each container has in its environment.
+func eachEnv(pod *corev1.Pod, f func([]corev1.EnvFromSource, []corev1.EnvVar)) {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			f(list[i].EnvFrom, list[i].Env)
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		f(pod.Spec.EphemeralContainers[i].EnvFrom, pod.Spec.EphemeralContainers[i].Env)
+	}
+}
+
+// envRefersTo names secrets where both they and config maps are referred to.
 func envRefersTo(from []corev1.EnvFromSource, vars []corev1.EnvVar) string {
 	switch {
 	case slices.ContainsFunc(from, func(f corev1.EnvFromSource) bool { return f.SecretRef != nil }),

@@ -192,24 +192,30 @@ func tokenSource() corev1.VolumeSource {
 	}}
 }
 
-// mirrorUses refuses what the pod of a static manifest must not reach.
+// mirrorUses refuses what the pod of a static manifest must not reach, whoever makes it.
 func mirrorUses(pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return fmt.Errorf("a mirror pod may not reference service accounts")
 	}
+	secrets := len(pod.Spec.ImagePullSecrets) > 0
+	eachEnv(pod, func(from []corev1.EnvFromSource, vars []corev1.EnvVar) {
+		secrets = secrets || envRefersTo(from, vars) == "secrets"
+	})
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if v.Secret != nil {
-			return fmt.Errorf("a mirror pod may not reference secrets")
-		}
+		secrets = secrets || v.Secret != nil
 		if v.Projected == nil {
 			continue
 		}
 		for _, source := range v.Projected.Sources {
+			secrets = secrets || source.Secret != nil
 			if source.ServiceAccountToken != nil {
 				return fmt.Errorf("a mirror pod may not use service account tokens")
 			}
 		}
+	}
+	if secrets {
+		return fmt.Errorf("a mirror pod may not reference secrets")
 	}
 	return nil
 }

@@ -13,11 +13,11 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
-	"reflect"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -142,13 +142,15 @@ func snapshot(template *corev1.PodTemplateSpec) ([]byte, error) {
 	return json.Marshal(map[string]any{"spec": map[string]any{"template": content}})
 }
 
-// same compares snapshots; what stored them may have written the same in another way.
+// same compares what snapshots mean. What wrote one may have known other fields, or left out others
+// that are empty: that alone must not replace all pods.
 func same(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}
-	var x, y any
-	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+	x, errX := templateIn(a)
+	y, errY := templateIn(b)
+	return errX == nil && errY == nil && equality.Semantic.DeepEqual(x, y)
 }
 
 func hashOf(data []byte, collisions *int32) string {
@@ -162,13 +164,21 @@ func hashOf(data []byte, collisions *int32) string {
 
 // Template reads the pod template out of a revision.
 func Template(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
+	t, err := templateIn(r.Data.Raw)
+	if err != nil {
+		return nil, fmt.Errorf("reading revision %s: %w", r.Name, err)
+	}
+	return t, nil
+}
+
+func templateIn(snapshot []byte) (*corev1.PodTemplateSpec, error) {
 	var content struct {
 		Spec struct {
 			Template corev1.PodTemplateSpec `json:"template"`
 		} `json:"spec"`
 	}
-	if err := json.Unmarshal(r.Data.Raw, &content); err != nil {
-		return nil, fmt.Errorf("reading revision %s: %w", r.Name, err)
+	if err := json.Unmarshal(snapshot, &content); err != nil {
+		return nil, err
 	}
 	return &content.Spec.Template, nil
 }

@@ -2,6 +2,7 @@ package history
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"testing"
 
@@ -140,5 +141,20 @@ func TestTakenNames(t *testing.T) {
 	cluster := controllertest.New(t)
 	if _, _, err := Act(t.Context(), cluster.Client, owner(), Plan{Current: made, Raise: raised}, func(*appsv1.ControllerRevision) {}); err == nil {
 		t.Error("raising what is not there succeeds")
+	}
+}
+
+// TestSameMeaning: a snapshot that says the same in other words is no new revision.
+func TestSameMeaning(t *testing.T) {
+	const template = `{"spec":{"template":{"$patch":"replace","metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"%s","resources":{}}]}}}}`
+	now := fmt.Appendf(nil, template, "i:1")
+	for text, want := range map[string]bool{
+		`{"spec":{"template":{"metadata":{"creationTimestamp":null,"labels":{"a":"b"}},"spec":{"containers":[{"image":"i:1","name":"c"}],"volumes":[]},"$patch":"replace"}}}`: true,
+		fmt.Sprintf(template, "i:2"): false,
+		`{`:                          false,
+	} {
+		if got := same(now, []byte(text)); got != want {
+			t.Errorf("%v for %s", got, text)
+		}
 	}
 }
