@@ -50,7 +50,9 @@ func (f *freshDefinitions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	crd, err := f.get(ctx, name)
-	if apierrors.IsNotFound(err) || err == nil && (!serves(crd, info.APIVersion) || f.knows(crd)) {
+	// A definition that this server has heard of by now may have been too late for the server of
+	// custom resources a moment ago: that one is asked again in any case.
+	if apierrors.IsNotFound(err) || err == nil && !serves(crd, info.APIVersion) {
 		f.next.ServeHTTP(w, r)
 		return
 	}

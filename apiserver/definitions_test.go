@@ -37,7 +37,7 @@ func TestFreshDefinitions(t *testing.T) {
 	}{
 		"comes":              {stored: crd, comes: true, want: http.StatusOK},
 		"comes anew":         {stored: crd, known: old, comes: true, want: http.StatusOK},
-		"known":              {stored: crd, known: crd, want: http.StatusNotFound},
+		"came in between":    {stored: crd, known: crd, want: http.StatusOK},
 		"not established":    {stored: unestablished, want: http.StatusNotFound},
 		"not defined":        {err: notFound, want: http.StatusNotFound},
 		"no such version":    {stored: crd, path: "/apis/sea.example.com/v9/boats", want: http.StatusNotFound},

@@ -1,13 +1,14 @@
 // Package openapi describes the API in OpenAPI v2 and v3, for kubectl explain and everything else
 // that reads schemas.
 //
-// The definitions are built from the Go types themselves when somebody first asks: fields and
-// their types by reflection, descriptions from SwaggerDoc, names from OpenAPIModelName, patch
-// strategies from struct tags, and how lists merge from the schema that client-go carries for
-// server-side apply. Nothing is generated, and a server that nobody asks builds nothing. The types of
-// the protocol itself have the definitions of the libraries that serve them, too. Custom resources
-// are described from their definitions, which are read anew for each request. Extension API
-// servers are asked for their documents, once a minute at most.
+// Documents are built when somebody asks for them, one for each group and version in v3, and only
+// their encoded form is kept for a while. The schemas of the built-in kinds are upstream's: package
+// schemas has them, enumerations and defaults included. Custom resources are described from their
+// definitions, which are read anew for each request. Extension API servers are asked for their
+// documents, once a minute at most.
 //
-// What reflection cannot see, enumerations and defaults of single fields, is left out.
+// In a binary without schemas, one that was built without `make`, they are built from the Go types
+// themselves: fields and their types by reflection, descriptions from SwaggerDoc, names from
+// OpenAPIModelName, patch strategies from struct tags, and how lists merge from the schema that
+// client-go carries for server-side apply. Enumerations and defaults are missing then.
 package openapi

@@ -9,19 +9,30 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/handler3"
-	"k8s.io/kube-openapi/pkg/spec3"
+
+	"github.com/barque/barque/apiserver/openapi/schemas"
 )
 
-const (
-	mediaJSON     = "application/json"
-	mediaProtobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
-	// protobufRequest is in the media type of protobuf in both of its spellings.
-	protobufRequest = "proto-openapi.spec.v3"
+const mediaJSON = "application/json"
+
+// form is how documents of a version are encoded besides JSON.
+type form struct {
+	media string
+	// asked is in the media type in both of its spellings.
+	asked    string
+	fromJSON func([]byte) ([]byte, error)
+}
+
+var (
+	formV2 = form{"application/com.github.proto-openapi.spec.v2.v1.0+protobuf", "proto-openapi.spec.v2", handler.ToProtoBinary}
+	formV3 = form{"application/com.github.proto-openapi.spec.v3.v1.0+protobuf", "proto-openapi.spec.v3", handler3.ToV3ProtoBinary}
 )
 
 // A client asks for the list of documents, and then for those that it does not have. The list is
@@ -31,25 +42,34 @@ const (
 	keptFor       = 10 * time.Minute
 )
 
-// document is one of OpenAPI v3, of a group and version.
+// document is one of OpenAPI v3, of a group and version, or the one of v2.
 type document struct {
 	hash  string
-	build func() (*spec3.OpenAPI, error)
+	build func() (any, error)
 	fetch func(r *http.Request) (*http.Response, error) // instead of build: from the server that has it
 }
 
 // documentCache keeps the last documents in their encoded form.
-type documentCache struct{ *cache.LRUExpireCache }
-
-func newDocumentCache() documentCache {
-	return documentCache{cache.NewLRUExpireCache(keptDocuments)}
+type documentCache struct {
+	encoded *cache.LRUExpireCache
+	// building is held by who builds a document: to build one takes much more memory than to keep it.
+	building *sync.Mutex
 }
 
-// get returns a document in a media type.
-func (c documentCache) get(path string, d document, media string) ([]byte, error) {
+func newDocumentCache() documentCache {
+	return documentCache{cache.NewLRUExpireCache(keptDocuments), &sync.Mutex{}}
+}
+
+// get returns a document in a media type: that of the form, or JSON.
+func (c documentCache) get(path string, d document, f form, media string) ([]byte, error) {
 	type key struct{ path, hash, media string }
 	k := key{path, d.hash, media}
-	if found, ok := c.Get(k); ok {
+	if found, ok := c.encoded.Get(k); ok {
+		return found.([]byte), nil
+	}
+	c.building.Lock()
+	defer c.building.Unlock()
+	if found, ok := c.encoded.Get(k); ok {
 		return found.([]byte), nil
 	}
 	doc, err := d.build()
@@ -57,13 +77,13 @@ func (c documentCache) get(path string, d document, media string) ([]byte, error
 		return nil, err
 	}
 	encoded, err := json.Marshal(doc)
-	if err == nil && media == mediaProtobuf {
-		encoded, err = handler3.ToV3ProtoBinary(encoded)
+	if err == nil && media == f.media {
+		encoded, err = f.fromJSON(encoded)
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.Add(k, encoded, keptFor)
+	c.encoded.Add(k, encoded, keptFor)
 	return encoded, nil
 }
 
@@ -79,7 +99,7 @@ func (s *Service) list() (map[string]document, error) {
 			}
 			list[path] = document{
 				hash:  s.hash(path, hex.EncodeToString(hash.Sum(nil))),
-				build: func() (*spec3.OpenAPI, error) { return s.ownV3(p, ws) },
+				build: func() (any, error) { return s.ownV3(p, ws) },
 			}
 		}
 	}
@@ -90,7 +110,7 @@ func (s *Service) list() (map[string]document, error) {
 	for gv, crds := range byVersion(defined) {
 		list["apis/"+gv.String()] = document{
 			hash:  s.tag(crds...),
-			build: func() (*spec3.OpenAPI, error) { return customV3(gv, crds) },
+			build: func() (any, error) { return customV3(gv, crds) },
 		}
 	}
 	for path, d := range s.extended.v3() {
@@ -112,7 +132,7 @@ func (s *Service) tag(crds ...*apiextensionsv1.CustomResourceDefinition) string 
 
 func (s *Service) hash(parts ...string) string {
 	h := sha256.New()
-	fmt.Fprintln(h, s.Version)
+	fmt.Fprintln(h, s.Version, schemas.Hash())
 	for _, p := range parts {
 		fmt.Fprintln(h, p)
 	}
@@ -177,18 +197,46 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request) {
 		s.passOn(w, r, d)
 		return
 	}
-	media := mediaJSON
-	if strings.Contains(r.Header.Get("Accept"), protobufRequest) {
-		media = mediaProtobuf
+	s.send(w, r, path, d, formV3)
+}
+
+// serveV2 serves the document of version 2.
+func (s *Service) serveV2(w http.ResponseWriter, r *http.Request) {
+	defined, err := s.established()
+	if err != nil {
+		unbuilt(w, err)
+		return
 	}
-	body, err := s.documents.get(path, d, media)
+	theirs, hashes := s.extended.v2()
+	s.send(w, r, V2Path, document{
+		hash: s.hash(append(hashes, s.tag(defined...))...),
+		build: func() (any, error) {
+			doc, err := s.ownV2()
+			if err == nil {
+				doc, err = withCustomV2(doc, defined)
+			}
+			if err == nil {
+				err = mergeV2(doc, theirs)
+			}
+			return doc, err
+		},
+	}, formV2)
+}
+
+// send answers with a document in the form that the client asks for.
+func (s *Service) send(w http.ResponseWriter, r *http.Request, path string, d document, f form) {
+	media := mediaJSON
+	if strings.Contains(r.Header.Get("Accept"), f.asked) {
+		media = f.media
+	}
+	body, err := s.documents.get(path, d, f, media)
 	if err != nil {
 		unkept(w)
 		unbuilt(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", media)
-	w.Header().Set("Vary", "Accept")
+	w.Header().Add("Vary", "Accept")
 	w.Header().Set("Etag", `"`+d.hash+`"`)
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 }

@@ -14,7 +14,6 @@ import (
 	"k8s.io/kube-openapi/pkg/aggregator"
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/openapiconv"
-	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
@@ -137,7 +136,7 @@ func (d *extensionDocs) ask(ctx context.Context, x Extension) {
 	}
 	// An extension without version 3 is described by its version 2.
 	if doc := d.v2; doc != nil {
-		d.v3 = &document{hash: d.v2Hash, build: func() (converted *spec3.OpenAPI, err error) {
+		d.v3 = &document{hash: d.v2Hash, build: func() (converted any, err error) {
 			err = guarded(func() error { converted = openapiconv.ConvertV2ToV3(doc); return nil })
 			return converted, err
 		}}

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
@@ -50,4 +51,31 @@ func (n *names) definition(name string) (string, spec.Extensions) {
 		return friendly, spec.Extensions{"x-kubernetes-group-version-kind": kinds}
 	}
 	return friendly, nil
+}
+
+// registeredEverywhere are kinds of the protocol, which every group has.
+var registeredEverywhere = []string{
+	util.GetCanonicalTypeName(metav1.WatchEvent{}),
+	util.GetCanonicalTypeName(metav1.DeleteOptions{}),
+}
+
+// within is definition for the document of a group and version, by its path. There, kinds that every
+// group has are those of this group and version and of v1.
+func (n *names) within(root string) func(name string) (string, spec.Extensions) {
+	gv, err := schema.ParseGroupVersion(strings.TrimPrefix(strings.TrimPrefix(root, "/apis/"), "/api/"))
+	if err != nil || gv.Version == "" {
+		return n.definition
+	}
+	return func(name string) (string, spec.Extensions) {
+		friendly, extensions := n.definition(name)
+		if !slices.Contains(registeredEverywhere, friendly) {
+			return friendly, extensions
+		}
+		kinds := slices.DeleteFunc(slices.Clone(n.kinds[friendly]), func(kind any) bool {
+			of := kind.(map[string]any)
+			canonical := of["group"] == "" && of["version"] == "v1"
+			return !canonical && (of["group"] != gv.Group || of["version"] != gv.Version)
+		})
+		return friendly, spec.Extensions{"x-kubernetes-group-version-kind": kinds}
+	}
 }

@@ -2,30 +2,32 @@ package openapi
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
-	"sync"
+	"slices"
 
+	"github.com/NYTimes/gziphandler"
 	"github.com/emicklei/go-restful/v3"
 	corev1 "k8s.io/api/core/v1"
 	crdlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	extensionsopenapi "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/version"
 	apiopenapi "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/client-go/applyconfigurations"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/kube-openapi/pkg/aggregator"
 	"k8s.io/kube-openapi/pkg/builder"
 	"k8s.io/kube-openapi/pkg/builder3"
-	"k8s.io/kube-openapi/pkg/cached"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
+
+	"github.com/barque/barque/apiserver/openapi/schemas"
 )
 
 // Where the documents are served.
@@ -33,6 +35,24 @@ const (
 	V2Path = "/openapi/v2"
 	V3Path = "/openapi/v3"
 )
+
+// What upstream's documents have in common, and what references to definitions begin with.
+const (
+	referenceV2  = "#/definitions/"
+	referenceV3  = "#/components/schemas/"
+	unauthorized = "Unauthorized"
+	bearer       = "BearerToken"
+)
+
+// bearerToken tells how clients show who they are.
+func bearerToken() spec.SecuritySchemeProps {
+	return spec.SecuritySchemeProps{Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication"}
+}
+
+func bearerTokenV3() spec3.SecuritySchemeProps {
+	v2 := bearerToken()
+	return spec3.SecuritySchemeProps{Type: v2.Type, Name: v2.Name, In: v2.In, Description: v2.Description}
+}
 
 // Part is what one server of the chain serves.
 type Part struct {
@@ -59,7 +79,7 @@ type Config struct {
 type Service struct {
 	Config
 
-	v2        func() (http.Handler, error)
+	handler   http.Handler // compresses
 	extended  *extensions
 	documents documentCache
 }
@@ -68,12 +88,14 @@ type Service struct {
 func New(config Config) *Service {
 	s := &Service{Config: config, documents: newDocumentCache()}
 	s.extended = newExtensions(config.Extensions)
-	s.v2 = sync.OnceValues(s.buildV2)
+	s.handler = gziphandler.GzipHandler(http.HandlerFunc(s.serve))
 	return s
 }
 
 // ServeHTTP implements http.Handler, for V2Path, V3Path and all below it.
-func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case V2Path:
 		s.serveV2(w, r)
@@ -84,73 +106,29 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Service) serveV2(w http.ResponseWriter, r *http.Request) {
-	h, err := s.v2()
-	if err != nil {
-		unbuilt(w, err)
-		return
-	}
-	h.ServeHTTP(w, r)
-}
-
 func unbuilt(w http.ResponseWriter, err error) {
 	http.Error(w, "building the OpenAPI document: "+err.Error(), http.StatusInternalServerError)
-}
-
-// router collects what the handlers of kube-openapi register.
-type router struct{ *http.ServeMux }
-
-// HandlePrefix implements common.PathHandlerByGroupVersion.
-func (r router) HandlePrefix(path string, h http.Handler) { r.Handle(path, h) }
-
-func (s *Service) buildV2() (http.Handler, error) {
-	own := sync.OnceValues(s.ownV2)
-	var last *spec.Swagger
-	var lastTag string
-	// The handler calls this under a lock, for each request.
-	service := handler.NewOpenAPIServiceLazy(cached.Func(func() (*spec.Swagger, string, error) {
-		defined, err := s.established()
-		if err != nil {
-			return nil, "", err
-		}
-		theirs, hashes := s.extended.v2()
-		tag := s.hash(append(hashes, s.tag(defined...))...)
-		if tag == lastTag {
-			return last, tag, nil
-		}
-		doc, err := own()
-		if err == nil {
-			doc, err = withCustomV2(doc, defined)
-		}
-		if err == nil {
-			err = mergeV2(doc, theirs)
-		}
-		if err != nil {
-			return nil, "", fmt.Errorf("OpenAPI v2: %w", err)
-		}
-		last, lastTag = doc, tag
-		return doc, tag, nil
-	}))
-	mux := router{http.NewServeMux()}
-	service.RegisterOpenAPIVersionedService(V2Path, mux)
-	return mux, nil
 }
 
 // ownV2 describes the routes of all parts.
 func (s *Service) ownV2() (*spec.Swagger, error) {
 	var all *spec.Swagger
 	for _, p := range s.Parts {
-		n, definitions, err := p.kinds()
+		services := p.Services.RegisteredWebServices()
+		n, definitions, err := p.kinds(referenceV2, services)
 		if err != nil {
 			return nil, err
 		}
-		doc, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(p.Services.RegisteredWebServices()), &common.Config{
+		doc, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(services), &common.Config{
 			ProtocolList:                   []string{"https"},
 			Info:                           s.info(),
 			DefaultResponse:                &spec.Response{ResponseProps: spec.ResponseProps{Description: "Default Response."}},
+			CommonResponses:                map[int]spec.Response{http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: unauthorized}}},
+			SecurityDefinitions:            &spec.SecurityDefinitions{bearer: &spec.SecurityScheme{SecuritySchemeProps: bearerToken()}},
+			DefaultSecurity:                []map[string][]string{{bearer: {}}},
 			GetOperationIDAndTagsFromRoute: operation,
 			GetDefinitionName:              n.definition,
-			GetDefinitions:                 definitions,
+			GetDefinitions:                 func(common.ReferenceCallback) map[string]common.OpenAPIDefinition { return definitions },
 		})
 		if err != nil {
 			return nil, err
@@ -167,27 +145,80 @@ func (s *Service) ownV2() (*spec.Swagger, error) {
 
 // ownV3 describes the routes of one web service: those of a group and version.
 func (s *Service) ownV3(p Part, ws *restful.WebService) (*spec3.OpenAPI, error) {
-	n, definitions, err := p.kinds()
+	services := []*restful.WebService{ws}
+	n, definitions, err := p.kinds(referenceV3, services)
 	if err != nil {
 		return nil, err
 	}
-	return builder3.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices([]*restful.WebService{ws}), &common.OpenAPIV3Config{
+	return builder3.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(services), &common.OpenAPIV3Config{
 		Info:                           s.info(),
 		DefaultResponse:                &spec3.Response{ResponseProps: spec3.ResponseProps{Description: "Default Response."}},
+		CommonResponses:                map[int]*spec3.Response{http.StatusUnauthorized: {ResponseProps: spec3.ResponseProps{Description: unauthorized}}},
+		SecuritySchemes:                spec3.SecuritySchemes{bearer: &spec3.SecurityScheme{SecuritySchemeProps: bearerTokenV3()}},
+		DefaultSecurity:                []map[string][]string{{bearer: {}}},
 		GetOperationIDAndTagsFromRoute: operation,
-		GetDefinitionName:              n.definition,
-		GetDefinitions:                 definitions,
+		GetDefinitionName:              n.within(ws.RootPath()),
+		Definitions:                    definitions,
 	})
 }
 
-// kinds returns the names and the definitions of the kinds.
-func (p Part) kinds() (*names, common.GetOpenAPIDefinitions, error) {
+// kinds returns the names of the kinds, and the definitions of those that web services show. In
+// references, the names of definitions follow the prefix.
+func (p Part) kinds(prefix string, services []*restful.WebService) (*names, map[string]common.OpenAPIDefinition, error) {
 	n, err := newNames(p.Scheme)
-	if err != nil || p.Definitions != nil {
-		return n, p.Definitions, err
+	if err != nil {
+		return nil, nil, err
 	}
-	definitions, err := p.definitions()
-	return n, definitions, err
+	ref := func(name string) spec.Ref {
+		friendly, _ := n.definition(name)
+		return spec.MustCreateRef(prefix + common.EscapeJsonPointer(friendly))
+	}
+	if p.Definitions != nil {
+		return n, p.Definitions(ref), nil
+	}
+	// The servers of custom resources and of aggregation show the protocol's types in their documents,
+	// too. One definition of each must be the same everywhere.
+	definitions := extensionsopenapi.GetOpenAPIDefinitions(ref)
+	models := models(services)
+	if schemas.Built() {
+		keys := make([]string, 0, len(models))
+		for _, model := range models {
+			keys = append(keys, key(model))
+		}
+		return n, definitions, schemas.Add(definitions, prefix, keys...)
+	}
+	merges, err := MergeSchema()
+	if err != nil {
+		return nil, nil, err
+	}
+	d := &definer{ref: ref, merges: merges, out: definitions}
+	for _, model := range models {
+		d.define(model)
+	}
+	return n, d.out, nil
+}
+
+// models returns the structures that web services read and write.
+func models(services []*restful.WebService) []reflect.Type {
+	known := map[reflect.Type]bool{}
+	add := func(sample any) {
+		if sample == nil {
+			return
+		}
+		if t := deref(reflect.TypeOf(sample)); t.Kind() == reflect.Struct {
+			known[t] = true
+		}
+	}
+	for _, ws := range services {
+		for _, r := range ws.Routes() {
+			add(r.ReadSample)
+			add(r.WriteSample)
+			for _, answer := range r.ResponseErrors {
+				add(answer.Model)
+			}
+		}
+	}
+	return slices.Collect(maps.Keys(known))
 }
 
 // operation names an operation after its route, as the generic server does.
@@ -201,32 +232,6 @@ func operation(r common.Route) (string, []string, error) {
 
 func (s *Service) info() *spec.Info {
 	return &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: s.Version}}
-}
-
-// definitions builds the definitions of all types that are served and of those that the protocol
-// itself uses.
-func (p Part) definitions() (common.GetOpenAPIDefinitions, error) {
-	merges, err := MergeSchema()
-	if err != nil {
-		return nil, err
-	}
-	return func(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
-		// The servers of custom resources and of aggregation show the protocol's types in their documents,
-		// too. One definition of each must be the same everywhere.
-		d := &definer{ref: ref, merges: merges, out: extensionsopenapi.GetOpenAPIDefinitions(ref)}
-		for gvk, t := range p.Scheme.AllKnownTypes() {
-			if gvk.Version != runtime.APIVersionInternal && t.Kind() == reflect.Struct {
-				d.define(t)
-			}
-		}
-		for _, o := range []any{
-			metav1.Status{}, metav1.APIVersions{}, metav1.APIGroup{}, metav1.APIGroupList{}, metav1.APIResourceList{},
-			metav1.WatchEvent{}, metav1.DeleteOptions{}, metav1.Patch{}, metav1.Table{}, version.Info{},
-		} {
-			d.define(reflect.TypeOf(o))
-		}
-		return d.out
-	}, nil
 }
 
 // MergeSchema returns the schema that client-go carries for apply configurations: how the fields of
