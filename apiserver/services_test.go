@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"net/netip"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,10 @@ func testServices(t *testing.T, c *cluster) {
 	kubernetes := must(services.Get(ctx, "kubernetes", metav1.GetOptions{}))(t)
 	if kubernetes.Spec.ClusterIP != "10.43.0.1" {
 		t.Errorf("the kubernetes Service is at %s", kubernetes.Spec.ClusterIP)
+	}
+	dns := must(c.admin.CoreV1().Services("kube-system").Get(ctx, "kube-dns", metav1.GetOptions{}))(t)
+	if dns.Spec.ClusterIP != "10.43.0.10" || len(dns.Spec.Selector) > 0 || len(dns.Spec.Ports) != 2 {
+		t.Errorf("the Service of cluster DNS is %+v", dns.Spec)
 	}
 	web := func(name string) *corev1.Service {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
@@ -40,6 +45,11 @@ func testServices(t *testing.T, c *cluster) {
 	outside.Spec.ClusterIP = "192.0.2.1"
 	if _, err := services.Create(ctx, outside, metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("an address outside of the range: %v", err)
+	}
+	another := web("another")
+	another.Spec.ClusterIP = DNSServiceAddress(netip.MustParsePrefix("10.43.0.0/16")).String()
+	if _, err := services.Create(ctx, another, metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("the address of cluster DNS: %v", err)
 	}
 	if err := services.Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

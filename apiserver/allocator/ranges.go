@@ -3,27 +3,83 @@ package allocator
 import (
 	"fmt"
 	"math/big"
+	"math/rand/v2"
 	"net/netip"
 	"strconv"
 )
 
-const (
-	addressPrefix = "/barque/allocations/clusterips/"
-	portPrefix    = "/barque/allocations/nodeports/"
+// maxAddresses bounds the part of a large range from which addresses are chosen.
+const maxAddresses = 1 << 20
 
-	// maxAddresses bounds the part of a large range that is used.
-	maxAddresses = 1 << 20
+// values is a range of values, numbered from 0.
+type values[T any] interface {
+	// size is how many there are to choose from.
+	size() int
+	at(i int) T
+	contains(v T) bool
+	String() string
+}
 
-	kubernetesService = "default/kubernetes"
-)
+// Range is a range of values.
+type Range[T any] struct {
+	values values[T]
+	// low is how many values at the beginning are chosen only when all others are taken.
+	low int
+}
 
-// NewAddresses returns the pool of the service addresses in a CIDR. Its first address is reserved
-// for the Service default/kubernetes; the network's own address and, in IPv4, the broadcast
-// address are not given to anybody.
-func NewAddresses(backend Backend, cidr netip.Prefix) (*Pool[netip.Addr], error) {
-	if !cidr.IsValid() {
-		return nil, fmt.Errorf("service CIDR %v is not valid", cidr)
+// Contains tells whether the value may be given to a Service.
+func (r Range[T]) Contains(v T) bool { return r.values.contains(v) }
+
+// First is the first value that may be chosen.
+func (r Range[T]) First() T { return r.values.at(0) }
+
+// String names the range as people write it.
+func (r Range[T]) String() string { return r.values.String() }
+
+// tries is how many values are drawn before the range is searched.
+const tries = 16
+
+// Choose returns a value for which free is true, false when there is none.
+func (r Range[T]) Choose(free func(T) bool) (T, bool) {
+	for i := range r.candidates() {
+		if v := r.values.at(i); free(v) {
+			return v, true
+		}
 	}
+	var none T
+	return none, false
+}
+
+// candidates yields the numbers of values to try: a few drawn from the upper part of the range,
+// then all of that part, then the low band.
+func (r Range[T]) candidates() func(yield func(int) bool) {
+	return func(yield func(int) bool) {
+		high := r.values.size() - r.low
+		if high > 0 {
+			for range tries {
+				if !yield(r.low + rand.IntN(high)) {
+					return
+				}
+			}
+		}
+		for _, part := range [][2]int{{r.low, high}, {0, r.low}} {
+			first, count := part[0], part[1]
+			if count <= 0 {
+				continue
+			}
+			start := rand.IntN(count)
+			for i := range count {
+				if !yield(first + (start+i)%count) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Addresses returns the addresses of a CIDR. The network's own address and, in IPv4, the broadcast
+// address are not among them, so that the smallest prefixes have none.
+func Addresses(cidr netip.Prefix) Range[netip.Addr] {
 	cidr = cidr.Masked()
 	r := addressRange{cidr: cidr, count: maxAddresses}
 	if hostBits := cidr.Addr().BitLen() - cidr.Bits(); hostBits < 20 {
@@ -32,32 +88,21 @@ func NewAddresses(backend Backend, cidr netip.Prefix) (*Pool[netip.Addr], error)
 			r.count-- // nor the broadcast address
 		}
 	}
-	if r.count < 2 {
-		return nil, fmt.Errorf("service CIDR %v is too small: it must hold an address besides that of the kubernetes Service", cidr)
-	}
-	return &Pool[netip.Addr]{
-		backend: backend, prefix: addressPrefix, values: r,
-		low:           lowBand(r.count, 16, 256),
-		reservedIndex: 0, reservedFor: kubernetesService,
-	}, nil
+	r.count = max(r.count, 0)
+	return Range[netip.Addr]{r, lowBand(r.count, 16, 256)}
 }
 
-// NewPorts returns the pool of the node ports from first to last.
-func NewPorts(backend Backend, first, last int32) (*Pool[int32], error) {
+// Ports returns the node ports from first to last.
+func Ports(first, last int32) (Range[int32], error) {
 	if first < 1 || last > 65535 || last < first {
-		return nil, fmt.Errorf("node port range %d-%d is not valid", first, last)
+		return Range[int32]{}, fmt.Errorf("node port range %d-%d is not valid", first, last)
 	}
 	r := portRange{first, last}
-	return &Pool[int32]{
-		backend: backend, prefix: portPrefix, values: r,
-		low:           lowBand(r.size(), 32, 128),
-		reservedIndex: -1,
-	}, nil
+	return Range[int32]{r, lowBand(r.size(), 32, 128)}, nil
 }
 
 // lowBand is the size of the part of a range that is left, as long as possible, to those who ask
-// for a certain value: a share of it, at least 16 and at most limit, as KEP-3070 and KEP-3668 have
-// it. A small range has none.
+// for a certain value: a share of it, at least 16 and at most limit. A small range has none.
 func lowBand(size, share, limit int) int {
 	if size <= 16 {
 		return 0
@@ -80,27 +125,16 @@ func (r addressRange) at(i int) netip.Addr {
 	return addr
 }
 
-func (r addressRange) index(addr netip.Addr) (int, bool) {
+// contains is true also beyond the part that is chosen from.
+func (r addressRange) contains(addr netip.Addr) bool {
 	addr = addr.Unmap()
-	if !r.cidr.Contains(addr) {
-		return 0, false
+	if !r.cidr.Contains(addr) || addr == r.cidr.Addr() {
+		return false
 	}
-	offset := new(big.Int).SetBytes(addr.AsSlice())
-	offset.Sub(offset, new(big.Int).SetBytes(r.cidr.Addr().AsSlice()))
-	if !offset.IsInt64() || offset.Int64() < 1 || offset.Int64() > int64(r.count) {
-		return 0, false
-	}
-	return int(offset.Int64()) - 1, true
+	return addr.Is6() || r.cidr.Contains(addr.Next())
 }
 
-func (r addressRange) text(addr netip.Addr) string { return addr.Unmap().String() }
-
-func (r addressRange) parse(text string) (netip.Addr, bool) {
-	addr, err := netip.ParseAddr(text)
-	return addr, err == nil
-}
-
-func (r addressRange) describe() (string, string) { return "IP", r.cidr.String() }
+func (r addressRange) String() string { return r.cidr.String() }
 
 // portRange numbers the ports from first to last.
 type portRange struct{ first, last int32 }
@@ -109,17 +143,8 @@ func (r portRange) size() int { return int(r.last-r.first) + 1 }
 
 func (r portRange) at(i int) int32 { return r.first + int32(i) }
 
-func (r portRange) index(port int32) (int, bool) {
-	return int(port - r.first), port >= r.first && port <= r.last
-}
+func (r portRange) contains(port int32) bool { return port >= r.first && port <= r.last }
 
-func (r portRange) text(port int32) string { return strconv.Itoa(int(port)) }
-
-func (r portRange) parse(text string) (int32, bool) {
-	port, err := strconv.ParseInt(text, 10, 32)
-	return int32(port), err == nil
-}
-
-func (r portRange) describe() (string, string) {
-	return "port", fmt.Sprintf("%d-%d", r.first, r.last)
+func (r portRange) String() string {
+	return strconv.Itoa(int(r.first)) + "-" + strconv.Itoa(int(r.last))
 }

@@ -87,6 +87,8 @@ type RESTOptions struct {
 	cfg      RESTOptionsConfig
 	factory  *serverstorage.DefaultStorageFactory
 	uncached map[schema.GroupResource]bool
+	// companions of resources, see Accompany.
+	companions map[schema.GroupResource]Companions
 }
 
 var _ generic.RESTOptionsGetter = (*RESTOptions)(nil)
@@ -191,6 +193,7 @@ func (o *RESTOptions) store(config *storagebackend.ConfigForResource, resourcePr
 		GroupResource:    config.GroupResource,
 		Transformer:      config.Transformer,
 		ProgressInterval: o.cfg.ProgressInterval,
+		Companions:       o.companions[config.GroupResource],
 		Logger:           o.cfg.Logger,
 	})
 }

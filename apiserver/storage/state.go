@@ -142,16 +142,17 @@ func (r *stateReader) retry(ctx context.Context, st *state, err error) (*state, 
 	return newest, nil
 }
 
-// write commits one operation on a key that must be at a revision, 0 for absent. A conflict is
-// not an error: it is returned for the caller to go on from what stands there.
-func (s *Store) write(ctx context.Context, verb string, op raftstore.Op, atRevision uint64) (uint64, *raftstore.ConflictError, error) {
+// write commits one operation on a key that must be at a revision, 0 for absent, with what
+// accompanies it. A conflict is not an error: it is returned for the caller to go on from what
+// stands there. The key's own precondition is checked first.
+func (s *Store) write(ctx context.Context, verb string, op raftstore.Op, atRevision uint64, with Companion) (uint64, *raftstore.ConflictError, error) {
 	start := time.Now()
 	if err := s.begin(ctx); err != nil {
 		return 0, nil, WriteError(err)
 	}
 	result, err := s.backend.Commit(ctx, raftstore.Txn{
-		Require: []raftstore.Precondition{{Key: op.Key, ModRevision: atRevision}},
-		Ops:     []raftstore.Op{op},
+		Require: append([]raftstore.Precondition{{Key: op.Key, ModRevision: atRevision}}, with.Require...),
+		Ops:     append([]raftstore.Op{op}, with.Ops...),
 		Term:    LeaderTerm(ctx),
 	})
 	var conflict *raftstore.ConflictError

@@ -46,6 +46,8 @@ type Config struct {
 	// ProgressInterval is how often an idle watch that asked for progress gets it; 0 means
 	// DefaultProgressInterval.
 	ProgressInterval time.Duration
+	// Companions adds to each write what must take effect with it; nil adds nothing.
+	Companions Companions
 	// Logger gets what nobody can be told by an answer; nil discards it.
 	Logger *slog.Logger
 }
@@ -61,6 +63,7 @@ type Store struct {
 	pathPrefix     string
 	resourcePrefix string
 	groupResource  schema.GroupResource
+	companions     Companions
 	progress       time.Duration
 	log            *slog.Logger
 	// nameCorrupt is set while the feature AllowUnsafeMalformedObjectDeletion is on: objects that
@@ -93,6 +96,7 @@ func New(cfg Config) (*Store, error) {
 		pathPrefix:     path.Join("/", cfg.Prefix),
 		resourcePrefix: cfg.ResourcePrefix,
 		groupResource:  cfg.GroupResource,
+		companions:     cfg.Companions,
 		progress:       cfg.ProgressInterval,
 		log:            cfg.Logger,
 		nameCorrupt:    utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion),

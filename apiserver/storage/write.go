@@ -24,12 +24,7 @@ func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	if err != nil {
 		return err
 	}
-	value, err := s.transformer.TransformToStorage(ctx, data, keyContext(key))
-	if err != nil {
-		return storage.NewInternalError(err)
-	}
-	op := raftstore.Op{Kind: raftstore.Put, Key: key, Value: value, TTL: seconds(ttl)}
-	revision, conflict, err := s.write(ctx, "create", op, 0)
+	data, revision, conflict, err := s.put(ctx, "create", key, &state{}, obj, data, ttl)
 	if err != nil {
 		return err
 	}
@@ -40,6 +35,34 @@ func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object,
 		return nil
 	}
 	return s.decodeInto(ctx, key, data, revision, out)
+}
+
+// put writes an object, as encoded in data, over a state, together with its companions. When one
+// of these is refused, it may change the object and try again. It returns what was stored.
+func (s *Store) put(
+	ctx context.Context, verb, key string, was *state, obj runtime.Object, data []byte, ttl uint64,
+) (stored []byte, revision uint64, conflict *raftstore.ConflictError, err error) {
+	for {
+		value, err := s.transformer.TransformToStorage(ctx, data, keyContext(key))
+		if err != nil {
+			return nil, 0, nil, storage.NewInternalError(err)
+		}
+		old, with, err := s.companionsOf(ctx, key, was, obj)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		op := raftstore.Op{Kind: raftstore.Put, Key: key, Value: value, TTL: seconds(ttl)}
+		revision, conflict, err := s.write(ctx, verb, op, was.revision, with)
+		if err != nil || conflict == nil || conflict.Key == key {
+			return data, revision, conflict, err
+		}
+		if err := s.companions.Refused(ctx, old, obj, conflict); err != nil {
+			return nil, 0, nil, err
+		}
+		if data, err = s.encode(obj); err != nil {
+			return nil, 0, nil, err
+		}
+	}
 }
 
 // Delete implements storage.Interface.
@@ -68,9 +91,17 @@ func (s *Store) Delete(
 			}
 			continue
 		}
-		revision, conflict, err2 := s.write(ctx, "delete", raftstore.Op{Kind: raftstore.Delete, Key: key}, st.revision)
+		_, with, err2 := s.companionsOf(ctx, key, st, nil)
 		if err2 != nil {
 			return err2
+		}
+		revision, conflict, err2 := s.write(ctx, "delete", raftstore.Op{Kind: raftstore.Delete, Key: key}, st.revision, with)
+		if err2 != nil {
+			return err2
+		}
+		if conflict != nil && conflict.Key != key {
+			st, err = reader.newest(ctx)
+			continue
 		}
 		if conflict != nil {
 			st, err = reader.currentItem(ctx, conflict.Current)
@@ -131,12 +162,7 @@ func (s *Store) GuaranteedUpdate(
 			}
 			return s.decodeInto(ctx, key, st.data, st.revision, destination)
 		}
-		value, err2 := s.transformer.TransformToStorage(ctx, data, keyContext(key))
-		if err2 != nil {
-			return storage.NewInternalError(err2)
-		}
-		op := raftstore.Op{Kind: raftstore.Put, Key: key, Value: value, TTL: seconds(ttl)}
-		revision, conflict, err2 := s.write(ctx, "update", op, st.revision)
+		data, revision, conflict, err2 := s.put(ctx, "update", key, st, updated, data, ttl)
 		if err2 != nil {
 			return err2
 		}

@@ -28,6 +28,9 @@ func services() resource.Resource {
 		Validate:     validateService,
 		Warnings:     serviceWarnings,
 		Status:       &resource.Status[corev1.Service]{Validate: validateServiceStatus, Warnings: serviceStatusWarnings},
+
+		CreateOnUpdate: true,
+		ReturnDeleted:  true,
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),
 			resource.Column("Type", "string", "How the service is exposed."),

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/apiserver/groups/validation"
@@ -22,12 +24,14 @@ func validateService(_ context.Context, s, old *corev1.Service) field.ErrorList 
 	errs = append(errs, validation.Labels(s.Spec.Selector, at.Child("selector"))...)
 	errs = append(errs, validateServicePorts(&s.Spec, at.Child("ports"))...)
 	errs = append(errs, validateSession(&s.Spec, at)...)
-	errs = append(errs, validateClusterIPs(&s.Spec, at)...)
-	errs = append(errs, validateFamilies(&s.Spec, at)...)
+	errs = append(errs, ValidateServiceAddresses(s, old)...)
+	if hasNodePorts(s.Spec.Type) && isHeadless(&s.Spec) {
+		errs = append(errs, field.Invalid(at.Child("clusterIPs").Index(0), corev1.ClusterIPNone, fmt.Sprintf("may not be set to 'None' for %s services", s.Spec.Type)))
+	}
 	errs = append(errs, validateTraffic(&s.Spec, at)...)
 	errs = append(errs, validateLoadBalancer(&s.Spec, at)...)
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
-		errs = append(errs, validateExternalName(&s.Spec, at)...)
+		errs = append(errs, validateNamed(&s.Spec, at)...)
 	}
 	for i, ip := range s.Spec.ExternalIPs {
 		at := at.Child("externalIPs").Index(i)
@@ -70,24 +74,18 @@ func validateServiceAnnotations(s *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// validateServiceUpdate: an address, once given, stays as long as the service has one.
+// once is why what a service has been given stays as long as it has such a thing.
+const once = "may not change once set"
+
+// validateServiceUpdate checks what of a service cannot change.
 func validateServiceUpdate(spec, old *corev1.ServiceSpec, at *field.Path) field.ErrorList {
-	const set = "may not change once set"
 	var errs field.ErrorList
-	if hasClusterIP(spec.Type) && hasClusterIP(old.Type) && len(old.ClusterIPs) > 0 {
-		first := at.Child("clusterIPs").Index(0)
-		if len(spec.ClusterIPs) == 0 {
-			errs = append(errs, field.Invalid(first, spec.ClusterIPs, "primary clusterIP can not be unset"))
-		} else if spec.ClusterIPs[0] != old.ClusterIPs[0] {
-			errs = append(errs, field.Invalid(first, spec.ClusterIPs, set))
-		}
-		headless := spec.ClusterIP == corev1.ClusterIPNone || old.ClusterIP == corev1.ClusterIPNone
-		if !headless && len(spec.IPFamilies) > 0 && len(old.IPFamilies) > 0 && spec.IPFamilies[0] != old.IPFamilies[0] {
-			errs = append(errs, field.Invalid(at.Child("ipFamilies").Index(0), spec.IPFamilies, set))
-		}
+	if spec.Type != corev1.ServiceTypeExternalName && old.Type != corev1.ServiceTypeExternalName {
+		errs = append(errs, validateAddressUpdate(spec, old, at)...)
+		errs = append(errs, validateFamilyUpdate(spec, old, at)...)
 	}
 	if spec.Type == corev1.ServiceTypeLoadBalancer && old.Type == corev1.ServiceTypeLoadBalancer && !samePointer(spec.LoadBalancerClass, old.LoadBalancerClass) {
-		errs = append(errs, field.Invalid(at.Child("loadBalancerClass"), spec.LoadBalancerClass, set))
+		errs = append(errs, field.Invalid(at.Child("loadBalancerClass"), spec.LoadBalancerClass, once))
 	}
 	if needsHealthCheck(spec) && needsHealthCheck(old) && old.HealthCheckNodePort != 0 && spec.HealthCheckNodePort != old.HealthCheckNodePort {
 		errs = append(errs, field.Forbidden(at.Child("healthCheckNodePort"), "field is immutable"))
@@ -95,10 +93,53 @@ func validateServiceUpdate(spec, old *corev1.ServiceSpec, at *field.Path) field.
 	return errs
 }
 
+// validateAddressUpdate lets a service get and lose its second address, and nothing else.
+func validateAddressUpdate(spec, old *corev1.ServiceSpec, at *field.Path) field.ErrorList {
+	if isHeadless(spec) && isHeadless(old) {
+		return nil
+	}
+	var errs field.ErrorList
+	ips := at.Child("clusterIPs")
+	n, was := len(spec.ClusterIPs), len(old.ClusterIPs)
+	for i := range min(n, was) {
+		if spec.ClusterIPs[i] != old.ClusterIPs[i] && (i == 0 || n == was) {
+			errs = append(errs, field.Invalid(ips.Index(i), spec.ClusterIPs, once))
+		}
+	}
+	if n == 0 && was > 0 {
+		errs = append(errs, field.Invalid(ips.Index(0), spec.ClusterIPs, "primary clusterIP can not be unset"))
+	}
+	if n == 1 && was > 1 && ptr.Deref(spec.IPFamilyPolicy, "") != corev1.IPFamilyPolicySingleStack {
+		errs = append(errs, field.Invalid(at.Child("ipFamilyPolicy"), spec.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary clusterIP"))
+	}
+	return errs
+}
+
+// validateFamilyUpdate lets a service get and lose its second family, and nothing else.
+func validateFamilyUpdate(spec, old *corev1.ServiceSpec, at *field.Path) field.ErrorList {
+	if isHeadless(spec) || isHeadless(old) {
+		return nil
+	}
+	var errs field.ErrorList
+	first := at.Child("ipFamilies").Index(0)
+	n, was := len(spec.IPFamilies), len(old.IPFamilies)
+	for i := range min(n, was) {
+		if spec.IPFamilies[i] != old.IPFamilies[i] && (i == 0 || n == was) {
+			errs = append(errs, field.Invalid(first, spec.IPFamilies, once))
+		}
+	}
+	if n < was && len(spec.ClusterIPs) == 0 {
+		errs = append(errs, field.Invalid(first, spec.IPFamilies, "primary ipFamily can not be unset"))
+	}
+	if n == 1 && was > 1 && ptr.Deref(spec.IPFamilyPolicy, "") != corev1.IPFamilyPolicySingleStack {
+		errs = append(errs, field.Invalid(at.Child("ipFamilyPolicy"), spec.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary ipFamily"))
+	}
+	return errs
+}
+
 func validateServicePorts(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	headless := spec.ClusterIP == corev1.ClusterIPNone
-	if len(spec.Ports) == 0 && !headless && spec.Type != corev1.ServiceTypeExternalName {
+	if len(spec.Ports) == 0 && !isHeadless(spec) && spec.Type != corev1.ServiceTypeExternalName {
 		errs = append(errs, field.Required(at, ""))
 	}
 	names, ports, nodePorts := map[string]bool{}, map[portKey]bool{}, map[portKey]bool{}
@@ -163,46 +204,74 @@ func validateSession(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateClusterIPs(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
+// validateNamed refuses what only Services with an address have.
+func validateNamed(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(spec.ClusterIPs) > 0 {
+		errs = append(errs, field.Forbidden(at.Child("clusterIPs"), "may not be set for ExternalName services"))
+	}
+	if len(spec.IPFamilies) > 0 {
+		errs = append(errs, field.Forbidden(at.Child("ipFamilies"), "may not be set for ExternalName services"))
+	}
+	if spec.IPFamilyPolicy != nil {
+		errs = append(errs, field.Forbidden(at.Child("ipFamilyPolicy"), "may not be set for ExternalName services"))
+	}
+	name := at.Child("externalName")
+	return append(errs, validation.DNSSubdomain(strings.TrimSuffix(spec.ExternalName, "."), name)...)
+}
+
+// isHeadless tells a service that has no address, and needs none.
+func isHeadless(spec *corev1.ServiceSpec) bool {
+	return len(spec.ClusterIPs) == 1 && spec.ClusterIPs[0] == corev1.ClusterIPNone
+}
+
+// ValidateServiceAddresses checks the addresses and IP families of a service by themselves. Which
+// ones the cluster has is known where they are allocated, which asks this first. old is nil on
+// create.
+func ValidateServiceAddresses(s, old *corev1.Service) field.ErrorList {
+	spec, at := &s.Spec, field.NewPath("spec")
+	if spec.Type == corev1.ServiceTypeExternalName {
+		return nil
+	}
 	var errs field.ErrorList
 	ips := at.Child("clusterIPs")
 	switch {
-	case spec.Type == corev1.ServiceTypeExternalName:
-		if len(spec.ClusterIPs) > 0 {
-			errs = append(errs, field.Forbidden(ips, "may not be set for ExternalName services"))
-		}
-		return errs
-	case !hasClusterIP(spec.Type):
-		return nil // the type is refused, and nothing is known about what it may have
-	}
-	if spec.ClusterIP == corev1.ClusterIPNone && hasNodePorts(spec.Type) {
-		errs = append(errs, field.Invalid(ips.Index(0), corev1.ClusterIPNone, fmt.Sprintf("may not be set to 'None' for %s services", spec.Type)))
-	}
-	if spec.ClusterIP == "" && len(spec.ClusterIPs) > 0 {
+	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
 		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "must be empty when `clusterIP` is not specified"))
-	}
-	if spec.ClusterIP != "" && len(spec.ClusterIPs) > 0 && spec.ClusterIPs[0] != spec.ClusterIP {
+	case spec.ClusterIP != "" && len(spec.ClusterIPs) == 0:
+		errs = append(errs, field.Required(ips, ""))
+	case spec.ClusterIP != "" && spec.ClusterIPs[0] != spec.ClusterIP:
 		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "first value must match `clusterIP`"))
 	}
-	var bad field.ErrorList
-	for i, ip := range spec.ClusterIPs {
-		switch {
-		case i > 0 || ip != corev1.ClusterIPNone:
-			bad = append(bad, validation.IP(ip, ips.Index(i))...)
-		case len(spec.ClusterIPs) > 1:
-			bad = append(bad, field.Invalid(ips, spec.ClusterIPs, "'None' must be the first and only value"))
+	seen := map[corev1.IPFamily]bool{}
+	for i, f := range spec.IPFamilies {
+		at := at.Child("ipFamilies").Index(i)
+		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol { // also the empty one
+			errs = append(errs, field.NotSupported(at, f, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
+		}
+		if seen[f] {
+			errs = append(errs, field.Duplicate(at, f))
+		}
+		seen[f] = true
+	}
+	if spec.IPFamilyPolicy != nil {
+		policies := []corev1.IPFamilyPolicy{corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack}
+		if !slices.Contains(policies, *spec.IPFamilyPolicy) {
+			errs = append(errs, field.NotSupported(at.Child("ipFamilyPolicy"), *spec.IPFamilyPolicy, policies))
 		}
 	}
+	bad := validateIPs(spec.ClusterIPs, old, ips)
 	if len(spec.ClusterIPs) > 2 {
 		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "may only hold up to 2 values"))
 	}
-	if len(bad) > 0 || len(spec.ClusterIPs) == 0 || spec.ClusterIP == corev1.ClusterIPNone {
-		return append(errs, bad...)
+	if len(bad) > 0 {
+		return append(errs, bad...) // of what is no address nothing more can be said
 	}
-	if n := len(spec.ClusterIPs); n > 1 && !oneOfEachFamily(spec.ClusterIPs) {
+	if len(spec.ClusterIPs) > 1 && !isDualStack(spec.ClusterIPs) {
 		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "may specify no more than one IP for each IP family"))
-	} else if n > 1 {
-		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "may hold one address: the cluster is not configured for dual stack"))
+	}
+	if isHeadless(spec) {
+		return errs
 	}
 	for i, ip := range spec.ClusterIPs[:min(len(spec.ClusterIPs), len(spec.IPFamilies))] {
 		if family := spec.IPFamilies[i]; family != familyOf(ip) && (family == corev1.IPv4Protocol || family == corev1.IPv6Protocol) {
@@ -212,46 +281,35 @@ func validateClusterIPs(spec *corev1.ServiceSpec, at *field.Path) field.ErrorLis
 	return errs
 }
 
+// validateIPs checks each address by itself. What an earlier version has let in stays.
+func validateIPs(ips []string, old *corev1.Service, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	var known []string
+	if old != nil {
+		known = old.Spec.ClusterIPs
+	}
+	for i, ip := range ips {
+		if i == 0 && ip == corev1.ClusterIPNone {
+			if len(ips) > 1 {
+				errs = append(errs, field.Invalid(at, ips, "'None' must be the first and only value"))
+			}
+			continue
+		}
+		errs = append(errs, utilvalidation.IsValidIPForLegacyField(at.Index(i), ip, true, known)...)
+	}
+	return errs
+}
+
+func isDualStack(ips []string) bool {
+	dual, err := netutils.IsDualStackIPStrings(ips)
+	return dual && err == nil
+}
+
 func familyOf(ip string) corev1.IPFamily {
-	if parsed := net.ParseIP(ip); parsed != nil && parsed.To4() == nil {
+	if netutils.IsIPv6String(ip) {
 		return corev1.IPv6Protocol
 	}
 	return corev1.IPv4Protocol
-}
-
-func validateFamilies(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	switch {
-	case spec.Type == corev1.ServiceTypeExternalName:
-		if len(spec.IPFamilies) > 0 {
-			errs = append(errs, field.Forbidden(at.Child("ipFamilies"), "may not be set for ExternalName services"))
-		}
-		if spec.IPFamilyPolicy != nil {
-			errs = append(errs, field.Forbidden(at.Child("ipFamilyPolicy"), "may not be set for ExternalName services"))
-		}
-		return errs
-	case !hasClusterIP(spec.Type):
-		return nil
-	}
-	errs = append(errs, validation.OptionalOneOf(spec.IPFamilyPolicy, at.Child("ipFamilyPolicy"),
-		corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
-	seen := map[corev1.IPFamily]bool{}
-	withoutAddress := spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0
-	for i, f := range spec.IPFamilies {
-		at := at.Child("ipFamilies").Index(i)
-		errs = append(errs, validation.OneOf(f, at, corev1.IPv4Protocol, corev1.IPv6Protocol)...)
-		if seen[f] {
-			errs = append(errs, field.Duplicate(at, f))
-		}
-		seen[f] = true
-		if f == corev1.IPv6Protocol && !withoutAddress {
-			errs = append(errs, field.Invalid(at, f, "not configured on this cluster"))
-		}
-	}
-	if ptr.Deref(spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicyRequireDualStack && !withoutAddress {
-		errs = append(errs, field.Invalid(at.Child("ipFamilyPolicy"), *spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services"))
-	}
-	return errs
 }
 
 func validateTraffic(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
@@ -298,11 +356,6 @@ func validateLoadBalancer(spec *corev1.ServiceSpec, at *field.Path) field.ErrorL
 		errs = append(errs, validation.CIDR(strings.TrimSpace(cidr), ranges.Index(i))...)
 	}
 	return errs
-}
-
-func validateExternalName(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
-	name := at.Child("externalName")
-	return validation.DNSSubdomain(strings.TrimSuffix(spec.ExternalName, "."), name)
 }
 
 func validateServiceStatus(_ context.Context, s, old *corev1.Service) field.ErrorList {

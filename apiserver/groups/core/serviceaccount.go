@@ -14,11 +14,12 @@ import (
 
 func serviceAccounts() resource.Resource {
 	return &resource.Kind[corev1.ServiceAccount]{
-		GroupVersion: version,
-		Name:         "serviceaccounts",
-		Singular:     "serviceaccount",
-		ShortNames:   []string{"sa"},
-		List:         &corev1.ServiceAccountList{},
+		GroupVersion:  version,
+		Name:          "serviceaccounts",
+		Singular:      "serviceaccount",
+		ShortNames:    []string{"sa"},
+		List:          &corev1.ServiceAccountList{},
+		ReturnDeleted: true,
 		// Of the secrets only the names count.
 		Prepare: func(_ context.Context, sa, _ *corev1.ServiceAccount) {
 			for i, secret := range sa.Secrets {

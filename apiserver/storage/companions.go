@@ -1,0 +1,118 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/barque/barque/raftstore"
+)
+
+// Companions adds to each write of an object what must take effect with it, in the same
+// transaction: neither exists without the other, whatever crashes and whichever answer is lost.
+// It is asked for every write, by whichever way it comes: also for the delete that ends an update,
+// and for those of a namespace's end.
+type Companions interface {
+	// Of returns what accompanies the change from old to obj. old is what is stored, with its
+	// resourceVersion, nil for a creation; obj is nil for a deletion.
+	Of(ctx context.Context, old, obj runtime.Object) (Companion, error)
+	// Refused is told of a precondition of Of that did not hold for a creation or an update. It may
+	// change obj. Then Of is asked again, and obj is written as it is now, unless Refused fails.
+	Refused(ctx context.Context, old, obj runtime.Object, conflict *raftstore.ConflictError) error
+}
+
+// Companion is a part of a transaction.
+type Companion struct {
+	Require []raftstore.Precondition
+	Ops     []raftstore.Op
+}
+
+// companionsOf returns what accompanies the write of obj over a state, nil for a deletion, and the
+// stored object, which is decoded anew: callers of an update may have changed the state's.
+func (s *Store) companionsOf(ctx context.Context, key string, was *state, obj runtime.Object) (runtime.Object, Companion, error) {
+	// An object that cannot be read is deleted unread. What accompanied it is left.
+	if s.companions == nil || obj == nil && was.obj == nil {
+		return nil, Companion{}, nil
+	}
+	var old runtime.Object
+	if was.revision != 0 {
+		old = s.newObject()
+		if err := s.decodeInto(ctx, key, was.data, was.revision, old); err != nil {
+			return nil, Companion{}, err
+		}
+	}
+	with, err := s.companions.Of(ctx, old, obj)
+	return old, with, err
+}
+
+// Accompany sets the Companions of a resource. It is to be called before the resource is built.
+func (o *RESTOptions) Accompany(resource schema.GroupResource, with Companions) {
+	if o.companions == nil {
+		o.companions = make(map[schema.GroupResource]Companions)
+	}
+	o.companions[resource] = with
+}
+
+// Objects reads and writes objects of one resource for transactions of another one.
+type Objects struct {
+	store  *Store
+	prefix string
+}
+
+// Objects returns the Objects of a resource, of the type of an example. prefix is that of its keys
+// where it is not the resource's own.
+func (o *RESTOptions) Objects(resource schema.GroupResource, example runtime.Object, prefix string) (*Objects, error) {
+	config, err := o.factory.NewConfig(resource, example)
+	if err != nil {
+		return nil, fmt.Errorf("no storage for %s: %w", resource, err)
+	}
+	if prefix == "" {
+		prefix = o.factory.ResourcePrefix(resource)
+	}
+	if o.cfg.Transformers != nil {
+		config.Transformer = o.cfg.Transformers.TransformerForResource(resource)
+	}
+	prefix = "/" + prefix + "/"
+	store, err := o.store(config, prefix, func() runtime.Object { return example.DeepCopyObject() })
+	if err != nil {
+		return nil, err
+	}
+	return &Objects{store: store, prefix: path.Join(store.pathPrefix, prefix) + "/"}, nil
+}
+
+// Prefix is what the keys of all objects begin with.
+func (o *Objects) Prefix() string { return o.prefix }
+
+// Key is where an object lies. In a namespace its name is namespace/name.
+func (o *Objects) Key(name string) string { return o.prefix + name }
+
+// Name is the name of the object at a key.
+func (o *Objects) Name(key string) string { return strings.TrimPrefix(key, o.prefix) }
+
+// Put is the operation that writes an object. It takes obj's resourceVersion away.
+func (o *Objects) Put(ctx context.Context, name string, obj runtime.Object) (raftstore.Op, error) {
+	key := o.Key(name)
+	data, err := o.store.encode(obj)
+	if err != nil {
+		return raftstore.Op{}, err
+	}
+	value, err := o.store.transformer.TransformToStorage(ctx, data, keyContext(key))
+	if err != nil {
+		return raftstore.Op{}, storage.NewInternalError(err)
+	}
+	return raftstore.Op{Kind: raftstore.Put, Key: key, Value: value}, nil
+}
+
+// Decode reads an object from its item.
+func (o *Objects) Decode(ctx context.Context, item raftstore.Item, into runtime.Object) error {
+	data, _, err := o.store.transformer.TransformFromStorage(ctx, item.Value, keyContext(item.Key))
+	if err != nil {
+		return storage.NewInternalError(err)
+	}
+	return o.store.decodeInto(ctx, item.Key, data, item.ModRevision, into)
+}
