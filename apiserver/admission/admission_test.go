@@ -213,13 +213,14 @@ func TestNodeRestriction(t *testing.T) {
 	mine := newPod(func(p *corev1.Pod) { p.Spec.NodeName, p.Spec.ServiceAccountName = "n1", "robot" })
 	other := newPod(func(p *corev1.Pod) { p.Name, p.UID, p.Spec.NodeName = "other", "pod-2", "n2" })
 	client := fake.NewClientset(mine, other)
-	known := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	core := informers.NewSharedInformerFactory(client, 0).Core().V1()
+	known := core.Pods().Informer().GetIndexer()
 	earlier := mine.DeepCopy() // of the same name: the lister has not seen that it was made again
 	earlier.UID = "pod-0"
 	if err := known.Add(earlier); err != nil {
 		t.Fatal(err)
 	}
-	n := NewNodeRestriction(listers.NewPodLister(known), client)
+	n := NewNodeRestriction(core, client, grants{})
 	kubelet := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{user.NodesGroup}}
 	node := func(change func(*corev1.Node)) *corev1.Node {
 		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelHostname: "n1", "example.com/x": "y"}}}

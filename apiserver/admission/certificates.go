@@ -21,6 +21,7 @@ import (
 
 var (
 	signingRequests = schema.GroupResource{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}
+	podRequests     = schema.GroupResource{Group: certificatesv1.GroupName, Resource: "podcertificaterequests"}
 	trustBundles    = schema.GroupResource{Group: certificatesv1.GroupName, Resource: "clustertrustbundles"}
 )
 

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/core/v1"
 
@@ -23,18 +25,27 @@ import (
 )
 
 // NodeRestriction keeps what kubelets write to their own Node object, without its taints and its
-// restricted labels, and to the pods bound to them.
+// restricted labels, and to the pods bound to them; and the certificates that they ask for to their
+// own and those pods'.
 type NodeRestriction struct {
 	*admission.Handler
-	pods   listers.PodLister
-	client kubernetes.Interface
+	pods     listers.PodLister
+	nodes    listers.NodeLister
+	accounts listers.ServiceAccountLister
+	client   kubernetes.Interface
+	authz    authorizer.UnconditionalAuthorizer
 }
 
 var _ admission.ValidationInterface = (*NodeRestriction)(nil)
 
-// NewNodeRestriction returns the step.
-func NewNodeRestriction(pods listers.PodLister, client kubernetes.Interface) *NodeRestriction {
-	return &NodeRestriction{admission.NewHandler(admission.Create, admission.Update, admission.Delete), pods, client}
+// NewNodeRestriction returns the step. It reads through the informers, and through the client what
+// they do not show yet.
+func NewNodeRestriction(core coreinformers.Interface, client kubernetes.Interface, authz authorizer.UnconditionalAuthorizer) *NodeRestriction {
+	return &NodeRestriction{
+		Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete),
+		pods:    core.Pods().Lister(), nodes: core.Nodes().Lister(), accounts: core.ServiceAccounts().Lister(),
+		client: client, authz: authz,
+	}
 }
 
 // Validate implements admission.ValidationInterface.
@@ -61,6 +72,10 @@ func (n *NodeRestriction) Validate(ctx context.Context, a admission.Attributes, 
 		}
 	case r.Group == resourcev1.GroupName && r.Resource == "resourceslices":
 		err = ownSlice(node, a)
+	case r.GroupResource() == signingRequests:
+		err = ownRequest(node, a)
+	case r.GroupResource() == podRequests:
+		err = n.podCertificate(ctx, node, a)
 	}
 	if err != nil {
 		return admission.NewForbidden(a, fmt.Errorf("node %q %w", node, err))

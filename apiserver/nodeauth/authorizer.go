@@ -8,24 +8,34 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/tools/cache"
 )
 
 const nodeIndex = "barque.node"
 
+// dnsRules is the ConfigMap with users' rules for cluster DNS, which is on every node.
+var dnsRules = types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "coredns-custom"}
+
 // Authorizer decides about requests of kubelets and has no opinion on others.
 type Authorizer struct {
-	pods   cache.Indexer
-	newest *newest
-	rules  func(authorizer.Attributes) bool
+	pods     cache.Indexer
+	requests RequestNode
+	newest   *newest
+	rules    func(authorizer.Attributes) bool
 }
 
+// RequestNode tells which node has made a PodCertificateRequest; "" when that is not known.
+type RequestNode func(namespace, name string) (node string)
+
 // New returns an authorizer over the pods of an informer that has not been started, and those that
-// list returns. rules tells what the role of nodes allows.
-func New(pods cache.SharedIndexInformer, list ListPods, rules func(authorizer.Attributes) bool) (*Authorizer, error) {
+// list returns. requests tells whose requests for certificates are, and rules what the role of nodes
+// allows.
+func New(pods cache.SharedIndexInformer, list ListPods, requests RequestNode, rules func(authorizer.Attributes) bool) (*Authorizer, error) {
 	err := pods.AddIndexers(cache.Indexers{nodeIndex: func(obj any) ([]string, error) {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
 			return []string{pod.Spec.NodeName}, nil
@@ -35,7 +45,7 @@ func New(pods cache.SharedIndexInformer, list ListPods, rules func(authorizer.At
 	if err != nil {
 		return nil, fmt.Errorf("indexing pods by node: %w", err)
 	}
-	return &Authorizer{pods.GetIndexer(), newNewest(list), rules}, nil
+	return &Authorizer{pods: pods.GetIndexer(), requests: requests, newest: newNewest(list), rules: rules}, nil
 }
 
 // Authorize implements authorizer.Authorizer. It fails when only the store could tell, and cannot
@@ -76,7 +86,12 @@ func (a *Authorizer) refuse(ctx context.Context, node string, attrs authorizer.A
 	switch attrs.GetAPIGroup() {
 	case "":
 		switch attrs.GetResource() {
-		case "secrets", "configmaps", "persistentvolumeclaims":
+		case "configmaps":
+			if attrs.GetNamespace() == dnsRules.Namespace && attrs.GetName() == dnsRules.Name {
+				return "", nil
+			}
+			return a.needsPod(ctx, node, attrs, refersTo(attrs.GetResource()))
+		case "secrets", "persistentvolumeclaims":
 			return a.needsPod(ctx, node, attrs, refersTo(attrs.GetResource()))
 		case "serviceaccounts":
 			return a.needsPod(ctx, node, attrs, func(p *corev1.Pod, name string) bool {
@@ -99,6 +114,10 @@ func (a *Authorizer) refuse(ctx context.Context, node string, attrs authorizer.A
 			return a.needsPod(ctx, node, attrs, refersToDevices)
 		case "resourceslices":
 			return ownSlices(node, attrs), nil
+		}
+	case "certificates.k8s.io":
+		if attrs.GetResource() == "podcertificaterequests" {
+			return a.ownRequests(node, attrs), nil
 		}
 	}
 	return "", nil
@@ -169,6 +188,26 @@ func ownSlices(node string, attrs authorizer.Attributes) string {
 		}
 	}
 	return ""
+}
+
+// ownRequests allows to read the requests for certificates of pods that the node has made. Whose pods
+// it makes them for is narrowed by admission; what became of one, its signer says.
+func (a *Authorizer) ownRequests(node string, attrs authorizer.Attributes) string {
+	switch verb := attrs.GetVerb(); {
+	case attrs.GetSubresource() != "":
+		return "may not access the " + attrs.GetSubresource() + " subresource of PodCertificateRequests"
+	case verb == "create":
+		return ""
+	case verb == "list" || verb == "watch":
+		selector, err := attrs.GetFieldSelector()
+		if err != nil || !selects(selector, "spec.nodeName", node) {
+			return "can only list/watch podcertificaterequests with nodeName field selector"
+		}
+		return ""
+	case verb == "get" && a.requests(attrs.GetNamespace(), attrs.GetName()) == node:
+		return ""
+	}
+	return "can only create PodCertificateRequests and read its own"
 }
 
 func selects(requirements fields.Requirements, field, value string) bool {

@@ -29,7 +29,10 @@ func withClaims(p *corev1.Pod) *corev1.Pod {
 // newAuthorizer returns one whose informer knows nothing.
 func newAuthorizer(t *testing.T, list ListPods) *Authorizer {
 	informer := informers.NewSharedInformerFactory(fake.NewClientset(), time.Hour).Core().V1().Pods().Informer()
-	a, err := New(informer, list, func(attrs authorizer.Attributes) bool { return attrs.GetVerb() != "escalate" })
+	requests := func(namespace, name string) string {
+		return map[string]string{"ns/mine": "n1", "ns/other": "n2"}[namespace+"/"+name]
+	}
+	a, err := New(informer, list, requests, func(attrs authorizer.Attributes) bool { return attrs.GetVerb() != "escalate" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,6 +67,10 @@ func TestAuthorize(t *testing.T) {
 	on := func(verb, resource, name string) authorizer.AttributesRecord {
 		return authorizer.AttributesRecord{Verb: verb, Resource: resource, Name: name, Namespace: "ns", ResourceRequest: true}
 	}
+	in := func(namespace string, of authorizer.AttributesRecord) authorizer.AttributesRecord {
+		of.Namespace = namespace
+		return of
+	}
 	selected := func(node string) authorizer.AttributesRecord {
 		r := on("list", "pods", "")
 		r.FieldSelectorRequirements = fields.OneTermEqualSelector("spec.nodeName", node).Requirements()
@@ -79,8 +86,21 @@ func TestAuthorize(t *testing.T) {
 		r.FieldSelectorRequirements = fields.OneTermEqualSelector("spec.nodeName", node).Requirements()
 		return r
 	}
-	lease := func(name string) authorizer.AttributesRecord {
-		return authorizer.AttributesRecord{Verb: "update", APIGroup: "coordination.k8s.io", Resource: "leases", Name: name, Namespace: "kube-node-lease", ResourceRequest: true}
+	certificates := func(verb, name, node string) authorizer.AttributesRecord {
+		r := on(verb, "podcertificaterequests", name)
+		r.APIGroup = "certificates.k8s.io"
+		if node != "" {
+			r.FieldSelectorRequirements = fields.OneTermEqualSelector("spec.nodeName", node).Requirements()
+		}
+		return r
+	}
+	statusOf := certificates("update", "mine", "")
+	statusOf.Subresource = "status"
+	bundles := func(verb string) authorizer.AttributesRecord {
+		return authorizer.AttributesRecord{Verb: verb, APIGroup: "certificates.k8s.io", Resource: "clustertrustbundles", ResourceRequest: true}
+	}
+	lease := func(verb, name, namespace string) authorizer.AttributesRecord {
+		return authorizer.AttributesRecord{Verb: verb, APIGroup: "coordination.k8s.io", Resource: "leases", Name: name, Namespace: namespace, ResourceRequest: true}
 	}
 	otherNamespace := on("get", "secrets", "by-env")
 	otherNamespace.Namespace = "elsewhere"
@@ -97,6 +117,10 @@ func TestAuthorize(t *testing.T) {
 		{"all secrets", on("list", "secrets", ""), false},
 		{"projected config map", on("get", "configmaps", "projected"), true},
 		{"unrelated config map", on("get", "configmaps", "x"), false},
+		{"rules of cluster DNS", in("kube-system", on("watch", "configmaps", "coredns-custom")), true},
+		{"rules of its name elsewhere", on("watch", "configmaps", "coredns-custom"), false},
+		{"another config map there", in("kube-system", on("watch", "configmaps", "x")), false},
+		{"all config maps there", in("kube-system", on("list", "configmaps", "")), false},
 		{"token of a used account", on("create", "serviceaccounts", "robot"), true},
 		{"token of another account", on("create", "serviceaccounts", "admin"), false},
 		{"own pods", selected("n1"), true},
@@ -104,8 +128,18 @@ func TestAuthorize(t *testing.T) {
 		{"all pods", on("list", "pods", ""), false},
 		{"own pod", on("get", "pods", "env"), true},
 		{"another node's pod", on("get", "pods", "elsewhere"), false},
-		{"own lease", lease("n1"), true},
-		{"another lease", lease("n2"), false},
+		{"makes a lease, which admission narrows", lease("create", "", "kube-node-lease"), true},
+		{"reads its lease", lease("get", "n1", "kube-node-lease"), true},
+		{"renews its lease", lease("update", "n1", "kube-node-lease"), true},
+		{"patches its lease", lease("patch", "n1", "kube-node-lease"), true},
+		{"deletes its lease", lease("delete", "n1", "kube-node-lease"), true},
+		{"reads another lease", lease("get", "n2", "kube-node-lease"), false},
+		{"renews another lease", lease("update", "n2", "kube-node-lease"), false},
+		{"deletes another lease", lease("delete", "n2", "kube-node-lease"), false},
+		{"all leases", lease("list", "", "kube-node-lease"), false},
+		{"deletes all leases", lease("deletecollection", "", "kube-node-lease"), false},
+		{"makes a lease elsewhere", lease("create", "", "ns"), false},
+		{"renews a lease of its name elsewhere", lease("update", "n1", "ns"), false},
 		{"claim for devices", devices("get", "resourceclaims", "by-name"), true},
 		{"claim made for a pod", devices("get", "resourceclaims", "by-status"), true},
 		{"claim made for extended resources", devices("get", "resourceclaims", "by-extension"), true},
@@ -114,6 +148,18 @@ func TestAuthorize(t *testing.T) {
 		{"own slices", slicesOf("n1"), true},
 		{"slices of another node", slicesOf("n2"), false},
 		{"all slices", devices("deletecollection", "resourceslices", ""), false},
+		{"asks for a certificate of a pod", certificates("create", "", ""), true},
+		{"its requests", certificates("watch", "", "n1"), true},
+		{"its requests, listed", certificates("list", "", "n1"), true},
+		{"its request", certificates("get", "mine", ""), true},
+		{"a request of another node", certificates("get", "other", ""), false},
+		{"a request that nobody knows", certificates("get", "x", ""), false},
+		{"requests of another node", certificates("list", "", "n2"), false},
+		{"all requests", certificates("watch", "", ""), false},
+		{"deletes its request", certificates("delete", "mine", ""), false},
+		{"changes its request", certificates("update", "mine", ""), false},
+		{"says what became of its request", statusOf, false},
+		{"trust bundles", bundles("watch"), true},
 		{"beyond the role", on("escalate", "roles", "x"), false},
 		{"services", on("watch", "services", ""), true},
 	} {

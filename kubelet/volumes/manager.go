@@ -1,8 +1,8 @@
 // Package volumes provides the files that pods mount: emptyDir, configMap, secret, downwardAPI,
-// projected (with service-account tokens) and hostPath.
+// projected (with service-account tokens, trust bundles and certificates of the pod) and hostPath.
 //
 // It owns <root>/pods/<uid>/volumes and volume-subpaths, and all mounts below. Invariants: what comes
-// from a Secret or is a token is on a tmpfs and never on a disk; a volume made of API data changes
+// from a Secret, is a token or a key is on a tmpfs and never on a disk; a volume made of API data changes
 // all its files at once (see replace); nothing of a pod is left after Unmount, which may be called
 // any number of times, also for a pod that this process has never seen.
 //
@@ -29,7 +29,10 @@ type Config struct {
 	RootDir string
 	Objects Objects
 	Tokens  Tokens
-	Mounts  Mounts // HostMounts unless given
+	// Bundles and Certificates are for projected volumes with such sources.
+	Bundles      TrustBundles
+	Certificates Certificates
+	Mounts       Mounts // HostMounts unless given
 	// Allocatable is what the node can give, for limits that are not set.
 	Allocatable func() v1.ResourceList
 }
@@ -37,11 +40,13 @@ type Config struct {
 // Manager provides the volumes of a node's pods. Calls for different pods may run at the same time;
 // calls for one pod must not.
 type Manager struct {
-	root        string
-	objects     Objects
-	tokens      Tokens
-	mounts      Mounts
-	allocatable func() v1.ResourceList
+	root         string
+	objects      Objects
+	tokens       Tokens
+	bundles      TrustBundles
+	certificates Certificates
+	mounts       Mounts
+	allocatable  func() v1.ResourceList
 }
 
 // New returns a manager. It touches nothing.
@@ -51,6 +56,7 @@ func New(config Config) *Manager {
 	}
 	return &Manager{
 		root: filepath.Join(config.RootDir, "pods"), objects: config.Objects, tokens: config.Tokens,
+		bundles: config.Bundles, certificates: config.Certificates,
 		mounts: config.Mounts, allocatable: config.Allocatable,
 	}
 }
@@ -191,6 +197,8 @@ func (m *Manager) Unmount(uid types.UID) error {
 	}
 	m.objects.Forget(uid)
 	m.tokens.Forget(uid)
+	m.bundles.Forget(uid)
+	m.certificates.Forget(uid)
 	return nil
 }
 

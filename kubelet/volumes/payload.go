@@ -2,8 +2,10 @@ package volumes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -27,12 +29,12 @@ func (m *Manager) payload(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (
 	case volume.DownwardAPI != nil:
 		err = m.downward(pod, volume.DownwardAPI.Items, modeOf(volume.DownwardAPI.DefaultMode), p)
 	case volume.Projected != nil:
-		return m.projected(ctx, pod, volume.Projected)
+		return m.projected(ctx, pod, volume.Name, volume.Projected)
 	}
 	return p, time.Time{}, err
 }
 
-func (m *Manager) projected(ctx context.Context, pod *v1.Pod, source *v1.ProjectedVolumeSource) (Payload, time.Time, error) {
+func (m *Manager) projected(ctx context.Context, pod *v1.Pod, volume string, source *v1.ProjectedVolumeSource) (Payload, time.Time, error) {
 	p := Payload{}
 	var next time.Time
 	mode := modeOf(source.DefaultMode)
@@ -47,9 +49,14 @@ func (m *Manager) projected(ctx context.Context, pod *v1.Pod, source *v1.Project
 			err = m.downward(pod, s.DownwardAPI.Items, mode, p)
 		case s.ServiceAccountToken != nil:
 			var renew time.Time
-			if renew, err = m.token(ctx, pod, s.ServiceAccountToken, mode, p); err == nil && (next.IsZero() || renew.Before(next)) {
-				next = renew
-			}
+			renew, err = m.token(ctx, pod, s.ServiceAccountToken, mode, p)
+			next = sooner(next, renew)
+		case s.ClusterTrustBundle != nil:
+			err = m.trustBundle(ctx, pod, s.ClusterTrustBundle, mode, p)
+		case s.PodCertificate != nil:
+			var again time.Time
+			again, err = m.certificate(ctx, pod, volume, i, s.PodCertificate, mode, p)
+			next = sooner(next, again)
 		default:
 			err = fmt.Errorf("projected source %d is of a kind that this node does not know", i)
 		}
@@ -151,17 +158,64 @@ func (m *Manager) token(ctx context.Context, pod *v1.Pod, source *v1.ServiceAcco
 	if err != nil {
 		return time.Time{}, fmt.Errorf("token of service account %q: %w", pod.Spec.ServiceAccountName, err)
 	}
-	file := File{Data: []byte(token), Mode: mode}
-	// Only those who act for the pod may read it: its group where it has one, its only user where
-	// all containers share one.
+	into[source.Path] = forPod(pod, []byte(token), mode)
+	return renew, nil
+}
+
+// forPod is a file that only those who act for the pod may read: its group where it has one, its only
+// user where all containers share one. Else it has the mode.
+func forPod(pod *v1.Pod, data []byte, mode fs.FileMode) File {
+	file := File{Data: data, Mode: mode}
 	switch user := onlyUser(pod); {
-	case pod.Spec.SecurityContext != nil && pod.Spec.SecurityContext.FSGroup != nil:
+	case fsGroup(pod) != nil:
 		file.Mode = 0o600
 	case user != nil:
 		file.Owner, file.Mode = user, 0o600
 	}
-	into[source.Path] = file
-	return renew, nil
+	return file
+}
+
+// trustBundle takes the trust anchors of a bundle, or of those that are selected. An optional one that
+// is not there is an empty file.
+func (m *Manager) trustBundle(ctx context.Context, pod *v1.Pod, source *v1.ClusterTrustBundleProjection, mode fs.FileMode, into Payload) error {
+	var anchors []byte
+	var err error
+	switch {
+	case source.Name != nil:
+		if anchors, err = m.bundles.Named(ctx, pod, *source.Name); err != nil {
+			err = fmt.Errorf("clustertrustbundle %q: %w", *source.Name, err)
+		}
+	case source.SignerName != nil:
+		if anchors, err = m.bundles.Signed(ctx, pod, *source.SignerName, source.LabelSelector); err != nil {
+			err = fmt.Errorf("clustertrustbundles of signer %q: %w", *source.SignerName, err)
+		}
+	default:
+		err = errors.New("ClusterTrustBundle projection requires either name or signerName to be set")
+	}
+	missing := IsNotFound(err) || errors.Is(err, ErrNoBundle)
+	if err != nil && !(missing && isTrue(source.Optional)) {
+		return err
+	}
+	into[source.Path] = forPod(pod, anchors, mode)
+	return nil
+}
+
+// certificate takes a certificate and its key, in one file or in two.
+func (m *Manager) certificate(
+	ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection, mode fs.FileMode, into Payload,
+) (again time.Time, err error) {
+	key, chain, again, err := m.certificates.Get(ctx, pod, volume, index, source)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("certificate by signer %q: %w", source.SignerName, err)
+	}
+	for path, data := range map[string][]byte{
+		source.CredentialBundlePath: slices.Concat(key, chain), source.KeyPath: key, source.CertificateChainPath: chain,
+	} {
+		if path != "" {
+			into[path] = forPod(pod, data, mode)
+		}
+	}
+	return again, nil
 }
 
 // onlyUser returns the user that all containers of a pod are told to run as, or nil.

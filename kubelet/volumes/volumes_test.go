@@ -187,6 +187,14 @@ func (o oneToken) Get(context.Context, *v1.Pod, string, int64) (string, time.Tim
 }
 func (oneToken) Forget(types.UID) {}
 
+// noTrust has neither bundles nor certificates.
+type noTrust struct {
+	TrustBundles
+	Certificates
+}
+
+func (noTrust) Forget(types.UID) {}
+
 // noMounts records what would be mounted.
 type noMounts struct{ tmpfs []string }
 
@@ -201,7 +209,7 @@ func TestMountKinds(t *testing.T) {
 	optional, mode := true, int32(0o400)
 	seven := time.Now().Add(time.Hour)
 	mounts := &noMounts{}
-	m := New(Config{RootDir: t.TempDir(), Mounts: mounts, Tokens: oneToken{seven}, Allocatable: func() v1.ResourceList { return nil },
+	m := New(Config{RootDir: t.TempDir(), Mounts: mounts, Tokens: oneToken{seven}, Bundles: noTrust{}, Certificates: noTrust{}, Allocatable: func() v1.ResourceList { return nil },
 		Objects: objectsOf{maps: map[string]*v1.ConfigMap{"cm": {Data: map[string]string{"x": "1", "y": "2"}, BinaryData: map[string][]byte{"z": {3}}}},
 			secrets: map[string]*v1.Secret{"s": {Data: map[string][]byte{"k": []byte("v")}}}}})
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Labels: map[string]string{"b": "2", "a": "1"}}}

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -57,10 +58,11 @@ type charge struct {
 	checker quotav1.Evaluator
 	done    chan struct{} // closed when err says how it ended
 
-	ended bool
-	err   error
-	paid  map[string]corev1.ResourceList // by UID of the quota
-	owed  map[string]corev1.ResourceList // what this round is to pay
+	ended   bool
+	err     error
+	refused error                          // what it ends with, when what it has paid is given back
+	paid    map[string]corev1.ResourceList // by UID of the quota
+	owed    map[string]corev1.ResourceList // what this round is to pay; when refused, to give back
 }
 
 func (c *charge) end(err error) { c.ended, c.err = true, err }
@@ -168,7 +170,7 @@ func (q *Quota) charge(ctx context.Context, namespace string, charges []*charge)
 		if err != nil {
 			for _, c := range open {
 				if !c.ended {
-					c.end(err)
+					c.end(cmp.Or(c.refused, err))
 				}
 			}
 		}
@@ -186,35 +188,44 @@ func (q *Quota) round(ctx context.Context, quotas []corev1.ResourceQuota, open [
 		q.decide(c, quotas, used)
 	}
 	for i := range quotas {
-		if quotav1.Equals(used[i], quotas[i].Status.Used) {
-			continue
-		}
-		changed := quotas[i].DeepCopy()
-		changed.Status.Used = used[i]
-		err := q.write(ctx, changed)
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			err = q.refresh(ctx, changed)
-			if err == nil {
-				continue
+		// With the same sum as before, what one gives back another one pays.
+		if !quotav1.Equals(used[i], quotas[i].Status.Used) {
+			changed := quotas[i].DeepCopy()
+			changed.Status.Used = used[i]
+			err := q.write(ctx, changed)
+			if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+				if err = q.refresh(ctx, changed); err == nil {
+					continue
+				}
+			}
+			if err != nil {
+				return err
 			}
 		}
-		if err != nil {
-			return err
-		}
-		uid := string(changed.UID)
 		for _, c := range open {
-			if owed, ok := c.owed[uid]; ok {
-				c.paid[uid] = owed
-				delete(c.owed, uid)
-			}
+			c.settle(string(quotas[i].UID))
 		}
 	}
 	for _, c := range open {
 		if !c.ended && len(c.owed) == 0 {
-			c.end(nil)
+			c.end(c.refused)
 		}
 	}
 	return nil
+}
+
+// settle notes that a quota has been written as this round wants it.
+func (c *charge) settle(uid string) {
+	owed, ok := c.owed[uid]
+	switch {
+	case !ok:
+		return
+	case c.refused != nil:
+		delete(c.paid, uid)
+	default:
+		c.paid[uid] = owed
+	}
+	delete(c.owed, uid)
 }
 
 // decide looks at the quotas as they would be without what the charge has paid already, so that a
@@ -225,14 +236,17 @@ func (q *Quota) decide(c *charge, quotas []corev1.ResourceQuota, used []corev1.R
 		without[i] = *quotas[i].DeepCopy()
 		without[i].Status.Used = quotav1.SubtractWithNonNegativeResult(used[i], c.paid[string(quotas[i].UID)])
 	}
-	with, err := resourcequota.CheckRequest(without, c.a, c.checker, q.limited)
+	var with []corev1.ResourceQuota
+	if c.refused == nil { // what is refused once stays refused
+		with, c.refused = resourcequota.CheckRequest(without, c.a, c.checker, q.limited)
+	}
 	c.owed = map[string]corev1.ResourceList{}
 	for i := range quotas {
 		uid := string(quotas[i].UID)
 		switch {
-		case err != nil:
-			if c.paid[uid] != nil { // given back; one that is behind is set right by the controller
-				used[i] = without[i].Status.Used
+		case c.refused != nil:
+			if c.paid[uid] != nil {
+				c.owed[uid], used[i] = c.paid[uid], without[i].Status.Used
 			}
 		case c.a.IsDryRun():
 		case !quotav1.Equals(with[i].Status.Used, without[i].Status.Used):
@@ -242,8 +256,8 @@ func (q *Quota) decide(c *charge, quotas []corev1.ResourceQuota, used []corev1.R
 			used[i] = with[i].Status.Used
 		}
 	}
-	if err != nil || len(c.owed) == 0 {
-		c.end(err)
+	if len(c.owed) == 0 {
+		c.end(c.refused)
 	}
 }
 

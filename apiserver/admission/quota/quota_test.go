@@ -2,6 +2,7 @@ package quota
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -253,26 +254,60 @@ func (s *store) charge(name string, r corev1.ResourceName, n int) {
 	s.quotas[name] = q
 }
 
-// A request that has paid one quota gets it back when the other one turns out to be full.
+// A request that has paid one quota gets it back when the other one turns out to be full, whoever
+// writes meanwhile.
 func TestRefund(t *testing.T) {
-	s := newStore(t, newQuota("a", amounts("pods", "9")), newQuota("b", amounts("pods", "3")))
-	sv := newServer(t, s)
-	var once sync.Once
-	s.before = func(name string) {
-		if name == "b" {
-			once.Do(func() {
+	for _, c := range []struct {
+		name   string
+		meddle func(s *store) // when it is given back
+		want   int64
+	}{
+		{"nobody", func(*store) {}, 0},
+		{"another server charges", func(s *store) { s.charge("a", "pods", 2) }, 2},
+		{"the quota goes", func(s *store) { delete(s.quotas, "a") }, -1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStore(t, newQuota("a", amounts("pods", "9")), newQuota("b", amounts("pods", "3")))
+			sv := newServer(t, s)
+			times := map[string]int{}
+			s.before = func(name string) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				s.charge("b", "pods", 3)
-			})
-		}
+				switch times[name]++; {
+				case name == "b" && times[name] == 1:
+					s.charge("b", "pods", 3)
+				case name == "a" && times[name] == 2:
+					c.meddle(s)
+				}
+			}
+			err := sv.Validate(t.Context(), pod("1"), nil)
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: b, requested: pods=1, used: pods=3, limited: pods=3") {
+				t.Errorf("the request: %v", err)
+			}
+			if got := s.used("b", "pods"); got != 3 {
+				t.Errorf("b is charged %d", got)
+			}
+			if s.get("a") == nil != (c.want < 0) || c.want >= 0 && s.used("a", "pods") != c.want {
+				t.Errorf("a is %v", s.get("a"))
+			}
+		})
 	}
-	err := sv.Validate(t.Context(), pod("1"), nil)
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: b, requested: pods=1, used: pods=3, limited: pods=3") {
-		t.Errorf("the request: %v", err)
+}
+
+// What one request gets back and another one pays at the same moment is the same sum: nothing is to
+// be written.
+func TestRefundPaysForAnother(t *testing.T) {
+	s := newStore(t, newQuota("a", amounts("pods", "9")), newQuota("b", amounts("configmaps", "3")))
+	s.charge("a", "pods", 1)
+	sv := newServer(t, s)
+	newCharge := func(a admission.Attributes) *charge {
+		return &charge{a: a, checker: sv.evaluators.Get(a.GetResource().GroupResource()), done: make(chan struct{}), paid: map[string]corev1.ResourceList{}}
 	}
-	if a, b := s.used("a", "pods"), s.used("b", "pods"); a != 0 || b != 3 {
-		t.Errorf("charged are %d and %d", a, b)
+	refused, pays := newCharge(pod("1")), newCharge(pod("1"))
+	refused.paid["a"], refused.refused = corev1.ResourceList{"pods": count(1)}, errors.New("refused")
+	sv.charge(t.Context(), "ns", []*charge{refused, pays})
+	if refused.err == nil || pays.err != nil || s.used("a", "pods") != 1 || s.writes > 0 {
+		t.Errorf("%v, %v, used %d, %d writes", refused.err, pays.err, s.used("a", "pods"), s.writes)
 	}
 }
 

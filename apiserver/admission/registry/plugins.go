@@ -125,7 +125,7 @@ func plugins() []plugin {
 		})},
 		// Upstream leaves it off. Every installer turns it on, and Barque's nodes rely on it.
 		{name: "NodeRestriction", on: true, create: step(func(p *Parts) admission.Interface {
-			return barqueadmission.NewNodeRestriction(p.Informers.Core().V1().Pods().Lister(), p.Client)
+			return barqueadmission.NewNodeRestriction(p.Informers.Core().V1(), p.Client, p.Authorizer)
 		})},
 		{name: "TaintNodesByCondition", on: true, create: step(func(*Parts) admission.Interface { return barqueadmission.NewNewNodes() })},
 		{name: "AlwaysPullImages", create: step(func(*Parts) admission.Interface { return optional.NewAlwaysPullImages() })},

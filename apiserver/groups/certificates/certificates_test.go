@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/apiserver/groups/grouptest"
+	"github.com/barque/barque/apiserver/groups/validation"
 	"github.com/barque/barque/apiserver/resource"
 )
 
@@ -115,7 +116,7 @@ func TestSignerNames(t *testing.T) {
 		"example.com/":      1,
 		strings.Repeat(strings.Repeat("a", 60)+".", 5) + "com/a": 1,
 	} {
-		if errs := validateSigner(name, at); len(errs) != want {
+		if errs := validation.SignerName(name, at); len(errs) != want {
 			t.Errorf("%s: %v", name, errs)
 		}
 	}

@@ -67,7 +67,7 @@ func validateRequestSpec(spec *certificatesv1.CertificateSigningRequestSpec, at 
 	if spec.SignerName == legacySigner {
 		errs = append(errs, field.Invalid(at.Child("signerName"), spec.SignerName, "the legacy signerName is not allowed via this API version"))
 	} else {
-		errs = append(errs, validateSigner(spec.SignerName, at.Child("signerName"))...)
+		errs = append(errs, validation.SignerName(spec.SignerName, at.Child("signerName"))...)
 	}
 	if s := spec.ExpirationSeconds; s != nil && *s < shortestLifetime {
 		errs = append(errs, field.Invalid(at.Child("expirationSeconds"), *s, "may not specify a duration less than 600 seconds (10 minutes)"))

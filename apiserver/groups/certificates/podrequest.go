@@ -8,11 +8,9 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"fmt"
-	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -26,14 +24,12 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// Limits of a request by a pod. Lifetimes are in seconds.
+// Limits of a request by a pod.
 const (
-	shortestExpiration = 60 * 60
-	longestExpiration  = 91 * 24 * 60 * 60
-	longestOfOurs      = 24 * 60 * 60 // by signers of Kubernetes itself
-	largestRequest     = 10 * 1024
-	largestChain       = 100 * 1024
-	longestUID         = 128
+	defaultExpiration = 24 * 60 * 60 // seconds
+	largestRequest    = 10 * 1024
+	largestChain      = 100 * 1024
+	longestUID        = 128
 )
 
 func podRequests() resource.Resource {
@@ -45,7 +41,7 @@ func podRequests() resource.Resource {
 		VersionedUpdate: true,
 		Default: func(r *certificatesv1.PodCertificateRequest) {
 			if r.Spec.MaxExpirationSeconds == nil {
-				r.Spec.MaxExpirationSeconds = ptr.To[int32](longestOfOurs)
+				r.Spec.MaxExpirationSeconds = ptr.To[int32](defaultExpiration)
 			}
 		},
 		Validate: validatePodRequest,
@@ -101,8 +97,8 @@ func validatePodRequest(_ context.Context, r, old *certificatesv1.PodCertificate
 	if old != nil {
 		return append(errs, validation.Immutable(spec, &old.Spec, at)...)
 	}
-	errs = append(errs, validateSigner(spec.SignerName, at.Child("signerName"))...)
-	errs = append(errs, validateUserAnnotations(spec.UnverifiedUserAnnotations, at.Child("unverifiedUserAnnotations"))...)
+	errs = append(errs, validation.SignerName(spec.SignerName, at.Child("signerName"))...)
+	errs = append(errs, validation.UserAnnotations(spec.UnverifiedUserAnnotations, at.Child("unverifiedUserAnnotations"))...)
 	for _, of := range []struct {
 		kind, name string
 		uid        types.UID
@@ -124,27 +120,13 @@ func validatePodRequest(_ context.Context, r, old *certificatesv1.PodCertificate
 	return append(errs, validateStubRequest(spec.StubPKCS10Request, at)...)
 }
 
-func validateUserAnnotations(annotations map[string]string, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, key := range validation.SortedKeys(annotations) {
-		errs = append(errs, utilvalidation.IsDomainPrefixedKey(at, strings.ToLower(key))...)
-	}
-	if apivalidation.ValidateAnnotationsSize(annotations) != nil {
-		errs = append(errs, field.TooLong(at, "", apivalidation.TotalAnnotationSizeLimitB))
-	}
-	return errs
-}
-
 func validateExpiration(spec *certificatesv1.PodCertificateRequestSpec, at *field.Path) field.ErrorList {
 	if spec.MaxExpirationSeconds == nil {
 		return field.ErrorList{field.Required(at, "must be set")}
 	}
-	most := int32(longestExpiration)
-	if domain, _, _ := strings.Cut(spec.SignerName, "/"); domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") {
-		most = longestOfOurs
-	}
-	if s := *spec.MaxExpirationSeconds; s < shortestExpiration || s > most {
-		return field.ErrorList{field.Invalid(at, s, fmt.Sprintf("must be in the range [%d, %d]", shortestExpiration, most))}
+	most := validation.LongestPodCertificate(spec.SignerName)
+	if s := *spec.MaxExpirationSeconds; s < validation.ShortestPodCertificate || s > most {
+		return field.ErrorList{field.Invalid(at, s, fmt.Sprintf("must be in the range [%d, %d]", validation.ShortestPodCertificate, most))}
 	}
 	return nil
 }

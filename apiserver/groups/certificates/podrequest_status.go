@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/barque/barque/apiserver/groups/validation"
 )
 
 const (
@@ -181,7 +183,7 @@ func validateTimes(r *certificatesv1.PodCertificateRequest, leaf *x509.Certifica
 		return field.ErrorList{field.Invalid(before, s.NotBefore.Time, "must be set to within 5 minutes of kube-apiserver's current time")}
 	case !s.NotAfter.Time.Equal(leaf.NotAfter):
 		return field.ErrorList{field.Invalid(after, s.NotAfter.Time, "must be set to the NotAfter time encoded in the leaf certificate")}
-	case lifetime < shortestExpiration*time.Second:
+	case lifetime < validation.ShortestPodCertificate*time.Second:
 		return field.ErrorList{field.Invalid(at.Child("certificateChain"), lifetime, "leaf certificate lifetime must be >= 1 hour")}
 	case lifetime > longest:
 		return field.ErrorList{field.Invalid(at.Child("certificateChain"), lifetime,

@@ -6,7 +6,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -47,10 +46,10 @@ func trustBundles() resource.Resource {
 }
 
 func validateTrustBundle(_ context.Context, b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
-	errs := validation.Meta(b, old, false, bundleName(b.Spec.SignerName))
+	errs := validation.Meta(b, old, false, validation.BundleName(b.Spec.SignerName))
 	at := field.NewPath("spec")
 	if b.Spec.SignerName != "" {
-		errs = append(errs, validateSigner(b.Spec.SignerName, at.Child("signerName"))...)
+		errs = append(errs, validation.SignerName(b.Spec.SignerName, at.Child("signerName"))...)
 	}
 	// A bundle that was accepted once stays valid, whatever parsers learn later.
 	if old == nil || b.Spec.TrustBundle != old.Spec.TrustBundle {
@@ -60,23 +59,6 @@ func validateTrustBundle(_ context.Context, b, old *certificatesv1.ClusterTrustB
 		errs = append(errs, validation.Immutable(b.Spec.SignerName, old.Spec.SignerName, at.Child("signerName"))...)
 	}
 	return errs
-}
-
-// bundleName is the rule for names of bundles: those of a signer begin with the signer's name.
-func bundleName(signer string) validation.NameFunc {
-	return func(name string, prefix bool) []string {
-		if signer == "" {
-			if strings.Contains(name, ":") {
-				return []string{"ClusterTrustBundle without signer name must not have \":\" in its name"}
-			}
-			return validation.SubdomainName(name, prefix)
-		}
-		begin := strings.ReplaceAll(signer, "/", ":") + ":"
-		if !strings.HasPrefix(name, begin) {
-			return []string{fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, begin)}
-		}
-		return validation.SubdomainName(strings.TrimPrefix(name, begin), prefix)
-	}
 }
 
 // validateAnchors checks that a bundle has certificates of authorities and nothing else.

@@ -55,9 +55,6 @@ func DefaultPodSpec(spec *corev1.PodSpec) {
 			}
 		}
 	}
-	if spec.Resources != nil {
-		defaultRequests(spec.Resources)
-	}
 }
 
 // defaultRequests asks for what the limits allow, where nothing else is asked for.

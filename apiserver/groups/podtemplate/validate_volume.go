@@ -212,11 +212,15 @@ func validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 		}
 		if s.ClusterTrustBundle != nil {
 			sources++
-			errs = append(errs, field.Forbidden(source.Child("clusterTrustBundle"), "cluster trust bundles are not supported by this server"))
+			errs = append(errs, validateBundleProjection(s.ClusterTrustBundle, source.Child("clusterTrustBundle"))...)
+			conflict(s.ClusterTrustBundle.Path, s.ClusterTrustBundle.Path)
 		}
 		if s.PodCertificate != nil {
 			sources++
-			errs = append(errs, field.Forbidden(source.Child("podCertificate"), "pod certificates are not supported by this server"))
+			errs = append(errs, validateCertificateProjection(s.PodCertificate, source.Child("podCertificate"))...)
+			for _, path := range []string{s.PodCertificate.CredentialBundlePath, s.PodCertificate.KeyPath, s.PodCertificate.CertificateChainPath} {
+				conflict(path, path)
+			}
 		}
 		if sources > 1 {
 			errs = append(errs, field.Forbidden(source, "may not specify more than 1 volume type per source"))

@@ -1,0 +1,48 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Sign signs a certificate for the public key as the template says, which somebody who may has
+// approved. The serial number is new; the certificate ends with the CA's at the latest. A template
+// for a CA is refused, and so is one that would have ended by now: the CA has. The result is PEM.
+func (a *Authority) Sign(template *x509.Certificate, public crypto.PublicKey, now time.Time) ([]byte, error) {
+	if a.key == nil {
+		return nil, errNoKey
+	}
+	if template.IsCA {
+		return nil, errors.New("the cluster's CA signs no other CAs on request")
+	}
+	serial, err := serialNumber()
+	if err != nil {
+		return nil, err
+	}
+	cert := *template
+	cert.SerialNumber, cert.BasicConstraintsValid = serial, true
+	cert.NotAfter = earlier(cert.NotAfter, a.cert.NotAfter)
+	if !now.Before(cert.NotAfter) || !cert.NotBefore.Before(cert.NotAfter) {
+		return nil, fmt.Errorf("a certificate for %q would have ended at %s; the cluster's CA ends at %s",
+			cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.RFC3339), a.cert.NotAfter.UTC().Format(time.RFC3339))
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &cert, a.cert, public, a.key)
+	if err != nil {
+		return nil, fmt.Errorf("sign the certificate of %q: %w", cert.Subject.CommonName, err)
+	}
+	return encodePEM("CERTIFICATE", der), nil
+}
+
+// Sign is Authority.Sign by the CA that issues, with the bridges after the certificate.
+func (t *Trust) Sign(template *x509.Certificate, public crypto.PublicKey, now time.Time) ([]byte, error) {
+	is := t.current()
+	out, err := is.cas[0].Sign(template, public, now)
+	if err != nil {
+		return nil, err
+	}
+	return append(out, is.bridges...), nil
+}
