@@ -24,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -95,6 +96,9 @@ type Config struct {
 	// while it is not ready. It may be nil.
 	Found func(Ills)
 
+	// Collectors are other parts' metrics of this node, which its server shows beside its own.
+	Collectors []prometheus.Collector
+
 	// PodPidsLimit bounds the processes of one pod; 0 sets no bound.
 	PodPidsLimit int64
 
@@ -106,17 +110,19 @@ type Ills = node.Ills
 
 // Kubelet is one node's agent.
 type Kubelet struct {
-	config  Config
-	runtime *cri.Client
-	pods    *pods.Manager
-	probes  *probes.Manager
-	objects *volumes.WatchedObjects
-	status  *status.Manager
-	node    *node.Reporter
-	server  *server.Server // nil without an address
-	logs    *logs.Rotator
-	garbage *images.Collector
-	events  record.EventBroadcaster
+	config       Config
+	runtime      *cri.Client
+	pods         *pods.Manager
+	probes       *probes.Manager
+	objects      *volumes.WatchedObjects
+	bundles      *volumes.WatchedBundles
+	certificates *volumes.RequestedCertificates
+	status       *status.Manager
+	node         *node.Reporter
+	server       *server.Server // nil without an address
+	logs         *logs.Rotator
+	garbage      *images.Collector
+	events       record.EventBroadcaster
 }
 
 // New prepares a kubelet. It makes its directories and starts nothing.
@@ -199,9 +205,16 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	recorder := podEvents{k.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: c.NodeName})}
 
 	wake := func(uid types.UID) { k.pods.Wake(uid) }
-	k.objects = volumes.NewObjects(c.Client, func(uid types.UID) { k.pods.Retry(uid) })
+	retry := func(uid types.UID) { k.pods.Retry(uid) }
+	k.objects = volumes.NewObjects(c.Client, retry)
+	k.bundles = volumes.NewTrustBundles(c.Client, retry)
+	k.certificates = volumes.NewCertificates(volumes.CertificatesConfig{
+		Client: c.Client, NodeName: c.NodeName, Changed: retry, Logger: c.Logger,
+		Tell: func(pod *v1.Pod, kind, reason, message string) { recorder.Event(pod, nil, kind, reason, message) },
+	})
 	files := volumes.New(volumes.Config{
-		RootDir: c.RootDir, Objects: k.objects, Tokens: volumes.NewTokens(c.Client, nil), Allocatable: k.node.Allocatable,
+		RootDir: c.RootDir, Objects: k.objects, Tokens: volumes.NewTokens(c.Client, nil),
+		Bundles: k.bundles, Certificates: k.certificates, Allocatable: k.node.Allocatable,
 	})
 	k.probes = probes.New(probes.Config{
 		Exec: k.runtime, Changed: wake, Logger: c.Logger,
@@ -229,7 +242,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	}
 	k.server, err = server.New(server.Config{
 		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Client: c.Client, Pods: k.pods,
-		Runtime: k.runtime, RootDir: c.RootDir, Logger: c.Logger,
+		Runtime: k.runtime, RootDir: c.RootDir, Collectors: c.Collectors, Logger: c.Logger,
 	})
 	return err
 }
@@ -305,6 +318,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	parts.Wait()
 	k.probes.Close()
 	k.objects.Close()
+	k.bundles.Close()
+	k.certificates.Close()
 	sink.Stop()
 	k.events.Shutdown()
 	close(errs)

@@ -1,13 +1,13 @@
 // Package network makes this node part of the pod network: the pods' links and
-// addresses (package cni), the routes to the other nodes' pods (routes), and
-// services (proxy). It sees the cluster through the informers that it is given.
+// addresses (package cni), the routes to the other nodes' pods (routes),
+// services (proxy), and their names (dns). It sees the cluster through the informers that it is given.
 //
 // Everything happens in the network namespace of the process, and all of it
 // stays when the process ends: pods go on, with their connections and services.
 // Purge removes it.
 //
-// Not here yet: addresses across layer-2 networks (VXLAN), IPv6, cluster DNS,
-// network policy, ingress.
+// Not here yet: addresses across layer-2 networks (VXLAN), IPv6, network
+// policy, ingress.
 package network
 
 import (
@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/network/cni"
+	"github.com/barque/barque/network/dns"
 	"github.com/barque/barque/network/pace"
 	"github.com/barque/barque/network/proxy"
 	"github.com/barque/barque/network/routes"
@@ -46,6 +48,10 @@ type Config struct {
 	// Pods needs to hold this node's pods only; it serves host ports, and may be nil.
 	Pods coreinformers.PodInformer
 
+	// DNS is cluster DNS on this node; without it pods get no names. Where it listens, which networks
+	// are its own, and the informers that Network has too, are filled in.
+	DNS *dns.Config
+
 	// CNIConfDir is where the container runtime looks for CNI configurations,
 	// IPAMDir where the addresses that are given out are kept.
 	CNIConfDir, IPAMDir string
@@ -57,8 +63,11 @@ type Config struct {
 type Network struct {
 	config  Config
 	proxy   *proxy.Proxy
+	dns     *dns.Server // nil without
 	trigger pace.Trigger
-	waiting bool // said to wait for a pod CIDR; only reconcile touches it
+	// Only reconcile touches these.
+	waiting bool // said to wait for a pod CIDR
+	ready   bool // services and names have been there
 }
 
 // reconcilePace bounds how often links and routes are looked at.
@@ -82,6 +91,15 @@ func New(config Config) (*Network, error) {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	config.ServiceNetwork = config.ServiceNetwork.Masked()
+	n := &Network{trigger: pace.NewTrigger()}
+	local := map[proxy.Frontend]proxy.Backend{}
+	if config.DNS != nil {
+		names, err := newDNS(&config)
+		if err != nil {
+			return nil, err
+		}
+		n.dns, local = names, frontendsOf(config.DNS.Addresses)
+	}
 	services, err := proxy.New(proxy.Config{
 		NodeName:       config.NodeName,
 		Services:       config.Services,
@@ -89,13 +107,23 @@ func New(config Config) (*Network, error) {
 		Pods:           config.Pods,
 		PodNetwork:     config.PodNetwork,
 		ServiceNetwork: config.ServiceNetwork,
+		Local:          local,
 		Logger:         config.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	_ = config.Nodes.Informer() // asking for it is what makes its factory start it
-	return &Network{config: config, proxy: services, trigger: pace.NewTrigger()}, nil
+	n.config, n.proxy = config, services
+	return n, nil
+}
+
+// Collectors are the network's metrics.
+func (n *Network) Collectors() []prometheus.Collector {
+	if n.dns == nil {
+		return nil
+	}
+	return n.dns.Collectors()
 }
 
 // Run keeps the node's network in step with the cluster until ctx ends. What it
@@ -104,8 +132,20 @@ func (n *Network) Run(ctx context.Context) error {
 	if err := enableForwarding(); err != nil {
 		return err
 	}
+	if n.dns != nil {
+		if err := claim(localDNS.Addr()); err != nil {
+			return err // before anything runs that would have to be waited for
+		}
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return n.proxy.Run(ctx) })
+	if n.dns != nil {
+		group.Go(func() error { return n.dns.Run(ctx) })
+	}
+	group.Go(func() error {
+		n.awaitReady(ctx)
+		return nil
+	})
 	group.Go(func() error { return n.runLinks(ctx) })
 	group.Go(func() error {
 		routes.Watch(ctx, n.trigger.Fire)
@@ -143,6 +183,9 @@ func (n *Network) reconcile(context.Context) error {
 	}
 	desired, own := routes.Plan(n.config.NodeName, n.config.ServiceNetwork, nodes)
 	failed := errors.Join(enableForwarding(), routes.Apply(desired, n.config.NodeIP))
+	if n.dns != nil {
+		failed = errors.Join(failed, claim(localDNS.Addr()))
+	}
 	if !own.IsValid() {
 		// No failure: the controller that gives out shares comes when it comes.
 		if !n.waiting {
@@ -152,6 +195,9 @@ func (n *Network) reconcile(context.Context) error {
 		return failed
 	}
 	n.waiting = false
+	if n.ready = n.ready || n.isReady(); !n.ready {
+		return failed // awaitReady fires the trigger
+	}
 	link, err := routes.Link(n.config.NodeIP)
 	if err != nil {
 		return errors.Join(failed, err)
@@ -160,8 +206,43 @@ func (n *Network) reconcile(context.Context) error {
 	return errors.Join(failed, err)
 }
 
+// isReady tells whether services and names are there. Until they are for the first time there is no
+// CNI configuration on a new node, and so no pod that would miss them.
+func (n *Network) isReady() bool {
+	select {
+	case <-n.proxy.Ready():
+	default:
+		return false
+	}
+	if n.dns == nil {
+		return true
+	}
+	select {
+	case <-n.dns.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+// awaitReady fires the trigger when services and names are there.
+func (n *Network) awaitReady(ctx context.Context) {
+	waits := []<-chan struct{}{n.proxy.Ready()}
+	if n.dns != nil {
+		waits = append(waits, n.dns.Ready())
+	}
+	for _, ready := range waits {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return
+		}
+	}
+	n.trigger.Fire()
+}
+
 // Purge removes from the process's network namespace what Run has set up there:
-// service rules and routes. The pods' links go with the pods.
+// service rules, routes and the address of cluster DNS. The pods' links go with the pods.
 func Purge() error {
-	return errors.Join(proxy.Purge(), routes.Purge())
+	return errors.Join(proxy.Purge(), routes.Purge(), unclaim(localDNS.Addr()))
 }

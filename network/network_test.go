@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -267,15 +268,42 @@ func TestPackets(t *testing.T) {
 		c.answers("a2", "tcp4", a.ip+":90", by("a2", "10.42.1.1"))
 		c.answers("lan", "tcp4", b.ip+":90", refused)
 	})
+	t.Run("names", func(t *testing.T) {
+		c.t = t
+		names := net.JoinHostPort(clusterIP, "53")
+		for _, from := range []string{"a1", "b1", a.name} {
+			c.answers(from, "dns/udp", names, "NOERROR "+clusterIP)
+			c.answers(from, "dns/tcp", names, "NOERROR "+clusterIP)
+		}
+		// Nobody but the node's own clients: the address is no other machine's to reach.
+		c.answersOnce("lan", "dns/udp", net.JoinHostPort(a.ip, strconv.Itoa(int(localDNS.Port()))), refused)
+		// A service of the user's own has endpoints there, and is asked instead.
+		own := func(pods ...string) {
+			protocol := corev1.ProtocolTCP
+			c.serve(protocol, func(s *corev1.Service) {
+				s.Spec.Type, s.Spec.Ports = corev1.ServiceTypeClusterIP, []corev1.ServicePort{{Port: 53, Protocol: protocol}}
+			}, pods...)
+		}
+		own("b1")
+		c.answers("a1", "tcp4", names, by("b1", "a1"))
+		c.answers("a1", "dns/udp", names, "NOERROR "+clusterIP)
+		own()
+		c.answers("a1", "dns/tcp", names, "NOERROR "+clusterIP)
+	})
 	t.Run("services outlive Barque and are taken up again", func(t *testing.T) {
 		c.t = t
 		c.serve(corev1.ProtocolTCP, nil, "b1")
 		c.answers("a2", "tcp4", service, by("b1", "a2"))
+		names := net.JoinHostPort(clusterIP, "53")
+		c.answers("a2", "dns/udp", names, "NOERROR "+clusterIP)
 		a.call("Stop", struct{}{}, nil)
+		c.answers("a2", "dns/udp", names, silent) // so that it asks again
+		c.answers(a.name, "dns/udp", names, silent)
 		c.answers("a2", "tcp4", service, by("b1", "a2"))
 		c.serve(corev1.ProtocolTCP, nil, "a1")
 		a.call("Restart", struct{}{}, nil)
 		c.answers("a2", "tcp4", service, by("a1", "a2"))
+		c.answers("a2", "dns/udp", names, "NOERROR "+clusterIP)
 	})
 	t.Run("a node that has gone", func(t *testing.T) {
 		c.t = t

@@ -22,6 +22,7 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	mdns "github.com/miekg/dns"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,7 @@ import (
 	"github.com/barque/barque/internal/apart"
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/kubelet/bundle"
+	"github.com/barque/barque/network/dns"
 )
 
 // The test binary plays three parts, each in a network namespace of its own:
@@ -228,6 +230,8 @@ func (n *Node) Start(args StartArgs, _ *struct{}) error {
 			PodNetwork: netip.MustParsePrefix("10.42.0.0/16"), ServiceNetwork: netip.MustParsePrefix("10.43.0.0/16"),
 			Nodes: factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(),
 			EndpointSlices: factory.Discovery().V1().EndpointSlices(), Pods: factory.Core().V1().Pods(),
+			DNS: &dns.Config{Domain: "cluster.local", Addresses: []netip.Addr{netip.MustParseAddr(clusterIP)},
+				ResolvConf: filepath.Join(n.dir, "resolv.conf"), Namespaces: factory.Core().V1().Namespaces()},
 			CNIConfDir: filepath.Join(n.dir, "cni"), IPAMDir: filepath.Join(n.dir, "ipam"),
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		})
@@ -417,6 +421,9 @@ func (n *Node) Dial(args DialArgs, answer *string) error {
 // ask connects in the calling thread's namespace. UDP questions all come from
 // one port: to the connection tracking they are one connection.
 func ask(network, addr string) string {
+	if transport, ok := strings.CutPrefix(network, "dns/"); ok {
+		return askName(transport, addr)
+	}
 	dialer := net.Dialer{Timeout: time.Second} // brief: dropped packets get no answer, and all others are asked again
 	if network == "udp4" {
 		dialer.LocalAddr = &net.UDPAddr{Port: 5000}
@@ -443,4 +450,20 @@ func ask(network, addr string) string {
 		return "error: " + err.Error()
 	}
 	return strings.TrimSpace(string(content))
+}
+
+// askName asks a name server for the web service's addresses.
+func askName(transport, addr string) string {
+	client := &mdns.Client{Net: transport, Timeout: time.Second}
+	reply, _, err := client.Exchange(new(mdns.Msg).SetQuestion("web.default.svc.cluster.local.", mdns.TypeA), addr)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	answer := mdns.RcodeToString[reply.Rcode]
+	for _, record := range reply.Answer {
+		if a, ok := record.(*mdns.A); ok {
+			answer += " " + a.A.String()
+		}
+	}
+	return answer
 }

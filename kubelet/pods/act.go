@@ -101,6 +101,9 @@ func (w *worker) trySandbox(pod *v1.Pod, attempt uint32) error {
 	if err != nil {
 		return err
 	}
+	for _, note := range w.m.Kit.dnsNotes(pod) {
+		w.m.Events.Event(pod, nil, v1.EventTypeWarning, note.reason, note.message)
+	}
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
 		return err
 	}

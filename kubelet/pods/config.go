@@ -90,7 +90,10 @@ func (k *Kit) Sandbox(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig
 	if err != nil {
 		return nil, err
 	}
-	name, _ := k.hostname(pod)
+	name, err := k.nodename(pod)
+	if err != nil {
+		return nil, err
+	}
 	labels := podLabels(pod)
 	for key, value := range pod.Labels {
 		if _, taken := labels[key]; !taken {
@@ -322,9 +325,6 @@ func propagation(mode *v1.MountPropagationMode) runtimeapi.MountPropagation {
 // aliases.
 func (k *Kit) writeHosts(pod *v1.Pod, ips []string) (string, error) {
 	name, domain := k.hostname(pod)
-	if isTrue(pod.Spec.SetHostnameAsFQDN) {
-		domain = ""
-	}
 	content := hostsFile(pod, ips, name, domain)
 	if pod.Spec.HostNetwork {
 		host, err := os.ReadFile("/etc/hosts")

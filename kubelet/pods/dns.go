@@ -1,119 +1,134 @@
 package pods
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/barque/barque/internal/resolvconf"
 )
 
-// Limits that resolvers set.
+// Limits that resolvers set, and upstream's kubelet keeps to.
 const (
 	maxNameservers = 3
 	maxSearches    = 32
+	maxSearchChars = 2048 // of all search paths, with the spaces between them
+	maxSearchPath  = 253  // some resolvers end the process over a longer one
+	maxNodename    = 64   // the kernel's, for the name that a machine has
 )
+
+// dnsNote is what the users of a pod should know about its resolver configuration.
+type dnsNote struct{ reason, message string }
+
+// Upstream's reasons.
+const (
+	eventDNSForming = "DNSConfigForming"
+	eventDNSMissing = "MissingClusterDNS"
+)
+
+// dnsNotes tells what a pod's resolver configuration lacks of what was asked for.
+func (k *Kit) dnsNotes(pod *v1.Pod) []dnsNote {
+	_, notes, err := k.formDNS(pod)
+	if err != nil {
+		return nil // it is told as the reason why there is no sandbox
+	}
+	return notes
+}
 
 // dnsConfig is what a pod's resolv.conf says, by its dnsPolicy and dnsConfig.
 func (k *Kit) dnsConfig(pod *v1.Pod) (*runtimeapi.DNSConfig, error) {
+	config, _, err := k.formDNS(pod)
+	return config, err
+}
+
+func (k *Kit) formDNS(pod *v1.Pod) (*runtimeapi.DNSConfig, []dnsNote, error) {
 	config := &runtimeapi.DNSConfig{}
+	var notes []dnsNote
 	policy := pod.Spec.DNSPolicy
 	if policy == v1.DNSClusterFirst && pod.Spec.HostNetwork {
 		policy = v1.DNSDefault
 	}
-	if (policy == v1.DNSClusterFirst || policy == v1.DNSClusterFirstWithHostNet || policy == "") && len(k.ClusterDNS) == 0 {
-		policy = v1.DNSDefault // there is no cluster DNS to go to
+	cluster := policy != v1.DNSNone && policy != v1.DNSDefault
+	if cluster && len(k.ClusterDNS) == 0 {
+		notes = append(notes, dnsNote{eventDNSMissing, fmt.Sprintf(
+			"pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
+			pod.Name+"_"+pod.Namespace+"("+string(pod.UID)+")", v1.DNSClusterFirst, v1.DNSDefault)})
+		cluster, policy = false, v1.DNSDefault
 	}
-	switch policy {
-	case v1.DNSNone:
-	case v1.DNSDefault:
-		host, err := hostResolver(k.ResolvConf)
+	if policy != v1.DNSNone {
+		host, err := resolvconf.Read(k.ResolvConf)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		config = host
-	default:
+		config = &runtimeapi.DNSConfig{Servers: host.Nameservers, Searches: host.Searches, Options: host.Options}
+	}
+	if cluster {
 		config.Servers = slices.Clone(k.ClusterDNS)
 		if k.ClusterDomain != "" {
-			config.Searches = []string{
-				pod.Namespace + ".svc." + k.ClusterDomain, "svc." + k.ClusterDomain, k.ClusterDomain,
-			}
-		}
-		if host, err := hostResolver(k.ResolvConf); err == nil {
-			config.Searches = append(config.Searches, host.Searches...)
+			own := []string{pod.Namespace + ".svc." + k.ClusterDomain, "svc." + k.ClusterDomain, k.ClusterDomain}
+			config.Searches = distinct(append(own, config.Searches...))
 		}
 		config.Options = []string{"ndots:5"}
 	}
 	if own := pod.Spec.DNSConfig; own != nil {
-		config.Servers = append(config.Servers, own.Nameservers...)
-		config.Searches = append(config.Searches, own.Searches...)
+		config.Servers = distinct(append(config.Servers, own.Nameservers...))
+		config.Searches = distinct(append(config.Searches, own.Searches...))
 		for _, option := range own.Options {
-			config.Options = setOption(config.Options, option)
+			config.Options = resolvconf.SetOption(config.Options, optionText(option))
 		}
 	}
-	config.Servers = firstOf(config.Servers, maxNameservers)
-	config.Searches = firstOf(config.Searches, maxSearches)
-	return config, nil
+	return config, append(notes, limitDNS(config)...), nil
 }
 
-func setOption(options []string, o v1.PodDNSConfigOption) []string {
-	text := o.Name
+// limitDNS cuts what is beyond the limits, and tells so in upstream's words.
+func limitDNS(config *runtimeapi.DNSConfig) []dnsNote {
+	var notes []dnsNote
+	if len(config.Servers) > maxNameservers {
+		config.Servers = config.Servers[:maxNameservers]
+		notes = append(notes, dnsNote{eventDNSForming, "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " +
+			strings.Join(config.Servers, " ")})
+	}
+	var fit []string
+	chars := -1 // the first one has no space before it
+	for i, search := range config.Searches {
+		if i == maxSearches {
+			break
+		}
+		if len(search) > maxSearchPath {
+			continue
+		}
+		if chars += 1 + len(search); chars > maxSearchChars {
+			break
+		}
+		fit = append(fit, search)
+	}
+	if len(fit) < len(config.Searches) {
+		notes = append(notes, dnsNote{eventDNSForming, "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " +
+			strings.Join(fit, " ")})
+	}
+	config.Searches = fit
+	return notes
+}
+
+func optionText(o v1.PodDNSConfigOption) string {
 	if o.Value != nil && *o.Value != "" {
-		text += ":" + *o.Value
+		return o.Name + ":" + *o.Value
 	}
-	for i, have := range options {
-		if name, _, _ := strings.Cut(have, ":"); name == o.Name {
-			options[i] = text
-			return options
-		}
-	}
-	return append(options, text)
+	return o.Name
 }
 
-// firstOf drops repeated entries and what is beyond limit.
-func firstOf(list []string, limit int) []string {
+// distinct drops repeated entries.
+func distinct(list []string) []string {
 	var out []string
 	for _, s := range list {
-		if !slices.Contains(out, s) && len(out) < limit {
+		if !slices.Contains(out, s) {
 			out = append(out, s)
 		}
 	}
 	return out
-}
-
-func hostResolver(path string) (*runtimeapi.DNSConfig, error) {
-	raw, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return &runtimeapi.DNSConfig{}, nil // a machine without names has none to give
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the node's resolver configuration: %w", err)
-	}
-	config := &runtimeapi.DNSConfig{}
-	for line := range strings.Lines(string(raw)) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 {
-			continue
-		}
-		switch fields[0] {
-		case "nameserver":
-			config.Servers = append(config.Servers, fields[1])
-		case "search":
-			config.Searches = nil
-			for _, s := range fields[1:] {
-				if s != "." {
-					config.Searches = append(config.Searches, strings.TrimSuffix(s, "."))
-				}
-			}
-		case "options":
-			config.Options = fields[1:]
-		}
-	}
-	return config, nil
 }
 
 // hostsFile is the content of a pod's /etc/hosts.
@@ -174,10 +189,22 @@ func (k *Kit) hostname(pod *v1.Pod) (name, domain string) {
 	if pod.Spec.HostNetwork {
 		return k.NodeHostname, ""
 	}
-	if pod.Spec.SetHostnameAsFQDN != nil && *pod.Spec.SetHostnameAsFQDN && domain != "" {
-		name = name + "." + domain
-	}
 	return name, domain
 }
 
-const maxHostname = 63 // the kernel's limit for a host name is 64 with the end
+// nodename is the name that the kernel has for a pod's machine. A full one that does not fit is an
+// error: cut, it would be somebody else's.
+func (k *Kit) nodename(pod *v1.Pod) (string, error) {
+	name, domain := k.hostname(pod)
+	if !isTrue(pod.Spec.SetHostnameAsFQDN) || domain == "" {
+		return name, nil
+	}
+	full := name + "." + domain
+	if len(full) > maxNodename {
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)",
+			full, maxNodename, len(full))
+	}
+	return full, nil
+}
+
+const maxHostname = 63 // a DNS label's

@@ -3,6 +3,7 @@ package pods
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -141,6 +142,113 @@ func TestDNS(t *testing.T) {
 		got, err := k.dnsConfig(pod)
 		if err != nil || !slices.Equal(got.Servers, c.servers) || !slices.Equal(got.Searches, c.searches) || !slices.Equal(got.Options, c.options) {
 			t.Errorf("%s: %v %v", c.name, got, err)
+		}
+		if notes := k.dnsNotes(pod); len(notes) != 0 {
+			t.Errorf("%s: %v", c.name, notes)
+		}
+	}
+}
+
+// TestDNSLimits: what is too much for resolvers is cut, and told in upstream's words.
+func TestDNSLimits(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(path, []byte("nameserver 192.0.2.1\nsearch lan\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cluster := []string{"ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"}
+	numbered := func(n, length int) (list []string) {
+		for i := range n {
+			name := fmt.Sprintf("s%d.", i)
+			list = append(list, name+strings.Repeat("x", length-len(name)))
+		}
+		return list
+	}
+	const servers, searches = "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: ",
+		"Search Line limits were exceeded, some search paths have been omitted, the applied search line is: "
+	for _, c := range []struct {
+		name     string
+		own      v1.PodDNSConfig
+		servers  []string
+		searches []string
+		notes    []string
+	}{
+		{"three servers", v1.PodDNSConfig{Nameservers: []string{"1.1.1.1", "1.1.1.2", "1.1.1.1"}},
+			[]string{"10.43.0.10", "1.1.1.1", "1.1.1.2"}, cluster, nil},
+		{"four servers", v1.PodDNSConfig{Nameservers: []string{"1.1.1.1", "1.1.1.2", "1.1.1.3"}},
+			[]string{"10.43.0.10", "1.1.1.1", "1.1.1.2"}, cluster, []string{servers + "10.43.0.10 1.1.1.1 1.1.1.2"}},
+		{"32 search paths", v1.PodDNSConfig{Searches: numbered(28, 10)}, []string{"10.43.0.10"}, slices.Concat(cluster, numbered(28, 10)), nil},
+		{"33 search paths", v1.PodDNSConfig{Searches: numbered(29, 10)}, []string{"10.43.0.10"}, slices.Concat(cluster, numbered(28, 10)),
+			[]string{searches + strings.Join(slices.Concat(cluster, numbered(28, 10)), " ")}},
+		// With the cluster's 56 characters: 56 + 8 × 249 = 2048.
+		{"2048 characters", v1.PodDNSConfig{Searches: numbered(8, 248)}, []string{"10.43.0.10"}, slices.Concat(cluster, numbered(8, 248)), nil},
+		{"2049 characters", v1.PodDNSConfig{Searches: append(numbered(7, 248), strings.Repeat("y", 249))}, []string{"10.43.0.10"}, slices.Concat(cluster, numbered(7, 248)),
+			[]string{searches + strings.Join(slices.Concat(cluster, numbered(7, 248)), " ")}},
+		{"a path that no resolver takes", v1.PodDNSConfig{Searches: []string{"a", strings.Repeat("y", 254), "b"}}, []string{"10.43.0.10"},
+			append(slices.Clone(cluster), "a", "b"), []string{searches + strings.Join(cluster, " ") + " a b"}},
+		{"both", v1.PodDNSConfig{Nameservers: []string{"1.1.1.1", "1.1.1.2", "1.1.1.3"}, Searches: []string{strings.Repeat("y", 254)}},
+			[]string{"10.43.0.10", "1.1.1.1", "1.1.1.2"}, cluster,
+			[]string{servers + "10.43.0.10 1.1.1.1 1.1.1.2", searches + strings.Join(cluster, " ")}},
+	} {
+		k := &Kit{ClusterDNS: []string{"10.43.0.10"}, ClusterDomain: "cluster.local", ResolvConf: path}
+		pod := podWith(v1.RestartPolicyAlways, "c")
+		pod.Spec.DNSPolicy, pod.Spec.DNSConfig = v1.DNSClusterFirst, &c.own
+		got, err := k.dnsConfig(pod)
+		if err != nil || !slices.Equal(got.Servers, c.servers) || !slices.Equal(got.Searches, c.searches) {
+			t.Errorf("%s: %v %v", c.name, got, err)
+		}
+		var notes []string
+		for _, note := range k.dnsNotes(pod) {
+			if note.reason != "DNSConfigForming" {
+				t.Errorf("%s: reason %s", c.name, note.reason)
+			}
+			notes = append(notes, note.message)
+		}
+		if !slices.Equal(notes, c.notes) {
+			t.Errorf("%s: %q, want %q", c.name, notes, c.notes)
+		}
+	}
+	k := &Kit{ResolvConf: path}
+	pod := podWith(v1.RestartPolicyAlways, "c")
+	pod.Spec.DNSPolicy = v1.DNSClusterFirst
+	got, err := k.dnsConfig(pod)
+	if notes := k.dnsNotes(pod); err != nil || !slices.Equal(got.Servers, []string{"192.0.2.1"}) || len(notes) != 1 || notes[0].reason != "MissingClusterDNS" {
+		t.Errorf("without cluster DNS: %v %v %v", got, notes, err)
+	}
+}
+
+func TestHostnames(t *testing.T) {
+	yes := true
+	k := &Kit{ClusterDomain: "cluster.local", NodeHostname: "n1"}
+	const full = "c.sub.ns.svc.cluster.local"
+	for _, c := range []struct {
+		name     string
+		change   func(*v1.Pod)
+		nodename string // "" for an error
+		hosts    string
+	}{
+		{"its name", func(p *v1.Pod) { p.Name = "c" }, "c", "10.0.0.2\tc\n"},
+		{"its hostname", func(p *v1.Pod) { p.Spec.Hostname = "h" }, "h", "10.0.0.2\th\n"},
+		{"a subdomain", func(p *v1.Pod) { p.Spec.Hostname, p.Spec.Subdomain = "c", "sub" }, "c", "10.0.0.2\t" + full + "\tc\n"},
+		{"its full name", func(p *v1.Pod) { p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = "c", "sub", &yes },
+			full, "10.0.0.2\t" + full + "\tc\n"},
+		{"a full name without a subdomain", func(p *v1.Pod) { p.Spec.Hostname, p.Spec.SetHostnameAsFQDN = "c", &yes }, "c", "10.0.0.2\tc\n"},
+		{"a full name of 64", func(p *v1.Pod) {
+			p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = strings.Repeat("h", 64-len(full)+1), "sub", &yes
+		}, strings.Repeat("h", 64-len(full)+1) + full[1:], strings.Repeat("h", 64-len(full)+1) + "\n"},
+		{"a full name of 65", func(p *v1.Pod) {
+			p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = strings.Repeat("h", 65-len(full)+1), "sub", &yes
+		}, "", ""},
+		{"a long name", func(p *v1.Pod) { p.Name = strings.Repeat("n", 61) + "-.x" }, strings.Repeat("n", 61), "\n"},
+	} {
+		pod := podWith(v1.RestartPolicyAlways, "c")
+		c.change(pod)
+		got, err := k.nodename(pod)
+		if got != c.nodename || (err == nil) != (c.nodename != "") {
+			t.Errorf("%s: %q %v", c.name, got, err)
+		}
+		name, domain := k.hostname(pod)
+		if hosts := hostsFile(pod, []string{"10.0.0.2"}, name, domain); !strings.Contains(hosts, c.hosts) {
+			t.Errorf("%s: no %q in\n%s", c.name, c.hosts, hosts)
 		}
 	}
 }

@@ -53,8 +53,27 @@ func (tx *transaction) skeleton(t table) {
 		tx.hook(name, nftables.ChainTypeFilter, at, nftables.ChainPriorityFilter,
 			append(isNew(), verdict(expr.VerdictJump, chainRefuse)))
 	}
+	tx.quiet(t)
 	tx.postrouting(t)
 }
+
+// quiet keeps the kernel from telling clients that nobody listens at an address that the node itself
+// answers at. Barque is starting anew then, and this table outlives it: clients that hear nothing ask
+// again within seconds, and those that are refused give up.
+func (tx *transaction) quiet(t table) {
+	chain := tx.hook("quiet", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter, nil)
+	for _, addr := range t.local {
+		tx.rule(chain,
+			sourceIn(netip.PrefixFrom(addr, addr.BitLen()), true),
+			one(loadProtocol(regA)), one(&expr.Cmp{Op: expr.CmpOpEq, Register: regA, Data: []byte{unix.IPPROTO_ICMP}}),
+			one(&expr.Payload{DestRegister: regA, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1}),
+			one(&expr.Cmp{Op: expr.CmpOpEq, Register: regA, Data: []byte{icmpUnreachable}}),
+			one(verdict(expr.VerdictDrop, "")))
+	}
+}
+
+// icmpUnreachable is ICMP's type of all errors of the kind "cannot be reached".
+const icmpUnreachable = 3
 
 // icmpPortUnreachable is ICMP's code for "nobody listens there".
 const icmpPortUnreachable = 3

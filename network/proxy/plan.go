@@ -25,12 +25,14 @@ type Snapshot struct {
 	Slices   []*discoveryv1.EndpointSlice
 	// Pods of this node, for their host ports.
 	Pods []*corev1.Pod
+	// Local are destinations that the node itself answers where no service has endpoints.
+	Local map[Frontend]Backend
 }
 
 // plan decides everything: it is a pure function, and whatever order the
 // snapshot's objects come in, the rules are the same.
 func plan(s Snapshot) Rules {
-	p := planner{node: s.NodeName, rules: emptyRules(), slices: map[string][]*discoveryv1.EndpointSlice{}}
+	p := planner{node: s.NodeName, local: s.Local, rules: emptyRules(), slices: map[string][]*discoveryv1.EndpointSlice{}}
 	for _, slice := range s.Slices {
 		if slice.AddressType == discoveryv1.AddressTypeIPv4 && slice.DeletionTimestamp == nil {
 			key := slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]
@@ -48,6 +50,11 @@ func plan(s Snapshot) Rules {
 			p.servicePort(service, port)
 		}
 	}
+	for frontend, backend := range s.Local {
+		name := fmt.Sprintf("local/%v/%s/%d", frontend.Addr, frontend.Protocol, frontend.Port)
+		p.rules.Chains[name] = Chain{Backends: []Backend{backend}}
+		p.claim(frontend, destination{chain: name})
+	}
 	// Host ports come last: they yield to services.
 	pods := slices.Clone(s.Pods)
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
@@ -62,6 +69,7 @@ func plan(s Snapshot) Rules {
 
 type planner struct {
 	node   string
+	local  map[Frontend]Backend
 	slices map[string][]*discoveryv1.EndpointSlice // by namespace/service
 	rules  Rules
 }
@@ -91,17 +99,20 @@ func (p *planner) servicePort(service *corev1.Service, port corev1.ServicePort) 
 	at := func(addr netip.Addr, port int32) Frontend {
 		return Frontend{Addr: addr, Protocol: protocol, Port: uint16(port)}
 	}
-	p.claim(at(clusterIP, port.Port), w.internal(service))
+	own := at(clusterIP, port.Port)
+	if to := w.internal(service); to.chain != "" || !p.isLocal(own) {
+		p.claim(own, to) // else the node answers what the service has nobody for
+	}
 	for _, external := range service.Spec.ExternalIPs {
 		if addr, ok := ipv4(external); ok {
-			p.claim(at(addr, port.Port), w.external(service))
+			p.claimOther(at(addr, port.Port), w.external(service))
 		}
 	}
 	for _, ingress := range service.Status.LoadBalancer.Ingress {
 		addr, ok := ipv4(ingress.IP)
 		// Mode Proxy: the balancer is an address that we must not catch.
 		if ok && ptr.Deref(ingress.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP {
-			p.claim(at(addr, port.Port), w.balancer(service))
+			p.claimOther(at(addr, port.Port), w.balancer(service))
 		}
 	}
 	if port.NodePort != 0 {
@@ -240,6 +251,21 @@ func (w *way) chain(kind string, c Chain) destination {
 	name := kind + "/" + w.prefix
 	w.rules.Chains[name] = c
 	return destination{chain: name}
+}
+
+// isLocal tells whether the node answers at a frontend itself, unless a service whose own address it
+// is does.
+func (p *planner) isLocal(frontend Frontend) bool {
+	_, local := p.local[frontend]
+	return local
+}
+
+// claimOther is claim, of an address that is not the service's own: such a one never takes what the
+// node answers itself, or anybody who may make a service could answer for cluster DNS.
+func (p *planner) claimOther(frontend Frontend, to destination) {
+	if !p.isLocal(frontend) {
+		p.claim(frontend, to)
+	}
 }
 
 // claim gives a frontend its destination unless an earlier claimant has it.

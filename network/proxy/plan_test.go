@@ -215,6 +215,39 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestPlanLocal: the node answers where no service has endpoints, or none is.
+func TestPlanLocal(t *testing.T) {
+	at, own := frontend("10.43.0.10", 80), Backend{Addr: netip.MustParseAddr("169.254.20.53"), Port: 10053}
+	local := map[Frontend]Backend{at: own}
+	const node, all = "local/10.43.0.10/TCP/80", "all/default/web/TCP/80"
+	for name, test := range map[string]struct {
+		services []*corev1.Service
+		slices   []*discoveryv1.EndpointSlice
+		want     string
+	}{
+		"no service":                   {want: node},
+		"a service without endpoints":  {services: []*corev1.Service{service()}, want: node},
+		"one whose endpoints are late": {[]*corev1.Service{service()}, []*discoveryv1.EndpointSlice{slice(endpoint("10.42.1.5", here, notReady))}, node},
+		"a service with endpoints":     {[]*corev1.Service{service()}, []*discoveryv1.EndpointSlice{slice(endpoint("10.42.1.5", here, ready))}, all},
+		"another service's external address": {
+			[]*corev1.Service{service(func(s *corev1.Service) {
+				s.Spec.ClusterIP, s.Spec.ExternalIPs = "10.43.0.99", []string{"10.43.0.10"}
+			})}, []*discoveryv1.EndpointSlice{slice(endpoint("10.42.1.5", here, ready))}, node},
+		"another service's balancer": {
+			[]*corev1.Service{service(func(s *corev1.Service) {
+				s.Spec.ClusterIP, s.Status.LoadBalancer.Ingress = "10.43.0.99", []corev1.LoadBalancerIngress{{IP: "10.43.0.10"}}
+			})}, []*discoveryv1.EndpointSlice{slice(endpoint("10.42.1.5", here, ready))}, node},
+	} {
+		rules := plan(Snapshot{NodeName: here, Services: test.services, Slices: test.slices, Local: local})
+		if got := rules.Frontends[at]; got != test.want || len(rules.Refused) != 0 || len(rules.Chains) != len(rules.Frontends) {
+			t.Errorf("%s: leads to %q: %+v", name, got, rules)
+		}
+		if test.want == node && !reflect.DeepEqual(rules.Chains[node], Chain{Backends: []Backend{own}}) {
+			t.Errorf("%s: %+v", name, rules.Chains)
+		}
+	}
+}
+
 func TestPlanHostPorts(t *testing.T) {
 	pod := func(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 		p := &corev1.Pod{

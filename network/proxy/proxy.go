@@ -14,7 +14,7 @@
 //   - Nothing is removed when the proxy stops: pods go on, and so do services.
 //     Purge removes it.
 //
-// Not here: cluster DNS, network policy, IPv6. Topology hints and
+// Not here: network policy, IPv6. Topology hints and
 // trafficDistribution are not looked at.
 package proxy
 
@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,7 +47,10 @@ type Config struct {
 	// PodNetwork holds the addresses of all pods of the cluster, ServiceNetwork
 	// those of all services.
 	PodNetwork, ServiceNetwork netip.Prefix
-	Logger                     *slog.Logger
+	// Local are destinations that the node itself answers, at addresses of its own, unless a service
+	// has endpoints there.
+	Local  map[Frontend]Backend
+	Logger *slog.Logger
 }
 
 // kernel is what the proxy needs of the kernel; table is the real one.
@@ -97,7 +101,7 @@ func New(config Config) (*Proxy, error) {
 	}
 	p := &Proxy{
 		config:  config,
-		kernel:  table{podNetwork: config.PodNetwork.Masked(), serviceNetwork: config.ServiceNetwork.Masked()},
+		kernel:  table{podNetwork: config.PodNetwork.Masked(), serviceNetwork: config.ServiceNetwork.Masked(), local: localAddrs(config.Local)},
 		flows:   deleteFlows,
 		trigger: pace.NewTrigger(),
 		ready:   make(chan struct{}),
@@ -105,6 +109,16 @@ func New(config Config) (*Proxy, error) {
 	}
 	_ = p.informers() // asking for them is what makes their factory start them
 	return p, nil
+}
+
+// localAddrs returns the addresses of backends that are the node's own, each once.
+func localAddrs(local map[Frontend]Backend) []netip.Addr {
+	var addrs []netip.Addr
+	for _, backend := range local {
+		addrs = append(addrs, backend.Addr)
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return slices.Compact(addrs)
 }
 
 func (p *Proxy) informers() []cache.SharedIndexInformer {
@@ -222,7 +236,7 @@ func (p *Proxy) verify() error {
 func (p *Proxy) desired() (Rules, error) {
 	services, err := p.config.Services.Lister().List(labels.Everything())
 	slices, err2 := p.config.EndpointSlices.Lister().List(labels.Everything())
-	snapshot := Snapshot{NodeName: p.config.NodeName, Services: services, Slices: slices}
+	snapshot := Snapshot{NodeName: p.config.NodeName, Services: services, Slices: slices, Local: p.config.Local}
 	var err3 error
 	if p.config.Pods != nil {
 		snapshot.Pods, err3 = p.config.Pods.Lister().List(labels.Everything())

@@ -42,6 +42,7 @@ const (
 type table struct {
 	podNetwork     netip.Prefix
 	serviceNetwork netip.Prefix
+	local          []netip.Addr // where the node itself answers
 }
 
 var errTableGone = errors.New("the nftables table is gone")

@@ -8,17 +8,25 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	clientrecord "k8s.io/client-go/tools/record"
 
+	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/internal/resolvconf"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/kubelet"
 	"github.com/barque/barque/kubelet/containerd"
 	"github.com/barque/barque/network"
+	"github.com/barque/barque/network/dns"
 )
 
 // worker is the part of a node that runs pods: runtime, network, kubelet. Servers and agents have
@@ -56,23 +64,44 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	own := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(opts *metav1.ListOptions) {
 		opts.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", o.Name).String()
 	}))
+	rules := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(dns.ServiceNamespace),
+		informers.WithTweakListOptions(func(opts *metav1.ListOptions) {
+			opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, dns.RulesName).String()
+		}))
+	events := clientrecord.NewBroadcaster()
 	packets, err := network.New(network.Config{
 		NodeName: o.Name, NodeIP: o.addr(), PodNetwork: w.settings.ClusterCIDR, ServiceNetwork: w.settings.ServiceCIDR,
 		Nodes: factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(),
 		Pods:       own.Core().V1().Pods(),
+		DNS:        w.dns(factory, rules, events),
 		CNIConfDir: cniDir, IPAMDir: filepath.Join(o.DataDir, "ipam"), Logger: w.logger.With("part", "network"),
 	})
 	if err != nil {
 		return err
 	}
-	agent, err := w.kubelet(client, endpoint, factory, own)
+	agent, err := w.kubelet(client, endpoint, factory, own, packets.Collectors())
 	if err != nil {
 		return err
 	}
 	// The kubelet registers the node, which gets its addresses then, which the network needs.
 	return stack.Start(ctx, lifecycle.Component{Name: "node", Run: func(ctx context.Context) error {
-		return withInformers(ctx, []informers.SharedInformerFactory{factory, own}, agent.Run, packets.Run, w.health.run)
+		events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)})
+		defer events.Shutdown()
+		return withInformers(ctx, []informers.SharedInformerFactory{factory, own, rules}, agent.Run, packets.Run, w.health.run)
 	}, StopTimeout: 20 * time.Second})
+}
+
+// dns is how cluster DNS works on this node. Users are told of wrong rules by an event on them.
+func (w *worker) dns(factory, rules informers.SharedInformerFactory, events clientrecord.EventBroadcaster) *dns.Config {
+	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "cluster-dns", Host: w.options.Name})
+	return &dns.Config{
+		Domain: w.settings.Domain, Addresses: []netip.Addr{w.settings.dnsAddr()}, ResolvConf: resolvconf.Find(),
+		File:       filepath.Join(w.options.DataDir, "cluster-dns.json"),
+		Namespaces: factory.Core().V1().Namespaces(), Rules: rules.Core().V1().ConfigMaps(),
+		Refused: func(of *corev1.ConfigMap, err error) {
+			recorder.Eventf(of, corev1.EventTypeWarning, "InvalidRules", "The rules of before stay in use: %v", err)
+		},
+	}
 }
 
 // withInformers runs everything with the factories' informers until ctx or one of them ends.
@@ -86,7 +115,7 @@ func withInformers(ctx context.Context, factories []informers.SharedInformerFact
 	return lifecycle.All(ctx, run...)
 }
 
-func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, own informers.SharedInformerFactory) (*kubelet.Kubelet, error) {
+func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, own informers.SharedInformerFactory, collectors []prometheus.Collector) (*kubelet.Kubelet, error) {
 	o := w.options
 	taints, err := parseTaints(o.Taints)
 	if err != nil {
@@ -100,10 +129,9 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls,
 		RuntimeEndpoint: endpoint,
 		RootDir:         filepath.Join(o.DataDir, "kubelet"), LogDir: filepath.Join(o.DataDir, "pods-log"), CgroupRoot: o.CgroupRoot,
-		// No ClusterDNS yet: as long as the cluster serves no names, pods use the node's resolvers.
-		ClusterDomain: w.settings.Domain,
-		Found:         w.health.observe,
-		Logger:        w.logger.With("part", "kubelet"),
+		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain, ResolvConf: resolvconf.Find(),
+		Found:  w.health.observe,
+		Logger: w.logger.With("part", "kubelet"),
 	})
 }
 
@@ -119,8 +147,8 @@ func waitFor(ready <-chan struct{}) func(context.Context) error {
 	}
 }
 
-// nodeLabels are the labels that a node registers with. Which role it has is not among them: see
-// controllers/noderole.
+// nodeLabels are the labels that a node registers with: that it is a member of the cluster is one of them. Which role it
+// has is not among them: see controllers/noderole.
 func nodeLabels(o *Options) map[string]string {
 	labels := map[string]string{}
 	if o.Zone != "" {
@@ -129,6 +157,7 @@ func nodeLabels(o *Options) map[string]string {
 	for k, v := range o.Labels {
 		labels[k] = v
 	}
+	labels[nodeleases.MemberLabel] = ""
 	return labels
 }
 

@@ -1,0 +1,96 @@
+// Package resolvconf reads a machine's resolver configuration (resolv.conf(5)).
+package resolvconf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Default is where a machine has its configuration.
+const Default = "/etc/resolv.conf"
+
+// behindStub is where systemd-resolved writes the servers that it asks itself.
+const behindStub = "/run/systemd/resolve/resolv.conf"
+
+// Config is what a resolv.conf says.
+type Config struct {
+	Nameservers []string
+	Searches    []string
+	Options     []string
+}
+
+// Read reads a file. One that does not exist says nothing: a machine without names has none to give.
+func Read(path string) (Config, error) {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Config{}, nil
+	}
+	if err != nil {
+		return Config{}, fmt.Errorf("read the node's resolver configuration: %w", err)
+	}
+	return Parse(string(content)), nil
+}
+
+// Parse reads a file's content. Of several search lines the last one counts, of an option that comes
+// again the last value.
+func Parse(content string) Config {
+	var c Config
+	for line := range strings.Lines(content) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		switch fields[0] {
+		case "nameserver":
+			c.Nameservers = append(c.Nameservers, fields[1])
+		case "search", "domain":
+			c.Searches = nil
+			for _, s := range fields[1:] {
+				if s != "." {
+					c.Searches = append(c.Searches, strings.TrimSuffix(s, "."))
+				}
+			}
+		case "options":
+			for _, option := range fields[1:] {
+				c.Options = SetOption(c.Options, option)
+			}
+		}
+	}
+	return c
+}
+
+// SetOption adds an option (name or name:value), in the place of one with the same name.
+func SetOption(options []string, option string) []string {
+	name, _, _ := strings.Cut(option, ":")
+	for i, have := range options {
+		if has, _, _ := strings.Cut(have, ":"); has == name {
+			options[i] = option
+			return options
+		}
+	}
+	return append(options, option)
+}
+
+// Find returns the file whose servers can be reached from anywhere on the machine: where the usual
+// one names nothing but a stub on the loopback, systemd-resolved's list of what is behind it. Pods
+// have a loopback of their own.
+func Find() string { return find(Default, behindStub) }
+
+func find(usual, behind string) string {
+	c, err := Read(usual)
+	if err != nil || len(c.Nameservers) == 0 || slices.ContainsFunc(c.Nameservers, func(server string) bool {
+		addr, err := netip.ParseAddr(server)
+		return err != nil || !addr.IsLoopback()
+	}) {
+		return usual
+	}
+	if c, err := Read(behind); err == nil && len(c.Nameservers) > 0 {
+		return behind
+	}
+	return usual
+}

@@ -1,0 +1,264 @@
+package dns
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// inBubble runs a test in virtual time, with a server that nobody serves.
+func inBubble(t *testing.T, f func(t *testing.T, b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.know()
+		f(t, b)
+	})
+}
+
+func (b *bench) wantAsked(t *testing.T, want ...string) {
+	t.Helper()
+	if got := b.world.took(); !slices.Equal(got, want) {
+		t.Errorf("asked %q, want %q", got, want)
+	}
+}
+
+func TestCache(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		const www, brief, none = "192.0.2.1:53 www.example.com. A", "192.0.2.1:53 brief.example.com. A", "192.0.2.1:53 none.example.com. A"
+		ttl := func(name string) uint32 {
+			t.Helper()
+			return b.asks(t, name, dns.TypeA).Answer[0].Header().Ttl
+		}
+		if got := ttl("www.example.com."); got != 300 {
+			t.Errorf("TTL %d", got)
+		}
+		b.wantAsked(t, www)
+		time.Sleep(7 * time.Second)
+		if got := ttl("WWW.example.com."); got != 293 {
+			t.Errorf("TTL %d after 7 s", got)
+		}
+		b.wantAsked(t)
+		time.Sleep(longestKept - 7*time.Second)
+		ttl("www.example.com.")
+		b.wantAsked(t, www)
+
+		ttl("brief.example.com.")
+		time.Sleep(time.Second)
+		ttl("brief.example.com.")
+		b.wantAsked(t, brief)
+		time.Sleep(time.Second)
+		ttl("brief.example.com.")
+		b.wantAsked(t, brief)
+
+		b.fails(t, "none.example.com.", dns.TypeA, dns.RcodeNameError)
+		time.Sleep(longestDenied - time.Second)
+		b.fails(t, "none.example.com.", dns.TypeA, dns.RcodeNameError)
+		b.wantAsked(t, none)
+		time.Sleep(time.Second)
+		b.fails(t, "none.example.com.", dns.TypeA, dns.RcodeNameError)
+		b.wantAsked(t, none)
+	})
+}
+
+func TestCacheIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newAnswers(3)
+		message := new(dns.Msg).SetQuestion("x.", dns.TypeA)
+		message.Answer = addressRecords("x.", dns.TypeA, []netip.Addr{netip.MustParseAddr("192.0.2.9")})
+		for i := range 5 {
+			c.put(question{name: fmt.Sprint(i)}, message, 0)
+			c.get(question{name: "0"}) // it is asked for all the time
+		}
+		for i, want := range []bool{true, false, false, true, true} {
+			if _, got := c.get(question{name: fmt.Sprint(i)}); got != want {
+				t.Errorf("%d: %v", i, got)
+			}
+		}
+		if len(c.entries) != 3 || c.order.Len() != 3 {
+			t.Errorf("%d entries", len(c.entries))
+		}
+	})
+}
+
+// TestServersFail: the next server is asked, and the one that fell silent comes last for a while.
+func TestServersFail(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.world.change(func() { b.world.silent[first] = true })
+		began := time.Now()
+		b.answers(t, "www.example.com.", dns.TypeA, "A 198.51.100.1")
+		if took := time.Since(began); took != attemptTime {
+			t.Errorf("the second server was asked after %v", took)
+		}
+		b.world.took()
+		began = time.Now()
+		b.answers(t, "brief.example.com.", dns.TypeA, "A 198.51.100.2")
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the first server was waited for, %v", took)
+		}
+		b.wantAsked(t, second.String()+" brief.example.com. A")
+		b.world.change(func() { b.world.silent[first] = false })
+		time.Sleep(avoidFor)
+		b.fails(t, "none.example.com.", dns.TypeA, dns.RcodeNameError)
+		b.wantAsked(t, first.String()+" none.example.com. A")
+
+		b.world.change(func() { b.world.silent[first], b.world.silent[second] = true, true })
+		began = time.Now()
+		reply := b.asks(t, "gone.example.com.", dns.TypeA)
+		if took := time.Since(began); reply.Rcode != dns.RcodeServerFailure || took > answerTime {
+			t.Errorf("%v after %v", reply, took)
+		}
+		if opt := reply.IsEdns0(); len(opt.Option) != 1 || !strings.Contains(opt.Option[0].String(), "nobody answers") &&
+			!strings.Contains(opt.Option[0].String(), "in time") {
+			t.Errorf("the failure has no reason: %v", opt)
+		}
+		// Who asks again at once is told at once.
+		b.world.took()
+		b.fails(t, "gone.example.com.", dns.TypeA, dns.RcodeServerFailure)
+		b.wantAsked(t)
+		b.world.change(func() { b.world.silent[first] = false })
+		time.Sleep(failureKept)
+		b.fails(t, "gone.example.com.", dns.TypeA, dns.RcodeNameError)
+	})
+}
+
+func TestServersRefuse(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.world.change(func() { b.world.rcodes[first] = dns.RcodeRefused })
+		b.answers(t, "www.example.com.", dns.TypeA, "A 198.51.100.1")
+		b.world.change(func() { b.world.rcodes[second] = dns.RcodeServerFailure })
+		b.world.took()
+		b.fails(t, "brief.example.com.", dns.TypeA, dns.RcodeServerFailure)
+		if got := len(b.world.took()); got != 2 {
+			t.Errorf("%d questions to two servers that have no answer", got)
+		}
+	})
+}
+
+// TestResolversChange: the node's file is read again; this server itself is not among those it asks.
+func TestResolversChange(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.answers(t, "www.example.com.", dns.TypeA, "A 198.51.100.1")
+		b.world.took()
+		b.resolvers(t, "nameserver 10.43.0.10\nnameserver 127.0.0.1\nnameserver 192.0.2.2\n")
+		time.Sleep(readEvery)
+		b.answers(t, "brief.example.com.", dns.TypeA, "A 198.51.100.2")
+		b.wantAsked(t, second.String()+" brief.example.com. A")
+		b.resolvers(t, "")
+		time.Sleep(readEvery)
+		b.fails(t, "other.example.com.", dns.TypeA, dns.RcodeServerFailure)
+		b.wantAsked(t)
+	})
+}
+
+// TestOneQuestionAtATime: clients that ask the same wait for one answer.
+func TestOneQuestionAtATime(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.world.change(func() { b.world.silent[first] = true })
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() { b.answers(t, "www.example.com.", dns.TypeA, "A 198.51.100.1") })
+		}
+		all.Wait()
+		b.wantAsked(t, first.String()+" www.example.com. A", second.String()+" www.example.com. A")
+	})
+}
+
+func TestTooManyQuestions(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.world.change(func() { b.world.silent[first], b.world.silent[second] = true, true })
+		var all sync.WaitGroup
+		for i := range maxForwarded {
+			all.Go(func() { b.fails(t, fmt.Sprintf("a%d.example.com.", i), dns.TypeA, dns.RcodeServerFailure) })
+		}
+		synctest.Wait()
+		began := time.Now()
+		b.fails(t, "more.example.com.", dns.TypeA, dns.RcodeServerFailure)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("one too many waits %v", took)
+		}
+		all.Wait()
+	})
+}
+
+// TestLoop: resolvers that ask this server are found out, left alone, and found again when they have
+// been put right. Until then one question is one question, not a storm.
+func TestLoop(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.world.change(func() {
+			b.world.loop = func(q *dns.Msg) *dns.Msg { return b.reply(t.Context(), q, true) }
+		})
+		b.fails(t, "www.example.com.", dns.TypeA, dns.RcodeServerFailure)
+		if got := len(b.world.took()); got > attempts {
+			t.Errorf("one question made %d", got)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			b.guard.run(t.Context())
+		}()
+		synctest.Wait()
+		if !b.guard.looping() {
+			t.Fatal("the loop is not found")
+		}
+		began := time.Now()
+		reply := b.asks(t, "www.example.com.", dns.TypeA)
+		if reply.Rcode != dns.RcodeServerFailure || time.Since(began) != 0 || !strings.Contains(reply.String(), errLoop.Error()) {
+			t.Errorf("%v", reply)
+		}
+		b.know(clusterIPs("web", "10.43.0.20"))
+		b.answers(t, "web.default.svc.cluster.local.", dns.TypeA, "A 10.43.0.20")
+		b.world.change(func() { b.world.loop = nil })
+		time.Sleep(probeEvery + lookEvery)
+		synctest.Wait()
+		b.answers(t, "www.example.com.", dns.TypeA, "A 198.51.100.1")
+
+		// One that comes later is found when answers stay out.
+		b.world.change(func() {
+			b.world.loop = func(q *dns.Msg) *dns.Msg { return b.reply(t.Context(), q, true) }
+		})
+		b.fails(t, "late.example.com.", dns.TypeA, dns.RcodeServerFailure)
+		time.Sleep(probeEvery + lookEvery)
+		synctest.Wait()
+		if !b.guard.looping() {
+			t.Error("the later loop is not found")
+		}
+	})
+}
+
+// TestMetrics: questions are counted by where their answers came from.
+func TestMetrics(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.know(clusterIPs("web", "10.43.0.20"))
+		rules, err := ParseRules(map[string]string{"a.override": "hosts {\n 192.0.2.50 a.example.com\n fallthrough\n}"}, "cluster.local")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.setRules(rules)
+		for _, name := range []string{"web.default.svc.cluster.local.", "none.default.svc.cluster.local.", "a.example.com.", "www.example.com.", "www.example.com."} {
+			b.asks(t, name, dns.TypeA)
+		}
+		b.world.change(func() { b.world.silent[first], b.world.silent[second] = true, true })
+		b.asks(t, "gone.example.com.", dns.TypeA)
+		synctest.Wait() // the question outlives its client's patience
+		for labels, want := range map[[2]string]float64{
+			{fromCluster, "NOERROR"}: 1, {fromCluster, "NXDOMAIN"}: 1, {fromRules, "NOERROR"}: 1, {fromForwarded, "NOERROR"}: 1,
+			{fromCache, "NOERROR"}: 1, {fromForwarded, "SERVFAIL"}: 1,
+		} {
+			if got := testutil.ToFloat64(b.metrics.queries.WithLabelValues(labels[0], labels[1])); got != want {
+				t.Errorf("%v: %v, want %v", labels, got, want)
+			}
+		}
+		if got := testutil.ToFloat64(b.metrics.silent); got != 1 {
+			t.Errorf("%v failures", got)
+		}
+	})
+}

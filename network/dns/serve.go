@@ -1,0 +1,188 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"net"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+const (
+	// maxPayload is the longest UDP answer, which fits into one packet; longer ones are cut, and
+	// clients come again by TCP.
+	maxPayload = 1232
+	// maxQueries bounds the questions that are answered at once, of all clients. Others are dropped:
+	// their clients ask again.
+	maxQueries = 4000
+	// maxConnections bounds the TCP connections of all clients.
+	maxConnections = 1000
+	tcpIdle        = 8 * time.Second
+)
+
+// serve answers at the address until ctx ends or a socket fails.
+func (s *Server) serve(ctx context.Context, listening func()) error {
+	at := s.config.Listen.String()
+	packets, err := net.ListenPacket("udp", at)
+	if err != nil {
+		return err
+	}
+	defer packets.Close() // again, after the server has: harmless
+	// With port 0, as tests have it, both are to have the same one.
+	listener, err := net.Listen("tcp", packets.LocalAddr().String())
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	s.at.Store(packets.LocalAddr().(*net.UDPAddr))
+	ended := make(chan error, 2)
+	servers := []*dns.Server{
+		{PacketConn: packets, Handler: s.handler(ctx, true)},
+		{Listener: &boundedListener{listener, make(chan struct{}, maxConnections)}, Handler: s.handler(ctx, false),
+			IdleTimeout: func() time.Duration { return tcpIdle }},
+	}
+	for _, one := range servers {
+		go func() { ended <- one.ActivateAndServe() }()
+	}
+	listening()
+	left := len(servers)
+	select {
+	case <-ctx.Done():
+	case err = <-ended:
+		left--
+	}
+	_ = packets.Close() // this ends both, whether they had begun or not
+	_ = listener.Close()
+	for range left {
+		if e := <-ended; ctx.Err() == nil {
+			err = errors.Join(err, e)
+		}
+	}
+	if ctx.Err() == nil && err == nil {
+		err = errors.New("a socket was closed")
+	}
+	return err
+}
+
+// boundedListener lets so many connections be open at once; the next ones wait to be taken.
+type boundedListener struct {
+	net.Listener
+	places chan struct{}
+}
+
+func (l *boundedListener) Accept() (net.Conn, error) {
+	l.places <- struct{}{}
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		<-l.places
+		return nil, err
+	}
+	return &boundedConn{Conn: conn, leave: func() { <-l.places }}, nil
+}
+
+type boundedConn struct {
+	net.Conn
+	leave func()
+}
+
+func (c *boundedConn) Close() error {
+	err := c.Conn.Close()
+	if !errors.Is(err, net.ErrClosed) { // the first time
+		c.leave()
+	}
+	return err
+}
+
+func (s *Server) handler(ctx context.Context, udp bool) dns.HandlerFunc {
+	return func(w dns.ResponseWriter, query *dns.Msg) {
+		select {
+		case s.places <- struct{}{}:
+			defer func() { <-s.places }()
+		default:
+			return
+		}
+		if err := w.WriteMsg(s.safely(ctx, query, udp)); err != nil {
+			// An answer that has no form on the wire is a failure, and not silence. Where the client
+			// is gone, so is this.
+			_ = w.WriteMsg(new(dns.Msg).SetRcode(query, dns.RcodeServerFailure))
+		}
+	}
+}
+
+// safely is reply, and a failure where that panics: whoever can send packets must not end a process
+// that holds the cluster's data.
+func (s *Server) safely(ctx context.Context, query *dns.Msg, udp bool) (m *dns.Msg) {
+	defer func() {
+		if what := recover(); what != nil {
+			s.config.Logger.Error("cluster DNS: a query cannot be answered; please report this",
+				"question", query.Question, "panic", what, "stack", string(debug.Stack()))
+			m = new(dns.Msg).SetRcode(query, dns.RcodeServerFailure)
+		}
+	}()
+	return s.reply(ctx, query, udp)
+}
+
+// reply makes the answer to a message that holds one question.
+func (s *Server) reply(ctx context.Context, query *dns.Msg, udp bool) *dns.Msg {
+	m := new(dns.Msg).SetReply(query)
+	m.RecursionAvailable, m.Compress = true, true
+	size := dns.MinMsgSize
+	opt := query.IsEdns0()
+	if opt != nil {
+		size = min(max(size, int(opt.UDPSize())), maxPayload)
+		m.SetEdns0(maxPayload, opt.Do())
+		if opt.Version() != 0 {
+			m.Rcode = dns.RcodeBadVers
+			return m
+		}
+	}
+	if len(query.Question) != 1 {
+		// The library takes a header's word for it that there is one.
+		m.Rcode = dns.RcodeFormatError
+		return m
+	}
+	asked := query.Question[0]
+	switch {
+	case asked.Qclass != dns.ClassINET || asked.Qtype == dns.TypeAXFR || asked.Qtype == dns.TypeIXFR:
+		m.Rcode = dns.RcodeRefused
+	case asked.Qtype == dns.TypeANY:
+		// The least that is an answer (RFC 8482).
+		m.Answer = []dns.RR{&dns.HINFO{
+			Hdr: dns.RR_Header{Name: asked.Name, Rrtype: dns.TypeHINFO, Class: dns.ClassINET, Ttl: 3600}, Cpu: "RFC8482",
+		}}
+	case s.guard.arrived(strings.ToLower(asked.Name)):
+		m.Rcode = dns.RcodeNameError
+	default:
+		s.answer(ctx, query, m)
+	}
+	if !udp {
+		size = dns.MaxMsgSize
+	}
+	m.Truncate(size)
+	return m
+}
+
+func (s *Server) answer(ctx context.Context, query, m *dns.Msg) {
+	began := time.Now()
+	found := s.resolver.resolve(ctx, query)
+	s.metrics.answered(found, time.Since(began))
+	m.Rcode, m.Authoritative = found.rcode, found.authoritative
+	m.Answer, m.Ns = found.answer, found.ns
+	opt := m.IsEdns0()
+	m.AuthenticatedData = found.authentic && (query.AuthenticatedData || opt != nil && opt.Do())
+	m.CheckingDisabled = query.CheckingDisabled
+	m.Extra = append(found.rr, m.Extra...)
+	if opt != nil && found.err != nil {
+		opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeOther, ExtraText: found.err.Error()})
+	}
+	if found.err != nil {
+		s.config.Logger.Debug("cluster DNS: no answer", "name", query.Question[0].Name, "type", dns.Type(query.Question[0].Qtype), "err", found.err)
+	}
+	if found.log {
+		s.config.Logger.Info("cluster DNS", "name", query.Question[0].Name, "type", dns.Type(query.Question[0].Qtype).String(),
+			"rcode", dns.RcodeToString[m.Rcode], "answers", len(m.Answer), "after", time.Since(began))
+	}
+}
