@@ -2,6 +2,8 @@
 // It answers every path with the pod's name, its address and the path asked
 // for, so that one look at an answer tells which pod gave it. /healthz answers
 // 200 until the process is told to end, then 503 while requests drain.
+// /work/50ms keeps one CPU busy for so long first, at most 10 s: something for
+// autoscalers to go by.
 //
 // It listens on port 8080, or on the port in the environment variable PORT.
 package main
@@ -70,6 +72,18 @@ func run() error {
 	return nil
 }
 
+// longest is how long one request may keep a CPU busy.
+const longest = 10 * time.Second
+
+// work keeps one CPU busy, until the client leaves at the latest.
+func work(ctx context.Context, busy time.Duration) {
+	for end := time.Now().Add(busy); time.Now().Before(end) && ctx.Err() == nil; {
+		for range 10_000 {
+			_ = time.Since(end)
+		}
+	}
+}
+
 func handler(ending *atomic.Bool) http.Handler {
 	name, _ := os.Hostname() // in a pod the host name is the pod's name
 	mux := http.NewServeMux()
@@ -79,6 +93,15 @@ func handler(ending *atomic.Bool) http.Handler {
 			return
 		}
 		fmt.Fprintln(w, "ok")
+	})
+	mux.HandleFunc("/work/{time}", func(w http.ResponseWriter, r *http.Request) {
+		busy, err := time.ParseDuration(r.PathValue("time"))
+		if err != nil || busy < 0 || busy > longest {
+			http.Error(w, "ask for /work/50ms, or another time up to "+longest.String(), http.StatusBadRequest)
+			return
+		}
+		work(r.Context(), busy)
+		fmt.Fprintf(w, "Worked for %s on %s\n", busy, name)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		local := "unknown"

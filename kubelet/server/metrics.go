@@ -26,6 +26,7 @@ func (s *Server) newMetrics() http.Handler {
 			Name: "kubelet_desired_pods", Help: "Pods that are bound to this node."},
 			func() float64 { return float64(len(s.Pods.Pods())) }),
 	)
+	registry.MustRegister(s.Collectors...)
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 
@@ -51,9 +52,13 @@ func (s *Server) count() (pods, containers float64) {
 // metrics-server reads.
 func (s *Server) resourceMetrics(w http.ResponseWriter, r *http.Request) {
 	summary, err := s.gather(r.Context())
+	if err != nil { // what the machine uses is known without the runtime
+		summary = &stats.Summary{Node: s.nodeStats()}
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(usage{summary: summary, failed: err != nil})
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	// What two sandboxes of one pod both tell does not take the rest away.
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
 }
 
 // usage turns one summary into metrics.
@@ -72,21 +77,25 @@ func (u usage) Collect(out chan<- prometheus.Metric) {
 		scrape = 1
 	}
 	gauge(out, "resource_scrape_error", "1 when the usage could not be read.", scrape, nil)
-	if u.summary == nil {
-		return
-	}
 	perPod, perContainer := []string{"pod", "namespace"}, []string{"container", "pod", "namespace"}
 	n := u.summary.Node
 	cpu(out, "node", n.CPU, nil)
 	memoryUse(out, "node", n.Memory, nil)
+	swapUse(out, "node", n.Swap, nil)
 	for i := range u.summary.Pods {
 		p := &u.summary.Pods[i]
 		cpu(out, "pod", p.CPU, perPod, p.PodRef.Name, p.PodRef.Namespace)
 		memoryUse(out, "pod", p.Memory, perPod, p.PodRef.Name, p.PodRef.Namespace)
+		swapUse(out, "pod", p.Swap, perPod, p.PodRef.Name, p.PodRef.Namespace)
 		for j := range p.Containers {
 			c := &p.Containers[j]
 			cpu(out, "container", c.CPU, perContainer, c.Name, p.PodRef.Name, p.PodRef.Namespace)
 			memoryUse(out, "container", c.Memory, perContainer, c.Name, p.PodRef.Name, p.PodRef.Namespace)
+			swapUse(out, "container", c.Swap, perContainer, c.Name, p.PodRef.Name, p.PodRef.Namespace)
+			if !c.StartTime.IsZero() {
+				gauge(out, "container_start_time_seconds", "Start of the container, in seconds since 1970.",
+					float64(c.StartTime.UnixNano())/1e9, perContainer, c.Name, p.PodRef.Name, p.PodRef.Namespace)
+			}
 		}
 	}
 }
@@ -106,6 +115,15 @@ func memoryUse(out chan<- prometheus.Metric, of string, s *stats.MemoryStats, la
 	}
 	desc := prometheus.NewDesc(of+"_memory_working_set_bytes", "Memory that cannot be taken back, in bytes.", labels, nil)
 	m := prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(*s.WorkingSetBytes), values...)
+	out <- prometheus.NewMetricWithTimestamp(s.Time.Time, m)
+}
+
+func swapUse(out chan<- prometheus.Metric, of string, s *stats.SwapStats, labels []string, values ...string) {
+	if s == nil || s.SwapUsageBytes == nil {
+		return
+	}
+	desc := prometheus.NewDesc(of+"_swap_usage_bytes", "Swap used, in bytes.", labels, nil)
+	m := prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(*s.SwapUsageBytes), values...)
 	out <- prometheus.NewMetricWithTimestamp(s.Time.Time, m)
 }
 

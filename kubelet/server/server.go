@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -54,8 +55,10 @@ type Config struct {
 	Pods    Pods
 	Runtime Runtime
 	RootDir string
-	Logger  *slog.Logger
-	Now     func() time.Time // time.Now when nil
+	// Collectors are shown at /metrics beside the server's own.
+	Collectors []prometheus.Collector
+	Logger     *slog.Logger
+	Now        func() time.Time // time.Now when nil
 }
 
 // Server serves one node.

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -43,14 +45,31 @@ func (s *Server) gather(ctx context.Context) (*stats.Summary, error) {
 	slices.SortFunc(sum.Pods, func(a, b stats.PodStats) int {
 		return cmp.Or(strings.Compare(a.PodRef.Namespace, b.PodRef.Namespace), strings.Compare(a.PodRef.Name, b.PodRef.Name))
 	})
+	pods := map[string]*v1.Pod{}
+	for _, pod := range s.Pods.Pods() {
+		pods[string(pod.UID)] = pod
+	}
 	for i := range sum.Pods {
-		for _, pod := range s.Pods.Pods() {
-			if string(pod.UID) == sum.Pods[i].PodRef.UID && pod.Status.StartTime != nil {
-				sum.Pods[i].StartTime = *pod.Status.StartTime
-			}
+		if pod := pods[sum.Pods[i].PodRef.UID]; pod != nil {
+			addStarts(&sum.Pods[i], pod)
 		}
 	}
 	return sum, nil
+}
+
+// addStarts tells since when a pod and its containers run.
+func addStarts(p *stats.PodStats, pod *v1.Pod) {
+	if pod.Status.StartTime != nil {
+		p.StartTime = *pod.Status.StartTime
+	}
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+		for _, c := range list {
+			i := slices.IndexFunc(p.Containers, func(s stats.ContainerStats) bool { return s.Name == c.Name })
+			if i >= 0 && c.State.Running != nil {
+				p.Containers[i].StartTime = c.State.Running.StartedAt
+			}
+		}
+	}
 }
 
 func podStats(box *runtimeapi.PodSandboxStats) stats.PodStats {
@@ -60,11 +79,19 @@ func podStats(box *runtimeapi.PodSandboxStats) stats.PodStats {
 		Containers: []stats.ContainerStats{},
 		CPU:        cpuStats(box.Linux.Cpu), Memory: memoryStats(box.Linux.Memory),
 	}
+	var swapped uint64
+	var swaps metav1.Time
 	for _, c := range box.Linux.Containers {
 		p.Containers = append(p.Containers, stats.ContainerStats{
 			Name: c.GetAttributes().GetLabels()[cri.LabelContainerName],
-			CPU:  cpuStats(c.Cpu), Memory: memoryStats(c.Memory), Rootfs: layerStats(c.WritableLayer),
+			CPU:  cpuStats(c.Cpu), Memory: memoryStats(c.Memory), Rootfs: layerStats(c.WritableLayer), Swap: swapStats(c.Swap),
 		})
+		if used := c.Swap.GetSwapUsageBytes(); used != nil {
+			swapped, swaps = swapped+used.Value, nanos(c.Swap.Timestamp)
+		}
+	}
+	if !swaps.IsZero() {
+		p.Swap = &stats.SwapStats{Time: swaps, SwapUsageBytes: &swapped}
 	}
 	if n := box.Linux.Network; n != nil && n.DefaultInterface != nil {
 		p.Network = &stats.NetworkStats{Time: nanos(n.Timestamp), InterfaceStats: interfaceStats(n.DefaultInterface)}
@@ -99,6 +126,13 @@ func memoryStats(u *runtimeapi.MemoryUsage) *stats.MemoryStats {
 	}
 }
 
+func swapStats(u *runtimeapi.SwapUsage) *stats.SwapStats {
+	if u == nil {
+		return nil
+	}
+	return &stats.SwapStats{Time: nanos(u.Timestamp), SwapAvailableBytes: value(u.SwapAvailableBytes), SwapUsageBytes: value(u.SwapUsageBytes)}
+}
+
 func layerStats(u *runtimeapi.FilesystemUsage) *stats.FsStats {
 	if u == nil {
 		return nil
@@ -122,9 +156,11 @@ func (s *Server) nodeStats() stats.NodeStats {
 	if busy, ok := busyNanos(); ok {
 		n.CPU = &stats.CPUStats{Time: now, UsageCoreNanoSeconds: &busy}
 	}
-	if total, available, ok := memory(); ok {
-		used := total - available
+	if m, err := memory(); err == nil {
+		used := m["MemTotal"] - m["MemAvailable"]
+		available, swapFree, swapped := m["MemAvailable"], m["SwapFree"], m["SwapTotal"]-m["SwapFree"]
 		n.Memory = &stats.MemoryStats{Time: now, AvailableBytes: &available, UsageBytes: &used, WorkingSetBytes: &used}
+		n.Swap = &stats.SwapStats{Time: now, SwapAvailableBytes: &swapFree, SwapUsageBytes: &swapped}
 	}
 	var fs unix.Statfs_t
 	if unix.Statfs(s.RootDir, &fs) == nil {
@@ -161,26 +197,25 @@ func busyNanos() (uint64, bool) {
 	return ticks * uint64(10*time.Millisecond), true
 }
 
-func memory() (total, available uint64, ok bool) {
+// memory returns the amounts of memory of the machine in bytes, by the kernel's names.
+func memory() (map[string]uint64, error) {
 	raw, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return 0, 0, false
+		return nil, err
 	}
+	amounts := map[string]uint64{}
 	for line := range strings.Lines(string(raw)) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 {
+		name, value, _ := strings.Cut(line, ":")
+		fields := strings.Fields(value)
+		if len(fields) == 0 {
 			continue
 		}
-		kib, err := strconv.ParseUint(fields[1], 10, 64)
-		if err != nil {
-			continue
-		}
-		switch fields[0] {
-		case "MemTotal:":
-			total = kib << 10
-		case "MemAvailable:":
-			available = kib << 10
+		if kib, err := strconv.ParseUint(fields[0], 10, 64); err == nil {
+			amounts[name] = kib << 10
 		}
 	}
-	return total, available, total > 0
+	if amounts["MemTotal"] < amounts["MemAvailable"] || amounts["MemTotal"] == 0 || amounts["SwapTotal"] < amounts["SwapFree"] {
+		return nil, errors.New("/proc/meminfo has no usable amounts")
+	}
+	return amounts, nil
 }
