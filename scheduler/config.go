@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/informers"
+	configv1 "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/barque/barque/scheduler/framework"
@@ -30,6 +31,8 @@ type Config struct {
 	Profiles []framework.Spec
 	// Registry has plugins beside the built-in ones; it may replace these.
 	Registry framework.Registry
+	// Extenders are servers that are asked beside the plugins of every profile.
+	Extenders []configv1.Extender
 	// Seed makes the choice among nodes of equal score repeatable; 0 draws one.
 	Seed uint64
 	// PercentageOfNodesToScore bounds how many feasible nodes are looked for before the best of

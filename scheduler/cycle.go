@@ -55,6 +55,7 @@ func (t *term) decide(ctx context.Context, profile *framework.Profile, state fwk
 	if !status.IsSuccess() {
 		return "", status.AsError()
 	}
+	t.extenders.Score(ctx, pod, feasible, scores)
 	return feasible[t.best(scores)].Node().Name, nil
 }
 
@@ -76,10 +77,12 @@ func (t *term) candidates(narrowed *fwk.PreFilterResult, all []fwk.NodeInfo) []f
 func (t *term) feasible(ctx context.Context, profile *framework.Profile, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, fit *framework.FitError) ([]fwk.NodeInfo, error) {
 	if name := t.nominees.Node(pod.UID); name != "" {
 		if n, err := t.snapshot.Get(name); err == nil && profile.FilterWithNominated(ctx, state, pod, n.(*framework.NodeInfo)).IsSuccess() {
-			return []fwk.NodeInfo{n}, nil
+			if taken, err := t.extenders.Filter(ctx, pod, []fwk.NodeInfo{n}, fit); len(taken) > 0 || err != nil {
+				return taken, err
+			}
 		}
 	}
-	want := t.nodesToFind(len(nodes))
+	want := t.nodesToFind(profile, len(nodes))
 	found := make([]fwk.NodeInfo, 0, want)
 	statuses := make([]*fwk.Status, len(nodes))
 	looked := 0
@@ -107,11 +110,14 @@ func (t *term) feasible(ctx context.Context, profile *framework.Profile, state f
 	if len(nodes) > 0 {
 		t.start = (t.start + looked) % len(nodes)
 	}
-	return found, nil
+	return t.extenders.Filter(ctx, pod, found, fit)
 }
 
-func (t *term) nodesToFind(nodes int) int {
-	percentage := t.cfg.PercentageOfNodesToScore
+func (t *term) nodesToFind(profile *framework.Profile, nodes int) int {
+	if !profile.Scores() && !t.extenders.Chooses() {
+		return min(nodes, 1) // one is as good as any other
+	}
+	percentage := profile.PercentageOfNodesToScore(t.cfg.PercentageOfNodesToScore)
 	if nodes <= minNodesToFind || percentage == fullPercentage {
 		return nodes
 	}

@@ -15,6 +15,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/barque/barque/scheduler/cache"
+	"github.com/barque/barque/scheduler/extender"
 	"github.com/barque/barque/scheduler/framework"
 	"github.com/barque/barque/scheduler/queue"
 )
@@ -33,6 +34,8 @@ type term struct {
 	writes   *writes              // shared
 	events   *recorder            // shared
 	profiles map[string]*framework.Profile
+	// extenders is nil when there are none.
+	extenders *extender.Set
 
 	snapshot *cache.Snapshot
 	rng      *rand.Rand
@@ -83,6 +86,13 @@ func newTerm(ctx context.Context, cfg *Config, client kubernetes.Interface) (*te
 		Logger:    cfg.Logger,
 		Parallel:  framework.Parallel(cfg.Parallelism),
 		Evict:     func(victim, preemptor *v1.Pod) { t.evict(ctx, victim, preemptor) },
+	}
+	if len(cfg.Extenders) > 0 {
+		var err error
+		if t.extenders, err = extender.New(cfg.Extenders, cfg.Logger); err != nil {
+			return nil, err
+		}
+		world.Extenders = extenders{t}
 	}
 	for _, spec := range cfg.Profiles {
 		p, err := framework.NewProfile(ctx, spec, cfg.Registry, world)

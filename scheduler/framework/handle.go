@@ -6,8 +6,10 @@ import (
 	"log/slog"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
@@ -25,13 +27,42 @@ type World struct {
 	// Evict removes a running pod to make room for another. It returns at once; the deletion
 	// goes on in the loop's name.
 	Evict func(victim, preemptor *v1.Pod)
+	// Extenders is nil when there are none.
+	Extenders Extenders
+}
+
+// ExtenderName stands for all extenders among the plugins that rejected a pod. Nothing is known of
+// what changes their minds, so anything may.
+const ExtenderName = "Extender"
+
+// Extenders are servers of users that have a part in what plugins do.
+type Extenders interface {
+	// Bind binds the pod, which names its node. took is false when a plugin must.
+	Bind(ctx context.Context, pod *v1.Pod) (took bool, err error)
+	// Preempt returns those of the nodes with victims that may be freed, perhaps of other pods.
+	Preempt(ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims) (map[string]*extenderv1.Victims, error)
 }
 
 // Handle is what a plugin is built with: the world, and the profile that it becomes part of, so
 // that it can ask "what if" with the profile's other plugins.
 type Handle struct {
 	World
+	// Args are the plugin's own, of the type that KubeSchedulerConfiguration has for it, with its
+	// defaults filled in; nil means all defaults.
+	Args    runtime.Object
 	profile *Profile
+}
+
+// ArgsOf returns the arguments that a plugin is built with, nil when it gets the defaults.
+func ArgsOf[T runtime.Object](h *Handle) (args T, err error) {
+	if h.Args == nil {
+		return args, nil
+	}
+	args, ok := h.Args.(T)
+	if !ok {
+		return args, fmt.Errorf("arguments are a %T, want a %T", h.Args, args)
+	}
+	return args, nil
 }
 
 // FilterWithNominated runs the profile's filters for pod on node, as the scheduling cycle does.
@@ -53,44 +84,8 @@ func (h *Handle) RemovePod(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	})
 }
 
-// Factory builds a plugin for one term.
+// Factory builds a plugin for one term. Its arguments are in h.Args.
 type Factory func(h *Handle) (fwk.Plugin, error)
 
 // Registry finds plugins by name.
 type Registry map[string]Factory
-
-// Spec describes a profile: which scheduler name it answers to and which plugins it runs, in
-// this order. A plugin runs at every extension point whose interface it implements.
-type Spec struct {
-	SchedulerName string
-	Plugins       []Enabled
-}
-
-// Enabled names a plugin. Weight multiplies its scores; 0 means 1.
-type Enabled struct {
-	Name   string
-	Weight int64
-}
-
-// Validate tells what is wrong with a Spec, given the plugins that exist.
-func (s Spec) Validate(r Registry) error {
-	if s.SchedulerName == "" {
-		return fmt.Errorf("scheduler profile without a scheduler name: set one, such as %q", v1.DefaultSchedulerName)
-	}
-	seen := map[string]bool{}
-	for _, p := range s.Plugins {
-		switch {
-		case r[p.Name] == nil:
-			return fmt.Errorf("scheduler profile %q: there is no plugin %q", s.SchedulerName, p.Name)
-		case seen[p.Name]:
-			return fmt.Errorf("scheduler profile %q: plugin %q is listed twice", s.SchedulerName, p.Name)
-		case p.Weight < 0 || p.Weight > maxWeight:
-			return fmt.Errorf("scheduler profile %q: weight %d of plugin %q is not within 0 to %d", s.SchedulerName, p.Weight, p.Name, maxWeight)
-		}
-		seen[p.Name] = true
-	}
-	return nil
-}
-
-// maxWeight keeps the sum of all weighted scores far from overflow.
-const maxWeight = 1 << 32

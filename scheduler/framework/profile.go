@@ -2,6 +2,7 @@ package framework
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,6 +16,10 @@ type Profile struct {
 	name     string
 	parallel Parallel
 	nominees *Nominator
+	// extenders is nil when there are none.
+	extenders Extenders
+	// percentage of nodes to score; nil where that of the scheduler counts.
+	percentage *int32
 
 	queueSort  fwk.QueueSortPlugin
 	preEnqueue []fwk.PreEnqueuePlugin
@@ -43,50 +48,73 @@ func NewProfile(ctx context.Context, spec Spec, registry Registry, world World) 
 	}
 	p := &Profile{
 		name: spec.SchedulerName, parallel: world.Parallel, nominees: world.Nominator,
-		events: map[string][]fwk.ClusterEventWithHint{},
+		percentage: spec.PercentageOfNodesToScore,
+		extenders:  world.Extenders,
+		events:     map[string][]fwk.ClusterEventWithHint{ExtenderName: anything()},
 	}
-	h := &Handle{World: world, profile: p}
-	for _, e := range spec.Plugins {
-		pl, err := registry[e.Name](h)
+	built := map[string]fwk.Plugin{}
+	for _, name := range spec.names() {
+		pl, err := registry[name](&Handle{World: world, Args: spec.Args[name], profile: p})
 		if err != nil {
-			return nil, fmt.Errorf("scheduler profile %q: build plugin %q: %w", spec.SchedulerName, e.Name, err)
+			return nil, fmt.Errorf("scheduler profile %q: build plugin %q: %w", p.name, name, err)
 		}
-		if err := p.enable(ctx, pl, max(e.Weight, 1)); err != nil {
-			return nil, fmt.Errorf("scheduler profile %q: plugin %q: %w", spec.SchedulerName, e.Name, err)
+		built[name] = pl
+		if err := p.registerEvents(ctx, pl); err != nil {
+			return nil, fmt.Errorf("scheduler profile %q: plugin %q: %w", p.name, name, err)
 		}
 	}
-	switch {
-	case p.queueSort == nil:
-		return nil, fmt.Errorf("scheduler profile %q has no plugin that sorts the queue", p.name)
-	case len(p.bind) == 0:
-		return nil, fmt.Errorf("scheduler profile %q has no plugin that binds", p.name)
+	if err := p.enable(spec, built); err != nil {
+		return nil, fmt.Errorf("scheduler profile %q: %w", p.name, err)
 	}
 	return p, nil
 }
 
-func (p *Profile) enable(ctx context.Context, pl fwk.Plugin, weight int64) error {
-	if x, ok := pl.(fwk.QueueSortPlugin); ok {
-		if p.queueSort != nil {
-			return fmt.Errorf("%q sorts the queue already, and one queue has one order", p.queueSort.Name())
-		}
-		p.queueSort = x
+// enable puts the plugins where they run.
+func (p *Profile) enable(spec Spec, built map[string]fwk.Plugin) error {
+	sorts, err := pluginsAt[fwk.QueueSortPlugin](spec, QueueSort, built)
+	if err != nil {
+		return err
 	}
-	if x, ok := pl.(fwk.ScorePlugin); ok {
-		p.score = append(p.score, weighted{x, weight})
+	if len(sorts) != 1 {
+		return fmt.Errorf("%d plugins sort the queue: want one, such as PrioritySort", len(sorts))
 	}
-	appendIf(&p.preEnqueue, pl)
-	appendIf(&p.preFilter, pl)
-	appendIf(&p.filter, pl)
-	appendIf(&p.postFilter, pl)
-	appendIf(&p.preScore, pl)
-	appendIf(&p.reserve, pl)
-	appendIf(&p.preBind, pl)
-	appendIf(&p.bind, pl)
-	appendIf(&p.postBind, pl)
+	p.queueSort = sorts[0]
+	scores, err := pluginsAt[fwk.ScorePlugin](spec, Score, built)
+	if err != nil {
+		return err
+	}
+	for _, x := range scores {
+		p.score = append(p.score, weighted{x, spec.weight(x.Name())})
+	}
+	if err := errors.Join(
+		place(&p.preEnqueue, spec, PreEnqueue, built),
+		place(&p.preFilter, spec, PreFilter, built),
+		place(&p.filter, spec, Filter, built),
+		place(&p.postFilter, spec, PostFilter, built),
+		place(&p.preScore, spec, PreScore, built),
+		place(&p.reserve, spec, Reserve, built),
+		place(&p.preBind, spec, PreBind, built),
+		place(&p.bind, spec, Bind, built),
+		place(&p.postBind, spec, PostBind, built),
+	); err != nil {
+		return err
+	}
+	if len(p.bind) == 0 {
+		return errors.New("no plugin binds: want one, such as DefaultBinder")
+	}
+	return nil
+}
+
+func place[T fwk.Plugin](to *[]T, spec Spec, point Point, built map[string]fwk.Plugin) (err error) {
+	*to, err = pluginsAt[T](spec, point, built)
+	return err
+}
+
+func (p *Profile) registerEvents(ctx context.Context, pl fwk.Plugin) error {
 	x, ok := pl.(fwk.EnqueueExtensions)
 	if !ok {
 		// Nothing is known of what helps, so anything may.
-		p.events[pl.Name()] = []fwk.ClusterEventWithHint{{Event: fwk.ClusterEvent{Resource: fwk.WildCard, ActionType: fwk.All}}}
+		p.events[pl.Name()] = anything()
 		return nil
 	}
 	events, err := x.EventsToRegister(ctx)
@@ -97,14 +125,23 @@ func (p *Profile) enable(ctx context.Context, pl fwk.Plugin, weight int64) error
 	return nil
 }
 
-func appendIf[T fwk.Plugin](to *[]T, pl fwk.Plugin) {
-	if x, ok := pl.(T); ok {
-		*to = append(*to, x)
-	}
+func anything() []fwk.ClusterEventWithHint {
+	return []fwk.ClusterEventWithHint{{Event: fwk.ClusterEvent{Resource: fwk.WildCard, ActionType: fwk.All}}}
 }
 
 // Name returns the scheduler name that the profile answers to.
 func (p *Profile) Name() string { return p.name }
+
+// PercentageOfNodesToScore returns the profile's own, or orElse when it has none.
+func (p *Profile) PercentageOfNodesToScore(orElse int) int {
+	if p.percentage != nil {
+		return int(*p.percentage)
+	}
+	return orElse
+}
+
+// Scores tells whether any plugin scores nodes.
+func (p *Profile) Scores() bool { return len(p.score) > 0 }
 
 // Events returns, by plugin, what may help a pod that the plugin rejected.
 func (p *Profile) Events() map[string][]fwk.ClusterEventWithHint { return p.events }

@@ -83,7 +83,8 @@ func (p *Profile) Unreserve(ctx context.Context, state fwk.CycleState, pod *v1.P
 	}
 }
 
-// Bind runs PreBind, the first Bind plugin that takes the pod, and PostBind.
+// Bind runs PreBind, the extender that binds or else the first Bind plugin that takes the pod, and
+// PostBind.
 func (p *Profile) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	for _, pl := range p.preBind {
 		_, s := pl.PreBindPreFlight(ctx, state, pod, node)
@@ -97,18 +98,32 @@ func (p *Profile) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, n
 			return s.WithPlugin(pl.Name())
 		}
 	}
-	for _, pl := range p.bind {
-		s := pl.Bind(ctx, state, pod, node)
-		if s.IsSkip() {
-			continue
+	if s := p.write(ctx, state, pod, node); !s.IsSuccess() {
+		return s
+	}
+	for _, post := range p.postBind {
+		post.PostBind(ctx, state, pod, node)
+	}
+	return nil
+}
+
+// write has the binding written.
+func (p *Profile) write(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
+	if p.extenders != nil {
+		if took, err := p.extenders.Bind(ctx, pod); err != nil {
+			return fwk.AsStatus(err).WithPlugin(ExtenderName)
+		} else if took {
+			return nil
 		}
-		if !s.IsSuccess() {
+	}
+	for _, pl := range p.bind {
+		switch s := pl.Bind(ctx, state, pod, node); {
+		case s.IsSkip():
+		case s.IsSuccess():
+			return nil
+		default:
 			return s.WithPlugin(pl.Name())
 		}
-		for _, post := range p.postBind {
-			post.PostBind(ctx, state, pod, node)
-		}
-		return nil
 	}
 	return fwk.AsStatus(fmt.Errorf("scheduler profile %q: no bind plugin took the pod", p.name))
 }

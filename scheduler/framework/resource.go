@@ -2,6 +2,7 @@ package framework
 
 import (
 	"maps"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -127,4 +128,11 @@ func PodResource(pod *v1.Pod) fwk.PodResource {
 		Non0CPU:  nonZero.Cpu().MilliValue(),
 		Non0Mem:  nonZero.Memory().Value(),
 	}
+}
+
+// IsExtendedResource tells whether a resource is one that device plugins or others bring to nodes:
+// it has a domain that is not Kubernetes' own.
+func IsExtendedResource(name v1.ResourceName) bool {
+	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix)
 }

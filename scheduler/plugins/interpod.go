@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	configv1 "k8s.io/kube-scheduler/config/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
@@ -19,10 +20,20 @@ const interPodKey fwk.StateKey = InterPodAffinityName
 type InterPodAffinity struct {
 	nodes      fwk.NodeInfoLister
 	namespaces corelisters.NamespaceLister
+	// hardWeight is what a running pod's required affinity to the incoming pod is worth: the
+	// requirement binds only its owner, but company is welcome.
+	hardWeight int64
+	// ignoreTheirs leaves what running pods prefer out of the scores of pods that prefer nothing.
+	ignoreTheirs bool
 }
 
 func newInterPodAffinity(h *framework.Handle) (fwk.Plugin, error) {
-	return &InterPodAffinity{nodes: h.NodeInfos, namespaces: h.Informers.Core().V1().Namespaces().Lister()}, nil
+	p := &InterPodAffinity{nodes: h.NodeInfos, namespaces: h.Informers.Core().V1().Namespaces().Lister(), hardWeight: 1}
+	args, err := framework.ArgsOf[*configv1.InterPodAffinityArgs](h)
+	if args != nil {
+		p.hardWeight, p.ignoreTheirs = int64(*args.HardPodAffinityWeight), args.IgnorePreferredTermsOfExistingPods
+	}
+	return p, err
 }
 
 // domain is one place in a topology: all nodes whose label key has the value.

@@ -13,10 +13,6 @@ import (
 
 const interPodScoreKey fwk.StateKey = InterPodAffinityName + "/score"
 
-// hardAffinityWeight is what a running pod's required affinity to the incoming pod is worth: the
-// requirement binds only its owner, but company is welcome.
-const hardAffinityWeight = 1
-
 // domainWeights sums, by domain, how much the preferences of all pods speak for it.
 type domainWeights map[domain]int64
 
@@ -30,6 +26,9 @@ func (p *InterPodAffinity) PreScore(_ context.Context, state fwk.CycleState, pod
 		return fwk.AsStatus(err)
 	}
 	own := len(info.GetPreferredAffinityTerms())+len(info.GetPreferredAntiAffinityTerms()) > 0
+	if p.ignoreTheirs && !own {
+		return fwk.NewStatus(fwk.Skip)
+	}
 	nodes, err := p.nodes.HavePodsWithAffinityList()
 	if own {
 		nodes, err = p.nodes.List()
@@ -48,7 +47,7 @@ func (p *InterPodAffinity) PreScore(_ context.Context, state fwk.CycleState, pod
 			if own {
 				p.addOwn(w, info, other.GetPod(), n.Node())
 			}
-			addTheirs(w, other, pod, namespace, n.Node())
+			p.addTheirs(w, other, pod, namespace, n.Node())
 		}
 	}
 	if len(w) == 0 {
@@ -64,9 +63,11 @@ func (p *InterPodAffinity) addOwn(w domainWeights, info *framework.PodInfo, othe
 	w.addWeighted(info.GetPreferredAntiAffinityTerms(), other, namespace, node, -1)
 }
 
-func addTheirs(w domainWeights, other fwk.PodInfo, pod *v1.Pod, namespace labels.Set, node *v1.Node) {
-	for _, term := range other.GetRequiredAffinityTerms() {
-		w.add(&term, pod, namespace, node, hardAffinityWeight)
+func (p *InterPodAffinity) addTheirs(w domainWeights, other fwk.PodInfo, pod *v1.Pod, namespace labels.Set, node *v1.Node) {
+	if p.hardWeight > 0 {
+		for _, term := range other.GetRequiredAffinityTerms() {
+			w.add(&term, pod, namespace, node, p.hardWeight)
+		}
 	}
 	w.addWeighted(other.GetPreferredAffinityTerms(), pod, namespace, node, 1)
 	w.addWeighted(other.GetPreferredAntiAffinityTerms(), pod, namespace, node, -1)

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -26,9 +27,16 @@ type world struct {
 	evicted  []string
 }
 
+// argsFor are arguments of a plugin, among the objects of a world.
+type argsFor struct {
+	plugin string
+	args   runtime.Object
+}
+
 func newWorld(t *testing.T, objects []any, plugins ...string) *world {
 	t.Helper()
 	w := &world{t: t, cache: cache.New(clock.RealClock{}, 0), snapshot: cache.NewSnapshot()}
+	args := map[string]runtime.Object{}
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
 	add := func(err error) {
 		if err != nil {
@@ -43,6 +51,8 @@ func newWorld(t *testing.T, objects []any, plugins ...string) *world {
 			info, err := framework.NewPodInfo(o)
 			add(err)
 			w.cache.AddPod(info)
+		case argsFor:
+			args[o.plugin] = o.args
 		case *v1.Service:
 			add(factory.Core().V1().Services().Informer().GetStore().Add(o))
 		case *v1.Namespace:
@@ -50,7 +60,7 @@ func newWorld(t *testing.T, objects []any, plugins ...string) *world {
 		}
 	}
 	w.cache.Update(w.snapshot)
-	spec := framework.Spec{SchedulerName: "test", Plugins: []framework.Enabled{{Name: PrioritySortName}, {Name: BinderName}}}
+	spec := framework.Spec{SchedulerName: "test", Plugins: []framework.Enabled{{Name: PrioritySortName}, {Name: BinderName}}, Args: args}
 	for _, p := range plugins {
 		spec.Plugins = append(spec.Plugins, framework.Enabled{Name: p})
 	}

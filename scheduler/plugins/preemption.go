@@ -4,11 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/fnv"
+	"maps"
 	"slices"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
@@ -17,9 +21,21 @@ import (
 // Preemption makes room for a pod that fits nowhere, by evicting pods of lower priority from the
 // node where that does the least harm. It nominates the node: the pod is tried again as others
 // vanish. Disruption budgets are not looked at.
-type Preemption struct{ h *framework.Handle }
+type Preemption struct {
+	h *framework.Handle
+	// How many nodes with victims are found before the best of them is taken: a share of all nodes,
+	// and at least an absolute number.
+	minPercentage, minAbsolute int
+}
 
-func newPreemption(h *framework.Handle) (fwk.Plugin, error) { return &Preemption{h}, nil }
+func newPreemption(h *framework.Handle) (fwk.Plugin, error) {
+	p := &Preemption{h: h, minPercentage: 10, minAbsolute: 100}
+	args, err := framework.ArgsOf[*configv1.DefaultPreemptionArgs](h)
+	if args != nil {
+		p.minPercentage, p.minAbsolute = int(*args.MinCandidateNodesPercentage), int(*args.MinCandidateNodesAbsolute)
+	}
+	return p, err
+}
 
 // Name of the plugin.
 func (*Preemption) Name() string { return PreemptionName }
@@ -42,14 +58,16 @@ func (p *Preemption) PostFilter(ctx context.Context, state fwk.CycleState, pod *
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
-	found := make([]*victims, len(nodes))
-	p.h.Parallel.Each(len(nodes), func(i int) {
-		found[i] = p.victimsOn(ctx, state.Clone(), pod, nodes[i].(*framework.NodeInfo).Clone())
-	})
-	found = slices.DeleteFunc(found, func(v *victims) bool { return v == nil })
+	found := p.search(ctx, state, pod, nodes)
 	if len(found) == 0 {
 		return nil, fwk.NewStatus(fwk.Unschedulable,
 			fmt.Sprintf("preemption: no victims on %d node(s) would make room for the pod.", len(nodes)))
+	}
+	if found, err = p.askExtenders(ctx, pod, found); err != nil {
+		return nil, fwk.AsStatus(err)
+	}
+	if len(found) == 0 {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "preemption: no node that an extender lets be freed.")
 	}
 	best := slices.MinFunc(found, compareVictims)
 	for _, v := range best.pods {
@@ -59,6 +77,61 @@ func (p *Preemption) PostFilter(ctx context.Context, state fwk.CycleState, pod *
 	}
 	return nominate(best.node), nil
 }
+
+// search returns as many nodes with victims as are wanted, of those that there are. Where it begins
+// depends on the pod, so that not all pods look at the same nodes; which nodes it finds does not
+// depend on which goroutine is faster.
+func (p *Preemption) search(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) []*victims {
+	want := min(max(len(nodes)*p.minPercentage/100, p.minAbsolute), len(nodes))
+	h := fnv.New32a()
+	h.Write([]byte(pod.UID))
+	start := int(h.Sum32())
+	var found []*victims
+	for looked := 0; looked < len(nodes) && len(found) < want; {
+		block := make([]*victims, min(max(want-len(found), minNodesPerSearch), len(nodes)-looked))
+		p.h.Parallel.Each(len(block), func(i int) {
+			n := nodes[(start+looked+i)%len(nodes)]
+			block[i] = p.victimsOn(ctx, state.Clone(), pod, n.(*framework.NodeInfo).Clone())
+		})
+		looked += len(block)
+		for _, v := range block {
+			if v != nil && len(found) < want {
+				found = append(found, v)
+			}
+		}
+	}
+	return found
+}
+
+// askExtenders leaves what the extenders agree to.
+func (p *Preemption) askExtenders(ctx context.Context, pod *v1.Pod, found []*victims) ([]*victims, error) {
+	if p.h.Extenders == nil {
+		return found, nil
+	}
+	// A node that needs no victims was refused by an extender, which it would be again.
+	found = slices.DeleteFunc(slices.Clone(found), func(v *victims) bool { return len(v.pods) == 0 })
+	if len(found) == 0 {
+		return nil, nil
+	}
+	asked := make(map[string]*extenderv1.Victims, len(found))
+	for _, v := range found {
+		asked[v.node] = &extenderv1.Victims{Pods: v.pods}
+	}
+	agreed, err := p.h.Extenders.Preempt(ctx, pod, asked)
+	if err != nil {
+		return nil, err
+	}
+	var out []*victims
+	for _, node := range slices.Sorted(maps.Keys(agreed)) {
+		pods := slices.Clone(agreed[node].Pods)
+		slices.SortFunc(pods, moreImportantPod)
+		out = append(out, &victims{node: node, pods: pods})
+	}
+	return out, nil
+}
+
+// minNodesPerSearch is how many nodes are looked at together, at least.
+const minNodesPerSearch = 64
 
 func nominate(node string) *fwk.PostFilterResult {
 	return &fwk.PostFilterResult{NominatingInfo: &fwk.NominatingInfo{NominatedNodeName: node, NominatingMode: fwk.ModeOverride}}
@@ -138,11 +211,13 @@ func sumOfPriorities(pods []*v1.Pod) (sum int64) {
 }
 
 // moreImportant orders pods by priority, then by age.
-func moreImportant(a, b fwk.PodInfo) int {
+func moreImportant(a, b fwk.PodInfo) int { return moreImportantPod(a.GetPod(), b.GetPod()) }
+
+func moreImportantPod(a, b *v1.Pod) int {
 	return cmp.Or(
-		cmp.Compare(priority(b.GetPod()), priority(a.GetPod())),
-		a.GetPod().CreationTimestamp.Compare(b.GetPod().CreationTimestamp.Time),
-		cmp.Compare(a.GetPod().Name, b.GetPod().Name),
+		cmp.Compare(priority(b), priority(a)),
+		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Name, b.Name),
 	)
 }
 

@@ -3,9 +3,13 @@ package plugins
 import (
 	"context"
 	"fmt"
+	"math"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
+	configv1 "k8s.io/kube-scheduler/config/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
@@ -13,8 +17,26 @@ import (
 
 const requestKey fwk.StateKey = FitName
 
-// Fit places a pod only where what it asks for is free, and prefers the node with most left.
-type Fit struct{}
+// Fit places a pod only where what it asks for is free, and prefers nodes by a scoring strategy:
+// those with most left, unless its arguments say otherwise.
+type Fit struct {
+	scoring scoring
+	// ignored are extended resources, and ignoredGroups the domains of such, that somebody else
+	// looks after.
+	ignored, ignoredGroups sets.Set[string]
+}
+
+func newFit(h *framework.Handle) (fwk.Plugin, error) {
+	args, err := framework.ArgsOf[*configv1.NodeResourcesFitArgs](h)
+	if args == nil || err != nil {
+		return &Fit{scoring: scoring{resources: cpuAndMemory(), of: leastAllocated}}, err
+	}
+	return &Fit{
+		scoring:       newScoring(args.ScoringStrategy),
+		ignored:       sets.New(args.IgnoredResources...),
+		ignoredGroups: sets.New(args.IgnoredResourceGroups...),
+	}, nil
+}
 
 // request is what the pod asks for.
 type request struct {
@@ -43,20 +65,20 @@ func newRequest(r fwk.PodResource) *request {
 }
 
 // Name of the plugin.
-func (Fit) Name() string { return FitName }
+func (*Fit) Name() string { return FitName }
 
 // PreFilter sums up the request.
-func (Fit) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (*Fit) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	state.Write(requestKey, requestOf(state, pod))
 	return nil, nil
 }
 
 // PreFilterExtensions is nil: Filter looks at the node it is given.
-func (Fit) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
+func (*Fit) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
 // Filter rejects a node without room, naming each resource that it lacks.
-func (Fit) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
-	lacks, never := lacking(requestOf(state, pod).stated, node)
+func (f *Fit) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+	lacks, never := f.lacking(requestOf(state, pod).stated, node)
 	switch {
 	case len(lacks) == 0:
 		return nil
@@ -69,7 +91,7 @@ func (Fit) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk
 
 // lacking returns what keeps the request from fitting, and whether it would not fit on the empty
 // node either.
-func lacking(r *framework.Resource, node fwk.NodeInfo) (lacks []string, never bool) {
+func (f *Fit) lacking(r *framework.Resource, node fwk.NodeInfo) (lacks []string, never bool) {
 	total, used := node.GetAllocatable(), node.GetRequested()
 	check := func(name v1.ResourceName, want, total, used int64) {
 		if want > 0 && want > total-used {
@@ -85,33 +107,33 @@ func lacking(r *framework.Resource, node fwk.NodeInfo) (lacks []string, never bo
 	check(v1.ResourceMemory, r.Memory, total.GetMemory(), used.GetMemory())
 	check(v1.ResourceEphemeralStorage, r.EphemeralStorage, total.GetEphemeralStorage(), used.GetEphemeralStorage())
 	for name, want := range r.ScalarResources {
+		if f.ignores(name) {
+			continue
+		}
 		check(name, want, total.GetScalarResources()[name], used.GetScalarResources()[name])
 	}
 	return lacks, never
 }
 
-// Score is the share of CPU and memory that stays free, with the pod counted in, in percent.
-func (Fit) Score(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
-	r := requestOf(state, pod).nonZero
-	total, used := node.GetAllocatable(), node.GetNonZeroRequested()
-	return (freeShare(total.GetMilliCPU(), used.GetMilliCPU()+r.MilliCPU) +
-		freeShare(total.GetMemory(), used.GetMemory()+r.Memory)) / 2, nil
+func (f *Fit) ignores(name v1.ResourceName) bool {
+	if len(f.ignored)+len(f.ignoredGroups) == 0 || !framework.IsExtendedResource(name) {
+		return false
+	}
+	group, _, _ := strings.Cut(string(name), "/")
+	return f.ignored.Has(string(name)) || f.ignoredGroups.Has(group)
 }
 
-func freeShare(total, used int64) int64 {
-	if total <= 0 || used >= total {
-		return 0
-	}
-	// As a fraction of a float: the product with 100 could overflow for absurd amounts.
-	return int64(float64(total-used) / float64(total) * float64(fwk.MaxScore))
+// Score is what the strategy makes of the node with the pod counted in.
+func (f *Fit) Score(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+	return f.scoring.score(requestOf(state, pod), node), nil
 }
 
 // ScoreExtensions is nil: scores are percentages already.
-func (Fit) ScoreExtensions() fwk.ScoreExtensions { return nil }
+func (*Fit) ScoreExtensions() fwk.ScoreExtensions { return nil }
 
 // EventsToRegister names room that appears: on nodes, or because a pod ends, shrinks, or is made
 // to ask for less.
-func (Fit) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+func (f *Fit) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		hinted(fwk.Node, fwk.Add|fwk.UpdateNodeAllocatable, func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
 			node, ok := n.(*v1.Node)
@@ -120,7 +142,7 @@ func (Fit) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error)
 			}
 			empty := framework.NewNodeInfo()
 			empty.SetNode(node)
-			lacks, _ := lacking(newRequest(framework.PodResource(pod)).stated, empty)
+			lacks, _ := f.lacking(newRequest(framework.PodResource(pod)).stated, empty)
 			return hintIf(len(lacks) == 0)
 		}),
 		event(fwk.AssignedPod, fwk.Delete|fwk.UpdatePodScaleDown),
@@ -128,37 +150,64 @@ func (Fit) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error)
 	}, nil
 }
 
-// Balanced prefers nodes whose CPU and memory are used in the same proportion, so that neither is
-// left over without the other.
-type Balanced struct{}
+// Balanced prefers nodes whose resources are used in the same proportion, so that none is left
+// over without the others. CPU and memory count, unless its arguments name others.
+type Balanced struct{ resources []configv1.ResourceSpec }
+
+func newBalanced(h *framework.Handle) (fwk.Plugin, error) {
+	args, err := framework.ArgsOf[*configv1.NodeResourcesBalancedAllocationArgs](h)
+	if args == nil || err != nil {
+		return &Balanced{cpuAndMemory()}, err
+	}
+	return &Balanced{args.Resources}, nil
+}
 
 // Name of the plugin.
-func (Balanced) Name() string { return BalancedName }
+func (*Balanced) Name() string { return BalancedName }
 
-// PreScore skips pods that ask for neither.
-func (Balanced) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
-	if r := requestOf(state, pod).stated; r.MilliCPU == 0 && r.Memory == 0 {
-		return fwk.NewStatus(fwk.Skip)
-	}
-	return nil
-}
-
-// Score is 100 less the percentage by which the two proportions differ from their mean.
-func (Balanced) Score(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+// PreScore skips pods that ask for none of the resources.
+func (b *Balanced) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
 	r := requestOf(state, pod).stated
-	total, used := node.GetAllocatable(), node.GetRequested()
-	cpu := usedShare(total.GetMilliCPU(), used.GetMilliCPU()+r.MilliCPU)
-	memory := usedShare(total.GetMemory(), used.GetMemory()+r.Memory)
-	deviation := max(cpu-memory, memory-cpu) / 2
-	return int64((1 - deviation) * float64(fwk.MaxScore)), nil
+	for i := range b.resources {
+		if r.Get(v1.ResourceName(b.resources[i].Name)) > 0 {
+			return nil
+		}
+	}
+	return fwk.NewStatus(fwk.Skip)
 }
 
-func usedShare(total, used int64) float64 {
-	if total <= 0 {
-		return 0
+// Score is 100 less the standard deviation of the proportions, in percent.
+func (b *Balanced) Score(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+	r := requestOf(state, pod).stated
+	var buffer [4]float64 // mostly enough to stay off the heap
+	shares, sum := buffer[:0], 0.0
+	for i := range b.resources {
+		name := v1.ResourceName(b.resources[i].Name)
+		want := r.Get(name)
+		total, used := amounts(node, node.GetRequested(), name)
+		if total == 0 || want == 0 && isScalar(name) {
+			continue
+		}
+		share := min(float64(used+want)/float64(total), 1)
+		shares, sum = append(shares, share), sum+share
 	}
-	return min(float64(used)/float64(total), 1)
+	return int64((1 - deviation(shares, sum)) * float64(fwk.MaxScore)), nil
+}
+
+// deviation is the standard deviation of shares, whose sum is given.
+func deviation(shares []float64, sum float64) float64 {
+	switch len(shares) {
+	case 0, 1:
+		return 0
+	case 2:
+		return math.Abs(shares[0]-shares[1]) / 2
+	}
+	mean, squares := sum/float64(len(shares)), 0.0
+	for _, s := range shares {
+		squares += (s - mean) * (s - mean)
+	}
+	return math.Sqrt(squares / float64(len(shares)))
 }
 
 // ScoreExtensions is nil: scores are percentages already.
-func (Balanced) ScoreExtensions() fwk.ScoreExtensions { return nil }
+func (*Balanced) ScoreExtensions() fwk.ScoreExtensions { return nil }

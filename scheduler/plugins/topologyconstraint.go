@@ -19,7 +19,7 @@ type spreadConstraint struct {
 	key        string
 	maxSkew    int
 	minDomains int
-	explicit   bool // the pod asks for it
+	explicit   bool // the pod or the profile asks for it
 
 	// Which pods count: those of namespace that selector matches or that owner controls.
 	namespace string
@@ -31,14 +31,19 @@ type spreadConstraint struct {
 	taints   bool
 }
 
-// How much skew the default constraints tolerate.
-const (
-	defaultHostSkew = 3
-	defaultZoneSkew = 5
-)
+// systemConstraints are what pods get that have none, when the arguments list no others.
+func systemConstraints() []v1.TopologySpreadConstraint {
+	return []v1.TopologySpreadConstraint{
+		{TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.ScheduleAnyway, MaxSkew: 3},
+		{TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.ScheduleAnyway, MaxSkew: 5},
+	}
+}
 
-// constraintsOf parses the pod's own constraints of one kind.
-func constraintsOf(pod *v1.Pod, action v1.UnsatisfiableConstraintAction) ([]spreadConstraint, error) {
+// constraintsOf returns the pod's constraints of one kind: its own, or the defaults if it has none.
+func (p *TopologySpread) constraintsOf(pod *v1.Pod, action v1.UnsatisfiableConstraintAction) ([]spreadConstraint, error) {
+	if len(pod.Spec.TopologySpreadConstraints) == 0 {
+		return p.defaultConstraints(pod, action), nil
+	}
 	var out []spreadConstraint
 	for i := range pod.Spec.TopologySpreadConstraints {
 		c := &pod.Spec.TopologySpreadConstraints[i]
@@ -49,21 +54,28 @@ func constraintsOf(pod *v1.Pod, action v1.UnsatisfiableConstraintAction) ([]spre
 		if err != nil {
 			return nil, fmt.Errorf("topology spread constraint %d: %w", i, err)
 		}
-		s := spreadConstraint{
-			key: c.TopologyKey, maxSkew: int(c.MaxSkew), minDomains: 1, explicit: true,
-			namespace: pod.Namespace, selector: selector,
-			taints: c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor,
-		}
-		if c.MinDomains != nil {
-			s.minDomains = int(*c.MinDomains)
-		}
-		if c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor {
-			required := nodeaffinity.GetRequiredNodeAffinity(pod)
-			s.affinity = &required
-		}
+		s := newConstraint(pod, c)
+		s.selector = selector
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// newConstraint parses all of a constraint but which pods count.
+func newConstraint(pod *v1.Pod, c *v1.TopologySpreadConstraint) spreadConstraint {
+	s := spreadConstraint{
+		key: c.TopologyKey, maxSkew: int(c.MaxSkew), minDomains: 1, explicit: true,
+		namespace: pod.Namespace,
+		taints:    c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor,
+	}
+	if c.MinDomains != nil {
+		s.minDomains = int(*c.MinDomains)
+	}
+	if c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor {
+		required := nodeaffinity.GetRequiredNodeAffinity(pod)
+		s.affinity = &required
+	}
+	return s
 }
 
 // selectorOf adds the pod's own values of matchLabelKeys to the selector.
@@ -87,18 +99,38 @@ func selectorOf(pod *v1.Pod, c *v1.TopologySpreadConstraint) (labels.Selector, e
 }
 
 // defaultConstraints spread the pods of one controller, or of the Services that select the pod
-// when it has no controller, over nodes and zones.
-func (p *TopologySpread) defaultConstraints(pod *v1.Pod) []spreadConstraint {
-	base := spreadConstraint{namespace: pod.Namespace}
-	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		base.owner = owner.UID
-	} else if base.selector = p.serviceSelector(pod); base.selector == nil {
+// when it has no controller.
+func (p *TopologySpread) defaultConstraints(pod *v1.Pod, action v1.UnsatisfiableConstraintAction) []spreadConstraint {
+	var out []spreadConstraint
+	for i := range p.defaults {
+		c := &p.defaults[i]
+		if c.WhenUnsatisfiable != action {
+			continue
+		}
+		s := spreadConstraint{key: c.TopologyKey, maxSkew: int(c.MaxSkew), namespace: pod.Namespace}
+		if p.listed {
+			s = newConstraint(pod, c)
+		}
+		out = append(out, s)
+	}
+	if len(out) == 0 {
 		return nil
 	}
-	host, zone := base, base
-	host.key, host.maxSkew = v1.LabelHostname, defaultHostSkew
-	zone.key, zone.maxSkew = v1.LabelTopologyZone, defaultZoneSkew
-	return []spreadConstraint{host, zone}
+	owner := metav1.GetControllerOfNoCopy(pod)
+	var selector labels.Selector
+	if owner == nil {
+		if selector = p.serviceSelector(pod); selector == nil {
+			return nil
+		}
+	}
+	for i := range out {
+		if owner != nil {
+			out[i].owner = owner.UID
+		} else {
+			out[i].selector = selector
+		}
+	}
+	return out
 }
 
 // serviceSelector joins the selectors of all Services that select the pod; nil when none does.

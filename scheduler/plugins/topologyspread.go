@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	configv1 "k8s.io/kube-scheduler/config/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
@@ -17,14 +18,22 @@ const (
 )
 
 // TopologySpread honours spec.topologySpreadConstraints. Pods that have none, and that belong to a
-// controller or a Service, are spread softly over nodes and zones.
+// controller or a Service, get default constraints: they are spread softly over nodes and zones,
+// unless the arguments list others.
 type TopologySpread struct {
 	nodes    fwk.NodeInfoLister
 	services corelisters.ServiceLister
+	defaults []v1.TopologySpreadConstraint
+	listed   bool // the arguments list the defaults
 }
 
 func newTopologySpread(h *framework.Handle) (fwk.Plugin, error) {
-	return &TopologySpread{nodes: h.NodeInfos, services: h.Informers.Core().V1().Services().Lister()}, nil
+	p := &TopologySpread{nodes: h.NodeInfos, services: h.Informers.Core().V1().Services().Lister(), defaults: systemConstraints()}
+	args, err := framework.ArgsOf[*configv1.PodTopologySpreadArgs](h)
+	if args != nil && args.DefaultingType == configv1.ListDefaulting {
+		p.defaults, p.listed = args.DefaultConstraints, true
+	}
+	return p, err
 }
 
 // Name of the plugin.
@@ -68,7 +77,7 @@ func (s spreadState) Clone() fwk.StateData {
 
 // PreFilter counts matching pods in all domains of the hard constraints.
 func (p *TopologySpread) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	constraints, err := constraintsOf(pod, v1.DoNotSchedule)
+	constraints, err := p.constraintsOf(pod, v1.DoNotSchedule)
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
@@ -156,12 +165,9 @@ func (s softState) Clone() fwk.StateData { return s }
 
 // PreScore counts matching pods in the domains that the candidates are in.
 func (p *TopologySpread) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, candidates []fwk.NodeInfo) *fwk.Status {
-	constraints, err := constraintsOf(pod, v1.ScheduleAnyway)
+	constraints, err := p.constraintsOf(pod, v1.ScheduleAnyway)
 	if err != nil {
 		return fwk.AsStatus(err)
-	}
-	if len(pod.Spec.TopologySpreadConstraints) == 0 {
-		constraints = p.defaultConstraints(pod)
 	}
 	all, err := p.nodes.List()
 	if err != nil {
