@@ -3,6 +3,8 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -81,7 +83,8 @@ func startNodeLeases(t *testing.T, nodes int) *nodeLeases {
 
 func (c *nodeLeases) addNode(name string) *corev1.Node {
 	c.t.Helper()
-	return must(c.admin.CoreV1().Nodes().Create(c.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(c.t)
+	return must(c.admin.CoreV1().Nodes().Create(c.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{nodeleases.MemberLabel: ""}}}, metav1.CreateOptions{}))(c.t)
 }
 
 func (c *nodeLeases) list(namespace string, o metav1.ListOptions) *coordinationv1.LeaseList {
@@ -141,14 +144,14 @@ func TestNodeLease(t *testing.T) {
 	}
 }
 
-// Writes are refused with the reason, whatever their form; other namespaces are as ever.
+// Writes of members' leases are refused with the reason, whatever their form; other namespaces are as ever.
 func TestNodeLeasesCannotBeWritten(t *testing.T) {
 	c := startNodeLeases(t, 2)
 	ctx, ours := t.Context(), c.leases(corev1.NamespaceNodeLease)
 	lease := must(ours.Get(ctx, "n0", metav1.GetOptions{}))(t)
 	for what, write := range map[string]func() error{
 		"create": func() error {
-			_, err := ours.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
+			_, err := ours.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n0"}}, metav1.CreateOptions{})
 			return err
 		},
 		"update": func() error { _, err := ours.Update(ctx, lease, metav1.UpdateOptions{}); return err },
@@ -160,10 +163,6 @@ func TestNodeLeasesCannotBeWritten(t *testing.T) {
 			_, err := ours.Patch(ctx, "n0", types.ApplyPatchType, []byte(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"n0"}}`), metav1.PatchOptions{FieldManager: "m"})
 			return err
 		},
-		"apply anew": func() error {
-			_, err := ours.Patch(ctx, "new", types.ApplyPatchType, []byte(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"new"}}`), metav1.PatchOptions{FieldManager: "m"})
-			return err
-		},
 		"delete":     func() error { return ours.Delete(ctx, "n0", metav1.DeleteOptions{}) },
 		"delete all": func() error { return ours.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}) },
 		"the namespace": func() error {
@@ -171,7 +170,7 @@ func TestNodeLeasesCannotBeWritten(t *testing.T) {
 		},
 	} {
 		err := write()
-		if !apierrors.IsForbidden(err) || (what != "the namespace" && !strings.Contains(err.Error(), "show when nodes were last heard of")) {
+		if !apierrors.IsForbidden(err) || (what != "the namespace" && !strings.Contains(err.Error(), "show when these were last heard of")) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -288,7 +287,7 @@ func TestWatchingNodeLeases(t *testing.T) {
 			}
 			// A change of the node is none of its lease; a renewal is told at the next full ten seconds.
 			node := must(c.admin.CoreV1().Nodes().Get(t.Context(), "n2", metav1.GetOptions{}))(t)
-			node.Labels = map[string]string{"a": "b"}
+			node.Labels["a"] = "b"
 			must(c.admin.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}))(t)
 			c.signs.set("n2", heardAt)
 			var renewed *coordinationv1.Lease
@@ -424,6 +423,280 @@ func TestKubectlDescribesNodeLeases(t *testing.T) {
 			if !strings.Contains(out, text) {
 				t.Errorf("kubectl %s: %q is missing in\n%s", args, text, out)
 			}
+		}
+	}
+}
+
+// startForeignNode registers a node that is no member, and its lease, as an upstream kubelet does.
+func (c *nodeLeases) startForeignNode(name string) (*corev1.Node, *coordinationv1.Lease) {
+	c.t.Helper()
+	ctx := c.t.Context()
+	node := must(c.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(c.t)
+	if _, err := c.leases(corev1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		c.t.Fatalf("a foreign node has a lease before it made one: %v", err)
+	}
+	lease := must(c.leases(corev1.NamespaceNodeLease).Create(ctx, foreignLease(node), metav1.CreateOptions{}))(c.t)
+	return node, lease
+}
+
+func foreignLease(node *corev1.Node) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, Namespace: corev1.NamespaceNodeLease, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
+		}},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(node.Name), LeaseDurationSeconds: ptr.To[int32](40), RenewTime: ptr.To(metav1.NowMicro())},
+	}
+}
+
+// A foreign node's lease is written as a kubelet writes it: made with an owner, renewed with the version that the last
+// write returned, read again after a conflict.
+func TestForeignNodeLease(t *testing.T) {
+	c := startNodeLeases(t, 1)
+	ctx, leases := t.Context(), c.leases(corev1.NamespaceNodeLease)
+	node, lease := c.startForeignNode("edge")
+	if len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != node.UID {
+		t.Errorf("owners: %+v", lease.OwnerReferences)
+	}
+	first := lease.DeepCopy()
+	for range 3 {
+		lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
+		renewed := must(leases.Update(ctx, lease, metav1.UpdateOptions{}))(t)
+		if renewed.ResourceVersion == lease.ResourceVersion || renewed.UID != lease.UID {
+			t.Fatalf("renewed: %+v after %+v", renewed.ObjectMeta, lease.ObjectMeta)
+		}
+		lease = renewed
+	}
+	if _, err := leases.Update(ctx, first, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("an update of an old version: %v", err)
+	}
+	if got := must(leases.Get(ctx, "edge", metav1.GetOptions{}))(t); got.ResourceVersion != lease.ResourceVersion {
+		t.Errorf("read %s, written %s", got.ResourceVersion, lease.ResourceVersion)
+	}
+	patched := must(leases.Patch(ctx, "edge", types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":50}}`), metav1.PatchOptions{}))(t)
+	if *patched.Spec.LeaseDurationSeconds != 50 {
+		t.Errorf("patched: %+v", patched.Spec)
+	}
+	if got := names(c.list(corev1.NamespaceNodeLease, metav1.ListOptions{})); !slices.Equal(got, []string{"edge", "n0"}) {
+		t.Errorf("listed: %v", got)
+	}
+	if got := names(c.list("", metav1.ListOptions{LabelSelector: "!" + nodeleases.MemberLabel})); !slices.Equal(got, []string{"edge"}) {
+		t.Errorf("of nodes that are no members: %v", got)
+	}
+
+	// Many are deleted together if no member's is among them.
+	if err := leases.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("deleting all: %v", err)
+	}
+	must(leases.Get(ctx, "edge", metav1.GetOptions{}))(t)
+	must(0, leases.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "!" + nodeleases.MemberLabel}))(t)
+	if got := names(c.list(corev1.NamespaceNodeLease, metav1.ListOptions{})); !slices.Equal(got, []string{"n0"}) {
+		t.Errorf("after the deletion: %v", got)
+	}
+	must(leases.Create(ctx, foreignLease(node), metav1.CreateOptions{}))(t)
+	must(0, leases.Delete(ctx, "edge", metav1.DeleteOptions{}))(t)
+	if _, err := leases.Get(ctx, "edge", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("after the deletion: %v", err)
+	}
+}
+
+// A lease that somebody wrote before a member came is hidden while that is there, and cannot be used to speak for it.
+func TestMembersLeaseHidesAStoredOne(t *testing.T) {
+	c := startNodeLeases(t, 1)
+	ctx, leases := t.Context(), c.leases(corev1.NamespaceNodeLease)
+	node, stored := c.startForeignNode("m")
+	next := c.follow(corev1.NamespaceNodeLease, metav1.ListOptions{ResourceVersion: stored.ResourceVersion})
+
+	label := func(value string) {
+		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, nodeleases.MemberLabel, value)
+		must(c.admin.CoreV1().Nodes().Patch(ctx, "m", types.MergePatchType, []byte(patch), metav1.PatchOptions{}))(t)
+	}
+	label(`""`)
+	if got := c.want(next, watch.Deleted, "m"); got.UID != stored.UID {
+		t.Errorf("deleted: %+v", got.ObjectMeta)
+	}
+	made := c.want(next, watch.Added, "m")
+	if got := must(leases.Get(ctx, "m", metav1.GetOptions{}))(t); got.UID == stored.UID || got.UID != made.UID {
+		t.Errorf("read %s, told %s, stored %s", got.UID, made.UID, stored.UID)
+	}
+	for _, namespace := range []string{corev1.NamespaceNodeLease, ""} {
+		for _, limit := range []int64{0, 1} {
+			list := c.list(namespace, metav1.ListOptions{Limit: limit, FieldSelector: "metadata.name=m"})
+			for list.Continue != "" {
+				more := c.list(namespace, metav1.ListOptions{Limit: limit, FieldSelector: "metadata.name=m", Continue: list.Continue})
+				list.Items, list.Continue = append(list.Items, more.Items...), more.Continue
+			}
+			if len(list.Items) != 1 || list.Items[0].UID != made.UID {
+				t.Errorf("namespace %q, pages of %d: %v", namespace, limit, list.Items)
+			}
+		}
+	}
+	if _, err := leases.Update(ctx, stored, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("renewing the hidden one: %v", err)
+	}
+	label("null")
+	if got := c.want(next, watch.Deleted, "m"); got.UID != made.UID {
+		t.Errorf("deleted: %+v", got.ObjectMeta)
+	}
+	if got := c.want(next, watch.Added, "m"); got.UID != stored.UID || got.ResourceVersion != stored.ResourceVersion {
+		t.Errorf("shown again: %+v", got.ObjectMeta)
+	}
+	label(`""`)
+	c.want(next, watch.Deleted, "m")
+	c.want(next, watch.Added, "m")
+	must(0, c.admin.CoreV1().Nodes().Delete(ctx, "m", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID}}))(t)
+	c.want(next, watch.Deleted, "m")
+	if got := c.want(next, watch.Added, "m"); got.UID != stored.UID {
+		t.Errorf("the member is gone; shown: %+v", got.ObjectMeta)
+	}
+}
+
+// told is what a client knows from a list and a watch: the UID of each lease and, of stored ones, the version.
+type told map[string]string
+
+func (k told) take(what watch.EventType, l *coordinationv1.Lease) {
+	key := l.Namespace + "/" + l.Name
+	if what == watch.Deleted {
+		delete(k, key)
+		return
+	}
+	k[key] = string(l.UID)
+	if _, member := l.Labels[nodeleases.MemberLabel]; !member {
+		k[key] += "@" + l.ResourceVersion
+	}
+}
+
+func toldOf(list *coordinationv1.LeaseList) told {
+	k := told{}
+	for i := range list.Items {
+		k.take(watch.Added, &list.Items[i])
+	}
+	return k
+}
+
+// Whatever happens to members, foreign nodes and leases: a list and the watch from its revision give the newest list, and so
+// does a watch that is taken up at any event.
+func TestListAndWatchOfAllLeases(t *testing.T) {
+	seeds := uint64(4)
+	if testing.Short() {
+		seeds = 2
+	}
+	c := startNodeLeases(t, 2)
+	for seed := range seeds {
+		rnd := rand.New(rand.NewPCG(seed, 14))
+		for _, namespace := range []string{corev1.NamespaceNodeLease, ""} {
+			begin := c.list(namespace, metav1.ListOptions{})
+			known := toldOf(begin)
+			next := c.follow(namespace, metav1.ListOptions{ResourceVersion: begin.ResourceVersion})
+			for range 60 {
+				c.leaseHistory(rnd)
+			}
+			mark := fmt.Sprintf("end-%d-%d", seed, len(namespace))
+			must(c.leases(corev1.NamespaceNodeLease).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: mark}}, metav1.CreateOptions{}))(t)
+			want := toldOf(c.list(namespace, metav1.ListOptions{}))
+
+			type moment struct {
+				revision string
+				known    told
+			}
+			moments := []moment{{begin.ResourceVersion, maps.Clone(known)}}
+			until := func(next func() (watch.EventType, *coordinationv1.Lease), known told, each func(*coordinationv1.Lease)) {
+				for {
+					what, l := next()
+					known.take(what, l)
+					each(l)
+					if l.Name == mark {
+						return
+					}
+				}
+			}
+			until(next, known, func(l *coordinationv1.Lease) { moments = append(moments, moment{l.ResourceVersion, maps.Clone(known)}) })
+			if !maps.Equal(known, want) {
+				t.Fatalf("seed %d, namespace %q: the watch gives\n%v\nand a list\n%v", seed, namespace, known, want)
+			}
+			for i := 0; i < len(moments)-1; i += 1 + len(moments)/12 {
+				m := moments[i]
+				until(c.follow(namespace, metav1.ListOptions{ResourceVersion: m.revision}), m.known, func(*coordinationv1.Lease) {})
+				if !maps.Equal(m.known, want) {
+					t.Fatalf("seed %d, namespace %q: the watch that was taken up at event %d, revision %s, gives\n%v\nand a list\n%v",
+						seed, namespace, i, m.revision, m.known, want)
+				}
+			}
+		}
+	}
+}
+
+// leaseHistory does one random thing to one of a few names. It may fail: the name may be there, or not, or be a member's.
+func (c *nodeLeases) leaseHistory(rnd *rand.Rand) {
+	ctx, name := c.t.Context(), fmt.Sprint("x", rnd.IntN(4))
+	namespace := []string{corev1.NamespaceNodeLease, corev1.NamespaceNodeLease, "default"}[rnd.IntN(3)]
+	nodes, leases := c.admin.CoreV1().Nodes(), c.leases(namespace)
+	var err error
+	switch rnd.IntN(8) {
+	case 0:
+		_, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{nodeleases.MemberLabel: ""}}}, metav1.CreateOptions{})
+	case 1:
+		_, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	case 2:
+		err = nodes.Delete(ctx, name, metav1.DeleteOptions{})
+	case 3:
+		value := []string{`""`, "null"}[rnd.IntN(2)]
+		_, err = nodes.Patch(ctx, name, types.MergePatchType, []byte(fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, nodeleases.MemberLabel, value)), metav1.PatchOptions{})
+	case 4, 5:
+		_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	case 6:
+		_, err = leases.Patch(ctx, name, types.MergePatchType, []byte(fmt.Sprintf(`{"spec":{"leaseTransitions":%d}}`, rnd.IntN(1000))), metav1.PatchOptions{})
+	case 7:
+		err = leases.Delete(ctx, name, metav1.DeleteOptions{})
+	}
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) {
+		c.t.Fatal(err)
+	}
+}
+
+// The kubelet of a foreign node writes its own lease with its own certificate, and no other.
+func TestKubeletWritesItsOwnLease(t *testing.T) {
+	c := startNodeLeases(t, 1)
+	ctx := t.Context()
+	edge, _ := c.startForeignNode("edge")
+	other, _ := c.startForeignNode("other")
+	must(0, c.leases(corev1.NamespaceNodeLease).Delete(ctx, "edge", metav1.DeleteOptions{}))(t)
+	kubelet := kubernetes.NewForConfigOrDie(c.ca.client(t, c.host, subject("system:node:edge", "system:nodes"))).CoordinationV1()
+	leases := kubelet.Leases(corev1.NamespaceNodeLease)
+
+	lease := must(leases.Create(ctx, foreignLease(edge), metav1.CreateOptions{}))(t)
+	lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
+	must(leases.Update(ctx, lease, metav1.UpdateOptions{}))(t)
+	must(leases.Get(ctx, "edge", metav1.GetOptions{}))(t)
+	must(leases.Patch(ctx, "edge", types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":50}}`), metav1.PatchOptions{}))(t)
+	must(0, leases.Delete(ctx, "edge", metav1.DeleteOptions{}))(t)
+
+	nameless := foreignLease(edge)
+	nameless.Name, nameless.GenerateName = "", "edge"
+	for what, write := range map[string]func() error{
+		"another's": func() error {
+			another := foreignLease(other)
+			another.Name = "third"
+			_, err := leases.Create(ctx, another, metav1.CreateOptions{})
+			return err
+		},
+		"a generated name":   func() error { _, err := leases.Create(ctx, nameless, metav1.CreateOptions{}); return err },
+		"renewing another's": func() error { _, err := leases.Update(ctx, foreignLease(other), metav1.UpdateOptions{}); return err },
+		"patching another's": func() error {
+			_, err := leases.Patch(ctx, "other", types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":5}}`), metav1.PatchOptions{})
+			return err
+		},
+		"deleting another's": func() error { return leases.Delete(ctx, "other", metav1.DeleteOptions{}) },
+		"deleting all":       func() error { return leases.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}) },
+		"listing":            func() error { _, err := leases.List(ctx, metav1.ListOptions{}); return err },
+		"elsewhere": func() error {
+			elsewhere := foreignLease(edge)
+			elsewhere.Namespace = "default"
+			_, err := kubelet.Leases("default").Create(ctx, elsewhere, metav1.CreateOptions{})
+			return err
+		},
+	} {
+		if err := write(); !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -1,25 +1,38 @@
-// Package nodeleases serves the Leases of nodes, in the namespace kube-node-lease, without storing them.
+// Package nodeleases serves the Leases of nodes, in the namespace kube-node-lease. Those of the
+// cluster's own nodes are made from gossip and not stored; those of other nodes are stored.
 //
-// Elsewhere a kubelet renews such a lease every ten seconds, and that is its heartbeat. Here heartbeats
-// travel by gossip and cost the store nothing; but people and tools look at these leases, so they are
-// made when somebody asks: one for every Node object, held by the node, renewed when the node last
-// showed that it lives. They come and go with the Node object.
+// A kubelet of Kubernetes renews such a lease every ten seconds, and that is its heartbeat. A member's
+// heartbeat travels by gossip and costs the store nothing; but people and tools look at these leases,
+// so a member's is made when somebody asks: held by the node, renewed when the node last showed that
+// it lives. It comes and goes with the Node object. A foreign node is no gossip member: an upstream
+// kubelet, virtual-kubelet, KWOK. It writes its lease as in any cluster.
+//
+// MemberLabel on the Node object tells one from the other. A member's kubelet registers with it and
+// puts it back when it is missing. It stands in the store, so all servers agree on it at each
+// revision, and neither a restart nor a new leader changes it; gossip of a single server decides
+// nothing here. Whoever may write a Lease but no Node cannot change it.
 //
 // What holds:
 //
-//   - Nothing is written, and nobody can write there: a write that was accepted and did nothing would be
-//     a lie. It is refused as forbidden, with the reason. Leases of other namespaces are ordinary objects.
-//   - A lease keeps its UID for the life of its Node. Times are those of this server's gossip, in steps of
-//     RenewEvery, so that two servers tell the same of a node that is well.
-//   - A resourceVersion is always a revision of the store: the one at which the Node objects were read. A
-//     watch can begin at it, and is served from the history of nodes. A renewal is no write and makes no
-//     revision: in a cluster where nothing happens a lease is renewed under the same resourceVersion.
-//     Informers keep the newer one then, and call no handler for it.
-//   - A watch tells of renewals once every RenewEvery, of all nodes together.
-//   - In lists and watches over all namespaces the stored leases come first and set the pace: what is told
-//     of nodes carries the revision up to which the stored ones have been told, and a stored one waits until
-//     all that happened to nodes before it has been told. So a watch that is taken up at any of their
-//     revisions has missed nothing. It may repeat what it said of nodes.
+//   - At each revision kube-node-lease has one lease for each Node with MemberLabel, and the stored
+//     leases of all other names. A stored lease whose Node has the label is hidden while that lasts:
+//     somebody wrote it before the member came. Leases of other namespaces are ordinary objects.
+//   - A member's lease cannot be written: a write that was accepted and did nothing would be a lie. It
+//     is refused as forbidden, with the reason. Every other lease is written as any object is.
+//   - A member's lease keeps its UID for the life of its Node. Times are those of this server's gossip,
+//     in steps of RenewEvery, so that two servers tell the same of a node that is well.
+//   - A list is one picture: stored leases and Nodes are read at the same revision of the store, on
+//     all of its pages. A watch can begin at it.
+//   - A renewal of a member is no write and makes no revision: in a cluster where nothing happens its
+//     lease is renewed under the same resourceVersion. Informers keep the newer one then, and call no
+//     handler for it. A watch tells of members' renewals once every RenewEvery, of all together.
+//   - A watch begins at a revision and knows who was a member then. The stored leases set the pace:
+//     events of members' leases carry the revision up to which the stored ones have been told, and a
+//     stored one waits until all earlier changes of Nodes have been told. So a watch that is taken up
+//     at any of their revisions has missed nothing. It may repeat events of members.
+//   - A Node that gets or loses the label exchanges one lease for the other: DELETED, then ADDED.
+//   - Members' leases have MemberLabel, too: a watch that selects leases without it is told of no
+//     renewal by gossip.
 package nodeleases
 
 import (
@@ -45,6 +58,15 @@ const RenewEvery = 10 * time.Second
 // durationSeconds is how long a lease holds that is not renewed; it is what kubelets write elsewhere.
 const durationSeconds = 40
 
+// MemberLabel is on the Nodes of the cluster's own members, and on their leases.
+const MemberLabel = "barque.io/member"
+
+// IsMember reports whether the Node is that of a member of the cluster.
+func IsMember(node *corev1.Node) bool {
+	_, is := node.Labels[MemberLabel]
+	return is
+}
+
 // SignsOfLife tells when nodes showed that they live.
 type SignsOfLife interface {
 	// LastSeen is when the node last showed that it lives, by this server's clock: now, for one that is
@@ -55,8 +77,7 @@ type SignsOfLife interface {
 // Nodes is the storage of the Node objects.
 type Nodes interface {
 	rest.Lister
-	rest.Watcher
-	// WatchStore is Watch, in the order of the store: its bookmarks tell how far it is, when it has begun and after
+	// WatchStore watches in the order of the store: its bookmarks tell how far it is, when it has begun and after
 	// each TellProgress.
 	WatchStore(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error)
 	// TellProgress has the watches of WatchStore tell soon that they have come to a revision, one that is not below any
@@ -64,7 +85,7 @@ type Nodes interface {
 	TellProgress(ctx context.Context) error
 }
 
-// Storage serves all leases: those of nodes as this package makes them, the others as they are stored.
+// Storage serves all leases: those of members as this package makes them, the others as they are stored.
 type Storage struct {
 	*resource.Storage
 	nodes func() Nodes
@@ -83,29 +104,22 @@ func onNodes(ctx context.Context) context.Context {
 	return request.WithNamespace(ctx, metav1.NamespaceNone)
 }
 
-// scope is whose leases a request is about.
-type scope int
-
-const (
-	stored scope = iota
-	ofNodes
-	both
-)
-
-func scopeOf(ctx context.Context) scope {
-	switch namespace, _ := request.NamespaceFrom(ctx); namespace {
-	case "":
-		return both
-	case corev1.NamespaceNodeLease:
-		return ofNodes
-	}
-	return stored
+// hasNodes reports whether a request may be about leases of nodes: those of kube-node-lease or of all namespaces.
+func hasNodes(ctx context.Context) bool {
+	namespace, _ := request.NamespaceFrom(ctx)
+	return namespace == "" || namespace == corev1.NamespaceNodeLease
 }
 
-var errReadOnly = errors.New("the leases in " + corev1.NamespaceNodeLease +
-	" show when nodes were last heard of; they are not stored, and nobody can write them: use another namespace")
+// inNodes is the context of a request to the stored leases of nodes.
+func inNodes(ctx context.Context) context.Context {
+	return request.WithNamespace(ctx, corev1.NamespaceNodeLease)
+}
 
-// refused is the answer to a write of a node's lease.
+var errReadOnly = errors.New("its Node has the label " + MemberLabel + ": the leases of the cluster's own nodes in " +
+	corev1.NamespaceNodeLease + " show when these were last heard of; they are not stored, and nobody can write them. " +
+	"For another purpose use another namespace; for a node that is no member use another name, or delete the member's Node first")
+
+// refused is the answer to a write of a member's lease.
 func refused(name string) error {
 	return apierrors.NewForbidden(coordinationv1.Resource("leases"), name, errReadOnly)
 }

@@ -12,11 +12,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// lease is what is told of a node, at a revision of the store.
+// lease is that of a member, at a revision of the store.
 func (s *Storage) lease(node *corev1.Node, revision string) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: corev1.NamespaceNodeLease, Name: node.Name, UID: uidOf(node),
+			Namespace: corev1.NamespaceNodeLease, Name: node.Name, UID: uidOf(node), Labels: map[string]string{MemberLabel: ""},
 			CreationTimestamp: node.CreationTimestamp, ResourceVersion: revision,
 		},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(node.Name), LeaseDurationSeconds: ptr.To[int32](durationSeconds)},

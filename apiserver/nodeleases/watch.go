@@ -1,7 +1,6 @@
 package nodeleases
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
@@ -24,70 +24,110 @@ func (s *Storage) Watch(ctx context.Context, options *metainternalversion.ListOp
 	if options == nil {
 		options = &metainternalversion.ListOptions{}
 	}
-	which := scopeOf(ctx)
-	if which == stored {
+	if !hasNodes(ctx) {
 		return s.Storage.Watch(ctx, options)
 	}
 	w := &watcher{
-		storage: s, ctx: onNodes(ctx), options: forNodes(options), match: s.matching(options), bookmarks: options.AllowWatchBookmarks,
-		result: make(chan watch.Event), done: make(chan struct{}), told: map[string]time.Time{}, beginnings: 1,
+		storage: s, ctx: ctx, options: forNodes(options), match: s.matching(options), storedAt: s.storedAt,
+		result: make(chan watch.Event), done: make(chan struct{}), members: map[string]bool{}, told: map[string]time.Time{},
 	}
-	w.position, _ = strconv.ParseUint(options.ResourceVersion, 10, 64) // checked by those who get it below
-	w.ofNodes = w.position
-	w.options.AllowWatchBookmarks = true // they tell how far this has come
-	var err error
-	if which == ofNodes {
-		w.nodes, err = s.nodes().Watch(w.ctx, w.options)
-	} else {
-		w.nodes, err = s.nodes().WatchStore(w.ctx, w.options)
-	}
+	w.bookmarks = options.AllowWatchBookmarks
+	w.renews = w.match.Label.Matches(labels.Set{MemberLabel: ""})
+	from, err := w.begin(options)
 	if err != nil {
 		return nil, err
 	}
-	if which == both {
-		o := *options
-		o.AllowWatchBookmarks = true
-		if w.stored, err = s.Storage.Watch(ctx, &o); err != nil {
-			w.nodes.Stop()
-			return nil, err
-		}
-		w.beginnings++
+	o := *w.options
+	o.ResourceVersion, o.AllowWatchBookmarks = from, true // bookmarks tell how far it has come
+	if w.nodes, err = s.nodes().WatchStore(onNodes(ctx), &o); err != nil {
+		return nil, err
 	}
-	go w.run() // ends with Stop, which the server calls for every watch, or with what it is made from
+	o.LabelSelector, o.FieldSelector = options.LabelSelector, options.FieldSelector
+	if w.stored, err = s.Storage.Watch(ctx, &o); err != nil {
+		w.nodes.Stop()
+		return nil, err
+	}
+	go w.run() // ends with Stop, which the server calls for every watch, or with one of the two watches
 	return w, nil
 }
 
-// watcher makes one watch out of one of nodes, one of stored leases if these are wanted, and the time.
+// begin finds out at which revision the watch begins, which leases it begins with, and who was a member then.
+func (w *watcher) begin(options *metainternalversion.ListOptions) (from string, err error) {
+	from = options.ResourceVersion
+	initial := options.SendInitialEvents != nil && *options.SendInitialEvents
+	if from == "" || from == "0" || initial {
+		o := *options
+		o.SendInitialEvents, o.AllowWatchBookmarks, o.ResourceVersionMatch, o.Limit, o.Continue = nil, false, "", 0, ""
+		found, err := w.storage.List(w.ctx, &o)
+		if err != nil {
+			return "", err
+		}
+		list, ok := found.(*coordinationv1.LeaseList)
+		if !ok {
+			return "", fmt.Errorf("listing leases gave a %T", found)
+		}
+		from = list.ResourceVersion
+		if options.SendInitialEvents == nil || initial {
+			w.initial = list.Items
+		}
+		w.marksInitial = initial && w.bookmarks
+	}
+	if w.position, err = strconv.ParseUint(from, 10, 64); err != nil {
+		return "", apierrors.NewBadRequest(fmt.Sprintf("the resourceVersion %q is not valid: %v", from, err))
+	}
+	w.ofNodes = w.position
+	o := at(from)
+	o.FieldSelector = w.options.FieldSelector
+	nodes, err := w.storage.listNodes(w.ctx, o)
+	if err != nil {
+		return "", err
+	}
+	for i := range nodes.Items {
+		if IsMember(&nodes.Items[i]) {
+			w.members[nodes.Items[i].Name] = true
+		}
+	}
+	w.options.SendInitialEvents, w.options.ResourceVersionMatch = nil, ""
+	return from, nil
+}
+
+// watcher makes one watch out of one of Nodes, one of stored leases, and the time.
 //
 // The two watches run apart. A client that has seen the revision of a stored lease takes the watch up there, so that
-// one is held until the watch of nodes has come as far.
+// one is held until the watch of Nodes has come as far.
 type watcher struct {
 	storage   *Storage
-	ctx       context.Context // of the request, on nodes
+	ctx       context.Context // of the request
 	options   *metainternalversion.ListOptions
 	match     storage.SelectionPredicate
 	bookmarks bool // the client wants them
+	renews    bool // leases of members are selected
 
-	nodes, stored watch.Interface // stored may be nil
+	nodes, stored watch.Interface
+	// storedAt returns the stored lease of a node, if there is one, as it was at a revision.
+	storedAt func(ctx context.Context, name, revision string) (*coordinationv1.LeaseList, error)
 
 	result chan watch.Event
 	done   chan struct{}
 	stop   sync.Once
 
-	// What follows belongs to run.
+	initial      []coordinationv1.Lease // the leases that the watch begins with
+	marksInitial bool                   // a bookmark follows them
 
-	position   uint64               // the revision up to which everything was told; what is told of nodes carries it
-	ofNodes    uint64               // the same of nodes alone
-	held       *update              // of stored leases; nothing more is taken from there meanwhile
-	told       map[string]time.Time // the renewal that was last told, by node
-	beginnings int                  // how many of the two have not told all that was there at the beginning
+	// The rest belongs to run.
+
+	position uint64               // the revision up to which everything was told; events of members carry it
+	ofNodes  uint64               // the same of Nodes alone
+	held     *update              // of stored leases; nothing more is taken from there meanwhile
+	members  map[string]bool      // as of ofNodes
+	told     map[string]time.Time // the renewal that was last told, by member
 }
 
 // update is an event of one of the watches.
 type update struct {
 	watch.Event
+	object   metav1.Object
 	revision uint64
-	begun    bool // it ends what was there at the beginning
 }
 
 // ResultChan implements watch.Interface.
@@ -99,33 +139,51 @@ func (w *watcher) Stop() { w.stop.Do(func() { close(w.done) }) }
 func (w *watcher) run() {
 	defer close(w.result)
 	defer w.nodes.Stop()
-	var stored <-chan watch.Event
-	if w.stored != nil {
-		defer w.stored.Stop()
-		stored = w.stored.ResultChan()
+	defer w.stored.Stop()
+	if !w.tellInitial() {
+		return
 	}
-	renewal := time.NewTimer(w.untilRenewal())
-	defer renewal.Stop()
+	timer := time.NewTimer(w.untilRenewal())
+	defer timer.Stop()
 	for goOn := true; goOn; {
-		next := stored
+		stored := w.stored.ResultChan()
 		if w.held != nil {
-			next = nil
+			stored = nil
 		}
 		select {
-		case e, open := <-next:
+		case e, open := <-stored:
 			goOn = open && w.take(e, w.fromStored)
 		case e, open := <-w.nodes.ResultChan():
 			goOn = open && w.take(e, w.fromNodes)
-		case <-renewal.C:
+		case <-timer.C:
 			goOn = w.renew()
-			renewal.Reset(w.untilRenewal())
+			timer.Reset(w.untilRenewal())
 		case <-w.done:
 			return
 		}
 	}
 }
 
-// untilRenewal is the time until the leases of all nodes that live are renewed.
+func (w *watcher) tellInitial() bool {
+	for i := range w.initial {
+		l := &w.initial[i]
+		if isNodes(l.Namespace) && w.members[l.Name] {
+			w.told[l.Name] = renewal(l)
+		}
+		if !w.send(watch.Event{Type: watch.Added, Object: l}) {
+			return false
+		}
+	}
+	w.initial = nil
+	if !w.marksInitial {
+		return true
+	}
+	return w.send(watch.Event{Type: watch.Bookmark, Object: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		ResourceVersion: w.revision(), Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+	}}})
+}
+
+// untilRenewal is the time until the leases of all members that live are renewed.
 func (w *watcher) untilRenewal() time.Duration {
 	now := w.storage.now()
 	return now.Truncate(RenewEvery).Add(RenewEvery).Sub(now)
@@ -142,7 +200,12 @@ func (w *watcher) send(e watch.Event) bool {
 
 // fail tells the client that the watch cannot go on.
 func (w *watcher) fail(err error) bool {
-	status := apierrors.NewInternalError(err).Status()
+	var status metav1.Status
+	if known, ok := err.(apierrors.APIStatus); ok {
+		status = known.Status()
+	} else {
+		status = apierrors.NewInternalError(err).Status()
+	}
 	w.send(watch.Event{Type: watch.Error, Object: &status})
 	return false
 }
@@ -157,25 +220,25 @@ func (w *watcher) take(e watch.Event, handle func(update) bool) bool {
 	if err != nil {
 		return w.fail(fmt.Errorf("watching leases gave a %T: %w", e.Object, err))
 	}
-	u := update{Event: e, begun: e.Type == watch.Bookmark && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"}
+	u := update{Event: e, object: m}
 	if u.revision, err = strconv.ParseUint(m.GetResourceVersion(), 10, 64); err != nil {
 		return w.fail(fmt.Errorf("watching leases gave a %T without a revision: %w", e.Object, err))
 	}
 	return handle(u)
 }
 
-// fromStored holds the event until all was told of nodes that was there before it.
+// fromStored holds the event until all earlier changes of Nodes were told.
 func (w *watcher) fromStored(u update) bool {
 	w.held = &u
 	if w.ofNodes < u.revision {
-		if err := w.storage.nodes().TellProgress(w.ctx); err != nil {
+		if err := w.storage.nodes().TellProgress(onNodes(w.ctx)); err != nil {
 			return w.fail(err)
 		}
 	}
 	return w.release()
 }
 
-// release tells of the stored lease that is held, once that can be.
+// release tells of the stored lease that is held, once that can be and if no member hides it.
 func (w *watcher) release() bool {
 	u := w.held
 	if u == nil || w.ofNodes < u.revision {
@@ -183,9 +246,9 @@ func (w *watcher) release() bool {
 	}
 	w.held, w.position = nil, max(w.position, u.revision)
 	switch {
-	case u.begun:
-		return w.begun()
-	case u.Type == watch.Bookmark && !w.bookmarks:
+	case u.Type == watch.Bookmark:
+		return !w.bookmarks || w.send(u.Event)
+	case isNodes(u.object.GetNamespace()) && w.members[u.object.GetName()]:
 		return true
 	}
 	return w.send(u.Event)
@@ -193,20 +256,8 @@ func (w *watcher) release() bool {
 
 func (w *watcher) fromNodes(u update) bool {
 	w.ofNodes = max(w.ofNodes, u.revision)
-	if w.stored == nil {
-		w.position = w.ofNodes
-	}
-	return w.tellNodes(u) && w.release()
-}
-
-func (w *watcher) tellNodes(u update) bool {
-	switch {
-	case u.begun:
-		return w.begun()
-	case u.Type == watch.Bookmark && (w.stored != nil || !w.bookmarks):
-		return true
-	case u.Type == watch.Bookmark:
-		return w.bookmark(nil)
+	if u.Type == watch.Bookmark {
+		return w.release()
 	}
 	object := u.Object
 	if cached, ok := object.(runtime.CacheableObject); ok {
@@ -216,29 +267,58 @@ func (w *watcher) tellNodes(u update) bool {
 	if !ok {
 		return w.fail(fmt.Errorf("watching nodes gave a %T", object))
 	}
-	return w.tell(u.Type, node)
+	return w.tellNode(u.Type, node) && w.release()
 }
 
-// begun tells, once both have said so, that all that was there at the beginning was told. The server expects that only
-// in the watch of a client that wants bookmarks, though those that this one is made from have it in any case.
-func (w *watcher) begun() bool {
-	if w.beginnings--; w.beginnings > 0 || !w.bookmarks {
-		return true
+// tellNode passes on how a change of a Node changes the leases.
+func (w *watcher) tellNode(what watch.EventType, node *corev1.Node) bool {
+	was, is := w.members[node.Name], what != watch.Deleted && IsMember(node)
+	switch {
+	case is && was:
+		return w.tell(watch.Modified, node)
+	case is:
+		w.members[node.Name] = true
+		return w.tellStored(watch.Deleted, node.Name) && w.tell(watch.Added, node)
+	case was:
+		delete(w.members, node.Name)
+		return w.tell(watch.Deleted, node) && w.tellStored(watch.Added, node.Name)
 	}
-	return w.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	return true
 }
 
-func (w *watcher) bookmark(annotations map[string]string) bool {
-	return w.send(watch.Event{Type: watch.Bookmark, Object: &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{ResourceVersion: w.revision(), Annotations: annotations},
-	}})
+// tellStored tells that a member begins or ceases to hide the stored lease of its name, if there is one. It is the one
+// that the client knows, or will know: as it was at the position.
+func (w *watcher) tellStored(what watch.EventType, name string) bool {
+	list, err := w.storedAt(w.ctx, name, w.revision())
+	if err != nil {
+		return w.fail(err)
+	}
+	for i := range list.Items {
+		lease := &list.Items[i]
+		if what == watch.Deleted {
+			lease.ResourceVersion = w.revision()
+		}
+		switch ok, err := w.match.Matches(lease); {
+		case err != nil:
+			return w.fail(err)
+		case ok && !w.send(watch.Event{Type: what, Object: lease}):
+			return false
+		}
+	}
+	return true
 }
 
-// revision is what the next event carries. While there is no position, because the client gave none, it is
-// that of the nodes, as it is in any watch that begins so.
-func (w *watcher) revision() string { return strconv.FormatUint(cmp.Or(w.position, w.ofNodes), 10) }
+// revision is what an event of a member carries.
+func (w *watcher) revision() string { return strconv.FormatUint(w.position, 10) }
 
-// tell passes on what became of a node, if it changes the lease.
+func renewal(l *coordinationv1.Lease) (at time.Time) {
+	if l.Spec.RenewTime != nil {
+		at = l.Spec.RenewTime.Time
+	}
+	return at
+}
+
+// tell passes on an event of a member's lease, unless it is a renewal that was told.
 func (w *watcher) tell(what watch.EventType, node *corev1.Node) bool {
 	lease := w.storage.lease(node, w.revision())
 	switch ok, err := w.match.Matches(lease); {
@@ -247,10 +327,7 @@ func (w *watcher) tell(what watch.EventType, node *corev1.Node) bool {
 	case !ok:
 		return true
 	}
-	var renewed time.Time
-	if lease.Spec.RenewTime != nil {
-		renewed = lease.Spec.RenewTime.Time
-	}
+	renewed := renewal(lease)
 	before, known := w.told[node.Name]
 	switch {
 	case what == watch.Deleted:
@@ -263,23 +340,25 @@ func (w *watcher) tell(what watch.EventType, node *corev1.Node) bool {
 	return w.send(watch.Event{Type: what, Object: lease})
 }
 
-// renew tells of all leases that were renewed. The list is read from a cache that need not be as far as the watch is:
-// it is asked for what is no older, and a node whose newest version was not told yet waits for that.
+// renew tells of all members' leases that were renewed. The list is read from a cache that need not be as far as the watch
+// is: it is asked for one that is no older, and a Node whose newest version was not told yet waits for that.
 func (w *watcher) renew() bool {
+	if !w.renews || len(w.members) == 0 {
+		return true
+	}
 	o := *w.options
-	o.ResourceVersion, o.ResourceVersionMatch = strconv.FormatUint(w.ofNodes, 10), ""
-	o.AllowWatchBookmarks, o.SendInitialEvents, o.TimeoutSeconds, o.Limit, o.Continue = false, nil, nil, 0, ""
-	found, err := w.storage.nodes().List(w.ctx, &o)
-	nodes, ok := found.(*corev1.NodeList)
-	if err != nil || !ok {
-		return true // nothing is lost: the next one tells the same, and the watch of nodes knows what is wrong
+	o.ResourceVersion = strconv.FormatUint(w.ofNodes, 10)
+	o.AllowWatchBookmarks, o.TimeoutSeconds, o.Limit, o.Continue = false, nil, 0, ""
+	nodes, err := w.storage.listNodes(w.ctx, &o)
+	if err != nil {
+		return true // nothing is lost: the next one tells the same, and the watch of Nodes knows what is wrong
 	}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		if revision, err := strconv.ParseUint(node.ResourceVersion, 10, 64); err != nil || revision > w.ofNodes {
 			continue
 		}
-		if !w.tell(watch.Modified, node) {
+		if w.members[node.Name] && !w.tell(watch.Modified, node) {
 			return false
 		}
 	}

@@ -26,6 +26,19 @@ type sources struct {
 	asked         int // how often progress was wanted
 	there         []corev1.Node
 	listedAt      string
+	hidden        map[string]string // the stored leases of members: their versions by name
+	readAt        string
+}
+
+func (s *sources) storedAt(_ context.Context, name, revision string) (*coordinationv1.LeaseList, error) {
+	s.readAt = revision
+	list := &coordinationv1.LeaseList{}
+	if version, is := s.hidden[name]; is {
+		list.Items = append(list.Items, coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: corev1.NamespaceNodeLease, Name: name, ResourceVersion: version,
+		}})
+	}
+	return list, nil
 }
 
 func (s *sources) TellProgress(context.Context) error { s.asked++; return nil }
@@ -37,27 +50,35 @@ func (s *sources) List(_ context.Context, o *metainternalversion.ListOptions) (r
 
 func (s *sources) LastSeen(string) (time.Time, bool) { return time.Now(), true }
 
+func member(name, revision string) corev1.Node {
+	return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: revision, Labels: map[string]string{MemberLabel: ""}}}
+}
+
+// tell has a source tell of a lease or, if the name begins with "node/", of a member.
 func (s *sources) tell(what watch.EventType, name string, revision int) {
-	m := metav1.ObjectMeta{Name: name, ResourceVersion: fmt.Sprint(revision)}
 	if from, isNode := strings.CutPrefix(name, "node/"); isNode {
-		m.Name = from
-		s.nodes.Action(what, &corev1.Node{ObjectMeta: m})
+		node := member(from, fmt.Sprint(revision))
+		s.nodes.Action(what, &node)
 	} else {
-		s.stored.Action(what, &coordinationv1.Lease{ObjectMeta: m})
+		s.stored.Action(what, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: fmt.Sprint(revision)}})
 	}
 	synctest.Wait()
 }
 
-// watching starts a watcher over sources and returns what it has told since the last call, in order.
-func watching(t *testing.T, bookmarks bool, from uint64) (*sources, func() string) {
+// watching starts a watcher over sources, with the members that it knows of, and returns what it has told since the last
+// call, in order.
+func watching(t *testing.T, bookmarks bool, from uint64, members ...string) (*sources, func() string) {
 	s := &sources{nodes: watch.NewFakeWithChanSize(10, false), stored: watch.NewFakeWithChanSize(10, false)}
 	w := &watcher{
 		storage: New(nil, func() Nodes { return s }, s, time.Now), ctx: t.Context(),
 		options:   &metainternalversion.ListOptions{},
 		match:     storage.SelectionPredicate{Label: labels.Everything(), Field: fields.Everything()},
-		bookmarks: bookmarks, nodes: s.nodes, stored: s.stored,
-		result: make(chan watch.Event, 100), done: make(chan struct{}), told: map[string]time.Time{}, beginnings: 2,
+		bookmarks: bookmarks, renews: true, storedAt: s.storedAt, nodes: s.nodes, stored: s.stored,
+		result: make(chan watch.Event, 100), done: make(chan struct{}), members: map[string]bool{}, told: map[string]time.Time{},
 		position: from, ofNodes: from,
+	}
+	for _, m := range members {
+		w.members[m] = true
 	}
 	ended := make(chan struct{})
 	go func() { defer close(ended); w.run() }()
@@ -72,11 +93,7 @@ func watching(t *testing.T, bookmarks bool, from uint64) (*sources, func() strin
 				continue
 			}
 			l := e.Object.(*coordinationv1.Lease)
-			text := fmt.Sprintf("%s %s@%s", e.Type, l.Name, l.ResourceVersion)
-			if len(l.Annotations) > 0 {
-				text += " (initial)"
-			}
-			out = append(out, text)
+			out = append(out, fmt.Sprintf("%s %s@%s", e.Type, l.Name, l.ResourceVersion))
 		}
 		return strings.Join(out, ", ")
 	}
@@ -92,7 +109,7 @@ func expect(t *testing.T, told func() string, want string) {
 // A stored lease waits for what happened to nodes before it, and nothing more is taken from there meanwhile.
 func TestStoredLeasesWaitForNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, told := watching(t, true, 5)
+		s, told := watching(t, true, 5, "n", "m")
 		s.tell(watch.Modified, "elect", 9)
 		s.tell(watch.Modified, "elect", 12)
 		expect(t, told, "")
@@ -106,8 +123,8 @@ func TestStoredLeasesWaitForNodes(t *testing.T) {
 		if s.asked != 2 {
 			t.Errorf("nodes were asked for progress %d times, want twice", s.asked)
 		}
-		s.tell(watch.Added, "node/m", 20)
-		expect(t, told, "ADDED m@9, MODIFIED elect@12")
+		s.tell(watch.Modified, "node/m", 20)
+		expect(t, told, "MODIFIED m@9, MODIFIED elect@12")
 		s.tell(watch.Modified, "elect", 15) // the nodes are further already
 		s.tell(watch.Bookmark, "", 30)
 		expect(t, told, "MODIFIED elect@15")
@@ -119,36 +136,13 @@ func TestStoredLeasesWaitForNodes(t *testing.T) {
 	})
 }
 
-// The end of what was there at the beginning is told once both have told theirs, to who wants bookmarks.
-func TestBeginningOfBoth(t *testing.T) {
-	initial := func(w *watch.FakeWatcher, object metav1.Object, revision string) {
-		object.SetResourceVersion(revision)
-		object.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
-		w.Action(watch.Bookmark, object.(runtime.Object))
-		synctest.Wait()
-	}
-	for bookmarks, want := range map[bool]string{true: "BOOKMARK @8 (initial)", false: ""} {
-		synctest.Test(t, func(t *testing.T) {
-			s, told := watching(t, bookmarks, 0)
-			s.tell(watch.Added, "elect", 3)
-			initial(s.stored, &coordinationv1.Lease{}, "8")
-			s.tell(watch.Added, "node/n", 4)
-			expect(t, told, "ADDED n@4, ADDED elect@3")
-			initial(s.nodes, &corev1.Node{}, "7")
-			expect(t, told, "")
-			s.tell(watch.Bookmark, "node/", 8)
-			expect(t, told, want)
-		})
-	}
-}
-
-// Renewals are told of nodes as they were told of last, from a list that is no older.
+// Renewals are told of members as they were told of last, from a list that is no older.
 func TestRenewalsAreNotOlderThanTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, told := watching(t, false, 5)
+		s, told := watching(t, false, 5, "n")
 		s.there = []corev1.Node{
-			{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "4"}},
-			{ObjectMeta: metav1.ObjectMeta{Name: "new", ResourceVersion: "11"}},
+			member("n", "4"), member("new", "11"),
+			{ObjectMeta: metav1.ObjectMeta{Name: "foreign", ResourceVersion: "3"}},
 		}
 		s.tell(watch.Bookmark, "node/", 10)
 		time.Sleep(RenewEvery)
@@ -156,6 +150,27 @@ func TestRenewalsAreNotOlderThanTheWatch(t *testing.T) {
 		if s.listedAt != "10" {
 			t.Errorf("nodes were listed at %q, want 10", s.listedAt)
 		}
+	})
+}
+
+// A member that comes takes the place of the stored lease as the client knows it, and gives it back when it goes.
+func TestMemberTakesThePlaceOfAStoredLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, told := watching(t, false, 5)
+		s.hidden = map[string]string{"n": "3"}
+		s.tell(watch.Modified, "node/n", 8)
+		expect(t, told, "DELETED n@5, ADDED n@5")
+		if s.readAt != "5" {
+			t.Errorf("the stored lease was read at %s", s.readAt)
+		}
+		s.stored.Action(watch.Modified, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: corev1.NamespaceNodeLease, Name: "n", ResourceVersion: "7"}})
+		expect(t, told, "") // written before the member came, and hidden now
+		s.hidden["n"] = "7"
+		s.nodes.Action(watch.Modified, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "9"}})
+		expect(t, told, "DELETED n@7, ADDED n@7")
+		s.nodes.Action(watch.Deleted, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "10"}})
+		expect(t, told, "") // it was a foreign node's
 	})
 }
 

@@ -119,12 +119,19 @@ func (c *Cluster) create(action clienttesting.Action) (bool, kruntime.Object, er
 
 func (c *Cluster) update(action clienttesting.Action) (bool, kruntime.Object, error) {
 	a, ok := action.(clienttesting.UpdateActionImpl)
-	if !ok || (a.GetSubresource() != "" && a.GetSubresource() != "status") {
+	if !ok {
+		return false, nil, nil
+	}
+	part := a.GetSubresource()
+	if part == "approval" {
+		part = "status" // where it is stored
+	}
+	if part != "" && part != "status" {
 		return false, nil, nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.write(a.GetResource(), a.GetNamespace(), a.GetSubresource(), a.GetObject().DeepCopyObject())
+	return c.write(a.GetResource(), a.GetNamespace(), part, a.GetObject().DeepCopyObject())
 }
 
 // write replaces one object by rules: a conflict on another resourceVersion, status and the rest

@@ -36,6 +36,20 @@
 // new pods, and nothing flips, also where the grace is shorter than ten seconds: what a kubelet says counts
 // for fifteen. No healthy node has the taint, so an idle cluster writes nothing.
 //
+// A node that is no member of the cluster (Liveness.Member: an upstream kubelet, virtual-kubelet, KWOK) lives by
+// its Lease in kube-node-lease and by its status, as Kubernetes has it:
+//
+//   - A sign of its life is a change of the lease's renewTime, or of the heartbeat in its Ready condition. It counts from
+//     when this leader has seen it, so the node's clock does not matter. A new leader begins with the whole grace.
+//   - When the grace is over, Ready and the other conditions go Unknown, and the taints and evictions follow. The node
+//     itself is asked nothing, for it may have no kubelet server. Instead the leader reads the lease once more from
+//     the store: its informer may be late.
+//   - It gets no taint before, and no pod is replaced before its eviction.
+//   - Its kubelet alone says that it is ready again.
+//   - A renewal is noted, and nothing else is done. The node is looked at when its grace could be over.
+//
+// The lease of a member says nothing here, stored or not.
+//
 // A new leader begins where the old one was. Since when a node is silent is what its own gossip says, which
 // has listened all the time; a node of which it has never heard gets its grace from when this process
 // started. Who evicts, and when, stands in the taints; since when those are there that people put on, which do
@@ -71,6 +85,8 @@ type Life struct {
 type Liveness interface {
 	// Life tells about one node; false when nothing was ever heard of it.
 	Life(node string) (Life, bool)
+	// Member reports whether a node is a member of the cluster. Any other node lives by its Lease and its status.
+	Member(node *corev1.Node) bool
 	// Changed returns a channel that is closed at the next change of any node.
 	Changed() <-chan struct{}
 	// Confirm asks the node itself, on this server's own path, and reports whether it answers. It

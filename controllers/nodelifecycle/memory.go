@@ -23,6 +23,8 @@ type remembered struct {
 	heard       time.Time // until when it was
 	unreachable bool      // as last judged
 	illSince    time.Time // as in evidence
+
+	foreign lease // of one that is no member
 }
 
 func newMemory(words *words, born, now time.Time) *memory {

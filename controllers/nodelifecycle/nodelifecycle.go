@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,17 +36,20 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 	Liveness  Liveness
 	Settings  Settings
-	Logger    *slog.Logger
+	// MemberLabel is on the leases that are made from gossip. They are not watched.
+	MemberLabel string
+	Logger      *slog.Logger
 }
 
 // Controller watches over nodes.
 type Controller struct {
-	cfg   Config
-	nodes cache.SharedIndexInformer
-	pods  cache.SharedIndexInformer
-	list  corelisters.NodeLister
-	words *words
-	born  time.Time
+	cfg    Config
+	nodes  cache.SharedIndexInformer
+	pods   cache.SharedIndexInformer
+	leases cache.SharedIndexInformer // of foreign nodes
+	list   corelisters.NodeLister
+	words  *words
+	born   time.Time
 
 	sightings *sightings
 	arrivals  *arrivals
@@ -62,7 +66,7 @@ func New(cfg Config) (*Controller, error) {
 	}
 	cfg.Settings = cfg.Settings.withDefaults()
 	core := cfg.Informers.Core().V1()
-	c := &Controller{cfg: cfg, nodes: core.Nodes().Informer(), list: core.Nodes().Lister(), pods: core.Pods().Informer(), words: newWords(), born: time.Now(),
+	c := &Controller{cfg: cfg, nodes: core.Nodes().Informer(), list: core.Nodes().Lister(), pods: core.Pods().Informer(), leases: foreignLeases(cfg), words: newWords(), born: time.Now(),
 		sightings: newSightings(), arrivals: newArrivals()}
 	if err := errors.Join(c.words.listen(c.nodes), c.sightings.listen(c.nodes), c.arrivals.listen(c.pods)); err != nil {
 		return nil, err
@@ -85,6 +89,12 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 			return nil
 		}
 		return []runtime.Key{{Name: now.Name}}
+	})
+	runtime.Watch(t.loop, c.leases, func(_, now *coordinationv1.Lease) []runtime.Key {
+		if now != nil {
+			t.memory.renew(now, time.Now())
+		}
+		return nil // the node is looked at when its grace could be over
 	})
 	t.replacer = newReplacer(t)
 	e := newEvictor(c, client, recorder)
@@ -158,9 +168,12 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
-	j := t.judge(ctx, node)
+	j, err := t.judge(ctx, node)
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx) // a probe failed because the term is over
+	}
+	if err != nil {
+		return 0, err
 	}
 	now := time.Now()
 	t.note(node.Name, j)
@@ -189,8 +202,15 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return j.again, nil
 }
 
-// judge asks the node itself when the evidence does not suffice.
-func (t *term) judge(ctx context.Context, node *corev1.Node) judgement {
+// judge asks the node itself when the evidence does not suffice. For a foreign node it reads the lease anew.
+func (t *term) judge(ctx context.Context, node *corev1.Node) (judgement, error) {
+	if !t.cfg.Liveness.Member(node) {
+		return t.judgeForeign(ctx, node)
+	}
+	return t.judgeMember(ctx, node), nil
+}
+
+func (t *term) judgeMember(ctx context.Context, node *corev1.Node) judgement {
 	now := time.Now()
 	life, heardOf := t.cfg.Liveness.Life(node.Name)
 	e := t.memory.evidence(node, life, heardOf, now)
@@ -217,8 +237,11 @@ func (t *term) note(node string, j judgement) {
 	}
 }
 
-// answers asks the node itself.
+// answers asks the node itself, if it is a member.
 func (c *Controller) answers(ctx context.Context, node *corev1.Node) bool {
+	if !c.cfg.Liveness.Member(node) {
+		return false
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Settings.ConfirmTimeout)
 	defer cancel()
 	return c.cfg.Liveness.Confirm(ctx, node)
@@ -300,20 +323,27 @@ func (t *term) census(now time.Time) map[string]census {
 	zones := map[string]census{}
 	for _, node := range nodes {
 		zone := topology.GetZoneKey(node)
-		c := zones[zone]
-		life, heardOf := t.cfg.Liveness.Life(node.Name)
-		switch ready := statusOf(node, corev1.NodeReady) == corev1.ConditionTrue; {
-		case ready && heardOf && life.State == Alive:
-			c.ready++
-		case ready && !heardOf && now.Sub(t.memory.unheardSince(node)) < t.cfg.Settings.StartupGrace/2:
-			c.unsure++
-		default:
-			c.gone++
-		}
-		zones[zone] = c
+		zones[zone] = zones[zone].with(t.presence(node, now))
 	}
 	t.zones, t.counted = zones, now
 	return maps.Clone(zones)
+}
+
+// presence is how a node counts in its zone.
+func (t *term) presence(node *corev1.Node, now time.Time) presence {
+	if statusOf(node, corev1.NodeReady) != corev1.ConditionTrue {
+		return gone
+	}
+	if !t.cfg.Liveness.Member(node) {
+		return foreignPresence(t.memory.foreign(node, now), t.cfg.Settings, now)
+	}
+	switch life, heardOf := t.cfg.Liveness.Life(node.Name); {
+	case heardOf && life.State == Alive:
+		return present
+	case !heardOf && now.Sub(t.memory.unheardSince(node)) < t.cfg.Settings.StartupGrace/2:
+		return unsure
+	}
+	return gone
 }
 
 // markPods takes the pods of a node without life out of service: nobody else will say that they are

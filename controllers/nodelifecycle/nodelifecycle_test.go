@@ -23,6 +23,7 @@ type gossip struct {
 	mu      sync.Mutex
 	lives   map[string]nodelifecycle.Life
 	answers map[string]bool
+	foreign map[string]bool // nodes that are no members
 	probes  int
 	changed chan struct{}
 }
@@ -32,6 +33,12 @@ func (g *gossip) Life(node string) (nodelifecycle.Life, bool) {
 	defer g.mu.Unlock()
 	l, ok := g.lives[node]
 	return l, ok
+}
+
+func (g *gossip) Member(node *corev1.Node) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.foreign[node.Name]
 }
 
 func (g *gossip) Changed() <-chan struct{} {
@@ -79,7 +86,7 @@ func newWorld(t *testing.T, n int, zone func(i int) string) *world {
 
 func newWorldWith(t *testing.T, n int, zone func(i int) string, settings nodelifecycle.Settings) *world {
 	w := &world{Cluster: controllertest.New(t), t: t, gossip: &gossip{
-		lives: map[string]nodelifecycle.Life{}, answers: map[string]bool{}, changed: make(chan struct{}),
+		lives: map[string]nodelifecycle.Life{}, answers: map[string]bool{}, foreign: map[string]bool{}, changed: make(chan struct{}),
 	}}
 	for i := range n {
 		name := fmt.Sprint("n", i)

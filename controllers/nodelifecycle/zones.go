@@ -17,6 +17,27 @@ const (
 // are neither taken for lost nor relied upon.
 type census struct{ ready, gone, unsure int }
 
+// presence is how one node counts in its zone.
+type presence int
+
+const (
+	present presence = iota
+	gone
+	unsure
+)
+
+func (c census) with(p presence) census {
+	switch p {
+	case present:
+		c.ready++
+	case unsure:
+		c.unsure++
+	case gone:
+		c.gone++
+	}
+	return c
+}
+
 func (c census) state(s Settings) zoneState {
 	switch total := c.ready + c.gone; {
 	case c.gone > 0 && c.ready == 0 && c.unsure == 0:

@@ -28,7 +28,7 @@ const Label = "node-role.kubernetes.io/control-plane"
 // Servers tells which nodes are servers.
 type Servers interface {
 	// IsServer tells whether the node is a server; known is false while that cannot be said.
-	IsServer(node string) (server, known bool)
+	IsServer(node *corev1.Node) (server, known bool)
 }
 
 // Config of a Controller.
@@ -76,7 +76,7 @@ func (c *Controller) reconcile(ctx context.Context, client kubernetes.Interface,
 	if err != nil || labelled(node) {
 		return 0, err
 	}
-	server, known := c.cfg.Servers.IsServer(name)
+	server, known := c.cfg.Servers.IsServer(node)
 	if !known {
 		return askAgain, nil
 	}

@@ -23,10 +23,10 @@ type roles struct {
 	known map[string]bool
 }
 
-func (r *roles) IsServer(node string) (server, known bool) {
+func (r *roles) IsServer(node *corev1.Node) (server, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	server, known = r.known[node]
+	server, known = r.known[node.Name]
 	return server, known
 }
 

@@ -312,7 +312,9 @@ func (s *server) exchangeMembers() ([]exchange.Member, error) {
 	}
 	made := map[string]time.Time{}
 	for _, n := range list {
-		made[n.Name] = n.CreationTimestamp.Time
+		if isServers(n) || runsBarque(n) || isMember(n, s.pool.Member) { // others are foreign nodes
+			made[n.Name] = n.CreationTimestamp.Time
+		}
 	}
 	return exchangeMembers(time.Now(), servers, made, s.pool.Members()), nil
 }

@@ -8,7 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/controllers/noderole"
+	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/raftstore"
 )
@@ -34,15 +36,18 @@ func TestFormerServersGetNoKeys(t *testing.T) {
 	node := func(name string, labels map[string]string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	}
-	server := map[string]string{noderole.Label: ""}
+	server, agent := map[string]string{noderole.Label: ""}, map[string]string{nodeleases.MemberLabel: ""}
+	older := node("older", nil) // its machine has been away since before the label
+	older.Status.NodeInfo.KubeletVersion = version.Kubernetes + "+barque.v1"
 	got := addAway([]keyring.Member{{Name: "s1", Role: roleServer, Alive: true, State: "alive"}, {Name: "a1", Role: roleAgent, Alive: true, State: "alive"}},
-		[]raftstore.Member{{Name: "s1"}, {Name: "s2"}}, []*corev1.Node{node("s1", server), node("s2", server), node("s3", server), node("a1", nil), node("a2", nil)})
+		[]raftstore.Member{{Name: "s1"}, {Name: "s2"}}, []*corev1.Node{node("s1", server), node("s2", server), node("s3", server), node("a1", agent), node("a2", agent), node("foreign", nil), older})
 	want := []keyring.Member{
 		{Name: "s1", Role: roleServer, Alive: true, State: "alive"},
 		{Name: "a1", Role: roleAgent, Alive: true, State: "alive"},
 		{Name: "s2", Role: roleServer, State: "not in the pool"},
 		{Name: "s3", Role: roleServer, State: "not in the pool", Barred: `"s3" is no server of this cluster any more`},
 		{Name: "a2", Role: roleAgent, State: "not in the pool"},
+		{Name: "older", Role: roleAgent, State: "not in the pool"},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
@@ -108,7 +109,7 @@ func (s *server) keyMembers() []keyring.Member {
 }
 
 // addAway adds the members that the pool does not know. Whose Node is that of a server and who is no member of the store is
-// a former server: it gets no keys, and nobody waits for it.
+// a former server: it gets no keys, and nobody waits for it. The Node of a foreign node is no member's.
 func addAway(pool []keyring.Member, store []raftstore.Member, nodes []*corev1.Node) []keyring.Member {
 	add := func(name, role, barred string) {
 		if !slices.ContainsFunc(pool, func(m keyring.Member) bool { return m.Name == name }) {
@@ -119,9 +120,10 @@ func addAway(pool []keyring.Member, store []raftstore.Member, nodes []*corev1.No
 		add(m.Name, roleServer, "")
 	}
 	for _, n := range nodes {
-		if isServers(n) {
+		switch {
+		case isServers(n):
 			add(n.Name, roleServer, noServer(n.Name).Error())
-		} else {
+		case nodeleases.IsMember(n) || runsBarque(n):
 			add(n.Name, roleAgent, "")
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/quota"
+	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/controllers"
 	"github.com/barque/barque/controllers/nodelifecycle"
@@ -135,12 +136,15 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		MetadataFor: func(lead context.Context) (metadata.Interface, error) {
 			return metadata.NewForConfig(s.fenced(lead, metadata.ConfigFor(controllerConfig)))
 		},
+		ConfigFor:    func(lead context.Context) *rest.Config { return s.fenced(lead, controllerConfig) },
 		Logger:       logger.With("part", "controllers"),
 		Serves:       serves,
 		CA:           s.ids.trust,
+		Signer:       s.ids.trust,
 		ClusterCIDRs: []netip.Prefix{s.settings.ClusterCIDR},
 		Liveness:     life,
 		NodeSettings: s.options.Times.settings(),
+		MemberLabel:  nodeleases.MemberLabel,
 		Servers:      apiServers{s.pool},
 		ServerReady:  newReadiness(s.store, s.ids.trust).ready,
 		Roles:        roles{s.pool},
@@ -152,7 +156,14 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 	if err != nil {
 		return nil, err
 	}
-	pods, err := scheduler.New(scheduler.Config{Informers: informers, Identity: s.options.Name, OnStarted: runtime.Started, Logger: logger.With("part", "scheduler")})
+	scheduling := scheduler.Config{Informers: informers, Identity: s.options.Name, OnStarted: runtime.Started, Logger: logger.With("part", "scheduler")}
+	if policy := s.options.Scheduling; policy != nil {
+		policy.Apply(&scheduling)
+		for _, note := range policy.Notes {
+			scheduling.Logger.Warn("in the scheduling policy, " + note)
+		}
+	}
+	pods, err := scheduler.New(scheduling)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
@@ -115,6 +116,29 @@ func (l *liveness) Life(node string) (nodelifecycle.Life, bool) {
 	return life, true
 }
 
+// Member implements nodelifecycle.Liveness.
+func (l *liveness) Member(node *corev1.Node) bool {
+	_, silent := l.silent(node.Name)
+	return silent || isMember(node, l.pool.Member)
+}
+
+// isMember reports whether a Node is that of a member: it says so, or gossip knows the member, whose kubelet has yet to put
+// the label on. What gossip remembers of one that went before the Node was made is another machine's.
+func isMember(node *corev1.Node, inPool func(name string) (gossip.Member, bool)) bool {
+	if nodeleases.IsMember(node) {
+		return true
+	}
+	m, known := inPool(node.Name)
+	return known && (m.State == gossip.Alive || m.State == gossip.Dead && !node.CreationTimestamp.After(m.Since))
+}
+
+// runsBarque reports whether a Node's kubelet has said that it is Barque's. By that a Node counts as a
+// member's where it was made before there was the label and its machine has been away since: whoever
+// waits for all members must not forget one, and a foreign node that says so has itself waited for.
+func runsBarque(node *corev1.Node) bool {
+	return strings.Contains(node.Status.NodeInfo.KubeletVersion, "+barque.")
+}
+
 // silent tells whether the store or the pulse misses a node's answers, and since when.
 func (l *liveness) silent(node string) (since time.Time, silent bool) {
 	servers, _ := l.store.Silent()
@@ -176,12 +200,12 @@ func (a apiServers) Servers() []netip.AddrPort {
 
 func (a apiServers) Changed() <-chan struct{} { return a.pool.Changed() }
 
-// roles tells who is a server, by the role that each member has proven.
+// roles tells who is a server, by the role that each member has proven. A node that is no member is none.
 type roles struct{ pool *gossip.Pool }
 
-func (r roles) IsServer(node string) (server, known bool) {
-	m, known := r.pool.Member(node)
-	return m.Role == roleServer, known
+func (r roles) IsServer(node *corev1.Node) (server, known bool) {
+	m, known := r.pool.Member(node.Name)
+	return m.Role == roleServer, known || !nodeleases.IsMember(node)
 }
 
 // knownServers returns all servers that gossip has heard of and that have not left.

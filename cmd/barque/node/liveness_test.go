@@ -12,7 +12,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/raftstore"
@@ -50,6 +52,42 @@ func (e *evidence) change(which *chan struct{}) {
 	defer e.mu.Unlock()
 	close(*which)
 	*which = make(chan struct{})
+}
+
+// A Node says whether it is a member's. Gossip may know better; what it remembers of another machine of the name does not count.
+func TestWhoIsAMember(t *testing.T) {
+	died := time.Unix(1000, 0)
+	for name, c := range map[string]struct {
+		labelled bool
+		gossip   gossip.State // "": never heard of
+		made     time.Time
+		silent   bool // the store misses it
+		want     bool
+	}{
+		"labelled":                         {labelled: true, want: true},
+		"labelled, and left":               {labelled: true, gossip: gossip.Left, want: true},
+		"foreign":                          {want: false},
+		"its kubelet has yet to say it":    {gossip: gossip.Alive, made: died.Add(time.Hour), want: true},
+		"its kubelet never said it":        {gossip: gossip.Dead, made: died.Add(-time.Hour), want: true},
+		"the name of one that was removed": {gossip: gossip.Dead, made: died.Add(time.Hour), want: false},
+		"the name of one that left":        {gossip: gossip.Left, made: died.Add(-time.Hour), want: false},
+		"a server that the store misses":   {silent: true, want: true},
+	} {
+		e := newEvidence()
+		if c.gossip != "" {
+			e.members["n"] = gossip.Member{Name: "n", State: c.gossip, Since: died}
+		}
+		if c.silent {
+			e.silent = []raftstore.SilentMember{{Name: "n", Since: died}}
+		}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(c.made)}}
+		if c.labelled {
+			node.Labels = map[string]string{nodeleases.MemberLabel: ""}
+		}
+		if got := (&liveness{pool: e, store: e}).Member(node); got != c.want {
+			t.Errorf("%s: member %v", name, got)
+		}
+	}
 }
 
 func TestLifeIsGossipAndStoreTogether(t *testing.T) {

@@ -14,8 +14,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/scheduler/config"
 )
 
 // Options of a node, as flags give them.
@@ -67,7 +69,9 @@ type Options struct {
 	Times     Times
 	Admission registry.Settings // of admission plugins, on a server
 	Backups   BackupOptions
-	Restore   RestoreOptions
+	// Scheduling is the policy of the scheduler, on a server; nil is the default.
+	Scheduling *config.Policy
+	Restore    RestoreOptions
 
 	// wrapLeaderClient stands between the leader's work of a term and the API. Nil in production: tests stop a server
 	// there, between what a controller has decided and its write.
@@ -98,6 +102,9 @@ func DefaultSettings() Settings {
 
 // apiAddr is the ClusterIP of the kubernetes Service: the first address.
 func (s Settings) apiAddr() netip.Addr { return s.ServiceCIDR.Masked().Addr().Next() }
+
+// dnsAddr is the ClusterIP of cluster DNS: the tenth.
+func (s Settings) dnsAddr() netip.Addr { return apiserver.DNSServiceAddress(s.ServiceCIDR) }
 
 func (s Settings) validate() error {
 	for name, prefix := range map[string]netip.Prefix{"cluster CIDR": s.ClusterCIDR, "service CIDR": s.ServiceCIDR} {
