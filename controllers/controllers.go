@@ -10,15 +10,21 @@ import (
 	"net/netip"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/controllers/apiendpoints"
+	"github.com/barque/barque/controllers/certificates"
 	"github.com/barque/barque/controllers/clusterrole"
 	"github.com/barque/barque/controllers/cronjob"
 	"github.com/barque/barque/controllers/daemonset"
@@ -26,19 +32,24 @@ import (
 	"github.com/barque/barque/controllers/disruption"
 	"github.com/barque/barque/controllers/endpoints"
 	"github.com/barque/barque/controllers/endpointslice"
+	"github.com/barque/barque/controllers/endpointslicemirroring"
+	"github.com/barque/barque/controllers/flowschema"
 	"github.com/barque/barque/controllers/garbagecollector"
+	"github.com/barque/barque/controllers/hpa"
 	"github.com/barque/barque/controllers/job"
 	"github.com/barque/barque/controllers/namespace"
 	"github.com/barque/barque/controllers/nodeipam"
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/controllers/noderole"
 	"github.com/barque/barque/controllers/podgc"
+	"github.com/barque/barque/controllers/policystatus"
 	"github.com/barque/barque/controllers/protection"
 	"github.com/barque/barque/controllers/replicaset"
 	"github.com/barque/barque/controllers/resourcequota"
 	"github.com/barque/barque/controllers/rootca"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/controllers/serviceaccount"
+	"github.com/barque/barque/controllers/servicecidr"
 	"github.com/barque/barque/controllers/statefulset"
 	"github.com/barque/barque/controllers/tokencleaner"
 	"github.com/barque/barque/controllers/ttlafterfinished"
@@ -51,18 +62,23 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 	// MetadataFor makes the metadata client of a term: every request of it carries runtime.TermFrom(lead), and ends with lead.
 	MetadataFor func(lead context.Context) (metadata.Interface, error)
-	Logger      *slog.Logger
+	// ConfigFor makes the configuration of other clients of a term, for which the same holds.
+	ConfigFor func(lead context.Context) *rest.Config
+	Logger    *slog.Logger
 	// Serves tells which resources the API has; nil means all. No informer is made of another one: it
 	// would never be warm.
 	Serves func(schema.GroupVersionResource) bool
 
-	// CA is what pods verify the API with.
-	CA rootca.CA
+	// CA is what pods verify the API with, and Signer what has its key.
+	CA     rootca.CA
+	Signer certificates.Signer
 	// ClusterCIDRs are cut into the nodes' blocks of pod addresses.
 	ClusterCIDRs []netip.Prefix
 	Liveness     nodelifecycle.Liveness
 	NodeSettings nodelifecycle.Settings
-	Servers      apiendpoints.Servers
+	// MemberLabel is on the Leases of nodes that are made from gossip: see nodelifecycle.Config.
+	MemberLabel string
+	Servers     apiendpoints.Servers
 	// ServerReady asks an API server whether it is ready: see apiendpoints.Config.
 	ServerReady func(ctx context.Context, server netip.AddrPort) error
 	Roles       noderole.Servers
@@ -76,14 +92,25 @@ type controller interface {
 	Run(ctx context.Context, client kubernetes.Interface) error
 }
 
-// kinds are what the workload controllers are for, by their names: one whose kind is not served is left out.
+var signingRequests = certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests")
+
+// kinds are what some controllers are for, by their names: one whose kind is not served is left out.
 var kinds = map[string]schema.GroupVersionResource{
 	"job":                   batchv1.SchemeGroupVersion.WithResource("jobs"),
 	"cronjob":               batchv1.SchemeGroupVersion.WithResource("cronjobs"),
 	"ttlafterfinished":      batchv1.SchemeGroupVersion.WithResource("jobs"),
 	"daemonset":             appsv1.SchemeGroupVersion.WithResource("daemonsets"),
 	"statefulset":           appsv1.SchemeGroupVersion.WithResource("statefulsets"),
+	"hpa":                   autoscalingv2.SchemeGroupVersion.WithResource("horizontalpodautoscalers"),
+	"flowschema":            flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas"),
+	"servicecidr":           networkingv1.SchemeGroupVersion.WithResource("servicecidrs"),
 	"replicationcontroller": corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
+	"csrapproving":          signingRequests,
+	"csrsigning":            signingRequests,
+	"csrcleaner":            signingRequests,
+	"trustbundle":           certificatesv1.SchemeGroupVersion.WithResource("clustertrustbundles"),
+
+	"podcertificaterequestcleaner": certificatesv1.SchemeGroupVersion.WithResource("podcertificaterequests"),
 }
 
 // New makes all controllers, for runtime.Config.Routines.
@@ -92,6 +119,7 @@ func New(cfg Config) ([]runtime.Routine, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	certs := certificates.Config{Informers: inf, Logger: log, CA: cfg.CA, Signer: cfg.Signer}
 	// What pods cannot start without comes first.
 	list := []struct {
 		name string
@@ -136,14 +164,26 @@ func New(cfg Config) ([]runtime.Routine, error) {
 		{"disruption", func() (controller, error) {
 			return disruption.New(disruption.Config{Informers: inf, Logger: log, Serves: cfg.Serves})
 		}},
+		{"hpa", func() (controller, error) {
+			return hpa.New(hpa.Config{Informers: inf, Logger: log, ConfigFor: cfg.ConfigFor})
+		}},
 		{"endpointslice", func() (controller, error) {
 			return endpointslice.New(endpointslice.Config{Informers: inf, Logger: log})
+		}},
+		{"servicecidr", func() (controller, error) {
+			return servicecidr.New(servicecidr.Config{Informers: inf, Logger: log})
+		}},
+		{"flowschema", func() (controller, error) {
+			return flowschema.New(flowschema.Config{Informers: inf, Logger: log})
 		}},
 		{"endpoints", func() (controller, error) {
 			return endpoints.New(endpoints.Config{Informers: inf, Logger: log})
 		}},
+		{"endpointslicemirroring", func() (controller, error) {
+			return endpointslicemirroring.New(endpointslicemirroring.Config{Informers: inf, Logger: log})
+		}},
 		{"nodelifecycle", func() (controller, error) {
-			return nodelifecycle.New(nodelifecycle.Config{Informers: inf, Logger: log, Liveness: cfg.Liveness, Settings: cfg.NodeSettings})
+			return nodelifecycle.New(nodelifecycle.Config{Informers: inf, Logger: log, Liveness: cfg.Liveness, Settings: cfg.NodeSettings, MemberLabel: cfg.MemberLabel})
 		}},
 		{"noderole", func() (controller, error) {
 			return noderole.New(noderole.Config{Informers: inf, Logger: log, Servers: cfg.Roles})
@@ -173,9 +213,17 @@ func New(cfg Config) ([]runtime.Routine, error) {
 		{"clusterrole-aggregation", func() (controller, error) {
 			return clusterrole.New(clusterrole.Config{Informers: inf, Logger: log})
 		}},
+		{"validatingadmissionpolicy-status", func() (controller, error) {
+			return policystatus.New(policystatus.Config{Informers: inf, Logger: log})
+		}},
 		{"tokencleaner", func() (controller, error) {
 			return tokencleaner.New(tokencleaner.Config{Informers: inf, Logger: log})
 		}},
+		{"csrapproving", func() (controller, error) { return certificates.NewApproving(certs) }},
+		{"csrsigning", func() (controller, error) { return certificates.NewSigning(certs) }},
+		{"csrcleaner", func() (controller, error) { return certificates.NewCleaner(certs) }},
+		{"trustbundle", func() (controller, error) { return certificates.NewPublisher(certs) }},
+		{"podcertificaterequestcleaner", func() (controller, error) { return certificates.NewPodRequestCleaner(certs) }},
 	}
 	routines := make([]runtime.Routine, 0, len(list))
 	for _, l := range list {

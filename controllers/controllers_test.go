@@ -2,7 +2,10 @@ package controllers_test
 
 import (
 	"context"
+	"crypto"
+	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -20,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	fakemetadata "k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/controllers"
 	"github.com/barque/barque/controllers/controllertest"
@@ -31,6 +35,8 @@ import (
 type world struct{ never chan struct{} }
 
 func (w world) Changed() <-chan struct{} { return w.never }
+func (w world) Member(*corev1.Node) bool { return true }
+
 func (w world) Life(string) (nodelifecycle.Life, bool) {
 	return nodelifecycle.Life{State: nodelifecycle.Alive}, true
 }
@@ -41,7 +47,10 @@ func (w world) PEM() []byte {
 func (w world) Servers() []netip.AddrPort {
 	return []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:6443")}
 }
-func (w world) IsServer(string) (server, known bool)              { return false, true }
+func (w world) IsServer(*corev1.Node) (server, known bool) { return false, true }
+func (w world) Sign(*x509.Certificate, crypto.PublicKey, time.Time) ([]byte, error) {
+	return nil, errors.New("nothing is to be signed")
+}
 func (w world) ready(ctx context.Context, _ netip.AddrPort) error { return ctx.Err() }
 
 // discovering is the in-memory API with a discovery that knows a resource.
@@ -87,10 +96,11 @@ func TestEveryControllerWorksWithinASecondOfTheElection(t *testing.T) {
 		w := world{make(chan struct{})}
 		routines, err := controllers.New(controllers.Config{
 			Informers: c.Informers,
+			ConfigFor: func(context.Context) *rest.Config { return &rest.Config{Host: "http://127.0.0.1:1"} }, // nobody asks
 			MetadataFor: func(context.Context) (metadata.Interface, error) {
 				return fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme()), nil
 			},
-			CA: w, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Liveness: w,
+			CA: w, Signer: w, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Liveness: w,
 			Servers: w, ServerReady: w.ready, Roles: w,
 			QuotaEvaluators: func(quotav1.ListerForResourceFunc) []quotav1.Evaluator { return nil },
 		})
