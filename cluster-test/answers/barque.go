@@ -20,33 +20,25 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/apiserver"
+	"github.com/barque/barque/cluster-test/kubeapiserver"
+	"github.com/barque/barque/controllers/flowschema"
 	"github.com/barque/barque/raftstore"
 )
 
-// secrets writes the file of tokens and the key that signs the tokens of service accounts.
-func secrets(work string) (tokens, key string, err error) {
-	tokens, key = filepath.Join(work, "tokens.csv"), filepath.Join(work, "accounts.key")
-	if err := os.WriteFile(tokens, []byte(token+",admin,1,system:masters\n"), 0o600); err != nil {
-		return "", "", err
-	}
-	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return "", "", err
-	}
-	der, err := x509.MarshalECPrivateKey(signer)
-	if err != nil {
-		return "", "", err
-	}
-	return tokens, key, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
+// writeTokens writes the file of tokens.
+func writeTokens(work string) (string, error) {
+	path := filepath.Join(work, "tokens.csv")
+	return path, os.WriteFile(path, []byte(token+",admin,1,system:masters\n"), 0o600)
 }
 
 // startBarque starts Barque's API server in this process, over a store in memory.
 func startBarque(ctx context.Context, work string) (*server, error) {
-	tokens, _, err := secrets(work)
+	tokens, err := writeTokens(work)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +64,8 @@ func startBarque(ctx context.Context, work string) (*server, error) {
 		Certificate:     func() (*tls.Certificate, error) { return cert, nil },
 		ClientCA:        func() ([]byte, error) { return ca, nil },
 		ServiceAccounts: apiserver.ServiceAccounts{Keys: func() (crypto.Signer, []crypto.PublicKey) { return signer, nil }},
-		ServiceCIDR:     netip.MustParsePrefix(serviceCIDR),
+		KubeletClient:   func() *tls.Config { return &tls.Config{} },
+		ServiceCIDR:     netip.MustParsePrefix(kubeapiserver.ServiceCIDR),
 		TokenFile:       tokens,
 		Logger:          slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
@@ -90,16 +83,32 @@ func startBarque(ctx context.Context, work string) (*server, error) {
 	s := &server{name: "Barque", url: "https://" + ln.Addr().String(), client: newClient(roots), stop: stop}
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.url, BearerToken: token, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
 	if err == nil {
-		err = retry(ctx, nil, func() error { return api.Prepare(ctx, client) })
+		err = kubeapiserver.Retry(ctx, nil, func() error { return api.Prepare(ctx, client) })
 	}
 	if err == nil {
-		err = retry(ctx, nil, func() error { return s.ready(ctx) })
+		err = kubeapiserver.Retry(ctx, nil, func() error { return kubeapiserver.Ready(ctx, s.client, s.url) })
+	}
+	if err == nil {
+		err = startSchemas(running, client)
 	}
 	if err != nil {
 		stop()
 		return nil, err
 	}
 	return s, nil
+}
+
+// startSchemas runs the controller that does, in Barque, what kube-apiserver itself does to
+// FlowSchemas. It ends with the context.
+func startSchemas(ctx context.Context, client kubernetes.Interface) error {
+	factory := informers.NewSharedInformerFactory(client, 0)
+	schemas, err := flowschema.New(flowschema.Config{Informers: factory})
+	if err != nil {
+		return err
+	}
+	factory.Start(ctx.Done())
+	go func() { _ = schemas.Run(ctx, client) }()
+	return nil
 }
 
 // selfSigned makes a certificate for the loopback that is its own authority.

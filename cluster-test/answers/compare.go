@@ -89,11 +89,12 @@ func set(list []string) []string {
 // The names that a server makes up.
 var (
 	tokenVolume = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
+	uuid        = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 	madeUp      = []string{"uid", "resourceVersion", "creationTimestamp", "managedFields"}
 )
 
 // steady drops from an object what differs from one time to the next: what a server makes up, and
-// addresses and ports that it has chosen. In a dry run Barque chooses none, and upstream does.
+// addresses and ports that it has chosen, and times at which it has found something.
 func steady(value any, path []string) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -102,6 +103,10 @@ func steady(value any, path []string) any {
 			switch {
 			case len(path) == 1 && path[0] == "metadata" && slices.Contains(madeUp, key):
 				delete(v, key)
+			case key == "lastTransitionTime", key == "lastPhaseTransitionTime":
+				v[key] = child != nil
+			case at == "metadata.name" && uuid.MatchString(fmt.Sprint(child)): // of an object without one
+				v[key] = "*"
 			case at == "spec.clusterIP" && child != "None", key == "nodePort", key == "healthCheckNodePort":
 				delete(v, key)
 			case at == "spec.clusterIPs" && !reflect.DeepEqual(child, []any{"None"}):

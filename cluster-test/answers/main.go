@@ -5,8 +5,9 @@
 // thought of (objects/variants.yaml), and mutations of each of its fields. All but the objects'
 // creation are dry runs, so that no request depends on another one.
 //
-// kube-apiserver and etcd are built from the module upstream/, which alone depends on them. Both
-// servers listen on the loopback. It needs no root.
+// In the end, unless only some requests are sent, the OpenAPI documents of both are compared.
+//
+// Package kubeapiserver builds and runs kube-apiserver and etcd. Both servers listen on the loopback. It needs no root.
 //
 // It is not a test: what differs on purpose is known to people, and is not listed.
 package main
@@ -22,12 +23,14 @@ import (
 	"syscall"
 
 	"k8s.io/klog/v2"
+
+	"github.com/barque/barque/cluster-test/kubeapiserver"
 )
 
 func main() {
 	var o options
 	only := flag.String("only", "", "send only requests whose names match this regular expression, such as '^Pod create'")
-	flag.StringVar(&o.bin, "bin", "bin/answers-upstream", "directory that has, or gets, kube-apiserver and etcd")
+	flag.StringVar(&o.bin, "bin", "bin/upstream", "directory that has, or gets, kube-apiserver and etcd")
 	flag.IntVar(&o.show, "show", 3, "how many requests are shown of those that differ in the same way")
 	flag.BoolVar(&o.texts, "texts", false, "show also where only the texts of causes differ")
 	flag.Parse()
@@ -56,7 +59,7 @@ func run(ctx context.Context, o options, only string) error {
 	if err != nil {
 		return err
 	}
-	if err := build(ctx, o.bin); err != nil {
+	if err := kubeapiserver.Build(ctx, o.bin); err != nil {
 		return err
 	}
 	work, err := os.MkdirTemp("", "barque-answers-")
@@ -96,7 +99,10 @@ func run(ctx context.Context, o options, only string) error {
 		}
 	}
 	r.print(os.Stdout)
-	return nil
+	if only != "" {
+		return nil
+	}
+	return compareDocuments(ctx, os.Stdout, theirs, ours, o.show)
 }
 
 // lay creates the object of a kind on both servers, for its updates.

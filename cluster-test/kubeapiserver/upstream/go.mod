@@ -1,10 +1,10 @@
-// Upstream's kube-apiserver, and the etcd that it needs, for `make answers`. Only programs and
+// Upstream's kube-apiserver, and the etcd that it needs, for `make answers` and `make bench-api`. Only programs and
 // their versions stand here: no code.
 //
 // Replaced is what the published go.mod of k8s.io/kubernetes replaces by folders of its repository.
 // The versions of the replaced modules are those of Barque's own go.mod, so that both servers have
 // the same API machinery. After a change run `go mod tidy` in this directory.
-module github.com/barque/barque/cluster-test/answers/upstream
+module github.com/barque/barque/cluster-test/kubeapiserver/upstream
 
 go 1.26.0
 

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+func TestWanted(t *testing.T) {
+	for only, want := range map[string]int{"": 30, "^list": 6, "^list JSON 16$": 1, "definitions": 0} {
+		if got := wanted(regexp.MustCompile(only)); len(got) != want {
+			t.Errorf("%q: %v", only, got)
+		}
+	}
+}
+
+func TestEncodings(t *testing.T) {
+	want := configMap("n", "c", 7)
+	for _, e := range encodings {
+		data, err := e.encode(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), data)
+		if err != nil {
+			t.Fatalf("%s: %v", e.name, err)
+		}
+		if cm := got.(*corev1.ConfigMap); cm.Name != "c" || cm.Namespace != "n" || len(cm.Data["data"]) != size {
+			t.Errorf("%s: %v", e.name, cm)
+		}
+	}
+}
+
+func TestCount(t *testing.T) {
+	long := strings.Repeat("x", 200<<10)
+	framed := ""
+	for _, text := range []string{"a", long, ""} {
+		framed += string(binary.BigEndian.AppendUint32(nil, uint32(len(text)))) + text
+	}
+	for i, body := range []string{framed, "a\n" + long + "\n\n"} {
+		var events atomic.Int64
+		if err := encodings[i].count(strings.NewReader(body), &events); !errors.Is(err, io.EOF) || events.Load() != 3 {
+			t.Errorf("%s: %d events, %v", encodings[i].name, events.Load(), err)
+		}
+	}
+}
+
+func TestParseCPU(t *testing.T) {
+	u, err := parseCPU([]byte("7 (a) b c) S 1 2 3 4 5 6 7 8 9 10 150 50 13 14"))
+	if err != nil || u.cpu != 2*time.Second {
+		t.Errorf("%v, %v", u.cpu, err)
+	}
+	if _, err := parseCPU([]byte("7 (a) S 1")); err == nil {
+		t.Error("what is short was read")
+	}
+}
+
+func TestRow(t *testing.T) {
+	theirs := middle([]sample{{perSecond: 100, median: time.Millisecond, cpu: time.Second}, {perSecond: 300, median: 3 * time.Millisecond, cpu: 3 * time.Second}, {perSecond: 200, median: 2 * time.Millisecond, cpu: 2 * time.Second}})
+	got := row("get JSON 1", theirs, sample{perSecond: 400, cpu: time.Second, failed: 2})
+	if want := "| get JSON 1 | 200, 2.0 ms, 2.00 | 400, 1.00 (2 failed) | 2.0x | 0.50x |"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// The definitions are as large as those of operators, and distinct.
+func TestDefinition(t *testing.T) {
+	data, err := json.Marshal(definition(123))
+	if err != nil || len(data) < 6<<10 || len(data) > 12<<10 {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+	if d := definition(123); d.Name != "thing123s.g12.apibench.example.com" {
+		t.Error(d.Name)
+	}
+}

@@ -1,0 +1,120 @@
+// Command apibench measures three API servers of Barque beside three of upstream, each with a member
+// of etcd, on the same machine and in one run: `make bench-api` runs it, as root; tests never do.
+//
+// Both sides run all the time, and each case is measured on one right after the other, so that
+// whatever else the machine does meets both. The clients share the machine with the servers, and
+// do little: they decode nothing. What a case costs is the CPU time of all processes of a side,
+// which depends less on the neighbours than how fast it is. Barque's servers run their controllers,
+// scheduler and kubelet and speak TLS with each other; upstream's run none, and reach etcd in clear.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
+	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/kubeapiserver"
+)
+
+type options struct {
+	bin         string
+	only        *regexp.Regexp
+	repeats     int
+	each        time.Duration
+	definitions int
+}
+
+func main() {
+	clustertest.ReapIfAsked()
+	var o options
+	only := flag.String("only", "", "regular expression that names what is measured, such as 'definitions' or '^list JSON 16$'")
+	flag.StringVar(&o.bin, "bin", "bin/upstream", "directory that has, or gets, kube-apiserver and etcd")
+	flag.IntVar(&o.repeats, "repeats", 3, "how often each case is measured on each side")
+	flag.DurationVar(&o.each, "each", 3*time.Second, "how long each case is measured")
+	flag.IntVar(&o.definitions, "definitions", 500, "how many CustomResourceDefinitions are made")
+	flag.Parse()
+	klog.SetLogger(logr.Discard())
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	if o.only, err = regexp.Compile(*only); err == nil {
+		err = run(ctx, o)
+	}
+	if reapErr := clustertest.Reap(); err == nil {
+		err = reapErr
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "apibench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	if o.repeats < 1 || o.each <= 0 || o.definitions < 1 {
+		return errors.New("-repeats, -each and -definitions must be above 0")
+	}
+	if err := kubeapiserver.Build(ctx, o.bin); err != nil {
+		return err
+	}
+	fmt.Printf("load average at the start: %s\n", loadAverage())
+	measured := false
+	if cases := wanted(o.only); len(cases) > 0 {
+		if err := withSides(ctx, o, func(theirs, ours *side) error { return requests(ctx, o, cases, theirs, ours) }); err != nil {
+			return err
+		}
+		measured = true
+	}
+	if o.only.MatchString("definitions") {
+		if err := withSides(ctx, o, func(theirs, ours *side) error { return definitions(ctx, o, theirs, ours) }); err != nil {
+			return err
+		}
+		measured = true
+	}
+	if !measured {
+		return fmt.Errorf("-only %q names nothing", o.only)
+	}
+	fmt.Printf("load average at the end: %s\n", loadAverage())
+	return nil
+}
+
+// withSides starts both sides anew, for what must not see what was measured before.
+func withSides(ctx context.Context, o options, measure func(theirs, ours *side) error) (err error) {
+	work, err := os.MkdirTemp("", "barque-apibench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	progress("starting three kube-apiservers over etcd, and three servers of Barque")
+	theirs, err := startUpstream(ctx, o.bin, work)
+	if err != nil {
+		return fmt.Errorf("start kube-apiserver: %w", err)
+	}
+	defer func() { err = errors.Join(err, theirs.stop()) }()
+	ours, err := startBarque(ctx)
+	if err != nil {
+		return fmt.Errorf("start Barque: %w", err)
+	}
+	defer func() { err = errors.Join(err, ours.stop()) }()
+	return measure(theirs, ours)
+}
+
+func loadAverage() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.Join(strings.Fields(string(data))[:3], " ")
+}
+
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

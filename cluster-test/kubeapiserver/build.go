@@ -1,0 +1,58 @@
+// Package kubeapiserver runs upstream's kube-apiserver over etcd, for what is compared with it: the
+// answers (`make answers`) and the speed (`make bench-api`).
+//
+// Both programs are built from the module upstream/, which alone depends on them. All servers listen
+// on the loopback.
+package kubeapiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Module is where the go.mod is that says which kube-apiserver and etcd are built, in the root of
+// Barque's source.
+const Module = "cluster-test/kubeapiserver/upstream"
+
+// version is the one of Module. It is by its version that kube-apiserver knows what is deprecated.
+const version = "v1.37.1"
+
+// Build builds kube-apiserver and etcd into a directory that lacks them. It runs in the root of
+// Barque's source.
+func Build(ctx context.Context, bin string) error {
+	const of = "k8s.io/component-base/version"
+	flags := fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=37", of, version)
+	for program, pkg := range map[string]string{"kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver", "etcd": "go.etcd.io/etcd/server/v3"} {
+		path, err := filepath.Abs(filepath.Join(bin, program))
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "building %s; kube-apiserver takes some minutes, once\n", program)
+		cmd := exec.CommandContext(ctx, Go(), "build", "-ldflags", flags, "-o", path, pkg)
+		cmd.Dir = Module
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s in %s: %w: %s; run this in the root of Barque's source", program, Module, err, out)
+		}
+	}
+	return nil
+}
+
+// Go returns the go command that make uses.
+func Go() string {
+	if g := os.Getenv("GO"); g != "" {
+		return g
+	}
+	return "go"
+}
