@@ -32,8 +32,8 @@ import (
 // mapperReset is how often the kinds of parameters of policies are looked up anew.
 const mapperReset = 30 * time.Second
 
-// newAdmission makes the admission chain: the plugins that the settings choose, and behind them the
-// guard against escalation, which is always there.
+// newAdmission makes the admission chain: the plugins that the settings choose, and around them two
+// guards that are always there, against metadata that would cost too much and against escalation.
 func (s *Server) newAdmission(sec *security) (admission.Interface, error) {
 	parts, err := s.admissionParts(sec)
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *Server) newAdmission(sec *security) (admission.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
-	chain := admission.NewChainHandler(plugins, rbac.NewGuard(sec.rbac, sec.authorizer))
+	chain := admission.NewChainHandler(resource.MetadataGuard{}, plugins, rbac.NewGuard(sec.rbac, sec.authorizer))
 	return admissionmetrics.WithStepMetrics(chain), nil
 }
 

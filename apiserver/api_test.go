@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,8 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+
+	"github.com/barque/barque/apiserver/openapi/schemas"
 )
 
 // TestAPI drives one server as clients do. Subtests use names of their own.
@@ -475,6 +478,13 @@ func testOpenAPI(t *testing.T, c *cluster) {
 	ports := doc.Components.Schemas["io.k8s.api.core.v1.ServiceSpec"].Properties["ports"]
 	if ports["x-kubernetes-list-type"] != "map" || ports["x-kubernetes-patch-merge-key"] != "port" {
 		t.Errorf("ports of a Service: %v", ports)
+	}
+	if !schemas.Built() {
+		return // TestKubectl notes it
+	}
+	protocol := doc.Components.Schemas["io.k8s.api.core.v1.ServicePort"].Properties["protocol"]
+	if protocol["default"] != "TCP" || !reflect.DeepEqual(protocol["enum"], []any{"SCTP", "TCP", "UDP"}) {
+		t.Errorf("protocol of a Service's port: %v", protocol)
 	}
 }
 

@@ -31,15 +31,20 @@ const (
 
 // LeaderRoutine keeps what every cluster has: the system namespaces, the default roles and
 // bindings, the system priority classes, an APIService for each group that is served, what
-// extension API servers go by, and the kubernetes Service; and it repairs reservations
-// of service addresses and node ports. It is to run on the leader only, with a client that carries
-// the leader's term, and returns when ctx ends.
+// extension API servers go by, the Services of the API and of cluster DNS, and the default
+// ServiceCIDR; and it repairs the allocations of service addresses and node ports. It is to run on
+// the leader only, with a client that carries the leader's term, and returns when ctx ends.
 func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface) error {
 	s.leads.Store(true)
 	defer s.leads.Store(false)
 	var repair sync.WaitGroup
 	defer repair.Wait()
-	repair.Go(func() { services.Repair(ctx, client, s.addresses, s.ports, s.logger) })
+	recorder, stop := newRecorder(ctx, client)
+	defer stop()
+	if s.allocator != nil {
+		repair.Go(func() { s.allocator.Repair(ctx, recorder, s.logger) })
+	}
+	cidr := &defaultCIDR{cidrs: s.cfg.serviceCIDRs(), client: client, recorder: recorder, logger: s.logger}
 	repair.Go(func() {
 		s.registration.run(ctx, client, func(err error) { s.logger.Warn("registering API groups; trying again", "err", err) })
 	})
@@ -48,7 +53,11 @@ func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface)
 		if s.cfg.Renewed != nil { // authorities may have come or gone
 			renewed = s.cfg.Renewed()
 		}
-		if err := s.ensure(ctx, client); err != nil {
+		err := s.ensure(ctx, client)
+		if s.allocator != nil {
+			err = errors.Join(err, cidr.ensure(ctx))
+		}
+		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -85,7 +94,11 @@ func (s *Server) ensure(ctx context.Context, client kubernetes.Interface) error 
 		return err
 	}
 	if s.serves(corev1.SchemeGroupVersion.WithResource("services")) {
-		return s.ensureService(ctx, client)
+		err := s.ensureService(ctx, client, s.kubernetesService())
+		if s.cfg.ServiceCIDR.Contains(DNSServiceAddress(s.cfg.ServiceCIDR)) {
+			err = errors.Join(err, s.ensureService(ctx, client, s.dnsService()))
+		}
+		return err
 	}
 	return nil
 }
@@ -118,46 +131,67 @@ func ensurePriorityClasses(ctx context.Context, client kubernetes.Interface) err
 	return errors.Join(errs...)
 }
 
-// ensureService makes the Service by which pods find the API. Its endpoints are a controller's:
-// they follow the living servers.
-func (s *Server) ensureService(ctx context.Context, client kubernetes.Interface) error {
-	existing, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+// ensureService makes a Service that every cluster has, where there is none. What users have
+// changed about it stays.
+func (s *Server) ensureService(ctx context.Context, client kubernetes.Interface, want *corev1.Service) error {
+	existing, err := client.CoreV1().Services(want.Namespace).Get(ctx, want.Name, metav1.GetOptions{})
 	if err == nil {
-		if want := FirstServiceAddress(s.cfg.ServiceCIDR).String(); existing.Spec.ClusterIP != want {
-			s.logger.Error("the kubernetes Service is not at the first service address; was the service CIDR changed?",
-				"clusterIP", existing.Spec.ClusterIP, "want", want)
+		if existing.Spec.ClusterIP != want.Spec.ClusterIP {
+			s.logger.Error("a Service of every cluster is not at its address; was the service CIDR changed?",
+				"service", want.Namespace+"/"+want.Name, "clusterIP", existing.Spec.ClusterIP, "want", want.Spec.ClusterIP)
 		}
 		return nil
 	}
-	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("the kubernetes Service: %w", err)
+	if apierrors.IsNotFound(err) {
+		_, err = client.CoreV1().Services(want.Namespace).Create(ctx, want, metav1.CreateOptions{})
 	}
-	address := FirstServiceAddress(s.cfg.ServiceCIDR)
-	family := corev1.IPv4Protocol
-	if address.Is6() {
-		family = corev1.IPv6Protocol
-	}
-	_, err = client.CoreV1().Services(metav1.NamespaceDefault).Create(ctx, &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}},
-		Spec: corev1.ServiceSpec{
-			Type:            corev1.ServiceTypeClusterIP,
-			ClusterIP:       address.String(),
-			ClusterIPs:      []string{address.String()},
-			IPFamilies:      []corev1.IPFamily{family},
-			IPFamilyPolicy:  ptr.To(corev1.IPFamilyPolicySingleStack),
-			SessionAffinity: corev1.ServiceAffinityNone,
-			// No selector: the endpoints are the servers, not pods.
-			Ports: []corev1.ServicePort{{
-				Name: "https", Port: 443, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(int32(s.cfg.Advertise.Port())),
-			}},
-		},
-	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("the kubernetes Service: %w", err)
+		return fmt.Errorf("the Service %s/%s: %w", want.Namespace, want.Name, err)
 	}
 	return nil
 }
 
+// kubernetesService is the Service by which pods find the API. A controller makes its endpoints,
+// which follow the living servers.
+func (s *Server) kubernetesService() *corev1.Service {
+	return clusterService(metav1.ObjectMeta{
+		Namespace: metav1.NamespaceDefault, Name: "kubernetes", Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"},
+	}, FirstServiceAddress(s.cfg.ServiceCIDR), corev1.ServicePort{
+		Name: "https", Port: 443, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(int32(s.cfg.Advertise.Port())),
+	})
+}
+
+// dnsService is the Service by which pods find cluster DNS. It has no endpoints: every node answers
+// for it itself.
+func (s *Server) dnsService() *corev1.Service {
+	return clusterService(metav1.ObjectMeta{
+		Namespace: metav1.NamespaceSystem, Name: "kube-dns",
+		Labels: map[string]string{"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true"},
+	}, DNSServiceAddress(s.cfg.ServiceCIDR),
+		corev1.ServicePort{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromInt32(53)},
+		corev1.ServicePort{Name: "dns-tcp", Port: 53, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(53)})
+}
+
+// clusterService has no selector: no pods stand behind it.
+func clusterService(meta metav1.ObjectMeta, address netip.Addr, ports ...corev1.ServicePort) *corev1.Service {
+	family := corev1.IPv4Protocol
+	if address.Is6() {
+		family = corev1.IPv6Protocol
+	}
+	return &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
+		Type:            corev1.ServiceTypeClusterIP,
+		ClusterIP:       address.String(),
+		ClusterIPs:      []string{address.String()},
+		IPFamilies:      []corev1.IPFamily{family},
+		IPFamilyPolicy:  ptr.To(corev1.IPFamilyPolicySingleStack),
+		SessionAffinity: corev1.ServiceAffinityNone,
+		Ports:           ports,
+	}}
+}
+
 // FirstServiceAddress is the address of the kubernetes Service in a range of ClusterIPs; serving
 // certificates must be valid for it.
-func FirstServiceAddress(services netip.Prefix) netip.Addr { return services.Masked().Addr().Next() }
+func FirstServiceAddress(cidr netip.Prefix) netip.Addr { return services.FirstAddress(cidr) }
+
+// DNSServiceAddress is the address of cluster DNS in a range of ClusterIPs.
+func DNSServiceAddress(cidr netip.Prefix) netip.Addr { return services.DNSAddress(cidr) }

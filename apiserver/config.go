@@ -57,8 +57,12 @@ type Config struct {
 	NoAnonymous    bool
 	AnonymousPaths []string
 
-	// ServiceCIDR is the range of ClusterIPs; its first address is the kubernetes Service's.
+	// ServiceCIDR is the range of ClusterIPs; its first address is the kubernetes Service's. It is
+	// that of the ServiceCIDR object "kubernetes"; more ranges come as objects.
 	ServiceCIDR netip.Prefix
+	// SecondaryServiceCIDR is the range of the other family; the zero value means that the cluster
+	// has one family.
+	SecondaryServiceCIDR netip.Prefix
 	// NodePorts is the range of node ports; the zero value means 30000-32767.
 	NodePorts PortRange
 	// TolerationSeconds is how long pods that say nothing else stay on a node that is not ready or
@@ -140,6 +144,15 @@ const (
 	defaultInFlight       = 400
 	defaultMutating       = 200
 )
+
+// serviceCIDRs are the configured ranges of ClusterIPs.
+func (c *Config) serviceCIDRs() []netip.Prefix {
+	out := []netip.Prefix{c.ServiceCIDR.Masked()}
+	if c.SecondaryServiceCIDR.IsValid() {
+		out = append(out, c.SecondaryServiceCIDR.Masked())
+	}
+	return out
+}
 
 func (c *Config) complete() error {
 	if c.Store == nil || c.Listener == nil || c.Certificate == nil || c.ClientCA == nil || c.ServiceAccounts.Keys == nil || c.Logger == nil {

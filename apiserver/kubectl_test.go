@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,9 @@ import (
 	"k8s.io/component-base/cli"
 	"k8s.io/component-base/version"
 	kubectlcmd "k8s.io/kubectl/pkg/cmd"
+
+	"github.com/barque/barque/apiserver/openapi/schemas"
+	"github.com/barque/barque/internal/needs"
 )
 
 // kubectlVariable in the environment makes the test binary kubectl, for machines that have none.
@@ -90,6 +94,11 @@ spec:
     spec: {containers: [{name: c, image: "nginx:1.21.6"}]}
 `
 	changed := strings.Replace(manifest, "blue", "red", 1)
+	enums := []string{"ENUM:", "Always", "IfNotPresent", "Never"}
+	if !schemas.Built() {
+		needs.LeftOut(t, []error{fmt.Errorf("kubectl explain does not list enumerations: %w", schemas.ErrNotBuilt)})
+		enums = []string{"<string>"}
+	}
 	for _, step := range []struct {
 		stdin string
 		args  string
@@ -105,6 +114,7 @@ spec:
 		{"", "get ns", []string{"kube-system", "Active"}},
 		{"", "explain configmap.data", []string{"KIND:", "ConfigMap", "FIELD: data <map[string]string>", "DESCRIPTION:"}},
 		{"", "explain deployment.spec.template.spec.containers", []string{"<[]Container>", "image"}},
+		{"", "explain pod.spec.containers.imagePullPolicy", enums},
 		{"", "scale deployment/web --replicas=3", []string{"deployment.apps/web scaled"}},
 		{"", "label cm settings tier=front", []string{"configmap/settings labeled"}},
 		{"", "auth can-i list pods", []string{"yes"}},

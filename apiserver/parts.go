@@ -44,6 +44,11 @@ func (s *Server) newParts(sec *security) (*parts, error) {
 	if err != nil {
 		return nil, err
 	}
+	metrics, err := s.newMetrics()
+	if err != nil {
+		return nil, err
+	}
+	p.resources = append(p.resources, metrics...)
 	if p.scheme, err = newScheme(p.resources); err != nil {
 		return nil, err
 	}
@@ -59,6 +64,9 @@ func (s *Server) newParts(sec *security) (*parts, error) {
 	}
 	if p.storage, err = storage.NewRESTOptions(p.storageConfig); err != nil {
 		return nil, fmt.Errorf("storage: %w", err)
+	}
+	if err := s.wireServices(p); err != nil {
+		return nil, fmt.Errorf("services: %w", err)
 	}
 	own, err := url.Parse(s.loopback.host)
 	if err != nil {

@@ -106,6 +106,7 @@ func (s *Server) newRegistration(scheme *runtime.Scheme) (*registration, error) 
 		manager.SetGroupVersionPriority(metav1.GroupVersion{Group: own.Spec.Group, Version: own.Spec.Version},
 			int(own.Spec.GroupPriorityMinimum), int(own.Spec.VersionPriority))
 	}
+	manager.SetGroupVersionPriority(metav1.GroupVersion(metricsVersion), metricsPriority, metricsPriority)
 	return r, nil
 }
 
@@ -121,6 +122,9 @@ func ownServices(paths []string, scheme *runtime.Scheme) map[string]*apiregistra
 			gv = schema.GroupVersion{Group: parts[2], Version: parts[3]}
 		default:
 			continue
+		}
+		if gv == metricsVersion {
+			continue // served without: see metricsVersion
 		}
 		versions := scheme.PrioritizedVersionsForGroup(gv.Group)
 		rank := max(1, len(versions)-max(0, slices.Index(versions, gv)))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,11 +85,26 @@ func (s *Server) podsOf(ctx context.Context, node string) ([]*corev1.Pod, error)
 	return pods, nil
 }
 
+// requestNode tells which nodes have made the requests for certificates that this server has seen.
+func (s *Server) requestNode() nodeauth.RequestNode {
+	if !s.serves(certificatesv1.SchemeGroupVersion.WithResource("podcertificaterequests")) {
+		return func(string, string) string { return "" }
+	}
+	requests := s.informers.Certificates().V1().PodCertificateRequests().Lister()
+	return func(namespace, name string) string {
+		r, err := requests.PodCertificateRequests(namespace).Get(name)
+		if err != nil {
+			return ""
+		}
+		return string(r.Spec.NodeName)
+	}
+}
+
 func (s *Server) newAuthorizer(sec *security) error {
 	r := s.informers.Rbac().V1()
 	sec.rbac = rbac.NewAuthorizer(r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(), r.ClusterRoleBindings().Lister())
 	pods, rules := s.informers.Core().V1().Pods().Informer(), nodeauth.RoleRules(rbac.NodeRules(), rbac.Allows)
-	nodes, err := nodeauth.New(pods, s.podsOf, rules)
+	nodes, err := nodeauth.New(pods, s.podsOf, s.requestNode(), rules)
 	if err != nil {
 		return err
 	}

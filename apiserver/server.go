@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -23,9 +22,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/barque/barque/apiserver/allocator"
+	"github.com/barque/barque/apiserver/nodeproxy"
 	"github.com/barque/barque/apiserver/openapi"
 	"github.com/barque/barque/apiserver/resource"
+	"github.com/barque/barque/apiserver/services"
 	"github.com/barque/barque/apiserver/storage"
 )
 
@@ -48,9 +48,9 @@ type Server struct {
 	documents    *openapi.Service
 	loopback     *loopback
 	client       kubernetes.Interface
+	kubelets     *nodeproxy.Proxy // nil when nothing leads to nodes
 	informers    informers.SharedInformerFactory
-	addresses    *allocator.Pool[netip.Addr]
-	ports        *allocator.Pool[int32]
+	allocator    *services.Allocator
 	defaults     func() bool // whether the authorizer knows the default roles and bindings
 	closers      []func()
 	warm         atomic.Bool // see cold
@@ -77,12 +77,6 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.informers = informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(dropManagedFields))
 
-	if s.addresses, err = allocator.NewAddresses(cfg.Store, cfg.ServiceCIDR); err != nil {
-		return nil, err
-	}
-	if s.ports, err = allocator.NewPorts(cfg.Store, int32(cfg.NodePorts.First), int32(cfg.NodePorts.Last)); err != nil {
-		return nil, err
-	}
 	sec, err := s.newSecurity(serving.ClientCA)
 	if err != nil {
 		return nil, err
@@ -102,6 +96,9 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.installPaths(sec, parts)
+	if slices.Contains(s.chain.own.ListedPaths(), "/apis/"+metricsVersion.String()) {
+		s.chain.listGroups(metricsVersion)
+	}
 	if s.registration, err = s.newRegistration(parts.scheme); err != nil {
 		return nil, err
 	}

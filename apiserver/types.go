@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/applyconfigurations"
@@ -33,8 +35,14 @@ func newFieldTypes(scheme *runtime.Scheme) (*fieldTypes, error) {
 	}, nil
 }
 
-// ObjectToTyped implements managedfields.TypeConverter.
-func (t *fieldTypes) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+// ObjectToTyped implements managedfields.TypeConverter. The walk over the fields panics at raw data
+// that are not JSON, which a body in protobuf can bring; validation, which comes later, refuses them.
+func (t *fieldTypes) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (_ *typed.TypedValue, err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			err = fmt.Errorf("the fields of the object cannot be read: %v", what)
+		}
+	}()
 	name, err := t.scheme.ToOpenAPIDefinitionName(obj.GetObjectKind().GroupVersionKind())
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -51,9 +52,6 @@ func (s *Server) wire(resources []resource.Resource, sec *security) error {
 			return subresources.NewToken(st, s.client, sec.issuer, sa.Audiences, sa.MaxLifetime)
 		})
 	}
-	if k := resource.Find[corev1.Service](resources); k != nil {
-		(&services.Allocator{Addresses: s.addresses, Ports: s.ports, Logger: s.logger}).Attach(k)
-	}
 	if k := resource.Find[corev1.Pod](resources); k != nil {
 		s.wirePods(k)
 	}
@@ -61,6 +59,34 @@ func (s *Server) wire(resources []resource.Resource, sec *security) error {
 	s.wireClaims(resources, sec.authorizer)
 	s.wireNodeLeases(resources)
 	s.wirePolicies(resources, sec)
+	return nil
+}
+
+// wireServices makes Services allocate. Unlike wire it needs the storage of other resources.
+func (s *Server) wireServices(p *parts) error {
+	k := resource.Find[corev1.Service](p.resources)
+	if k == nil {
+		return nil
+	}
+	cfg := services.Config{
+		Backend: s.cfg.Store, CIDRs: s.cfg.serviceCIDRs(), Validate: core.ValidateServiceAddresses,
+		FirstPort: int32(s.cfg.NodePorts.First), LastPort: int32(s.cfg.NodePorts.Last),
+	}
+	var err error
+	if cfg.Services, err = p.storage.Objects(corev1.Resource("services"), &corev1.Service{}, k.Prefix); err != nil {
+		return err
+	}
+	if cfg.Addresses, err = p.storage.Objects(networkingv1.Resource("ipaddresses"), &networkingv1.IPAddress{}, ""); err != nil {
+		return err
+	}
+	if cfg.ServiceCIDRs, err = p.storage.Objects(networkingv1.Resource("servicecidrs"), &networkingv1.ServiceCIDR{}, ""); err != nil {
+		return err
+	}
+	if s.allocator, err = services.New(cfg); err != nil {
+		return err
+	}
+	p.storage.Accompany(corev1.Resource("services"), s.allocator)
+	s.allocator.Attach(k)
 	return nil
 }
 
@@ -100,6 +126,7 @@ func (s *Server) wireNodes(resources []resource.Resource, sec *security) error {
 		return err
 	}
 	s.closers = append(s.closers, proxy.Close)
+	s.kubelets = proxy
 	if k := resource.Find[corev1.Pod](resources); k != nil {
 		for name, storage := range map[string]rest.Storage{
 			"log": proxy.PodLog(), "exec": proxy.PodExec(), "attach": proxy.PodAttach(), "portforward": proxy.PodPortForward(), "proxy": proxy.PodProxy(),

@@ -3,6 +3,7 @@ package nodeproxy
 import (
 	"context"
 	"net"
+	"net/http"
 	"net/url"
 	"strconv"
 
@@ -18,15 +19,34 @@ func (p *Proxy) kubeletOf(ctx context.Context, name string) (host string, port i
 	if err != nil {
 		return "", 0, err
 	}
+	return p.kubeletAt(node)
+}
+
+func (p *Proxy) kubeletAt(node *corev1.Node) (host string, port int, err error) {
 	host, ok := p.address(node)
 	if !ok {
-		return "", 0, apierrors.NewServiceUnavailable("node " + name + " has no address yet: its kubelet has not registered one")
+		return "", 0, apierrors.NewServiceUnavailable("node " + node.Name + " has no address yet: its kubelet has not registered one")
 	}
 	port = int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	if port == 0 {
 		port = defaultKubeletPort
 	}
 	return host, port, nil
+}
+
+// Get asks the kubelet of a node as the API server itself. The caller closes the body.
+func (p *Proxy) Get(ctx context.Context, node *corev1.Node, path string) (*http.Response, error) {
+	host, port, err := p.kubeletAt(node)
+	if err != nil {
+		return nil, err
+	}
+	location := url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(port)), Path: path}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, location.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Accept-Encoding", "identity") // a kubelet has better things to do than to compress
+	return p.kubelet().RoundTrip(r)
 }
 
 // address picks the address by which to reach a node.

@@ -88,6 +88,15 @@ func DefaultClusterRoles() []rbacv1.ClusterRole {
 			on("", verbs("*"), "nodes/proxy", "nodes/metrics", "nodes/stats", "nodes/log", "nodes/spec", "nodes/checkpoint", "nodes/configz", "nodes/healthz", "nodes/pods")),
 		clusterRole("system:node-bootstrapper",
 			on("certificates.k8s.io", verbs("create", "get", "list", "watch"), "certificatesigningrequests")),
+		clusterRole("system:certificates.k8s.io:certificatesigningrequests:nodeclient",
+			on("certificates.k8s.io", verbs("create"), "certificatesigningrequests/nodeclient")),
+		clusterRole("system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+			on("certificates.k8s.io", verbs("create"), "certificatesigningrequests/selfnodeclient")),
+		clusterRole("system:certificates.k8s.io:legacy-unknown-approver", approves("kubernetes.io/legacy-unknown")),
+		clusterRole("system:certificates.k8s.io:kubelet-serving-approver", approves("kubernetes.io/kubelet-serving")),
+		clusterRole("system:certificates.k8s.io:kube-apiserver-client-approver", approves("kubernetes.io/kube-apiserver-client")),
+		clusterRole("system:certificates.k8s.io:kube-apiserver-client-kubelet-approver", approves("kubernetes.io/kube-apiserver-client-kubelet")),
+		clusterRole("system:cluster-trust-bundle-discovery", on("certificates.k8s.io", readVerbs, "clustertrustbundles")),
 		clusterRole("system:persistent-volume-provisioner",
 			on("", verbs("get", "list", "watch", "create", "delete"), "persistentvolumes"),
 			on("", verbs("get", "list", "watch", "update"), "persistentvolumeclaims"),
@@ -106,6 +115,13 @@ func DefaultClusterRoles() []rbacv1.ClusterRole {
 			on("discovery.k8s.io", verbs("list", "watch"), "endpointslices")),
 	}
 	return append(roles, userRoles()...)
+}
+
+// approves allows to approve requests for one signer.
+func approves(signer string) rbacv1.PolicyRule {
+	rule := on("certificates.k8s.io", verbs("approve"), "signers")
+	rule.ResourceNames = []string{signer}
+	return rule
 }
 
 // NodeRules is what a kubelet may do, before the node authorizer narrows it to its own node.
@@ -138,6 +154,8 @@ func NodeRules() []rbacv1.PolicyRule {
 		on("", verbs("list", "watch"), "namespaces"),
 		on("resource.k8s.io", verbs("get"), "resourceclaims"),
 		on("resource.k8s.io", verbs("deletecollection"), "resourceslices"),
+		on("certificates.k8s.io", readVerbs, "clustertrustbundles"),
+		on("certificates.k8s.io", verbs("get", "list", "watch", "create"), "podcertificaterequests"),
 	}
 }
 
@@ -182,7 +200,7 @@ func controllerRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		on("*", every, "*"),
 		on("rbac.authorization.k8s.io", verbs("escalate", "bind"), "clusterroles", "roles"),
-		on("certificates.k8s.io", verbs("approve", "sign"), "signers"),
+		on("certificates.k8s.io", verbs("approve", "sign", "attest"), "signers"),
 		urls("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"),
 	}
 }
@@ -209,6 +227,7 @@ func DefaultClusterRoleBindings() []rbacv1.ClusterRoleBinding {
 		bind("system:basic-user", group(user.AllAuthenticated)),
 		bind("system:public-info-viewer", group(user.AllAuthenticated), group(user.AllUnauthenticated)),
 		bind("system:service-account-issuer-discovery", group("system:serviceaccounts")),
+		bind("system:cluster-trust-bundle-discovery", group("system:serviceaccounts")),
 		bind("system:node-proxier", usr("system:kube-proxy")),
 		bind("system:kube-controller-manager", usr(user.KubeControllerManager)),
 		bind("system:kube-scheduler", usr(user.KubeScheduler)),

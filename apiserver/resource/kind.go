@@ -102,9 +102,8 @@ type Kind[T any] struct {
 	// GarbageCollection is what a delete without propagation policy does to dependents: rest.DeleteDependents when empty.
 	GarbageCollection rest.GarbageCollectionPolicy
 
-	// BeginCreate and BeginUpdate run on a prepared and valid object before the write, and may
-	// fill it in; what they leave is prepared (so Prepare must be idempotent) and validated once
-	// more. The function they return, if any, is told whether the write took place. They run for
+	// BeginCreate and BeginUpdate run before an object is prepared and validated, and may fill it in.
+	// The function they return, if any, is told whether the request goes on to its end. They run for
 	// dry runs as well, which the options tell.
 	BeginCreate func(ctx context.Context, obj *T, options *metav1.CreateOptions) (func(ctx context.Context, success bool), error)
 	BeginUpdate func(ctx context.Context, obj, old *T, options *metav1.UpdateOptions) (func(ctx context.Context, success bool), error)

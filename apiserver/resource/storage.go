@@ -93,7 +93,7 @@ func (k *Kind[T]) buildStore(b Builder) (*registry.Store, error) {
 	if k.GracefulDelete != nil {
 		s.DeleteStrategy = gracefulStrategy[T]{base}
 	}
-	k.setHooks(s, base)
+	k.setHooks(s)
 
 	attrs := k.attributes()
 	s.PredicateFunc = func(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
@@ -107,10 +107,8 @@ func (k *Kind[T]) buildStore(b Builder) (*registry.Store, error) {
 	return s, nil
 }
 
-// setHooks gives the typed hooks of the declaration to the store. The store calls its begin hooks
-// before it prepares and validates an object; a hook that allocates wants to see it afterwards, so
-// that is done here already and, harmlessly, once more by the store.
-func (k *Kind[T]) setHooks(s *registry.Store, base strategy[T]) {
+// setHooks gives the typed hooks of the declaration to the store.
+func (k *Kind[T]) setHooks(s *registry.Store) {
 	if k.TTL != nil {
 		s.TTLFunc = func(obj runtime.Object, _ uint64, _ bool) (uint64, error) {
 			return uint64(math.Ceil(k.TTL(typed[T](obj)).Seconds())), nil
@@ -118,18 +116,12 @@ func (k *Kind[T]) setHooks(s *registry.Store, base strategy[T]) {
 	}
 	if k.BeginCreate != nil {
 		s.BeginCreate = func(ctx context.Context, obj runtime.Object, o *metav1.CreateOptions) (registry.FinishFunc, error) {
-			if err := rest.BeforeCreate(base, ctx, obj); err != nil {
-				return nil, err
-			}
 			done, err := k.BeginCreate(ctx, typed[T](obj), o)
 			return finish(done), err
 		}
 	}
 	if k.BeginUpdate != nil {
 		s.BeginUpdate = func(ctx context.Context, obj, old runtime.Object, o *metav1.UpdateOptions) (registry.FinishFunc, error) {
-			if err := rest.BeforeUpdate(base, ctx, obj, old); err != nil {
-				return nil, err
-			}
 			done, err := k.BeginUpdate(ctx, typed[T](obj), typed[T](old), o)
 			return finish(done), err
 		}

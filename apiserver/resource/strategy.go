@@ -17,6 +17,7 @@ import (
 type strategy[T any] struct {
 	runtime.ObjectTyper
 	names.NameGenerator
+	BoundedMistakes
 	kind *Kind[T]
 }
 

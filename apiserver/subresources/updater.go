@@ -18,6 +18,7 @@ type updater struct{ store *registry.Store }
 // prepared replaces what the parent's strategy does on an update.
 type prepared struct {
 	rest.RESTUpdateStrategy
+	resource.BoundedMistakes
 	prepare  func(ctx context.Context, obj, old runtime.Object)
 	validate func(ctx context.Context, obj, old runtime.Object) field.ErrorList
 	warnings func(ctx context.Context, obj, old runtime.Object) []string

@@ -33,8 +33,9 @@ func TestWrongArguments(t *testing.T) {
 	})
 	t.Setenv("KUBECONFIG", asked)
 	dir := t.TempDir()
-	there, key := filepath.Join(dir, "there"), filepath.Join(dir, "key")
-	if err := errors.Join(os.WriteFile(there, nil, 0o600), os.WriteFile(key, []byte("a passphrase"), 0o600)); err != nil {
+	there, key, policy := filepath.Join(dir, "there"), filepath.Join(dir, "key"), filepath.Join(dir, "policy.yaml")
+	wrong := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: [{schedulerName: ''}]\n"
+	if err := errors.Join(os.WriteFile(there, nil, 0o600), os.WriteFile(policy, []byte(wrong), 0o600), os.WriteFile(key, []byte("a passphrase"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ line, says string }{
@@ -115,6 +116,9 @@ func TestWrongArguments(t *testing.T) {
 		{"check -o xml", `"xml"`},
 		{"version x", "takes no argument"},
 		{"version -o xml", `"xml"`},
+		{"server --scheduler-config-file=", "--scheduler-config-file is empty"},
+		{"server --scheduler-config-file " + dir + "/no", "no such file"},
+		{"server --scheduler-config-file " + policy, policy + ": profiles[0].schedulerName: Required value"},
 		{"proxy", "give at least one --server"},
 		{"proxy --server x", `--server "x"`},
 		{"proxy x", "takes no argument"},

@@ -19,6 +19,7 @@ import (
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/tail"
 	"github.com/barque/barque/pki"
+	schedulerconfig "github.com/barque/barque/scheduler/config"
 )
 
 // smallestStoreMemory, in bytes, has room for what an empty cluster holds. Less is a slip of the keyboard that would
@@ -32,6 +33,7 @@ type nodeFlags struct {
 	labels                   []string
 	logLevel                 string
 	storeMemory              string
+	schedulerConfig          string
 	clusterCIDR, serviceCIDR string
 }
 
@@ -84,6 +86,7 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.StringVar(&f.storeMemory, "store-memory-limit", "", "how much memory all objects may take in the store, such as 2Gi; that of the server that leads counts (default: a quarter of this machine's memory, from 256Mi to 8Gi)")
 	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", pki.LeafLifetime, "how long certificates last that this server issues; they are renewed when two thirds of it are over")
 	flags.DurationVar(&o.CertificateGrace, "certificate-grace", node.DefaultCertificateGrace, "for how long after its certificates have ended an agent that was off gets new ones, while its Node exists; 0 is never")
+	flags.StringVar(&f.schedulerConfig, "scheduler-config-file", "", "file with the scheduling policy, a KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1; give it to all servers")
 	addTimeFlags(c, &o.Times)
 	addAdmissionFlags(c, &o.Admission)
 }
@@ -115,6 +118,13 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 	}
 	if err := o.Admission.Check(); err != nil {
 		return wrong(err)
+	}
+	if f.schedulerConfig != "" {
+		policy, err := schedulerconfig.Load(f.schedulerConfig)
+		if err != nil {
+			return wrong(fmt.Errorf("--scheduler-config-file: %w", err))
+		}
+		o.Scheduling = policy
 	}
 	if (o.Replace || o.Wipe) && o.Join == "" {
 		return wrong(fmt.Errorf("--replace and --wipe are for joining: give --join, too"))

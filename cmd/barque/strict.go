@@ -38,7 +38,8 @@ func strict(cmd *cobra.Command) {
 var mayNotBeEmpty = []string{"data-dir", "dir", "config-dir", "unit-dir", "listen", "server", "join", "name", "node-ip", "token-file",
 	"restore-from", "restore-key-file", "snapshot-key-file", "key-file", "role", "kubeconfig", "zone", "node-taint", "peers",
 	"container-runtime-endpoint", "registries", "cgroup-root", "cluster-cidr", "service-cidr", "cluster-domain", "raft-log-store",
-	"store-memory-limit", "snapshot-dir", "node-arg", "server-arg", "admission-control-config-file"}
+	"store-memory-limit", "snapshot-dir", "node-arg", "server-arg", "admission-control-config-file",
+	"scheduler-config-file"}
 
 // refuseEmpty refuses empty arguments, and empty values of such flags.
 func refuseEmpty(c *cobra.Command, args []string) error {

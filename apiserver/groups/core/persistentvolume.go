@@ -33,6 +33,7 @@ func persistentVolumes() resource.Resource {
 		ShortNames:    []string{"pv"},
 		ClusterScoped: true,
 		List:          &corev1.PersistentVolumeList{},
+		ReturnDeleted: true,
 		Default: func(v *corev1.PersistentVolume) {
 			if v.Status.Phase == "" {
 				v.Status.Phase = corev1.VolumePending

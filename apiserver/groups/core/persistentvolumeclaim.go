@@ -20,15 +20,16 @@ import (
 
 func persistentVolumeClaims() resource.Resource {
 	return &resource.Kind[corev1.PersistentVolumeClaim]{
-		GroupVersion: version,
-		Name:         "persistentvolumeclaims",
-		Singular:     "persistentvolumeclaim",
-		ShortNames:   []string{"pvc"},
-		List:         &corev1.PersistentVolumeClaimList{},
-		Default:      podtemplate.DefaultClaim,
-		Prepare:      prepareClaim,
-		Validate:     validateClaim,
-		Warnings:     claimWarnings,
+		GroupVersion:  version,
+		Name:          "persistentvolumeclaims",
+		Singular:      "persistentvolumeclaim",
+		ShortNames:    []string{"pvc"},
+		List:          &corev1.PersistentVolumeClaimList{},
+		ReturnDeleted: true,
+		Default:       podtemplate.DefaultClaim,
+		Prepare:       prepareClaim,
+		Validate:      validateClaim,
+		Warnings:      claimWarnings,
 		Status: &resource.Status[corev1.PersistentVolumeClaim]{
 			Prepare: func(_ context.Context, c, old *corev1.PersistentVolumeClaim) {
 				c.Status.HealthStatus = old.Status.HealthStatus // of an alpha feature, which is off

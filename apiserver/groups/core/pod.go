@@ -55,27 +55,25 @@ func defaultPod(p *corev1.Pod) {
 		p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1)
 	}
 	podtemplate.DefaultPodSpec(&p.Spec)
-	if p.Status.Phase == "" {
-		p.Status.Phase = corev1.PodPending
-	}
-	// podIP and hostIP are the first of podIPs and hostIPs, for clients that know only one. Where they
-	// differ the one that such a client wrote is right.
+	// podIP is the first of podIPs, for clients that know only one. Where they differ the one that such
+	// a client wrote is right.
 	if p.Status.PodIP != "" && (len(p.Status.PodIPs) == 0 || p.Status.PodIPs[0].IP != p.Status.PodIP) {
 		p.Status.PodIPs = []corev1.PodIP{{IP: p.Status.PodIP}}
 	}
 	if p.Status.PodIP == "" && len(p.Status.PodIPs) > 0 {
 		p.Status.PodIP = p.Status.PodIPs[0].IP
 	}
-	if p.Status.HostIP != "" && len(p.Status.HostIPs) == 0 {
-		p.Status.HostIPs = []corev1.HostIP{{IP: p.Status.HostIP}}
-	}
 }
 
 func preparePod(ctx context.Context, p, old *corev1.Pod) {
 	if old != nil {
+		if p.Spec.Resources == nil { // the client does not know the field
+			p.Spec.Resources = old.Spec.Resources.DeepCopy()
+		}
 		return
 	}
 	p.Status.Phase = corev1.PodPending
+	defaultPodResources(p)
 	p.Status.QOSClass = podtemplate.QOSClass(&p.Spec)
 	mergeAffinityKeys(p)
 	mergeSpreadKeys(p)

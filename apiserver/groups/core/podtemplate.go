@@ -15,12 +15,13 @@ import (
 
 func podTemplates() resource.Resource {
 	return &resource.Kind[corev1.PodTemplate]{
-		GroupVersion: version,
-		Name:         "podtemplates",
-		Singular:     "podtemplate",
-		List:         &corev1.PodTemplateList{},
-		Generation:   true,
-		Default:      func(t *corev1.PodTemplate) { podtemplate.Default(&t.Template) },
+		GroupVersion:  version,
+		Name:          "podtemplates",
+		Singular:      "podtemplate",
+		List:          &corev1.PodTemplateList{},
+		ReturnDeleted: true,
+		Generation:    true,
+		Default:       func(t *corev1.PodTemplate) { podtemplate.Default(&t.Template) },
 		Validate: func(_ context.Context, t, old *corev1.PodTemplate) field.ErrorList {
 			errs := validation.Meta(t, old, true, validation.SubdomainName)
 			return append(errs, podtemplate.Validate(&t.Template, field.NewPath("template"))...)

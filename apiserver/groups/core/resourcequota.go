@@ -19,11 +19,12 @@ import (
 
 func resourceQuotas() resource.Resource {
 	return &resource.Kind[corev1.ResourceQuota]{
-		GroupVersion: version,
-		Name:         "resourcequotas",
-		Singular:     "resourcequota",
-		ShortNames:   []string{"quota"},
-		List:         &corev1.ResourceQuotaList{},
+		GroupVersion:  version,
+		Name:          "resourcequotas",
+		Singular:      "resourcequota",
+		ShortNames:    []string{"quota"},
+		List:          &corev1.ResourceQuotaList{},
+		ReturnDeleted: true,
 		Default: func(q *corev1.ResourceQuota) {
 			podtemplate.RoundUp(q.Spec.Hard)
 			podtemplate.RoundUp(q.Status.Hard)

@@ -20,11 +20,12 @@ import (
 
 func resourceClaims() resource.Resource {
 	return &resource.Kind[resourcev1.ResourceClaim]{
-		GroupVersion: version,
-		Name:         "resourceclaims",
-		Singular:     "resourceclaim",
-		List:         &resourcev1.ResourceClaimList{},
-		Default:      defaultClaim,
+		GroupVersion:  version,
+		Name:          "resourceclaims",
+		Singular:      "resourceclaim",
+		List:          &resourcev1.ResourceClaimList{},
+		ReturnDeleted: true,
+		Default:       defaultClaim,
 		Prepare: func(_ context.Context, c, _ *resourcev1.ResourceClaim) {
 			dropFromRequests(c.Spec.Devices.Requests)
 		},
@@ -47,10 +48,11 @@ func resourceClaims() resource.Resource {
 
 func resourceClaimTemplates() resource.Resource {
 	return &resource.Kind[resourcev1.ResourceClaimTemplate]{
-		GroupVersion: version,
-		Name:         "resourceclaimtemplates",
-		Singular:     "resourceclaimtemplate",
-		List:         &resourcev1.ResourceClaimTemplateList{},
+		GroupVersion:  version,
+		Name:          "resourceclaimtemplates",
+		Singular:      "resourceclaimtemplate",
+		List:          &resourcev1.ResourceClaimTemplateList{},
+		ReturnDeleted: true,
 		Default: func(t *resourcev1.ResourceClaimTemplate) {
 			defaultRequests(t.Spec.Spec.Devices.Requests)
 		},

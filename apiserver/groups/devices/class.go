@@ -21,6 +21,7 @@ func deviceClasses() resource.Resource {
 		Singular:      "deviceclass",
 		ClusterScoped: true,
 		List:          &resourcev1.DeviceClassList{},
+		ReturnDeleted: true,
 		Generation:    true,
 		Validate:      validateClass,
 		Columns:       []metav1.TableColumnDefinition{resource.Name(), resource.Age()},

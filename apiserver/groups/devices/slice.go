@@ -25,6 +25,7 @@ func resourceSlices() resource.Resource {
 		Singular:      "resourceslice",
 		ClusterScoped: true,
 		List:          &resourcev1.ResourceSliceList{},
+		ReturnDeleted: true,
 		Generation:    true,
 		Default: func(s *resourcev1.ResourceSlice) {
 			for i := range s.Spec.Devices {

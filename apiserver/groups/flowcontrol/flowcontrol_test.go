@@ -116,6 +116,8 @@ func TestValidateLevel(t *testing.T) {
 		"no response": {"type: Limited, limited: {}", []string{grouptest.Missing + at + "limitResponse.type"}},
 		"response":    {"type: Limited, limited: {limitResponse: {type: Wait}}", []string{grouptest.Unknown + at + "limitResponse.type"}},
 		"reject+":     {"type: Limited, limited: {limitResponse: {type: Reject, queuing: {}}}", []string{grouptest.Forbidden + at + "limitResponse.queuing"}},
+		"wait+":       {"type: Limited, limited: {limitResponse: {type: Wait, queuing: {}}}", []string{grouptest.Unknown + at + "limitResponse.type", grouptest.Forbidden + at + "limitResponse.queuing"}},
+		"some type":   {"type: Some, limited: {}, exempt: {}", []string{grouptest.Unknown + "spec.type", grouptest.Forbidden + "spec.limited", grouptest.Forbidden + "spec.exempt"}},
 		"no queuing":  {"type: Limited, limited: {limitResponse: {type: Queue}}", []string{grouptest.Missing + at + "limitResponse.queuing"}},
 		"queuing":     {queue + "{queues: -1, handSize: -1, queueLengthLimit: -1}}}", []string{grouptest.Invalid + at + "limitResponse.queuing.queues", grouptest.Invalid + at + "limitResponse.queuing.handSize", grouptest.Invalid + at + "limitResponse.queuing.queueLengthLimit"}},
 		"hand":        {queue + "{queues: 5, handSize: 6}}}", []string{grouptest.Invalid + at + "limitResponse.queuing.handSize"}},

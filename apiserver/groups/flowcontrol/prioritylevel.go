@@ -106,18 +106,20 @@ func validateLevel(_ context.Context, l, old *flowcontrolv1.PriorityLevelConfigu
 	if exempt != (l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) {
 		errs = append(errs, field.Invalid(at.Child("type"), spec.Type, "must be 'Exempt' if and only if `name` is 'exempt'"))
 	}
-	switch {
-	case exempt && spec.Limited != nil:
-		errs = append(errs, field.Forbidden(at.Child("limited"), "must be nil if the type is not Limited"))
-	case !exempt && spec.Type != flowcontrolv1.PriorityLevelEnablementLimited:
+	limited := spec.Type == flowcontrolv1.PriorityLevelEnablementLimited
+	if !exempt && !limited {
 		errs = append(errs, validation.Enum(spec.Type, at.Child("type"), flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited)...)
-	case !exempt && spec.Exempt != nil:
+	}
+	if !limited && spec.Limited != nil {
+		errs = append(errs, field.Forbidden(at.Child("limited"), "must be nil if the type is not Limited"))
+	}
+	if !exempt && spec.Exempt != nil {
 		errs = append(errs, field.Forbidden(at.Child("exempt"), "must be nil if the type is Limited"))
 	}
 	if exempt && spec.Exempt != nil {
 		errs = append(errs, validateShares(spec.Exempt.NominalConcurrencyShares, spec.Exempt.LendablePercent, at.Child("exempt"))...)
 	}
-	if spec.Type == flowcontrolv1.PriorityLevelEnablementLimited {
+	if limited {
 		errs = append(errs, validateLimited(spec.Limited, at.Child("limited"))...)
 	}
 	errs = append(errs, validateFixedLevel(l, at)...)
@@ -171,9 +173,10 @@ func validateLimited(l *flowcontrolv1.LimitedPriorityLevelConfiguration, at *fie
 	}
 	at = at.Child("limitResponse")
 	response, queuing := &l.LimitResponse, at.Child("queuing")
-	switch {
-	case response.Type == flowcontrolv1.LimitResponseTypeReject && response.Queuing != nil:
+	if response.Type != flowcontrolv1.LimitResponseTypeQueue && response.Queuing != nil {
 		errs = append(errs, field.Forbidden(queuing, "must be nil if limited.limitResponse.type is not Limited"))
+	}
+	switch {
 	case response.Type == flowcontrolv1.LimitResponseTypeReject:
 	case response.Type != flowcontrolv1.LimitResponseTypeQueue:
 		errs = append(errs, validation.Enum(response.Type, at.Child("type"), flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)...)

@@ -30,6 +30,7 @@ func attachments() resource.Resource {
 		Singular:        "volumeattachment",
 		ClusterScoped:   true,
 		List:            &storagev1.VolumeAttachmentList{},
+		ReturnDeleted:   true,
 		VersionedUpdate: true,
 		Validate:        validateAttachment,
 		Status: &resource.Status[storagev1.VolumeAttachment]{

@@ -29,6 +29,7 @@ func storageClasses() resource.Resource {
 		ShortNames:    []string{"sc"},
 		ClusterScoped: true,
 		List:          &storagev1.StorageClassList{},
+		ReturnDeleted: true,
 		Default: func(c *storagev1.StorageClass) {
 			if c.ReclaimPolicy == nil {
 				c.ReclaimPolicy = ptr.To(corev1.PersistentVolumeReclaimDelete)
@@ -94,7 +95,8 @@ func validateStorageClass(_ context.Context, c, old *storagev1.StorageClass) fie
 
 func validateTopologies(terms []corev1.TopologySelectorTerm, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	var before []map[string]sets.Set[string]
+	// A term without expressions is a duplicate of nothing, which kube-apiserver refuses, too.
+	before := make([]map[string]sets.Set[string], len(terms))
 	for i, term := range terms {
 		at := at.Index(i).Child("matchLabelExpressions")
 		byKey := map[string]sets.Set[string]{}
@@ -134,6 +136,7 @@ func volumeAttributesClasses() resource.Resource {
 		ShortNames:    []string{"vac"},
 		ClusterScoped: true,
 		List:          &storagev1.VolumeAttributesClassList{},
+		ReturnDeleted: true,
 		Validate:      validateAttributesClass,
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),

@@ -25,6 +25,7 @@ func drivers() resource.Resource {
 		Singular:        "csidriver",
 		ClusterScoped:   true,
 		List:            &storagev1.CSIDriverList{},
+		ReturnDeleted:   true,
 		VersionedUpdate: true,
 		Default:         defaultDriver,
 		Prepare:         prepareDriver,

@@ -7,6 +7,7 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -24,6 +25,7 @@ func driversOfNodes() resource.Resource {
 		Singular:        "csinode",
 		ClusterScoped:   true,
 		List:            &storagev1.CSINodeList{},
+		ReturnDeleted:   true,
 		VersionedUpdate: true,
 		Validate:        validateNode,
 		// All that a status has is of an alpha feature, which is off.
@@ -88,7 +90,10 @@ func validateNodeDriver(d *storagev1.CSINodeDriver, at *field.Path) field.ErrorL
 			errs = append(errs, field.Duplicate(at, key))
 		}
 		seen[key] = true
-		errs = append(errs, validation.QualifiedName(key, at)...)
+		if key == "" {
+			errs = append(errs, field.Required(at, ""))
+		}
+		errs = append(errs, validation.Check(key, at, utilvalidation.IsQualifiedName)...)
 	}
 	return errs
 }

@@ -115,7 +115,7 @@ func TestDriversOfNode(t *testing.T) {
 	for text, want := range map[string][]string{
 		"[{name: d, nodeID: a, topologyKeys: [a, example.com/b], allocatable: {count: 5}}]": nil,
 		"[{nodeID: ''}]": {grouptest.Missing + "spec.drivers[0].name", grouptest.Missing + "spec.drivers[0].nodeID"},
-		"[{name: d, nodeID: a, allocatable: {count: -1}, topologyKeys: [a, a, '']}, {name: d, nodeID: " + strings.Repeat("a", 257) + "}]": {grouptest.Invalid + "spec.drivers[0].allocatable.count", grouptest.Duplicate + "spec.drivers[0]", grouptest.Missing + "spec.drivers[0]", grouptest.Invalid + "spec.drivers[1].nodeID", grouptest.Duplicate + "spec.drivers[1].name"},
+		"[{name: d, nodeID: a, allocatable: {count: -1}, topologyKeys: [a, a, '']}, {name: d, nodeID: " + strings.Repeat("a", 257) + "}]": {grouptest.Invalid + "spec.drivers[0].allocatable.count", grouptest.Duplicate + "spec.drivers[0]", grouptest.Missing + "spec.drivers[0]", grouptest.Invalid + "spec.drivers[0]", grouptest.Invalid + "spec.drivers[0]", grouptest.Invalid + "spec.drivers[1].nodeID", grouptest.Duplicate + "spec.drivers[1].name"},
 	} {
 		kind := driversOfNodes().(*resource.Kind[storagev1.CSINode])
 		grouptest.WantErrors(t, kind.Validate(context.Background(), grouptest.Parse[storagev1.CSINode](t, meta+"spec: {drivers: "+text+"}"), nil), want...)
