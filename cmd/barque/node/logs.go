@@ -100,11 +100,21 @@ type outages struct {
 	begun  chan struct{} // holds one when an outage has begun
 
 	mu          sync.Mutex
-	running     bool
+	phase       phase
 	lines       int // of the outage; 0: there is none
 	newest      string
 	first, last time.Time
 }
+
+// phase is how far Run is. Before, every line is told. Afterwards the server has stopped, and none is:
+// the store is closed, and the caches go on asking it until the process ends.
+type phase int
+
+const (
+	phaseBefore phase = iota
+	phaseRunning
+	phaseStopped
+)
 
 const (
 	// outageQuiet is how long no cache must have said anything for an outage to be over. Each tries again after a second,
@@ -123,8 +133,8 @@ func (o *outages) fold(line string) bool {
 	now := time.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.running {
-		return false
+	if o.phase != phaseRunning {
+		return o.phase == phaseStopped
 	}
 	if o.last = now; o.lines == 0 {
 		o.first = now
@@ -139,7 +149,7 @@ func (o *outages) fold(line string) bool {
 // Run tells how outages go on and when they are over, until ctx ends.
 func (o *outages) Run(ctx context.Context) error {
 	o.mu.Lock()
-	o.running = true
+	o.phase = phaseRunning
 	o.mu.Unlock()
 	defer o.stop()
 	for {
@@ -184,11 +194,11 @@ func (o *outages) end() time.Duration {
 	return 0
 }
 
-// stop has lines folded no more, and tells of an outage that nobody sees the end of.
+// stop has no more lines told, and tells of an outage that nobody sees the end of.
 func (o *outages) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.running = false
+	o.phase = phaseStopped
 	if o.lines > 0 {
 		o.tell("the server stops while the API's caches cannot read the store")
 	}

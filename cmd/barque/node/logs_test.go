@@ -97,6 +97,6 @@ func TestAnOutageIsToldOnce(t *testing.T) {
 		}
 		lines("the server stops meanwhile", "level=INFO msg=\"the server stops while the API's caches cannot read the store\" part=k8s times=100 betweenFirstAndLast=0s")
 		klog.Errorf("cacher (things): unexpected ListAndWatch error: %s; reinitializing...", storage.Unreadable)
-		lines("nobody would tell the end", "unexpected ListAndWatch error")
+		lines("the server has stopped")
 	})
 }

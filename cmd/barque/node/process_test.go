@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/internal/osthread"
 	"github.com/barque/barque/internal/procstat"
@@ -309,7 +310,8 @@ func stopHere() error {
 
 // holdPods stops this process, as SIGSTOP from outside would, at the first creation of a pod by a controller while the
 // file "arm" is there: after what was decided, before it is sent. When the process goes on, the write is sent, come what
-// may, and the answer written down.
+// may, and the answer written down. A server that does not know yet that it was deposed may take the write and lose it:
+// such an answer is "outcome unknown", and the write is sent again.
 func holdPods(dir string) func(uint64, http.RoundTripper) http.RoundTripper {
 	return func(term uint64, next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -322,17 +324,36 @@ func holdPods(dir string) func(uint64, http.RoundTripper) http.RoundTripper {
 			if err := stopHere(); err != nil {
 				return nil, err
 			}
-			// The end of the term cancels it; here it is to arrive.
-			response, err := next.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
-			said := fmt.Sprint(err)
-			if err == nil {
-				var body bytes.Buffer
-				_, err = body.ReadFrom(response.Body)
-				response.Body.Close()
-				response.Body = http.NoBody
-				said = fmt.Sprintf("%s %s %v", response.Status, body.Bytes(), err)
+			// The end of the term cancels the request's context; here the request is to arrive.
+			response, said, err := send(r.WithContext(context.WithoutCancel(r.Context())), next)
+			if err := os.WriteFile(filepath.Join(dir, answerFile), []byte(said), 0o600); err != nil {
+				return nil, err
 			}
-			return response, os.WriteFile(filepath.Join(dir, answerFile), []byte(said), 0o600)
+			return response, err
 		})
+	}
+}
+
+// send sends a request until its outcome is known, and returns the answer, also as text.
+func send(r *http.Request, next http.RoundTripper) (*http.Response, string, error) {
+	for {
+		response, err := next.RoundTrip(r)
+		if err != nil {
+			return nil, err.Error(), err
+		}
+		var body bytes.Buffer
+		_, err = body.ReadFrom(response.Body)
+		response.Body.Close()
+		if response.StatusCode == http.StatusGatewayTimeout && bytes.Contains(body.Bytes(), []byte(storage.CauseOutcomeUnknown)) {
+			again, err := r.GetBody()
+			if err != nil {
+				return nil, err.Error(), err
+			}
+			r = r.Clone(r.Context())
+			r.Body = again
+			continue
+		}
+		response.Body = http.NoBody
+		return response, fmt.Sprintf("%s %s %v", response.Status, body.Bytes(), err), nil
 	}
 }
