@@ -34,6 +34,7 @@ type nodeFlags struct {
 	logLevel                 string
 	storeMemory              string
 	schedulerConfig          string
+	controllerWorkers        map[string]*int
 	clusterCIDR, serviceCIDR string
 }
 
@@ -89,6 +90,7 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.StringVar(&f.schedulerConfig, "scheduler-config-file", "", "file with the scheduling policy, a KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1; give it to all servers")
 	addTimeFlags(c, &o.Times)
 	addAdmissionFlags(c, &o.Admission)
+	addControllerFlags(c, &o.Controllers, &f.controllerWorkers)
 }
 
 // addAdmissionFlags adds the flags of kube-apiserver that choose admission plugins.
@@ -117,6 +119,9 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 		return wrong(err)
 	}
 	if err := o.Admission.Check(); err != nil {
+		return wrong(err)
+	}
+	if err := completeControllers(&o.Controllers, f.controllerWorkers); err != nil {
 		return wrong(err)
 	}
 	if f.schedulerConfig != "" {

@@ -1,5 +1,5 @@
 // Package claim decides whose an object is by controller reference and selector, and makes it so.
-// It is shared by the controllers that own pods or ReplicaSets through a label selector.
+// It is shared by the controllers that own pods, ReplicaSets or revisions through a label selector.
 package claim
 
 import (
@@ -12,58 +12,111 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/controllers/runtime"
 )
 
-// Plan says which objects an owner keeps, takes and lets go.
-type Plan[T metav1.Object] struct {
-	Keep    []T // owned and matching
-	Adopt   []T // nobody's and matching
-	Release []T // owned but no longer matching
-	// Finalizers are added to those that are adopted.
+// Owner is an object that owns others by a selector.
+type Owner struct {
+	metav1.Object
+	Kind     schema.GroupVersionKind
+	Selector labels.Selector
+	// Read asks the API server, not a cache, for the owner as it is now.
+	Read func(ctx context.Context) (metav1.Object, error)
+	// May, unless it is nil, tells what can be the owner's at all, by its name for instance. What cannot
+	// is neither kept nor released.
+	May func(metav1.Object) bool
+	// Finalizers are added to what is adopted.
 	Finalizers []string
 }
 
-// Decide sorts objects. owned are those whose controller reference names the owner, orphans those
+// ReadBy makes an Owner's Read of a typed client.
+func ReadBy[T metav1.Object](client interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
+}, name string) func(context.Context) (metav1.Object, error) {
+	return func(ctx context.Context) (metav1.Object, error) {
+		now, err := client.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		return now, nil
+	}
+}
+
+// Patcher is a typed client of what is claimed.
+type Patcher[P any] interface {
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (P, error)
+}
+
+// Objects adopts and releases what an informer holds, for one reconcile of key, and returns all that is
+// the owner's afterwards. The informer needs the index of runtime.EnsureControllerIndex.
+func Objects[T any, P runtime.Object[T]](ctx context.Context, loop *runtime.Loop, key runtime.Key, informer cache.SharedIndexInformer, owner Owner, client Patcher[P]) ([]P, error) {
+	owned, orphans, err := runtime.Controlled[T](informer, owner.GetNamespace(), owner.GetUID())
+	if err != nil {
+		return nil, err
+	}
+	p := decide(owner, candidates[T, P](owner, owned), candidates[T, P](owner, orphans))
+	return act(ctx, owner, p, client, func(now P) { loop.Writes().Wrote(key, informer, now.GetResourceVersion()) })
+}
+
+func candidates[T any, P runtime.Object[T]](owner Owner, list []*T) []P {
+	out := make([]P, 0, len(list))
+	for _, obj := range list {
+		if owner.May == nil || owner.May(P(obj)) {
+			out = append(out, obj)
+		}
+	}
+	return out
+}
+
+// plan says which objects an owner keeps, takes and lets go.
+type plan[T metav1.Object] struct {
+	keep    []T // owned and matching
+	adopt   []T // nobody's and matching
+	release []T // owned but no longer matching
+}
+
+// decide sorts objects. owned are those whose controller reference names the owner, orphans those
 // of its namespace without controller; others are never touched. An owner that is being deleted
 // takes and releases nothing; an object that is being deleted is not worth either.
-func Decide[T metav1.Object](owner metav1.Object, selector labels.Selector, owned, orphans []T) Plan[T] {
-	var p Plan[T]
+func decide[T metav1.Object](owner Owner, owned, orphans []T) plan[T] {
+	var p plan[T]
 	going := owner.GetDeletionTimestamp() != nil
 	for _, o := range owned {
 		switch {
-		case selector.Matches(labels.Set(o.GetLabels())):
-			p.Keep = append(p.Keep, o)
+		case owner.Selector.Matches(labels.Set(o.GetLabels())):
+			p.keep = append(p.keep, o)
 		case !going && o.GetDeletionTimestamp() == nil:
-			p.Release = append(p.Release, o)
+			p.release = append(p.release, o)
 		}
 	}
-	if going || selector.Empty() {
+	if going || owner.Selector.Empty() {
 		return p
 	}
 	for _, o := range orphans {
-		if o.GetDeletionTimestamp() == nil && o.GetNamespace() == owner.GetNamespace() && selector.Matches(labels.Set(o.GetLabels())) {
-			p.Adopt = append(p.Adopt, o)
+		if o.GetDeletionTimestamp() == nil && o.GetNamespace() == owner.GetNamespace() && owner.Selector.Matches(labels.Set(o.GetLabels())) {
+			p.adopt = append(p.adopt, o)
 		}
 	}
 	return p
 }
 
-// Patch writes a strategic merge patch to one object and returns it as written.
-type Patch[T metav1.Object] func(ctx context.Context, name string, patch []byte) (T, error)
-
-// Act carries out a plan and returns all objects that are the owner's afterwards. alive must ask
-// the API server, not a cache, whether the owner is still there with its UID and not being
-// deleted; it is called only when there is something to adopt. wrote is told of each write.
-func Act[T metav1.Object](ctx context.Context, p Plan[T], owner metav1.Object, kind schema.GroupVersionKind,
-	alive func(context.Context) error, patch Patch[T], wrote func(T)) ([]T, error) {
-	mine := p.Keep
-	if len(p.Adopt) > 0 {
-		if err := alive(ctx); err != nil {
+// act carries out a plan and returns all objects that are the owner's afterwards. wrote is told of
+// each write.
+func act[T metav1.Object](ctx context.Context, owner Owner, p plan[T], client Patcher[T], wrote func(T)) ([]T, error) {
+	patch := func(name string, data []byte) (T, error) {
+		return client.Patch(ctx, name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
+	}
+	mine := p.keep
+	if len(p.adopt) > 0 {
+		fresh, err := owner.Read(ctx)
+		if err := stillThere(owner, fresh, err); err != nil {
 			return nil, err
 		}
 	}
-	for _, o := range p.Adopt {
-		now, err := patch(ctx, o.GetName(), refPatch(o.GetUID(), metav1.NewControllerRef(owner, kind), p.Finalizers...))
+	for _, o := range p.adopt {
+		now, err := patch(o.GetName(), refPatch(o.GetUID(), metav1.NewControllerRef(owner, owner.Kind), owner.Finalizers...))
 		switch {
 		case apierrors.IsNotFound(err):
 			continue
@@ -73,8 +126,8 @@ func Act[T metav1.Object](ctx context.Context, p Plan[T], owner metav1.Object, k
 		wrote(now)
 		mine = append(mine, now)
 	}
-	for _, o := range p.Release {
-		now, err := patch(ctx, o.GetName(), refPatch(o.GetUID(), map[string]any{"$patch": "delete", "uid": owner.GetUID()}))
+	for _, o := range p.release {
+		now, err := patch(o.GetName(), refPatch(o.GetUID(), map[string]any{"$patch": "delete", "uid": owner.GetUID()}))
 		switch {
 		// Invalid: the object has another UID by now, so it is not the one to release.
 		case apierrors.IsNotFound(err), apierrors.IsInvalid(err):
@@ -100,8 +153,8 @@ func refPatch(uid types.UID, ref any, finalizers ...string) []byte {
 	return patch
 }
 
-// StillThere turns a fresh read of the owner into the answer that Act wants from alive.
-func StillThere(owner, fresh metav1.Object, err error) error {
+// stillThere returns why an owner that was read afresh must not adopt.
+func stillThere(owner, fresh metav1.Object, err error) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("reading %s before adopting for it: %w", owner.GetName(), err)

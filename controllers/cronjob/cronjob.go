@@ -3,6 +3,9 @@
 //
 // All choices are made by decide. Nothing is kept in memory: a time that has passed while nobody
 // led is made up for by the next leader, unless the deadline for starting has passed.
+//
+// A Job of a time may be made, end and be deleted before a new leader's informer shows the status that
+// says so. So a leader acts for a CronJob only when it has seen it as the API server has it.
 package cronjob
 
 import (
@@ -14,7 +17,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
@@ -60,16 +62,8 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	defer stop()
 	t := &term{Controller: c, client: client, recorder: recorder}
 	t.loop = runtime.NewLoop("cronjob", c.cfg.Workers, c.cfg.Logger, t.reconcile)
-	runtime.Watch(t.loop, c.crons, runtime.Itself[batchv1.CronJob])
-	runtime.Watch(t.loop, c.jobs, func(old, now *batchv1.Job) []runtime.Key {
-		if now == nil {
-			now = old
-		}
-		if ref := metav1.GetControllerOfNoCopy(now); ref != nil && ref.Kind == kind.Kind {
-			return []runtime.Key{{Namespace: now.Namespace, Name: ref.Name}}
-		}
-		return nil
-	})
+	runtime.WatchOwners[batchv1.CronJob](t.loop, c.crons, t.seen.Forget)
+	runtime.WatchOwned(t.loop, c.jobs, kind, func(*batchv1.Job, bool) []runtime.Key { return nil })
 	return t.loop.Run(ctx)
 }
 
@@ -79,6 +73,26 @@ type term struct {
 	client   kubernetes.Interface
 	recorder record.EventRecorder
 	loop     *runtime.Loop
+	seen     runtime.Seen
+}
+
+// current reports whether the informer shows a CronJob as the leader before has left it. It asks the
+// API server until that is so, and not again.
+func (t *term) current(ctx context.Context, c *batchv1.CronJob) (bool, error) {
+	if t.seen.Has(c.UID) {
+		return true, nil
+	}
+	live, err := t.client.BatchV1().CronJobs(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("reading CronJob %s/%s: %w", c.Namespace, c.Name, err)
+	case live.ResourceVersion != c.ResourceVersion:
+		return false, nil
+	}
+	t.seen.Note(c.UID)
+	return true, nil
 }
 
 func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
@@ -97,6 +111,11 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		return runtime.Retry, err
 	}
 	p := decide(c, children, time.Now())
+	if p.create != nil || len(p.replace)+len(p.expired) > 0 {
+		if current, err := t.current(ctx, c); err != nil || !current {
+			return runtime.Retry, err
+		}
+	}
 	err = t.act(ctx, key, c, &p)
 	return p.again, errors.Join(err, t.writeStatus(ctx, key, c, p))
 }
@@ -189,18 +208,9 @@ func (t *term) delete(ctx context.Context, key runtime.Key, c *batchv1.CronJob, 
 }
 
 func (t *term) writeStatus(ctx context.Context, key runtime.Key, c *batchv1.CronJob, p plan) error {
-	if equality.Semantic.DeepEqual(c.Status, p.status) || ctx.Err() != nil {
-		return nil
-	}
-	now := c.DeepCopy()
-	now.Status = p.status
-	now, err := t.client.BatchV1().CronJobs(c.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("writing the status of CronJob %s: %w", key, err)
-	}
-	t.loop.Writes().Wrote(key, t.crons, now.ResourceVersion)
-	return nil
+	return runtime.WriteStatus(ctx, t.loop, key, t.crons, c.Status, p.status, func() (*batchv1.CronJob, error) {
+		now := c.DeepCopy()
+		now.Status = p.status
+		return t.client.BatchV1().CronJobs(c.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
+	})
 }

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -71,27 +70,17 @@ func New(cfg Config) (*Controller, error) {
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	recorder, stop := runtime.Recorder(ctx, client, "daemonset-controller")
 	defer stop()
-	t := &term{Controller: c, client: client, control: pods.Control{Client: client, Recorder: recorder}, stays: stays{known: map[place]stay{}}}
+	t := &term{Controller: c, client: client, stays: stays{known: map[place]stay{}}}
 	t.loop = runtime.NewLoop("daemonset", c.cfg.Workers, c.cfg.Logger, t.reconcile)
-	runtime.Watch(t.loop, c.sets, func(old, now *appsv1.DaemonSet) []runtime.Key {
-		if now == nil {
-			t.fresh.Forget(old.UID)
-			t.stays.forget(old.UID)
-			now = old
-		}
-		return []runtime.Key{runtime.KeyOf(now)}
+	t.control = pods.Control{Client: client, Recorder: recorder, Loop: t.loop, Informer: c.pods}
+	t.history = history.Keeper{Client: client, Loop: t.loop, Informer: c.revisions}
+	runtime.WatchOwners[appsv1.DaemonSet](t.loop, c.sets, func(uid types.UID) {
+		t.fresh.Forget(uid)
+		t.stays.forget(uid)
 	})
-	runtime.Watch(t.loop, c.pods, t.setsOf)
+	runtime.WatchOwned(t.loop, c.pods, kind, t.matching)
 	runtime.Watch(t.loop, c.nodes, t.onNode)
-	runtime.Watch(t.loop, c.revisions, func(old, now *appsv1.ControllerRevision) []runtime.Key {
-		if now == nil {
-			now = old
-		}
-		if ref := metav1.GetControllerOfNoCopy(now); ref != nil && ref.Kind == kind.Kind {
-			return []runtime.Key{{Namespace: now.Namespace, Name: ref.Name}}
-		}
-		return nil
-	})
+	t.history.Watch(kind)
 	return t.loop.Run(ctx)
 }
 
@@ -100,35 +89,25 @@ type term struct {
 	*Controller
 	client  kubernetes.Interface
 	control pods.Control
+	history history.Keeper
 	loop    *runtime.Loop
 	fresh   pods.Fresh
 	stays   stays
 }
 
-// setsOf tells which DaemonSets care about the change of a pod.
-func (t *term) setsOf(old, now *corev1.Pod) []runtime.Key {
-	var keys []runtime.Key
-	for _, pod := range []*corev1.Pod{old, now} {
-		if pod == nil || (pod == old && now != nil && old.ResourceVersion == now.ResourceVersion) {
-			continue
-		}
-		if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
-			if ref.Kind == kind.Kind {
-				keys = append(keys, runtime.Key{Namespace: pod.Namespace, Name: ref.Name})
-			}
-			continue
-		}
-		if pod != now || pod.DeletionTimestamp != nil {
-			continue // an orphan that goes interests nobody
-		}
-		// The lister's own match is an error when nothing matches.
-		sets, err := t.list.GetPodDaemonSets(pod)
-		if err != nil {
-			continue
-		}
-		for _, set := range sets {
-			keys = append(keys, runtime.KeyOf(set))
-		}
+// matching tells which DaemonSets may adopt a pod.
+func (t *term) matching(pod *corev1.Pod, going bool) []runtime.Key {
+	if going {
+		return nil
+	}
+	// The lister's own match is an error when nothing matches.
+	sets, err := t.list.GetPodDaemonSets(pod)
+	if err != nil {
+		return nil
+	}
+	keys := make([]runtime.Key, len(sets))
+	for i, set := range sets {
+		keys[i] = runtime.KeyOf(set)
 	}
 	return keys
 }
@@ -166,7 +145,12 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		t.control.Recorder.Event(set, corev1.EventTypeWarning, "SelectingAll", "This daemon set is selecting all pods. A non-empty selector is required.")
 		return 0, nil
 	}
-	mine, revisions, err := t.claim(ctx, key, set, selector)
+	owner := claim.Owner{Object: set, Kind: kind, Selector: selector, Read: claim.ReadBy(t.client.AppsV1().DaemonSets(set.Namespace), set.Name)}
+	mine, err := claim.Objects(ctx, t.loop, key, t.pods, owner, t.client.CoreV1().Pods(set.Namespace))
+	if err != nil {
+		return 0, err
+	}
+	revisions, err := t.history.Claim(ctx, key, owner)
 	if err != nil {
 		return 0, err
 	}
@@ -183,43 +167,13 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
-	if len(p.create) > 0 {
-		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, set, selector); err != nil || behind {
+	if len(p.create) > 0 || len(p.delete) > 0 {
+		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, owner); err != nil || behind {
 			return runtime.Retry, err
 		}
 	}
 	actErr := t.act(ctx, key, set, current, p)
 	return p.again, errors.Join(actErr, t.prune(ctx, key, set, record, mine), t.writeStatus(ctx, key, set, p.status))
-}
-
-// claim adopts and releases pods and revisions.
-func (t *term) claim(ctx context.Context, key runtime.Key, set *appsv1.DaemonSet, selector labels.Selector) ([]*corev1.Pod, []*appsv1.ControllerRevision, error) {
-	alive := func(ctx context.Context) error {
-		fresh, err := t.client.AppsV1().DaemonSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
-		return claim.StillThere(set, fresh, err)
-	}
-	owned, orphans, err := runtime.Controlled[corev1.Pod](t.pods, set.Namespace, set.UID)
-	if err != nil {
-		return nil, nil, err
-	}
-	mine, err := claim.Act(ctx, claim.Decide(set, selector, owned, orphans), set, kind, alive,
-		func(ctx context.Context, name string, patch []byte) (*corev1.Pod, error) {
-			return t.client.CoreV1().Pods(set.Namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-		},
-		func(pod *corev1.Pod) { t.loop.Writes().Wrote(key, t.pods, pod.ResourceVersion) })
-	if err != nil {
-		return nil, nil, err
-	}
-	ours, others, err := runtime.Controlled[appsv1.ControllerRevision](t.revisions, set.Namespace, set.UID)
-	if err != nil {
-		return nil, nil, err
-	}
-	revisions, err := claim.Act(ctx, claim.Decide(set, selector, ours, others), set, kind, alive,
-		func(ctx context.Context, name string, patch []byte) (*appsv1.ControllerRevision, error) {
-			return t.client.AppsV1().ControllerRevisions(set.Namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-		},
-		func(r *appsv1.ControllerRevision) { t.loop.Writes().Wrote(key, t.revisions, r.ResourceVersion) })
-	return mine, revisions, err
 }
 
 // remember makes sure that the current template is the newest of the history.
@@ -228,7 +182,7 @@ func (t *term) remember(ctx context.Context, key runtime.Key, set *appsv1.Daemon
 	if err != nil {
 		return record, nil, fmt.Errorf("history of DaemonSet %s: %w", key, err)
 	}
-	current, taken, err := history.Act(ctx, t.client, set, record, func(r *appsv1.ControllerRevision) { t.loop.Writes().Wrote(key, t.revisions, r.ResourceVersion) })
+	current, taken, err := t.history.Act(ctx, key, set, record)
 	if taken {
 		status := *set.Status.DeepCopy()
 		count := int32(1)
@@ -252,30 +206,10 @@ func (t *term) act(ctx context.Context, key runtime.Key, set *appsv1.DaemonSet, 
 	for _, node := range p.failed {
 		t.stays.failed(placeOf(set, node), time.Now())
 	}
-	var mu sync.Mutex
-	next := 0
-	created := pods.SlowStart(len(p.create), func() error {
-		mu.Lock()
-		node := p.create[next]
-		next++
-		mu.Unlock()
-		pod, err := t.control.Create(ctx, set, podFor(set, node, current.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]))
-		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			return nil
-		}
-		if err == nil {
-			t.loop.Writes().Wrote(key, t.pods, pod.ResourceVersion)
-		}
-		return err
-	})
-	return errors.Join(created, pods.Parallel(len(p.delete), func(i int) error {
-		pod := p.delete[i]
-		err := t.control.Delete(ctx, set, pod)
-		if err == nil {
-			t.loop.Writes().Deleted(key, t.pods, runtime.KeyOf(pod), pod.UID)
-		}
-		return err
-	}))
+	hash := current.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
+	_, created := t.control.CreateAll(ctx, key, set, len(p.create), func(i int) *corev1.Pod { return podFor(set, p.create[i], hash) })
+	_, deleted := t.control.DeleteAll(ctx, key, set, p.delete)
+	return errors.Join(created, deleted)
 }
 
 // podFor makes the pod of a node.
@@ -296,31 +230,15 @@ func (t *term) prune(ctx context.Context, key runtime.Key, set *appsv1.DaemonSet
 	for _, pod := range mine {
 		used[pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]] = true
 	}
-	var errs []error
-	for _, r := range record.Beyond(set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool { return used[r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]] }) {
-		err := t.client.AppsV1().ControllerRevisions(set.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
-		if err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("deleting revision %s beyond the history limit: %w", r.Name, err))
-			continue
-		}
-		t.loop.Writes().Deleted(key, t.revisions, runtime.KeyOf(r), r.UID)
-	}
-	return errors.Join(errs...)
+	return t.history.Delete(ctx, key, record.Beyond(set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool {
+		return used[r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]]
+	}))
 }
 
 func (t *term) writeStatus(ctx context.Context, key runtime.Key, set *appsv1.DaemonSet, status appsv1.DaemonSetStatus) error {
-	if equality.Semantic.DeepEqual(set.Status, status) || ctx.Err() != nil {
-		return nil
-	}
-	now := set.DeepCopy()
-	now.Status = status
-	now, err := t.client.AppsV1().DaemonSets(set.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("writing the status of DaemonSet %s: %w", key, err)
-	}
-	t.loop.Writes().Wrote(key, t.sets, now.ResourceVersion)
-	return nil
+	return runtime.WriteStatus(ctx, t.loop, key, t.sets, set.Status, status, func() (*appsv1.DaemonSet, error) {
+		now := set.DeepCopy()
+		now.Status = status
+		return t.client.AppsV1().DaemonSets(set.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
+	})
 }

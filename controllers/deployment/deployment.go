@@ -21,7 +21,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
@@ -75,7 +74,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	t := &term{Controller: c, client: client, recorder: recorder}
 	t.loop = runtime.NewLoop("deployment", c.cfg.Workers, c.cfg.Logger, t.reconcile)
 	runtime.Watch(t.loop, c.deployments, runtime.Itself[appsv1.Deployment])
-	runtime.Watch(t.loop, c.sets, t.ofSet)
+	runtime.WatchOwned(t.loop, c.sets, kind, t.matching)
 	runtime.Watch(t.loop, c.pods, t.ofPod)
 	return t.loop.Run(ctx)
 }
@@ -88,41 +87,16 @@ type term struct {
 	loop     *runtime.Loop
 }
 
-// ofSet tells which Deployments care about the change of a ReplicaSet.
-func (t *term) ofSet(old, now *appsv1.ReplicaSet) []runtime.Key {
-	var keys []runtime.Key
-	for _, set := range []*appsv1.ReplicaSet{old, now} {
-		if set == nil {
-			continue
-		}
-		if ref := metav1.GetControllerOfNoCopy(set); ref != nil {
-			if ref.Kind == kind.Kind {
-				keys = append(keys, runtime.Key{Namespace: set.Namespace, Name: ref.Name})
-			}
-			continue
-		}
-		if set != now || set.DeletionTimestamp != nil {
-			continue
-		}
-		keys = append(keys, t.candidates(set)...)
+// matching tells which Deployments may adopt a ReplicaSet.
+func (t *term) matching(set *appsv1.ReplicaSet, going bool) []runtime.Key {
+	if going {
+		return nil
 	}
-	return keys
-}
-
-// candidates returns the Deployments that an orphaned ReplicaSet matches.
-func (t *term) candidates(set *appsv1.ReplicaSet) []runtime.Key {
 	all, err := t.list.Deployments(set.Namespace).List(labels.Everything())
 	if err != nil {
 		return nil
 	}
-	var keys []runtime.Key
-	for _, d := range all {
-		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(set.Labels)) {
-			keys = append(keys, runtime.KeyOf(d))
-		}
-	}
-	return keys
+	return runtime.Selecting(all, func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector }, set)
 }
 
 // ofPod wakes a Deployment that waits for the end of its old pods.
@@ -175,19 +149,8 @@ func (t *term) observe(ctx context.Context, key runtime.Key, d *appsv1.Deploymen
 	if err != nil {
 		return observed{}, fmt.Errorf("selector of Deployment %s: %w", key, err)
 	}
-	owned, orphans, err := runtime.Controlled[appsv1.ReplicaSet](t.sets, d.Namespace, d.UID)
-	if err != nil {
-		return observed{}, err
-	}
-	sets, err := claim.Act(ctx, claim.Decide(d, selector, owned, orphans), d, kind,
-		func(ctx context.Context) error {
-			fresh, err := t.client.AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
-			return claim.StillThere(d, fresh, err)
-		},
-		func(ctx context.Context, name string, patch []byte) (*appsv1.ReplicaSet, error) {
-			return t.client.AppsV1().ReplicaSets(d.Namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-		},
-		func(set *appsv1.ReplicaSet) { t.loop.Writes().Wrote(key, t.sets, set.ResourceVersion) })
+	owner := claim.Owner{Object: d, Kind: kind, Selector: selector, Read: claim.ReadBy(t.client.AppsV1().Deployments(d.Namespace), d.Name)}
+	sets, err := claim.Objects(ctx, t.loop, key, t.sets, owner, t.client.AppsV1().ReplicaSets(d.Namespace))
 	if err != nil {
 		return observed{}, err
 	}

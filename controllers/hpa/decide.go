@@ -1,6 +1,7 @@
 package hpa
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -31,23 +32,41 @@ type Settings struct {
 	Tolerance float64
 }
 
-func (s Settings) withDefaults() Settings {
+// DefaultSettings are those of kube-controller-manager.
+func DefaultSettings() Settings {
+	return Settings{
+		SyncPeriod: 15 * time.Second, DownscaleStabilization: 5 * time.Minute, CPUInitialization: 5 * time.Minute,
+		InitialReadinessDelay: 30 * time.Second, Tolerance: 0.1,
+	}
+}
+
+// Check returns what is wrong with the settings, by the flags that they come from.
+func (s Settings) Check() error {
 	for _, d := range []struct {
-		of       *time.Duration
-		standard time.Duration
+		flag string
+		of   time.Duration
 	}{
-		{&s.SyncPeriod, 15 * time.Second},
-		{&s.DownscaleStabilization, 5 * time.Minute},
-		{&s.CPUInitialization, 5 * time.Minute},
-		{&s.InitialReadinessDelay, 30 * time.Second},
+		{"sync-period", s.SyncPeriod}, {"downscale-stabilization", s.DownscaleStabilization},
+		{"cpu-initialization-period", s.CPUInitialization}, {"initial-readiness-delay", s.InitialReadinessDelay},
 	} {
-		if *d.of <= 0 {
-			*d.of = d.standard
+		if d.of <= 0 {
+			return fmt.Errorf("--horizontal-pod-autoscaler-%s %s: want more than 0", d.flag, d.of)
 		}
 	}
-	if s.Tolerance <= 0 {
-		s.Tolerance = 0.1
+	if s.Tolerance <= 0 || s.Tolerance >= 1 {
+		return fmt.Errorf("--horizontal-pod-autoscaler-tolerance %v: want between 0 and 1", s.Tolerance)
 	}
+	return nil
+}
+
+// withDefaults fills in what is not set.
+func (s Settings) withDefaults() Settings {
+	d := DefaultSettings()
+	s.SyncPeriod = cmp.Or(s.SyncPeriod, d.SyncPeriod)
+	s.DownscaleStabilization = cmp.Or(s.DownscaleStabilization, d.DownscaleStabilization)
+	s.CPUInitialization = cmp.Or(s.CPUInitialization, d.CPUInitialization)
+	s.InitialReadinessDelay = cmp.Or(s.InitialReadinessDelay, d.InitialReadinessDelay)
+	s.Tolerance = cmp.Or(s.Tolerance, d.Tolerance)
 	return s
 }
 

@@ -11,12 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -67,16 +67,11 @@ func New(cfg Config) (*Controller, error) {
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	recorder, stop := runtime.Recorder(ctx, client, "job-controller")
 	defer stop()
-	t := &term{Controller: c, client: client, control: pods.Control{Client: client, Recorder: recorder}, memories: map[types.UID]memory{}}
+	t := &term{Controller: c, client: client, memories: map[types.UID]memory{}}
 	t.loop = runtime.NewLoop("job", c.cfg.Workers, c.cfg.Logger, t.reconcile)
-	runtime.Watch(t.loop, c.jobs, func(old, now *batchv1.Job) []runtime.Key {
-		if now == nil {
-			t.forget(old.UID)
-			now = old
-		}
-		return []runtime.Key{runtime.KeyOf(now)}
-	})
-	runtime.Watch(t.loop, c.pods, t.jobsOf)
+	t.control = pods.Control{Client: client, Recorder: recorder, Loop: t.loop, Informer: c.pods}
+	runtime.WatchOwners[batchv1.Job](t.loop, c.jobs, t.forget)
+	runtime.WatchOwned(t.loop, c.pods, kind, t.matching)
 	orphans := t.orphans()
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -116,41 +111,16 @@ func (t *term) forget(uid types.UID) {
 	delete(t.memories, uid)
 }
 
-// jobsOf tells which jobs care about the change of a pod.
-func (t *term) jobsOf(old, now *corev1.Pod) []runtime.Key {
-	var keys []runtime.Key
-	for _, pod := range []*corev1.Pod{old, now} {
-		if pod == nil || (pod == old && now != nil && old.ResourceVersion == now.ResourceVersion) {
-			continue
-		}
-		if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
-			if ref.Kind == kind.Kind && ref.APIVersion == kind.GroupVersion().String() {
-				keys = append(keys, runtime.Key{Namespace: pod.Namespace, Name: ref.Name})
-			}
-			continue
-		}
-		if pod != now || pod.DeletionTimestamp != nil || len(pod.Labels) == 0 {
-			continue
-		}
-		keys = append(keys, t.candidates(pod)...)
+// matching tells which jobs may adopt a pod.
+func (t *term) matching(pod *corev1.Pod, going bool) []runtime.Key {
+	if going {
+		return nil
 	}
-	return keys
-}
-
-// candidates returns the jobs that an orphaned pod matches.
-func (t *term) candidates(pod *corev1.Pod) []runtime.Key {
 	all, err := t.list.Jobs(pod.Namespace).List(labels.Everything())
 	if err != nil {
 		return nil
 	}
-	var keys []runtime.Key
-	for _, job := range all {
-		selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
-			keys = append(keys, runtime.KeyOf(job))
-		}
-	}
-	return keys
+	return runtime.Selecting(all, func(job *batchv1.Job) *metav1.LabelSelector { return job.Spec.Selector }, pod)
 }
 
 func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
@@ -185,13 +155,17 @@ func (t *term) step(ctx context.Context, key runtime.Key, job *batchv1.Job, now 
 	if err != nil {
 		return 0, fmt.Errorf("selector of Job %s: %w", key, err)
 	}
-	mine, err := t.claim(ctx, key, job, selector)
+	owner := claim.Owner{Object: job, Kind: kind, Selector: selector, Finalizers: []string{batchv1.JobTrackingFinalizer},
+		Read: claim.ReadBy(t.client.BatchV1().Jobs(job.Namespace), job.Name)}
+	mine, err := claim.Objects(ctx, t.loop, key, t.pods, owner, t.client.CoreV1().Pods(job.Namespace))
 	if err != nil {
 		return 0, err
 	}
 	p := decide(observed{job: job, pods: mine, backoff: t.backoffOf(job, mine)}, now)
-	if len(p.create)+len(p.release) > 0 {
-		if behind, err := t.behind(ctx, job, selector); err != nil || behind {
+	// A pod of which the informers do not show that it has lost its finalizer, or a status that counts it, would be
+	// counted once more.
+	if len(p.create)+len(p.release)+len(p.kill)+len(p.discard) > 0 {
+		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, owner); err != nil || behind {
 			return runtime.Retry, err
 		}
 	}
@@ -260,46 +234,12 @@ func (t *term) remember(uid types.UID, b backoff) {
 	t.memories[uid] = m
 }
 
-func (t *term) claim(ctx context.Context, key runtime.Key, job *batchv1.Job, selector labels.Selector) ([]*corev1.Pod, error) {
-	owned, orphans, err := runtime.Controlled[corev1.Pod](t.pods, job.Namespace, job.UID)
-	if err != nil {
-		return nil, err
-	}
-	plan := claim.Decide(job, selector, owned, orphans)
-	plan.Finalizers = []string{batchv1.JobTrackingFinalizer}
-	return claim.Act(ctx, plan, job, kind,
-		func(ctx context.Context) error {
-			fresh, err := t.client.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
-			return claim.StillThere(job, fresh, err)
-		},
-		func(ctx context.Context, name string, patch []byte) (*corev1.Pod, error) {
-			return t.client.CoreV1().Pods(job.Namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-		},
-		func(pod *corev1.Pod) { t.loop.Writes().Wrote(key, t.pods, pod.ResourceVersion) })
-}
-
-// behind reports whether the informers lack what the leader before has written: pods, that pods have lost their
-// finalizer, or a status that counts these. It would be created or counted once more.
-func (t *term) behind(ctx context.Context, job *batchv1.Job, selector labels.Selector) (bool, error) {
-	if t.fresh.Knows(job.UID) {
-		return false, nil
-	}
-	live, err := t.client.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
-	if err != nil {
-		return false, fmt.Errorf("reading Job %s/%s: %w", job.Namespace, job.Name, err)
-	}
-	if live.ResourceVersion != job.ResourceVersion {
-		return true, nil
-	}
-	return t.fresh.Behind(ctx, t.client, t.pods, job, selector)
-}
-
 // act carries a plan out. The status is written also when something before it failed; finalizers go
 // only after it.
 func (t *term) act(ctx context.Context, key runtime.Key, job *batchv1.Job, p plan) error {
 	var errs []error
-	errs = append(errs, t.delete(ctx, key, job, p.discard, &p.status, true))
-	killed := t.delete(ctx, key, job, p.kill, &p.status, false)
+	errs = append(errs, t.discard(ctx, key, job, p.discard, &p.status))
+	killed := t.delete(ctx, key, job, p.kill, &p.status)
 	errs = append(errs, killed, t.create(ctx, key, job, p.create, &p.status))
 	if ctx.Err() != nil {
 		return errors.Join(errs...)
@@ -314,53 +254,28 @@ func (t *term) act(ctx context.Context, key runtime.Key, job *batchv1.Job, p pla
 }
 
 func (t *term) create(ctx context.Context, key runtime.Key, job *batchv1.Job, list []*corev1.Pod, status *batchv1.JobStatus) error {
-	var mu sync.Mutex
-	next, made := 0, 0
-	err := pods.SlowStart(len(list), func() error {
-		mu.Lock()
-		pod := list[next]
-		next++
-		mu.Unlock()
-		now, err := t.control.Create(ctx, job, pod)
-		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			return nil
-		}
-		if err == nil {
-			t.loop.Writes().Wrote(key, t.pods, now.ResourceVersion)
-			mu.Lock()
-			made++
-			mu.Unlock()
-		}
-		return err
-	})
+	made, err := t.control.CreateAll(ctx, key, job, len(list), func(i int) *corev1.Pod { return list[i] })
 	account(status, made, nil)
 	return err
 }
 
-// delete asks for the deletion of pods; those that are not to count lose their finalizer first.
-func (t *term) delete(ctx context.Context, key runtime.Key, job *batchv1.Job, list []*corev1.Pod, status *batchv1.JobStatus, uncount bool) error {
-	gone := make([]bool, len(list))
-	err := pods.Parallel(len(list), func(i int) error {
-		pod := list[i]
-		if uncount {
-			if err := t.release(ctx, key, pod); err != nil {
-				return err
-			}
+// discard deletes pods that are not to count: they lose their finalizer first.
+func (t *term) discard(ctx context.Context, key runtime.Key, job *batchv1.Job, list []*corev1.Pod, status *batchv1.JobStatus) error {
+	released := make([]*corev1.Pod, len(list))
+	failed := pods.Parallel(len(list), func(i int) error {
+		err := t.release(ctx, key, list[i])
+		if err == nil {
+			released[i] = list[i]
 		}
-		if err := t.control.Delete(ctx, job, pod); err != nil {
-			return err
-		}
-		t.loop.Writes().Deleted(key, t.pods, runtime.KeyOf(pod), pod.UID)
-		gone[i] = true
-		return nil
+		return err
 	})
-	var deleted []*corev1.Pod
-	for i, pod := range list {
-		if gone[i] {
-			deleted = append(deleted, pod)
-		}
-	}
-	account(status, 0, deleted)
+	released = slices.DeleteFunc(released, func(pod *corev1.Pod) bool { return pod == nil })
+	return errors.Join(failed, t.delete(ctx, key, job, released, status))
+}
+
+func (t *term) delete(ctx context.Context, key runtime.Key, job *batchv1.Job, list []*corev1.Pod, status *batchv1.JobStatus) error {
+	gone, err := t.control.DeleteAll(ctx, key, job, list)
+	account(status, 0, gone)
 	return err
 }
 
@@ -376,17 +291,13 @@ func (t *term) release(ctx context.Context, key runtime.Key, pod *corev1.Pod) er
 
 // writeStatus writes the status if it says anything new, and tells what comes with it.
 func (t *term) writeStatus(ctx context.Context, key runtime.Key, job *batchv1.Job, p plan) error {
-	if !equality.Semantic.DeepEqual(job.Status, p.status) {
+	err := runtime.WriteStatus(ctx, t.loop, key, t.jobs, job.Status, p.status, func() (*batchv1.Job, error) {
 		now := job.DeepCopy()
 		now.Status = p.status
-		now, err := t.client.BatchV1().Jobs(job.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil
-		case err != nil:
-			return fmt.Errorf("writing the status of Job %s: %w", key, err)
-		}
-		t.loop.Writes().Wrote(key, t.jobs, now.ResourceVersion)
+		return t.client.BatchV1().Jobs(job.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
+	})
+	if err != nil {
+		return err
 	}
 	t.remember(job.UID, p.backoff)
 	for _, e := range p.events {

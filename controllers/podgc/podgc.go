@@ -29,7 +29,7 @@ import (
 type Config struct {
 	Informers informers.SharedInformerFactory
 	Logger    *slog.Logger
-	// Finished is how many finished pods the cluster keeps. Default 12500.
+	// Finished is how many finished pods the cluster keeps; below 0 is all. Default 12500.
 	Finished int
 	// Quarantine is how long a Node must be gone before its pods are removed: it may be registering
 	// anew. Default 40 s.
@@ -47,7 +47,7 @@ type Controller struct {
 
 // New asks the factory for the informers it needs; it is called before they are started.
 func New(cfg Config) (*Controller, error) {
-	if cfg.Finished <= 0 {
+	if cfg.Finished == 0 {
 		cfg.Finished = 12500
 	}
 	if cfg.Quarantine <= 0 {
@@ -173,6 +173,9 @@ func (t *term) view(ctx context.Context, name string) (nodeView, error) {
 }
 
 func (t *term) trim(ctx context.Context) error {
+	if t.cfg.Finished < 0 {
+		return nil
+	}
 	all, err := t.listPods.List(labels.Everything())
 	if err != nil {
 		return err

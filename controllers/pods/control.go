@@ -4,23 +4,69 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/barque/barque/controllers/runtime"
 )
 
-// Control creates and deletes pods for a controller and tells their owner's events about it.
+// Control creates and deletes pods for a controller, tells their owner's events about it, and notes
+// the writes, so that the owner is not reconciled before the informer shows them.
 type Control struct {
 	Client   kubernetes.Interface
 	Recorder record.EventRecorder
+	Loop     *runtime.Loop
+	Informer cache.SharedIndexInformer // of pods
+}
+
+// CreateAll makes n pods for owner, with a slow start, and returns how many were made. That the
+// namespace is being deleted is no error: it takes the owner with it.
+func (c Control) CreateAll(ctx context.Context, key runtime.Key, owner kruntime.Object, n int, pod func(i int) *corev1.Pod) (made int, err error) {
+	var done atomic.Int32
+	err = SlowStart(n, func(i int) error {
+		now, err := c.Create(ctx, owner, pod(i))
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		c.Loop.Writes().Wrote(key, c.Informer, now.ResourceVersion)
+		done.Add(1)
+		return nil
+	})
+	return int(done.Load()), err
+}
+
+// DeleteAll asks for the deletion of pods of owner, and returns those for which that went well.
+func (c Control) DeleteAll(ctx context.Context, key runtime.Key, owner kruntime.Object, list []*corev1.Pod) (gone []*corev1.Pod, err error) {
+	asked := make([]bool, len(list))
+	err = Parallel(len(list), func(i int) error {
+		pod := list[i]
+		if err := c.Delete(ctx, owner, pod); err != nil {
+			return err
+		}
+		c.Loop.Writes().Deleted(key, c.Informer, runtime.KeyOf(pod), pod.UID)
+		asked[i] = true
+		return nil
+	})
+	for i, pod := range list {
+		if asked[i] {
+			gone = append(gone, pod)
+		}
+	}
+	return gone, err
 }
 
 // Create makes one pod for owner.
-func (c Control) Create(ctx context.Context, owner runtime.Object, pod *corev1.Pod) (*corev1.Pod, error) {
+func (c Control) Create(ctx context.Context, owner kruntime.Object, pod *corev1.Pod) (*corev1.Pod, error) {
 	made, err := c.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if err != nil {
 		// A namespace on its way out refuses every creation: that is no news to anybody.
@@ -34,7 +80,7 @@ func (c Control) Create(ctx context.Context, owner runtime.Object, pod *corev1.P
 }
 
 // Delete asks for the graceful deletion of one pod of owner. That it is gone already is no error.
-func (c Control) Delete(ctx context.Context, owner runtime.Object, pod *corev1.Pod) error {
+func (c Control) Delete(ctx context.Context, owner kruntime.Object, pod *corev1.Pod) error {
 	err := c.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	switch {
 	case err == nil:
@@ -49,16 +95,16 @@ func (c Control) Delete(ctx context.Context, owner runtime.Object, pod *corev1.P
 	return err
 }
 
-// SlowStart calls do n times, in batches that start with one and double while all goes well, so
+// SlowStart calls do for 0 … n-1, in batches that start with one and double while all goes well, so
 // that what is bound to fail (a quota, an admission rule) fails once and not n times. It returns
 // the errors of the first batch that had any.
-func SlowStart(n int, do func() error) error {
-	for batch := 1; n > 0; batch *= 2 {
-		batch = min(batch, n)
-		if err := Parallel(batch, func(int) error { return do() }); err != nil {
+func SlowStart(n int, do func(i int) error) error {
+	for first, batch := 0, 1; first < n; batch *= 2 {
+		batch = min(batch, n-first)
+		if err := Parallel(batch, func(i int) error { return do(first + i) }); err != nil {
 			return err
 		}
-		n -= batch
+		first += batch
 	}
 	return nil
 }

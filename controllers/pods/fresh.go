@@ -3,9 +3,9 @@ package pods
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,38 +13,32 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/barque/barque/controllers/claim"
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// Fresh knows, for one term, for which owners the informer of pods has been compared with the API
-// server. The leader before may have created pods a moment ago that the informer does not show.
-type Fresh struct {
-	mu    sync.Mutex
-	known map[types.UID]bool
-}
+// Fresh knows, for one term, for which owners the informers have been compared with the API server.
+type Fresh struct{ seen runtime.Seen }
 
 // Forget drops what is known of an owner that is gone.
-func (f *Fresh) Forget(owner types.UID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.known, owner)
-}
+func (f *Fresh) Forget(owner types.UID) { f.seen.Forget(owner) }
 
-// Knows reports whether the informer has been found to show all of owner's pods.
-func (f *Fresh) Knows(owner types.UID) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.known[owner]
-}
-
-// Behind reports whether the informer shows owner's pods as they were, not as the API server has them: lacks some, has
-// older ones, or some that are gone. It asks the server once for each owner, until the answer is no; afterwards it is no
-// without asking.
-func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, informer cache.SharedIndexInformer, owner metav1.Object, selector labels.Selector) (bool, error) {
-	if f.Knows(owner.GetUID()) {
+// Behind reports whether the informers show an owner, or its pods, as they were, not as the API server has them: as a
+// leader before has left them a moment ago. A pod may be missing, older, or gone. It asks the server once for each owner,
+// until the answer is no; afterwards it is no without asking. A controller asks before its first act for an owner in a term:
+// it would create pods once more, or choose other victims than those which are going.
+func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, informer cache.SharedIndexInformer, owner claim.Owner) (bool, error) {
+	if f.seen.Has(owner.GetUID()) {
 		return false, nil
 	}
-	live, err := client.CoreV1().Pods(owner.GetNamespace()).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	now, err := owner.Read(ctx)
+	if err == nil && now.GetResourceVersion() != owner.GetResourceVersion() || apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading %s/%s: %w", owner.GetNamespace(), owner.GetName(), err)
+	}
+	live, err := client.CoreV1().Pods(owner.GetNamespace()).List(ctx, metav1.ListOptions{LabelSelector: owner.Selector.String()})
 	if err != nil {
 		return false, fmt.Errorf("reading the pods of %s/%s: %w", owner.GetNamespace(), owner.GetName(), err)
 	}
@@ -68,16 +62,11 @@ func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, informe
 		return false, err
 	}
 	for _, pod := range shown {
-		if !there[pod.UID] && selector.Matches(labels.Set(pod.Labels)) {
+		if !there[pod.UID] && owner.Selector.Matches(labels.Set(pod.Labels)) {
 			return true, nil
 		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.known == nil {
-		f.known = map[types.UID]bool{}
-	}
-	f.known[owner.GetUID()] = true
+	f.seen.Note(owner.GetUID())
 	return false, nil
 }
 

@@ -3,9 +3,8 @@
 // what no longer matches, and writes the status. ReplicationControllers are ReplicaSets of another
 // name to it.
 //
-// It acts on its informers' picture only when that shows its own last writes (runtime.Writes). The
-// first time in a term that it would create pods for a ReplicaSet it asks the API server instead,
-// because the leader before it may have created them a moment ago.
+// It acts on its informers' picture only when that shows its own last writes (runtime.Writes), and,
+// the first time in a term, those of the leader before it (pods.Fresh).
 package replicaset
 
 import (
@@ -21,7 +20,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -74,10 +72,11 @@ func newController(cfg Config, from source, component string) (*Controller, erro
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	recorder, stop := runtime.Recorder(ctx, client, c.component)
 	defer stop()
-	t := &term{Controller: c, client: client, control: pods.Control{Client: client, Recorder: recorder}}
+	t := &term{Controller: c, client: client}
 	t.loop = runtime.NewLoop(strings.ToLower(c.kind.Kind), c.cfg.Workers, c.cfg.Logger, t.reconcile)
+	t.control = pods.Control{Client: client, Recorder: recorder, Loop: t.loop, Informer: c.pods}
 	c.source.watch(t.loop, t.fresh.Forget)
-	runtime.Watch(t.loop, c.pods, t.setsOf)
+	runtime.WatchOwned(t.loop, c.pods, c.kind, t.matching)
 	return t.loop.Run(ctx)
 }
 
@@ -90,27 +89,16 @@ type term struct {
 	fresh   pods.Fresh
 }
 
-// setsOf tells which ReplicaSets care about the change of a pod.
-func (t *term) setsOf(old, now *corev1.Pod) []runtime.Key {
-	var keys []runtime.Key
-	for _, pod := range []*corev1.Pod{old, now} {
-		if pod == nil || (pod == old && now != nil && old.ResourceVersion == now.ResourceVersion) {
-			continue
-		}
-		if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
-			if ref.Kind == t.kind.Kind {
-				keys = append(keys, runtime.Key{Namespace: pod.Namespace, Name: ref.Name})
-			}
-			continue
-		}
-		if pod != now || pod.DeletionTimestamp != nil {
-			continue // an orphan that goes interests nobody
-		}
-		sets := t.source.matching(pod)
-		oldestFirst(sets)
-		for _, set := range sets {
-			keys = append(keys, runtime.KeyOf(set))
-		}
+// matching tells which ReplicaSets may adopt a pod.
+func (t *term) matching(pod *corev1.Pod, going bool) []runtime.Key {
+	if going {
+		return nil
+	}
+	sets := t.source.matching(pod)
+	oldestFirst(sets)
+	keys := make([]runtime.Key, len(sets))
+	for i, set := range sets {
+		keys[i] = runtime.KeyOf(set)
 	}
 	return keys
 }
@@ -127,11 +115,11 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if err != nil {
 		return 0, fmt.Errorf("selector of %s %s: %w", t.kind.Kind, key, err)
 	}
-	owned, orphans, err := runtime.Controlled[corev1.Pod](t.pods, set.Namespace, set.UID)
-	if err != nil {
-		return 0, err
-	}
-	mine, err := t.claim(ctx, key, set, claim.Decide(set, selector, owned, orphans))
+	owner := claim.Owner{Object: set, Kind: t.kind, Selector: selector,
+		Read: func(ctx context.Context) (metav1.Object, error) {
+			return t.source.read(ctx, t.client, set.Namespace, set.Name)
+		}}
+	mine, err := claim.Objects(ctx, t.loop, key, t.pods, owner, t.client.CoreV1().Pods(set.Namespace))
 	if err != nil {
 		return 0, err
 	}
@@ -140,25 +128,13 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		return 0, err
 	}
 	p := decide(set, mine, related, time.Now())
-	if p.create > 0 { // see the package's comment
-		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, set, selector); err != nil || behind {
+	if p.create > 0 || len(p.delete) > 0 {
+		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, owner); err != nil || behind {
 			return runtime.Retry, err
 		}
 	}
 	actErr := t.act(ctx, key, set, p)
 	return p.again, errors.Join(actErr, t.writeStatus(ctx, key, set, statusOf(set, mine, failureOf(p, actErr), time.Now())))
-}
-
-func (t *term) claim(ctx context.Context, key runtime.Key, set *appsv1.ReplicaSet, p claim.Plan[*corev1.Pod]) ([]*corev1.Pod, error) {
-	return claim.Act(ctx, p, set, t.kind,
-		func(ctx context.Context) error {
-			fresh, err := t.source.read(ctx, t.client, set.Namespace, set.Name)
-			return claim.StillThere(set, fresh, err)
-		},
-		func(ctx context.Context, name string, patch []byte) (*corev1.Pod, error) {
-			return t.client.CoreV1().Pods(set.Namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-		},
-		func(pod *corev1.Pod) { t.loop.Writes().Wrote(key, t.pods, pod.ResourceVersion) })
 }
 
 // related returns the pods of all ReplicaSets that have the same controller as set.
@@ -186,26 +162,13 @@ func (t *term) related(set *appsv1.ReplicaSet, mine []*corev1.Pod) ([]*corev1.Po
 }
 
 func (t *term) act(ctx context.Context, key runtime.Key, set *appsv1.ReplicaSet, p plan) error {
-	if p.create > 0 {
-		return pods.SlowStart(p.create, func() error {
-			pod, err := t.control.Create(ctx, t.source.subject(set), pods.FromTemplate(&set.Spec.Template, set, t.kind))
-			if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-				return nil // the namespace takes the ReplicaSet with it
-			}
-			if err == nil {
-				t.loop.Writes().Wrote(key, t.pods, pod.ResourceVersion)
-			}
-			return err
-		})
-	}
-	return pods.Parallel(len(p.delete), func(i int) error {
-		pod := p.delete[i]
-		err := t.control.Delete(ctx, t.source.subject(set), pod)
-		if err == nil {
-			t.loop.Writes().Deleted(key, t.pods, runtime.KeyOf(pod), pod.UID)
-		}
+	subject := t.source.subject(set)
+	_, err := t.control.CreateAll(ctx, key, subject, p.create, func(int) *corev1.Pod { return pods.FromTemplate(&set.Spec.Template, set, t.kind) })
+	if err != nil {
 		return err
-	})
+	}
+	_, err = t.control.DeleteAll(ctx, key, subject, p.delete)
+	return err
 }
 
 func failureOf(p plan, err error) *failure {
@@ -220,18 +183,9 @@ func failureOf(p plan, err error) *failure {
 
 func (t *term) writeStatus(ctx context.Context, key runtime.Key, set *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) error {
 	status = t.source.status(status)
-	if sameStatus(set.Status, status) || ctx.Err() != nil {
-		return nil
-	}
-	now := set.DeepCopy()
-	now.Status = status
-	version, err := t.source.writeStatus(ctx, t.client, now)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("writing the status of %s %s: %w", t.kind.Kind, key, err)
-	}
-	t.loop.Writes().Wrote(key, t.sets, version)
-	return nil
+	return runtime.WriteStatus(ctx, t.loop, key, t.sets, set.Status, status, func() (metav1.Object, error) {
+		now := set.DeepCopy()
+		now.Status = status
+		return t.source.writeStatus(ctx, t.client, now)
+	})
 }

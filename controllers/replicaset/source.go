@@ -32,8 +32,8 @@ type source interface {
 	read(ctx context.Context, client kubernetes.Interface, namespace, name string) (*appsv1.ReplicaSet, error)
 	// status leaves out what the kind cannot tell.
 	status(appsv1.ReplicaSetStatus) appsv1.ReplicaSetStatus
-	// writeStatus writes the status of set, and returns the resourceVersion.
-	writeStatus(ctx context.Context, client kubernetes.Interface, set *appsv1.ReplicaSet) (string, error)
+	// writeStatus writes the status of set, and returns the object as written.
+	writeStatus(ctx context.Context, client kubernetes.Interface, set *appsv1.ReplicaSet) (metav1.Object, error)
 	// subject is what events are about.
 	subject(set *appsv1.ReplicaSet) kruntime.Object
 }
@@ -67,7 +67,7 @@ func (o own) matching(pod *corev1.Pod) []*appsv1.ReplicaSet {
 }
 
 func (o own) watch(loop *runtime.Loop, gone func(types.UID)) {
-	watch[appsv1.ReplicaSet](loop, o.sets, gone)
+	runtime.WatchOwners[appsv1.ReplicaSet](loop, o.sets, gone)
 }
 
 func (own) read(ctx context.Context, client kubernetes.Interface, namespace, name string) (*appsv1.ReplicaSet, error) {
@@ -76,12 +76,12 @@ func (own) read(ctx context.Context, client kubernetes.Interface, namespace, nam
 
 func (own) status(s appsv1.ReplicaSetStatus) appsv1.ReplicaSetStatus { return s }
 
-func (own) writeStatus(ctx context.Context, client kubernetes.Interface, set *appsv1.ReplicaSet) (string, error) {
+func (own) writeStatus(ctx context.Context, client kubernetes.Interface, set *appsv1.ReplicaSet) (metav1.Object, error) {
 	now, err := client.AppsV1().ReplicaSets(set.Namespace).UpdateStatus(ctx, set, metav1.UpdateOptions{})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return now.ResourceVersion, nil
+	return now, nil
 }
 
 func (own) subject(set *appsv1.ReplicaSet) kruntime.Object { return set }
@@ -124,7 +124,7 @@ func (r replication) matching(pod *corev1.Pod) []*appsv1.ReplicaSet {
 }
 
 func (r replication) watch(loop *runtime.Loop, gone func(types.UID)) {
-	watch[corev1.ReplicationController](loop, r.controllers, gone)
+	runtime.WatchOwners[corev1.ReplicationController](loop, r.controllers, gone)
 }
 
 func (replication) read(ctx context.Context, client kubernetes.Interface, namespace, name string) (*appsv1.ReplicaSet, error) {
@@ -140,12 +140,12 @@ func (replication) status(s appsv1.ReplicaSetStatus) appsv1.ReplicaSetStatus {
 	return s
 }
 
-func (r replication) writeStatus(ctx context.Context, client kubernetes.Interface, set *appsv1.ReplicaSet) (string, error) {
+func (r replication) writeStatus(ctx context.Context, client kubernetes.Interface, set *appsv1.ReplicaSet) (metav1.Object, error) {
 	now, err := client.CoreV1().ReplicationControllers(set.Namespace).UpdateStatus(ctx, asController(set), metav1.UpdateOptions{})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return now.ResourceVersion, nil
+	return now, nil
 }
 
 func (replication) subject(set *appsv1.ReplicaSet) kruntime.Object { return asController(set) }
@@ -193,17 +193,4 @@ func asController(set *appsv1.ReplicaSet) *corev1.ReplicationController {
 			Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message})
 	}
 	return rc
-}
-
-func watch[T any, P interface {
-	*T
-	metav1.Object
-}](loop *runtime.Loop, informer cache.SharedIndexInformer, gone func(types.UID)) {
-	runtime.Watch(loop, informer, func(old, now *T) []runtime.Key {
-		if now == nil {
-			gone(P(old).GetUID())
-			now = old
-		}
-		return []runtime.Key{runtime.KeyOf(P(now))}
-	})
 }

@@ -19,14 +19,14 @@ func nameOf(set *appsv1.StatefulSet, ordinal int) string {
 }
 
 // ordinalOf reads the ordinal out of a pod's name, false when the name is not one of the set's.
-func ordinalOf(set *appsv1.StatefulSet, pod *corev1.Pod) (int, bool) {
-	digits, ok := strings.CutPrefix(pod.Name, set.Name+"-")
+func ordinalOf(set *appsv1.StatefulSet, pod interface{ GetName() string }) (int, bool) {
+	digits, ok := strings.CutPrefix(pod.GetName(), set.Name+"-")
 	if !ok {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(digits, 10, 32)
 	// Only what nameOf makes: no sign, no leading zeros.
-	return int(n), err == nil && n >= 0 && nameOf(set, int(n)) == pod.Name
+	return int(n), err == nil && n >= 0 && nameOf(set, int(n)) == pod.GetName()
 }
 
 // newPod makes the pod of an ordinal, of the current revision below the partition.

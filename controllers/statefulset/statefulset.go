@@ -6,21 +6,18 @@
 package statefulset
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
@@ -74,17 +71,10 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	defer stop()
 	t := &term{Controller: c, client: client, recorder: recorder}
 	t.loop = runtime.NewLoop("statefulset", c.cfg.Workers, c.cfg.Logger, t.reconcile)
-	runtime.Watch(t.loop, c.sets, func(old, now *appsv1.StatefulSet) []runtime.Key {
-		if now == nil {
-			t.fresh.Forget(old.UID)
-			now = old
-		}
-		return []runtime.Key{runtime.KeyOf(now)}
-	})
-	runtime.Watch(t.loop, c.pods, t.setsOf)
-	runtime.Watch(t.loop, c.revisions, func(old, now *appsv1.ControllerRevision) []runtime.Key {
-		return ownerKey(cmp.Or(now, old))
-	})
+	t.history = history.Keeper{Client: client, Loop: t.loop, Informer: c.revisions}
+	runtime.WatchOwners[appsv1.StatefulSet](t.loop, c.sets, t.fresh.Forget)
+	runtime.WatchOwned(t.loop, c.pods, kind, t.matching)
+	t.history.Watch(kind)
 	// A claim whose deletion a new pod has waited for.
 	runtime.Watch(t.loop, c.claims, func(old, now *corev1.PersistentVolumeClaim) []runtime.Key {
 		if now != nil {
@@ -100,37 +90,23 @@ type term struct {
 	*Controller
 	client   kubernetes.Interface
 	recorder record.EventRecorder
+	history  history.Keeper
 	loop     *runtime.Loop
 	fresh    pods.Fresh
 }
 
-func ownerKey(obj metav1.Object) []runtime.Key {
-	if ref := metav1.GetControllerOfNoCopy(obj); ref != nil && ref.Kind == kind.Kind {
-		return []runtime.Key{{Namespace: obj.GetNamespace(), Name: ref.Name}}
+// matching tells which StatefulSets care about a pod without a controller. One that goes frees its
+// name.
+func (t *term) matching(pod *corev1.Pod, _ bool) []runtime.Key {
+	// The lister's own match is an error when nothing matches.
+	sets, err := t.list.GetPodStatefulSets(pod)
+	if err != nil {
+		return nil
 	}
-	return nil
-}
-
-// setsOf tells which StatefulSets care about the change of a pod.
-func (t *term) setsOf(old, now *corev1.Pod) []runtime.Key {
 	var keys []runtime.Key
-	for _, pod := range []*corev1.Pod{old, now} {
-		if pod == nil || (pod == old && now != nil && old.ResourceVersion == now.ResourceVersion) {
-			continue
-		}
-		if metav1.GetControllerOfNoCopy(pod) != nil {
-			keys = append(keys, ownerKey(pod)...)
-			continue
-		}
-		// The lister's own match is an error when nothing matches. One that goes frees its name.
-		sets, err := t.list.GetPodStatefulSets(pod)
-		if err != nil {
-			continue
-		}
-		for _, set := range sets {
-			if _, theirs := ordinalOf(set, pod); theirs {
-				keys = append(keys, runtime.KeyOf(set))
-			}
+	for _, set := range sets {
+		if _, theirs := ordinalOf(set, pod); theirs {
+			keys = append(keys, runtime.KeyOf(set))
 		}
 	}
 	return keys
@@ -163,7 +139,14 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if err != nil {
 		return 0, fmt.Errorf("selector of StatefulSet %s: %w", key, err)
 	}
-	mine, revisions, err := t.claim(ctx, key, set, selector)
+	owner := claim.Owner{Object: set, Kind: kind, Selector: selector,
+		Read: claim.ReadBy(t.client.AppsV1().StatefulSets(set.Namespace), set.Name),
+		May:  func(obj metav1.Object) bool { _, theirs := ordinalOf(set, obj); return theirs }}
+	mine, err := claim.Objects(ctx, t.loop, key, t.pods, owner, t.client.CoreV1().Pods(set.Namespace))
+	if err != nil {
+		return 0, err
+	}
+	revisions, err := t.history.Claim(ctx, key, owner)
 	if err != nil {
 		return 0, err
 	}
@@ -175,52 +158,13 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
-	if len(p.create) > 0 {
-		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, set, selector); err != nil || behind {
+	if len(p.create) > 0 || len(p.delete) > 0 {
+		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, owner); err != nil || behind {
 			return runtime.Retry, err
 		}
 	}
 	actErr := t.act(ctx, key, set, p)
 	return p.again, errors.Join(actErr, t.writeStatus(ctx, key, set, p.status), t.prune(ctx, key, set, record, o))
-}
-
-// claim adopts and releases pods and revisions.
-func (t *term) claim(ctx context.Context, key runtime.Key, set *appsv1.StatefulSet, selector labels.Selector) ([]*corev1.Pod, []*appsv1.ControllerRevision, error) {
-	alive := func(ctx context.Context) error {
-		fresh, err := t.client.AppsV1().StatefulSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
-		return claim.StillThere(set, fresh, err)
-	}
-	owned, orphans, err := runtime.Controlled[corev1.Pod](t.pods, set.Namespace, set.UID)
-	if err != nil {
-		return nil, nil, err
-	}
-	theirs := func(list []*corev1.Pod) []*corev1.Pod {
-		var out []*corev1.Pod
-		for _, pod := range list {
-			if _, ok := ordinalOf(set, pod); ok {
-				out = append(out, pod)
-			}
-		}
-		return out
-	}
-	mine, err := claim.Act(ctx, claim.Decide(set, selector, theirs(owned), theirs(orphans)), set, kind, alive,
-		func(ctx context.Context, name string, patch []byte) (*corev1.Pod, error) {
-			return t.client.CoreV1().Pods(set.Namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-		},
-		func(pod *corev1.Pod) { t.loop.Writes().Wrote(key, t.pods, pod.ResourceVersion) })
-	if err != nil {
-		return nil, nil, err
-	}
-	ours, others, err := runtime.Controlled[appsv1.ControllerRevision](t.revisions, set.Namespace, set.UID)
-	if err != nil {
-		return nil, nil, err
-	}
-	revisions, err := claim.Act(ctx, claim.Decide(set, selector, ours, others), set, kind, alive,
-		func(ctx context.Context, name string, patch []byte) (*appsv1.ControllerRevision, error) {
-			return t.client.AppsV1().ControllerRevisions(set.Namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-		},
-		func(r *appsv1.ControllerRevision) { t.loop.Writes().Wrote(key, t.revisions, r.ResourceVersion) })
-	return mine, revisions, err
 }
 
 // observe gathers what decide wants to know, and notes the current template in the history.
@@ -233,7 +177,7 @@ func (t *term) observe(ctx context.Context, key runtime.Key, set *appsv1.Statefu
 	update := record.Current
 	if set.DeletionTimestamp == nil {
 		var taken bool
-		update, taken, err = history.Act(ctx, t.client, set, record, func(r *appsv1.ControllerRevision) { t.loop.Writes().Wrote(key, t.revisions, r.ResourceVersion) })
+		update, taken, err = t.history.Act(ctx, key, set, record)
 		if taken {
 			status := *set.Status.DeepCopy()
 			count := int32(1)
@@ -286,7 +230,7 @@ func (t *term) act(ctx context.Context, key runtime.Key, set *appsv1.StatefulSet
 		if apierrors.IsAlreadyExists(err) {
 			continue // the informer will show it
 		}
-		t.tell(ctx, set, "Create", "Claim "+c.Name, err)
+		t.tellClaim(ctx, set, c, err)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("creating claim %s: %w", c.Name, err))
 			continue
@@ -312,7 +256,7 @@ func (t *term) act(ctx context.Context, key runtime.Key, set *appsv1.StatefulSet
 	}
 	for _, pod := range p.relabel {
 		now, err := t.client.CoreV1().Pods(set.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
-		t.tell(ctx, set, "Update", "Pod "+pod.Name, err)
+		t.tell(ctx, set, "update", pod, err)
 		if err != nil {
 			return fmt.Errorf("labelling pod %s: %w", pod.Name, err)
 		}
@@ -324,7 +268,7 @@ func (t *term) act(ctx context.Context, key runtime.Key, set *appsv1.StatefulSet
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return nil // it is gone, or another pod has its name
 		}
-		t.tell(ctx, set, "Delete", "Pod "+pod.Name, err)
+		t.tell(ctx, set, "delete", pod, err)
 		if err == nil {
 			t.loop.Writes().Deleted(key, t.pods, runtime.KeyOf(pod), pod.UID)
 		}
@@ -333,18 +277,15 @@ func (t *term) act(ctx context.Context, key runtime.Key, set *appsv1.StatefulSet
 }
 
 func (t *term) create(ctx context.Context, key runtime.Key, set *appsv1.StatefulSet, list []*corev1.Pod) error {
-	var mu sync.Mutex
-	next := 0
-	return pods.SlowStart(len(list), func() error {
-		mu.Lock()
-		pod := list[next]
-		next++
-		mu.Unlock()
+	return pods.SlowStart(len(list), func(i int) error {
+		pod := list[i]
 		now, err := t.client.CoreV1().Pods(set.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return nil
 		}
-		t.tell(ctx, set, "Create", "Pod "+pod.Name, err)
+		if !apierrors.IsAlreadyExists(err) {
+			t.tell(ctx, set, "create", pod, err)
+		}
 		if err != nil {
 			return fmt.Errorf("creating pod %s: %w", pod.Name, err)
 		}
@@ -353,13 +294,27 @@ func (t *term) create(ctx context.Context, key runtime.Key, set *appsv1.Stateful
 	})
 }
 
-// tell records what was done to a pod or claim, in the words of Kubernetes.
-func (t *term) tell(ctx context.Context, set *appsv1.StatefulSet, verb, object string, err error) {
+var titles = map[string]string{"create": "Create", "update": "Update", "delete": "Delete"}
+
+// tell records what was done to a pod, in the words of Kubernetes.
+func (t *term) tell(ctx context.Context, set *appsv1.StatefulSet, verb string, pod *corev1.Pod, err error) {
 	switch {
 	case err == nil:
-		t.recorder.Eventf(set, corev1.EventTypeNormal, "Successful"+verb, "%s %s in StatefulSet %s successful", verb, object, set.Name)
+		t.recorder.Eventf(set, corev1.EventTypeNormal, "Successful"+titles[verb], "%s Pod %s in StatefulSet %s successful", verb, pod.Name, set.Name)
 	case ctx.Err() == nil:
-		t.recorder.Eventf(set, corev1.EventTypeWarning, "Failed"+verb, "%s %s in StatefulSet %s failed error: %v", verb, object, set.Name, err)
+		t.recorder.Eventf(set, corev1.EventTypeWarning, "Failed"+titles[verb], "%s Pod %s in StatefulSet %s failed error: %s", verb, pod.Name, set.Name, err)
+	}
+}
+
+// tellClaim records that a claim was created, in the words of Kubernetes. A claim's name ends like
+// that of its pod, with the ordinal.
+func (t *term) tellClaim(ctx context.Context, set *appsv1.StatefulSet, c *corev1.PersistentVolumeClaim, err error) {
+	pod := set.Name + c.Name[strings.LastIndexByte(c.Name, '-'):]
+	switch {
+	case err == nil:
+		t.recorder.Eventf(set, corev1.EventTypeNormal, "SuccessfulCreate", "create Claim %s Pod %s in StatefulSet %s success", c.Name, pod, set.Name)
+	case ctx.Err() == nil:
+		t.recorder.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "create Claim %s for Pod %s in StatefulSet %s failed error: %s", c.Name, pod, set.Name, err)
 	}
 }
 
@@ -379,31 +334,13 @@ func (t *term) prune(ctx context.Context, key runtime.Key, set *appsv1.StatefulS
 		}
 	}
 	record.Old = idle // live ones do not count towards the limit
-	var errs []error
-	for _, r := range record.Beyond(set.Spec.RevisionHistoryLimit, func(*appsv1.ControllerRevision) bool { return false }) {
-		err := t.client.AppsV1().ControllerRevisions(set.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
-		if err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("deleting revision %s beyond the history limit: %w", r.Name, err))
-			continue
-		}
-		t.loop.Writes().Deleted(key, t.revisions, runtime.KeyOf(r), r.UID)
-	}
-	return errors.Join(errs...)
+	return t.history.Delete(ctx, key, record.Beyond(set.Spec.RevisionHistoryLimit, func(*appsv1.ControllerRevision) bool { return false }))
 }
 
 func (t *term) writeStatus(ctx context.Context, key runtime.Key, set *appsv1.StatefulSet, status appsv1.StatefulSetStatus) error {
-	if equality.Semantic.DeepEqual(set.Status, status) || ctx.Err() != nil {
-		return nil
-	}
-	now := set.DeepCopy()
-	now.Status = status
-	now, err := t.client.AppsV1().StatefulSets(set.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("writing the status of StatefulSet %s: %w", key, err)
-	}
-	t.loop.Writes().Wrote(key, t.sets, now.ResourceVersion)
-	return nil
+	return runtime.WriteStatus(ctx, t.loop, key, t.sets, set.Status, status, func() (*appsv1.StatefulSet, error) {
+		now := set.DeepCopy()
+		now.Status = status
+		return t.client.AppsV1().StatefulSets(set.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
+	})
 }

@@ -139,6 +139,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		ConfigFor:    func(lead context.Context) *rest.Config { return s.fenced(lead, controllerConfig) },
 		Logger:       logger.With("part", "controllers"),
 		Serves:       serves,
+		Settings:     s.options.Controllers,
 		CA:           s.ids.trust,
 		Signer:       s.ids.trust,
 		ClusterCIDRs: []netip.Prefix{s.settings.ClusterCIDR},

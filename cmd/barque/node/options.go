@@ -16,6 +16,7 @@ import (
 
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/registry"
+	"github.com/barque/barque/controllers"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/scheduler/config"
 )
@@ -69,6 +70,8 @@ type Options struct {
 	Times     Times
 	Admission registry.Settings // of admission plugins, on a server
 	Backups   BackupOptions
+	// Controllers are the choices among the controllers, and how they work, on a server.
+	Controllers controllers.Settings
 	// Scheduling is the policy of the scheduler, on a server; nil is the default.
 	Scheduling *config.Policy
 	Restore    RestoreOptions

@@ -1,0 +1,298 @@
+package controllers
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/barque/barque/controllers/apiendpoints"
+	"github.com/barque/barque/controllers/certificates"
+	"github.com/barque/barque/controllers/clusterrole"
+	"github.com/barque/barque/controllers/cronjob"
+	"github.com/barque/barque/controllers/daemonset"
+	"github.com/barque/barque/controllers/deployment"
+	"github.com/barque/barque/controllers/disruption"
+	"github.com/barque/barque/controllers/endpoints"
+	"github.com/barque/barque/controllers/endpointslice"
+	"github.com/barque/barque/controllers/endpointslicemirroring"
+	"github.com/barque/barque/controllers/flowschema"
+	"github.com/barque/barque/controllers/garbagecollector"
+	"github.com/barque/barque/controllers/hpa"
+	"github.com/barque/barque/controllers/job"
+	"github.com/barque/barque/controllers/namespace"
+	"github.com/barque/barque/controllers/nodeipam"
+	"github.com/barque/barque/controllers/nodelifecycle"
+	"github.com/barque/barque/controllers/noderole"
+	"github.com/barque/barque/controllers/podgc"
+	"github.com/barque/barque/controllers/policystatus"
+	"github.com/barque/barque/controllers/protection"
+	"github.com/barque/barque/controllers/replicaset"
+	"github.com/barque/barque/controllers/resourcequota"
+	"github.com/barque/barque/controllers/rootca"
+	"github.com/barque/barque/controllers/serviceaccount"
+	"github.com/barque/barque/controllers/servicecidr"
+	"github.com/barque/barque/controllers/statefulset"
+	"github.com/barque/barque/controllers/tokencleaner"
+	"github.com/barque/barque/controllers/ttlafterfinished"
+)
+
+// basis is what pods of any kind cannot start without.
+var basis = group{"basis", []entry{
+	{
+		name: "serviceaccount", upstream: []string{"serviceaccount-controller"},
+		make: func(c Config, _ int) (controller, error) {
+			return serviceaccount.New(serviceaccount.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+	{
+		name: "rootca", upstream: []string{"root-ca-certificate-publisher-controller", "root-ca-cert-publisher"},
+		make: func(c Config, _ int) (controller, error) {
+			return rootca.New(rootca.Config{Informers: c.Informers, Logger: c.Logger, CA: c.CA})
+		},
+	},
+	{
+		name: "nodeipam", upstream: []string{"node-ipam-controller"},
+		make: func(c Config, _ int) (controller, error) {
+			return nodeipam.New(nodeipam.Config{Informers: c.Informers, Logger: c.Logger, ClusterCIDRs: c.ClusterCIDRs, NodeBits4: c.Settings.NodeMaskBits})
+		},
+	},
+	{
+		name: "apiendpoints",
+		make: func(c Config, _ int) (controller, error) {
+			return apiendpoints.New(apiendpoints.Config{Informers: c.Informers, Logger: c.Logger, Servers: c.Servers, Ready: c.ServerReady})
+		},
+	},
+}}
+
+// workloads make and end pods.
+var workloads = group{"workloads", []entry{
+	{
+		name: "deployment", upstream: []string{"deployment-controller"}, syncs: "concurrent-deployment-syncs", workers: 5,
+		make: func(c Config, workers int) (controller, error) {
+			return deployment.New(deployment.Config{Informers: c.Informers, Logger: c.Logger, Workers: workers})
+		},
+	},
+	{
+		name: "replicaset", upstream: []string{"replicaset-controller"}, syncs: "concurrent-replicaset-syncs", workers: 5,
+		make: func(c Config, workers int) (controller, error) {
+			return replicaset.New(replicaset.Config{Informers: c.Informers, Logger: c.Logger, Workers: workers})
+		},
+	},
+	{
+		name: "replicationcontroller", upstream: []string{"replicationcontroller-controller"}, syncs: "concurrent-rc-syncs", workers: 5,
+		kind: corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
+		make: func(c Config, workers int) (controller, error) {
+			return replicaset.NewReplication(replicaset.Config{Informers: c.Informers, Logger: c.Logger, Workers: workers})
+		},
+	},
+	{
+		name: "job", upstream: []string{"job-controller"}, syncs: "concurrent-job-syncs", workers: 5,
+		kind: batchv1.SchemeGroupVersion.WithResource("jobs"),
+		make: func(c Config, workers int) (controller, error) {
+			return job.New(job.Config{Informers: c.Informers, Logger: c.Logger, Workers: workers})
+		},
+	},
+	{
+		name: "cronjob", upstream: []string{"cronjob-controller"}, syncs: "concurrent-cron-job-syncs", workers: 5,
+		kind: batchv1.SchemeGroupVersion.WithResource("cronjobs"),
+		make: func(c Config, workers int) (controller, error) {
+			return cronjob.New(cronjob.Config{Informers: c.Informers, Logger: c.Logger, Workers: workers})
+		},
+	},
+	{
+		name: "ttlafterfinished", upstream: []string{"ttl-after-finished-controller", "ttl-after-finished"},
+		kind: batchv1.SchemeGroupVersion.WithResource("jobs"),
+		make: func(c Config, _ int) (controller, error) {
+			return ttlafterfinished.New(ttlafterfinished.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+	{
+		name: "daemonset", upstream: []string{"daemonset-controller"}, syncs: "concurrent-daemonset-syncs", workers: 2,
+		kind: appsv1.SchemeGroupVersion.WithResource("daemonsets"),
+		make: func(c Config, workers int) (controller, error) {
+			return daemonset.New(daemonset.Config{Informers: c.Informers, Logger: c.Logger, Workers: workers})
+		},
+	},
+	{
+		name: "statefulset", upstream: []string{"statefulset-controller"}, syncs: "concurrent-statefulset-syncs", workers: 5,
+		kind: appsv1.SchemeGroupVersion.WithResource("statefulsets"),
+		make: func(c Config, workers int) (controller, error) {
+			return statefulset.New(statefulset.Config{Informers: c.Informers, Logger: c.Logger, Workers: workers})
+		},
+	},
+	{
+		name: "disruption", upstream: []string{"disruption-controller"},
+		make: func(c Config, _ int) (controller, error) {
+			return disruption.New(disruption.Config{Informers: c.Informers, Logger: c.Logger, Serves: c.Serves})
+		},
+	},
+	{
+		name: "hpa", upstream: []string{"horizontal-pod-autoscaler-controller", "horizontalpodautoscaling"},
+		syncs: "concurrent-horizontal-pod-autoscaler-syncs", workers: 5,
+		kind: autoscalingv2.SchemeGroupVersion.WithResource("horizontalpodautoscalers"),
+		make: func(c Config, workers int) (controller, error) {
+			return hpa.New(hpa.Config{Informers: c.Informers, Logger: c.Logger, ConfigFor: c.ConfigFor, Settings: c.Settings.Autoscaling, Workers: workers})
+		},
+	},
+}}
+
+// network leads clients to pods.
+var network = group{"network", []entry{
+	{
+		name: "endpointslice", upstream: []string{"endpointslice-controller"}, syncs: "concurrent-service-endpoint-syncs", workers: 5,
+		make: func(c Config, workers int) (controller, error) {
+			return endpointslice.New(endpointslice.Config{Informers: c.Informers, Logger: c.Logger, Workers: workers})
+		},
+	},
+	{
+		name: "servicecidr", upstream: []string{"service-cidr-controller"},
+		kind: networkingv1.SchemeGroupVersion.WithResource("servicecidrs"),
+		make: func(c Config, _ int) (controller, error) {
+			return servicecidr.New(servicecidr.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+	{
+		name: "endpoints", upstream: []string{"endpoints-controller", "endpoint"}, syncs: "concurrent-endpoint-syncs", workers: 5,
+		make: func(c Config, workers int) (controller, error) {
+			return endpoints.New(endpoints.Config{Informers: c.Informers, Logger: c.Logger, Workers: workers})
+		},
+	},
+	{
+		name: "endpointslicemirroring", upstream: []string{"endpointslice-mirroring-controller"},
+		syncs: "mirroring-concurrent-service-endpoint-syncs", workers: 5,
+		make: func(c Config, workers int) (controller, error) {
+			return endpointslicemirroring.New(endpointslicemirroring.Config{Informers: c.Informers, Logger: c.Logger, Workers: workers})
+		},
+	},
+}}
+
+// nodes keep the Nodes, and pods by their life.
+var nodes = group{"nodes", []entry{
+	{
+		name: "nodelifecycle", upstream: []string{"node-lifecycle-controller"},
+		make: func(c Config, _ int) (controller, error) {
+			return nodelifecycle.New(nodelifecycle.Config{Informers: c.Informers, Logger: c.Logger, Liveness: c.Liveness, Settings: c.NodeSettings, MemberLabel: c.MemberLabel})
+		},
+	},
+	{
+		name: "noderole",
+		make: func(c Config, _ int) (controller, error) {
+			return noderole.New(noderole.Config{Informers: c.Informers, Logger: c.Logger, Servers: c.Roles})
+		},
+	},
+	{
+		name: "podgc", upstream: []string{"pod-garbage-collector-controller"},
+		make: func(c Config, _ int) (controller, error) {
+			keep := c.Settings.FinishedPods
+			if keep <= 0 {
+				keep = -1
+			}
+			return podgc.New(podgc.Config{Informers: c.Informers, Logger: c.Logger, Finished: keep})
+		},
+	},
+}}
+
+// cluster serves all kinds.
+var cluster = group{"cluster", []entry{
+	{
+		name: "namespace", upstream: []string{"namespace-controller"}, syncs: "concurrent-namespace-syncs", workers: 10,
+		make: func(c Config, workers int) (controller, error) {
+			return namespace.New(namespace.Config{Informers: c.Informers, Logger: c.Logger, MetadataFor: c.MetadataFor, Workers: workers})
+		},
+	},
+	{
+		name: "resourcequota", upstream: []string{"resourcequota-controller"}, syncs: "concurrent-resource-quota-syncs", workers: 5,
+		make: func(c Config, workers int) (controller, error) {
+			return resourcequota.New(resourcequota.Config{Informers: c.Informers, Logger: c.Logger, MetadataFor: c.MetadataFor,
+				Evaluators: c.QuotaEvaluators, Ignored: c.QuotaIgnored, Workers: workers})
+		},
+	},
+	{
+		name: "garbagecollector", upstream: []string{"garbage-collector-controller"}, syncs: "concurrent-gc-syncs", workers: 20,
+		make: func(c Config, workers int) (controller, error) {
+			return garbagecollector.New(garbagecollector.Config{Logger: c.Logger, MetadataFor: c.MetadataFor, Workers: workers})
+		},
+	},
+	{
+		name: "clusterrole-aggregation", upstream: []string{"clusterrole-aggregation-controller"},
+		make: func(c Config, _ int) (controller, error) {
+			return clusterrole.New(clusterrole.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+	{
+		name: "validatingadmissionpolicy-status", upstream: []string{"validatingadmissionpolicy-status-controller"},
+		make: func(c Config, _ int) (controller, error) {
+			return policystatus.New(policystatus.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+	{
+		name: "flowschema", kind: flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas"),
+		make: func(c Config, _ int) (controller, error) {
+			return flowschema.New(flowschema.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+}}
+
+// storage keeps volumes and their claims.
+var storage = group{"storage", []entry{
+	{
+		name: "pvcprotection", upstream: []string{"persistentvolumeclaim-protection-controller", "pvc-protection"},
+		make: func(c Config, _ int) (controller, error) {
+			return protection.NewClaims(protection.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+	{
+		name: "pvprotection", upstream: []string{"persistentvolume-protection-controller", "pv-protection"},
+		make: func(c Config, _ int) (controller, error) {
+			return protection.NewVolumes(protection.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+	{
+		name: "vacprotection", upstream: []string{"volumeattributesclass-protection-controller"},
+		make: func(c Config, _ int) (controller, error) {
+			return protection.NewClasses(protection.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+}}
+
+var signingRequests = certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests")
+
+// credentials are certificates and tokens.
+var credentials = group{"credentials", []entry{
+	{
+		name: "tokencleaner", upstream: []string{"token-cleaner-controller"},
+		make: func(c Config, _ int) (controller, error) {
+			return tokencleaner.New(tokencleaner.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+	{
+		name: "csrapproving", upstream: []string{"certificatesigningrequest-approving-controller"}, kind: signingRequests,
+		make: func(c Config, _ int) (controller, error) { return certificates.NewApproving(c.certificates()) },
+	},
+	{
+		name: "csrsigning", upstream: []string{"certificatesigningrequest-signing-controller"}, kind: signingRequests,
+		make: func(c Config, _ int) (controller, error) { return certificates.NewSigning(c.certificates()) },
+	},
+	{
+		name: "csrcleaner", upstream: []string{"certificatesigningrequest-cleaner-controller"}, kind: signingRequests,
+		make: func(c Config, _ int) (controller, error) { return certificates.NewCleaner(c.certificates()) },
+	},
+	{
+		name: "trustbundle", upstream: []string{"kube-apiserver-serving-clustertrustbundle-publisher-controller"},
+		kind: certificatesv1.SchemeGroupVersion.WithResource("clustertrustbundles"),
+		make: func(c Config, _ int) (controller, error) { return certificates.NewPublisher(c.certificates()) },
+	},
+	{
+		name: "podcertificaterequestcleaner", upstream: []string{"podcertificaterequest-cleaner-controller"},
+		kind: certificatesv1.SchemeGroupVersion.WithResource("podcertificaterequests"),
+		make: func(c Config, _ int) (controller, error) { return certificates.NewPodRequestCleaner(c.certificates()) },
+	},
+}}
+
+func (c Config) certificates() certificates.Config {
+	return certificates.Config{Informers: c.Informers, Logger: c.Logger, CA: c.CA, Signer: c.Signer}
+}
