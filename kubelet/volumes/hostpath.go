@@ -1,11 +1,13 @@
 package volumes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -54,4 +56,38 @@ func ensureHostPath(source *v1.HostPathVolumeSource) error {
 		return fmt.Errorf("hostPath type check failed: %s is not a %s", source.Path, want)
 	}
 	return nil
+}
+
+// hostPaths are files of the host. They are neither mounted nor removed here.
+type hostPaths struct{}
+
+func (hostPaths) Name() string { return "kubernetes.io/host-path" }
+
+func (hostPaths) Provides(v *Volume) bool { return hostPathOf(v) != nil }
+
+func hostPathOf(v *Volume) *v1.HostPathVolumeSource {
+	if v.PV != nil {
+		return v.PV.Spec.HostPath
+	}
+	if v.Source != nil {
+		return v.Source.HostPath
+	}
+	return nil
+}
+
+// SetUp implements Plugin.
+func (hostPaths) SetUp(_ context.Context, _ *v1.Pod, v *Volume) (string, time.Time, error) {
+	source := hostPathOf(v)
+	return source.Path, time.Time{}, ensureHostPath(source)
+}
+
+// TearDown implements Plugin.
+func (hostPaths) TearDown(*Volume) error { return nil }
+
+// Usage implements Plugin. A path of the host has no size of its own; behind a claim its file system is measured.
+func (hostPaths) Usage(_ context.Context, v *Volume, path string) (*Usage, error) {
+	if v.PV == nil {
+		return nil, nil
+	}
+	return fileSystem(path)
 }

@@ -1,12 +1,14 @@
-// Package volumes provides the files that pods mount: emptyDir, configMap, secret, downwardAPI,
-// projected (with service-account tokens, trust bundles and certificates of the pod) and hostPath.
+// Package volumes provides the files and devices that pods mount, by one Plugin for each kind: emptyDir, configMap,
+// secret, downwardAPI, projected (with service-account tokens, trust bundles and certificates of the pod), hostPath,
+// local and NFS. A claim, of the pod or made for it, is provided by the plugin of the volume that it is bound to.
 //
-// It owns <root>/pods/<uid>/volumes and volume-subpaths, and all mounts below. Invariants: what comes
-// from a Secret, is a token or a key is on a tmpfs and never on a disk; a volume made of API data changes
-// all its files at once (see replace); nothing of a pod is left after Unmount, which may be called
-// any number of times, also for a pod that this process has never seen.
+// It owns <root>/pods/<uid>/volumes, volumeDevices, volume-subpaths and claims, <root>/plugins, and all mounts below.
+// Invariants: what comes from a Secret, is a token or a key is on a tmpfs and never on a disk; a volume made of API
+// data changes all its files at once (see replace); nothing of a pod is left after Unmount, which may be called any
+// number of times, also for a pod that this process has never seen; what is in a persistent volume is never removed
+// here (see Local for the exception, which the cluster must ask for).
 //
-// It does not decide when pods start or end, and it attaches no network storage.
+// It does not decide when pods start or end.
 package volumes
 
 import (
@@ -17,10 +19,13 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/barque/barque/internal/atomicfile"
 )
 
 // Config is what a Manager needs.
@@ -29,10 +34,13 @@ type Config struct {
 	RootDir string
 	Objects Objects
 	Tokens  Tokens
+	Claims  Claims
 	// Bundles and Certificates are for projected volumes with such sources.
 	Bundles      TrustBundles
 	Certificates Certificates
-	Mounts       Mounts // HostMounts unless given
+	// Local has the directories of the volumes that this node makes itself. It may be nil.
+	Local  *Local
+	Mounts Mounts // HostMounts unless given
 	// Allocatable is what the node can give, for limits that are not set.
 	Allocatable func() v1.ResourceList
 }
@@ -40,13 +48,21 @@ type Config struct {
 // Manager provides the volumes of a node's pods. Calls for different pods may run at the same time;
 // calls for one pod must not.
 type Manager struct {
-	root         string
-	objects      Objects
-	tokens       Tokens
-	bundles      TrustBundles
-	certificates Certificates
-	mounts       Mounts
-	allocatable  func() v1.ResourceList
+	root, plugins string
+	claims        Claims
+	mounts        Mounts
+	kinds         []Plugin
+	forget        []func(types.UID)
+
+	mu       sync.Mutex
+	resolved map[types.UID]map[string]*resolved
+	shared   map[string]*sync.Mutex // of volumes by PV: they are staged and unstaged one at a time
+}
+
+// resolved is a volume of a pod whose plugin is known.
+type resolved struct {
+	*Volume
+	plugin Plugin
 }
 
 // New returns a manager. It touches nothing.
@@ -54,122 +70,181 @@ func New(config Config) *Manager {
 	if config.Mounts == nil {
 		config.Mounts = HostMounts{}
 	}
-	return &Manager{
-		root: filepath.Join(config.RootDir, "pods"), objects: config.Objects, tokens: config.Tokens,
-		bundles: config.Bundles, certificates: config.Certificates,
+	m := &Manager{
+		root: filepath.Join(config.RootDir, "pods"), plugins: filepath.Join(config.RootDir, "plugins"),
+		claims: config.Claims, mounts: config.Mounts,
+		resolved: map[types.UID]map[string]*resolved{}, shared: map[string]*sync.Mutex{},
+		forget: []func(types.UID){config.Objects.Forget, config.Tokens.Forget, config.Bundles.Forget, config.Certificates.Forget},
+	}
+	data := apiData{
+		objects: config.Objects, tokens: config.Tokens, bundles: config.Bundles, certificates: config.Certificates,
 		mounts: config.Mounts, allocatable: config.Allocatable,
 	}
+	m.kinds = []Plugin{
+		emptyDirs{config.Mounts, config.Allocatable},
+		configMaps{data}, secrets{data}, downwardAPIs{data}, projections{data},
+		hostPaths{}, locals{config.Mounts, config.Local}, nfs{config.Mounts},
+	}
+	return m
 }
 
 // PodDir is the directory of a pod.
 func (m *Manager) PodDir(uid types.UID) string { return filepath.Join(m.root, string(uid)) }
 
-// Mount makes all volumes of a pod ready and up to date. It returns the directory (or file) on the
-// host of each, and when to call again though nothing has changed: zero for never.
+// Mount makes all volumes of a pod ready and up to date. It returns the directory, file or device on the host of each,
+// and when to call again though nothing has changed: zero for never.
 func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (paths map[string]string, next time.Time, err error) {
 	paths = make(map[string]string, len(pod.Spec.Volumes))
 	for i := range pod.Spec.Volumes {
-		volume := &pod.Spec.Volumes[i]
-		path, again, err := m.mount(ctx, pod, volume)
+		r, err := m.resolve(ctx, pod, &pod.Spec.Volumes[i])
 		if err != nil {
-			return nil, time.Time{}, fmt.Errorf("MountVolume.SetUp failed for volume %q: %w", volume.Name, err)
+			return nil, time.Time{}, err
 		}
-		if !again.IsZero() && (next.IsZero() || again.Before(next)) {
-			next = again
+		path, again, err := m.setUp(ctx, pod, r)
+		if err != nil {
+			return nil, time.Time{}, describe(r.Volume, err)
 		}
-		paths[volume.Name] = path
+		next = sooner(next, again)
+		paths[r.Name] = path
 	}
 	return paths, next, nil
 }
 
-func (m *Manager) mount(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (string, time.Time, error) {
+// describe says what failed as upstream's kubelet does.
+func describe(v *Volume, err error) error {
+	name := v.Name
+	if v.PV != nil {
+		name = v.PV.Name
+	}
+	what := "MountVolume.SetUp failed"
+	var missing *missingPath
 	switch {
-	case volume.HostPath != nil:
-		return volume.HostPath.Path, time.Time{}, ensureHostPath(volume.HostPath)
-	case volume.EmptyDir != nil:
-		dir := m.dir(pod, "kubernetes.io~empty-dir", volume.Name)
-		return dir, time.Time{}, m.emptyDir(pod, volume.EmptyDir, dir)
-	case volume.ConfigMap != nil:
-		return m.apiVolume(ctx, pod, volume, "kubernetes.io~configmap", false)
-	case volume.Secret != nil:
-		return m.apiVolume(ctx, pod, volume, "kubernetes.io~secret", true)
-	case volume.DownwardAPI != nil:
-		return m.apiVolume(ctx, pod, volume, "kubernetes.io~downward-api", false)
-	case volume.Projected != nil:
-		return m.apiVolume(ctx, pod, volume, "kubernetes.io~projected", true)
+	case errors.As(err, &missing):
+		what = "MountVolume.NewMounter initialization failed"
+	case v.block():
+		what = "MapVolume.SetUpDevice failed"
 	}
-	return "", time.Time{}, errors.New("this node does not provide volumes of that kind")
+	return fmt.Errorf("%s for volume %q : %w", what, name, err)
 }
 
-func (m *Manager) dir(pod *v1.Pod, plugin, name string) string {
-	return filepath.Join(m.PodDir(pod.UID), "volumes", plugin, name)
-}
-
-func (m *Manager) apiVolume(ctx context.Context, pod *v1.Pod, volume *v1.Volume, plugin string, secret bool) (string, time.Time, error) {
-	payload, next, err := m.payload(ctx, pod, volume)
+// resolve finds the plugin of a volume. What was found before stays: a pod's volume does not become another one.
+func (m *Manager) resolve(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (*resolved, error) {
+	m.mu.Lock()
+	known := m.resolved[pod.UID][volume.Name]
+	m.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	r, err := m.look(ctx, pod, volume)
 	if err != nil {
-		return "", time.Time{}, err
+		return nil, err
 	}
-	dir := m.dir(pod, plugin, volume.Name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", time.Time{}, err
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.resolved[pod.UID] == nil {
+		m.resolved[pod.UID] = map[string]*resolved{}
 	}
-	if secret {
-		if err := m.mounts.Tmpfs(dir, 0); err != nil {
-			return "", time.Time{}, err
-		}
-		if err := os.Chmod(dir, 0o755); err != nil {
-			return "", time.Time{}, err
-		}
-	}
-	return dir, next, replace(dir, payload, fsGroup(pod))
+	m.resolved[pod.UID][volume.Name] = r
+	return r, nil
 }
 
-func (m *Manager) emptyDir(pod *v1.Pod, source *v1.EmptyDirVolumeSource, dir string) error {
-	if source.Medium == v1.StorageMediumMemory {
-		if err := os.MkdirAll(dir, 0o750); err != nil {
-			return err
+func (m *Manager) look(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (*resolved, error) {
+	v := &Volume{Name: volume.Name, Source: &volume.VolumeSource}
+	claim := claimName(pod, volume)
+	if claim == "" {
+		plugin := m.pluginFor(v)
+		if plugin == nil {
+			return nil, unprocessed(volume.Name, errors.New("no volume plugin of this node matches it"))
 		}
-		var size int64
-		if source.SizeLimit != nil {
-			size = source.SizeLimit.Value()
+		m.locate(pod.UID, plugin, v, false)
+		return &resolved{v, plugin}, nil
+	}
+	had, plugin, err := m.reconstruct(pod.UID, volume.Name)
+	if err != nil {
+		return nil, unprocessed(volume.Name, err)
+	}
+	if had != nil {
+		had.Source = &volume.VolumeSource
+		return &resolved{had, plugin}, nil
+	}
+	if v.PV, err = bound(ctx, m.claims, pod, volume); err != nil {
+		return nil, unprocessed(volume.Name, err)
+	}
+	v.Claim = claim
+	v.ReadOnly = volume.PersistentVolumeClaim != nil && volume.PersistentVolumeClaim.ReadOnly
+	if plugin = m.pluginFor(v); plugin == nil {
+		return nil, unprocessed(volume.Name, fmt.Errorf("no volume plugin of this node matches PV %s", v.PV.Name))
+	}
+	staged := false
+	if stager, ok := plugin.(Stager); ok {
+		if staged, err = stager.NeedsStaging(v); err != nil {
+			return nil, describe(v, err)
 		}
-		if err := m.mounts.Tmpfs(dir, size); err != nil {
-			return err
-		}
-		return openToPod(pod, dir)
 	}
-	if _, err := os.Stat(dir); err == nil {
-		return nil // its mode is the pod's own by now
+	m.locate(pod.UID, plugin, v, staged)
+	if err := m.remember(pod.UID, plugin.Name(), v); err != nil {
+		return nil, describe(v, err)
 	}
-	// It gets its name when it is complete: a crash leaves no directory that the pod cannot use.
-	fresh := dir + ".new"
-	if err := os.MkdirAll(fresh, 0o750); err != nil {
-		return err
-	}
-	if err := openToPod(pod, fresh); err != nil {
-		return err
-	}
-	return os.Rename(fresh, dir)
+	return &resolved{v, plugin}, nil
 }
 
-// openToPod lets everyone in the pod write to dir.
-func openToPod(pod *v1.Pod, dir string) error {
-	mode := fs.FileMode(0o777)
-	if gid := fsGroup(pod); gid != nil {
-		if err := os.Chown(dir, -1, int(*gid)); err != nil {
-			return err
-		}
-		mode |= fs.ModeSetgid
-	}
-	return os.Chmod(dir, mode)
+// unprocessed tells of a volume for which nothing could be begun.
+func unprocessed(volume string, err error) error {
+	return fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[], failed to process volumes=[%[1]s]: %[2]w", volume, err) //nolint:staticcheck // upstream's event
 }
 
-func fsGroup(pod *v1.Pod) *int64 {
-	if sc := pod.Spec.SecurityContext; sc != nil {
-		return sc.FSGroup
+func (m *Manager) locate(uid types.UID, plugin Plugin, v *Volume, staged bool) {
+	v.Dir = m.place(uid, plugin.Name(), v)
+	v.Shared = func() (bool, error) {
+		n, err := m.users(v.PV.Name, uid, v.Name)
+		return n > 0, err
+	}
+	if staged {
+		v.Staged = m.stagingPlace(plugin.Name(), v.PV.Name)
+	}
+}
+
+func (m *Manager) pluginFor(v *Volume) Plugin {
+	for _, p := range m.kinds {
+		if p.Provides(v) {
+			return p
+		}
 	}
 	return nil
+}
+
+func (m *Manager) named(name string) Plugin {
+	for _, p := range m.kinds {
+		if p.Name() == name {
+			return p
+		}
+	}
+	return nil
+}
+
+func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, r *resolved) (string, time.Time, error) {
+	if r.Staged != "" {
+		lock := m.lockOf(r.PV.Name)
+		lock.Lock()
+		err := r.plugin.(Stager).Stage(ctx, r.Volume)
+		lock.Unlock()
+		if err != nil {
+			return "", time.Time{}, err
+		}
+	}
+	return r.plugin.SetUp(ctx, pod, r.Volume)
+}
+
+// lockOf returns the lock of what pods share of a PV. There are few PVs in the life of a process: locks stay.
+func (m *Manager) lockOf(pv string) *sync.Mutex {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	lock := m.shared[pv]
+	if lock == nil {
+		lock = &sync.Mutex{}
+		m.shared[pv] = lock
+	}
+	return lock
 }
 
 // SubPath provides one path inside a volume for the index-th mount of a container. The path that is
@@ -185,21 +260,68 @@ func (m *Manager) SubPath(uid types.UID, volume, root, container string, index i
 	return target, nil
 }
 
-// Unmount takes a pod's volumes away and everything else in the pod's directory. hostPath volumes
-// are the host's and stay.
+// Unmount takes a pod's volumes away and everything else in the pod's directory. What is in persistent volumes and in
+// hostPath volumes stays.
 func (m *Manager) Unmount(uid types.UID) error {
 	dir := m.PodDir(uid)
+	// What lies on the volumes goes before them.
+	if err := m.mounts.Unmount(filepath.Join(dir, "volume-subpaths")); err != nil {
+		return err
+	}
+	volumes, err := m.remembered(uid)
+	if err != nil {
+		return err
+	}
+	for _, volume := range volumes {
+		if err := m.tearDown(uid, volume); err != nil {
+			return fmt.Errorf("UnmountVolume.TearDown failed for volume %q : %w", volume, err)
+		}
+	}
+	// The volumes that pods describe themselves have nothing but mounts and files.
 	if err := m.mounts.Unmount(dir); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove the directory of pod %s: %w", uid, err)
 	}
-	m.objects.Forget(uid)
-	m.tokens.Forget(uid)
-	m.bundles.Forget(uid)
-	m.certificates.Forget(uid)
+	for _, forget := range m.forget {
+		forget(uid)
+	}
+	m.mu.Lock()
+	delete(m.resolved, uid)
+	m.mu.Unlock()
 	return nil
+}
+
+// tearDown takes away one volume of a claim, and what the node has staged for it when no pod has it any more.
+func (m *Manager) tearDown(uid types.UID, volume string) error {
+	v, plugin, err := m.reconstruct(uid, volume)
+	if err != nil || v == nil {
+		return err
+	}
+	if err := plugin.TearDown(v); err != nil {
+		return err
+	}
+	// The place must be empty: files in it would be the volume's own, still mounted.
+	if err := os.Remove(v.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	lock := m.lockOf(v.PV.Name)
+	lock.Lock()
+	defer lock.Unlock()
+	if v.Staged == "" {
+		return atomicfile.Remove(m.recordPath(uid, volume))
+	}
+	others, err := m.users(v.PV.Name, uid, volume)
+	if err != nil {
+		return err
+	}
+	if others == 0 {
+		if err := plugin.(Stager).Unstage(v); err != nil {
+			return err
+		}
+	}
+	return atomicfile.Remove(m.recordPath(uid, volume))
 }
 
 // Pods lists the pods that have a directory.

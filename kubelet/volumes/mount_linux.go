@@ -16,11 +16,28 @@ type Mounts interface {
 	// Tmpfs mounts a tmpfs on dir, of at most size bytes when size is not 0. It does nothing when
 	// one is mounted there.
 	Tmpfs(dir string, size int64) error
+	// HugePages mounts a file system of huge pages of a size on dir. It does nothing when one is mounted there.
+	HugePages(dir string, page int64) error
+	// Bind shows source at target, which it makes: a directory for a directory, else a file. It does nothing
+	// when something is mounted there.
+	Bind(source, target string, how Bind) error
+	// Mounted tells whether something is mounted on dir. It asks no file system, so that none can keep it waiting.
+	Mounted(dir string) (bool, error)
 	// BindBelow shows what root/path is at target. The path is resolved inside root: no symlink leads
 	// out of it. A missing path becomes a directory.
 	BindBelow(root, path, target string) error
-	// Unmount takes away whatever is mounted on dir or below.
+	// Unmount takes away whatever is mounted on dir or below, also what is in use.
 	Unmount(dir string) error
+	// Release takes away what is mounted on dir, and fails when that is in use: what was written is on the device
+	// when it returns.
+	Release(dir string) error
+}
+
+// Bind says how something is bound.
+type Bind struct {
+	ReadOnly bool
+	// NoFollow refuses a source whose last element is a symbolic link.
+	NoFollow bool
 }
 
 // HostMounts uses the kernel of this machine.
@@ -40,6 +57,88 @@ func (HostMounts) Tmpfs(dir string, size int64) error {
 		return fmt.Errorf("mount a tmpfs on %s: %w", dir, err)
 	}
 	return nil
+}
+
+// HugePages implements Mounts.
+func (HostMounts) HugePages(dir string, page int64) error {
+	mounted, err := isMountpoint(dir)
+	if err != nil || mounted {
+		return err
+	}
+	if err := unix.Mount("nodev", dir, "hugetlbfs", 0, fmt.Sprintf("pagesize=%d", page)); err != nil {
+		return fmt.Errorf("mount huge pages of %d bytes on %s: %w", page, dir, err)
+	}
+	return nil
+}
+
+// Bind implements Mounts.
+func (HostMounts) Bind(source, target string, how Bind) error {
+	flags := unix.O_PATH | unix.O_CLOEXEC
+	if how.NoFollow {
+		flags |= unix.O_NOFOLLOW
+	}
+	fd, err := unix.Open(source, flags, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: source, Err: err}
+	}
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return err
+	}
+	if stat.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return fmt.Errorf("%s is a symbolic link", source)
+	}
+	if err := bindPoint(target, stat.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
+		return err
+	}
+	mounted, err := isMountpoint(target)
+	if err != nil || mounted {
+		return err
+	}
+	// A mount that is to be read-only is prepared aside, so that a crash leaves none that can be written to.
+	tree, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	if err != nil {
+		return fmt.Errorf("clone the mount of %s: %w", source, err)
+	}
+	defer unix.Close(tree)
+	if how.ReadOnly {
+		attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr); err != nil {
+			return fmt.Errorf("make the mount of %s read-only: %w", source, err)
+		}
+	}
+	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("bind %s on %s: %w", source, target, err)
+	}
+	return nil
+}
+
+// Mounted implements Mounts.
+func (HostMounts) Mounted(dir string) (bool, error) {
+	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	at := filepath.Join(parent, filepath.Base(dir))
+	points, err := mountpoints(func(point string) bool { return point == at })
+	return len(points) > 0, err
+}
+
+// Release implements Mounts.
+func (m HostMounts) Release(dir string) error {
+	for {
+		mounted, err := m.Mounted(dir)
+		if err != nil || !mounted {
+			return err
+		}
+		if err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("unmount %s: %w", dir, err)
+		}
+	}
 }
 
 // isMountpoint tells whether dir is on another file system than its parent, or bound there.
@@ -183,6 +282,11 @@ func mountpointsBelow(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	return mountpoints(func(point string) bool { return point == real || strings.HasPrefix(point, real+"/") })
+}
+
+// mountpoints lists where something is mounted, the oldest first.
+func mountpoints(wanted func(string) bool) ([]string, error) {
 	raw, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
@@ -193,8 +297,7 @@ func mountpointsBelow(dir string) ([]string, error) {
 		if len(fields) < 5 {
 			continue
 		}
-		point := unescape.Replace(fields[4])
-		if point == real || strings.HasPrefix(point, real+"/") {
+		if point := unescape.Replace(fields[4]); wanted(point) {
 			points = append(points, point)
 		}
 	}

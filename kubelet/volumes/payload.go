@@ -17,7 +17,7 @@ const defaultMode = 0o644
 
 // payload gathers the files of a volume that is made of API data. next is when they must be looked
 // at again though nothing has changed: a token is to be renewed.
-func (m *Manager) payload(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (p Payload, next time.Time, err error) {
+func (m apiData) payload(ctx context.Context, pod *v1.Pod, name string, volume *v1.VolumeSource) (p Payload, next time.Time, err error) {
 	p = Payload{}
 	switch {
 	case volume.ConfigMap != nil:
@@ -29,12 +29,12 @@ func (m *Manager) payload(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (
 	case volume.DownwardAPI != nil:
 		err = m.downward(pod, volume.DownwardAPI.Items, modeOf(volume.DownwardAPI.DefaultMode), p)
 	case volume.Projected != nil:
-		return m.projected(ctx, pod, volume.Name, volume.Projected)
+		return m.projected(ctx, pod, name, volume.Projected)
 	}
 	return p, time.Time{}, err
 }
 
-func (m *Manager) projected(ctx context.Context, pod *v1.Pod, volume string, source *v1.ProjectedVolumeSource) (Payload, time.Time, error) {
+func (m apiData) projected(ctx context.Context, pod *v1.Pod, volume string, source *v1.ProjectedVolumeSource) (Payload, time.Time, error) {
 	p := Payload{}
 	var next time.Time
 	mode := modeOf(source.DefaultMode)
@@ -67,7 +67,7 @@ func (m *Manager) projected(ctx context.Context, pod *v1.Pod, volume string, sou
 	return p, next, nil
 }
 
-func (m *Manager) configMap(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode fs.FileMode, into Payload) error {
+func (m apiData) configMap(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode fs.FileMode, into Payload) error {
 	cm, err := m.objects.ConfigMap(ctx, pod, name)
 	if IsNotFound(err) && isTrue(optional) {
 		return nil
@@ -88,7 +88,7 @@ func (m *Manager) configMap(ctx context.Context, pod *v1.Pod, name string, items
 	return nil
 }
 
-func (m *Manager) secret(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode fs.FileMode, into Payload) error {
+func (m apiData) secret(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode fs.FileMode, into Payload) error {
 	secret, err := m.objects.Secret(ctx, pod, name)
 	if IsNotFound(err) && isTrue(optional) {
 		return nil
@@ -127,7 +127,7 @@ func pick(data map[string][]byte, items []v1.KeyToPath, optional bool, mode fs.F
 	return nil
 }
 
-func (m *Manager) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs.FileMode, into Payload) error {
+func (m apiData) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs.FileMode, into Payload) error {
 	for _, item := range items {
 		var value string
 		var err error
@@ -149,7 +149,7 @@ func (m *Manager) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode f
 	return nil
 }
 
-func (m *Manager) token(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccountTokenProjection, mode fs.FileMode, into Payload) (time.Time, error) {
+func (m apiData) token(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccountTokenProjection, mode fs.FileMode, into Payload) (time.Time, error) {
 	seconds := int64(3600)
 	if source.ExpirationSeconds != nil {
 		seconds = *source.ExpirationSeconds
@@ -177,7 +177,7 @@ func forPod(pod *v1.Pod, data []byte, mode fs.FileMode) File {
 
 // trustBundle takes the trust anchors of a bundle, or of those that are selected. An optional one that
 // is not there is an empty file.
-func (m *Manager) trustBundle(ctx context.Context, pod *v1.Pod, source *v1.ClusterTrustBundleProjection, mode fs.FileMode, into Payload) error {
+func (m apiData) trustBundle(ctx context.Context, pod *v1.Pod, source *v1.ClusterTrustBundleProjection, mode fs.FileMode, into Payload) error {
 	var anchors []byte
 	var err error
 	switch {
@@ -201,7 +201,7 @@ func (m *Manager) trustBundle(ctx context.Context, pod *v1.Pod, source *v1.Clust
 }
 
 // certificate takes a certificate and its key, in one file or in two.
-func (m *Manager) certificate(
+func (m apiData) certificate(
 	ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection, mode fs.FileMode, into Payload,
 ) (again time.Time, err error) {
 	key, chain, again, err := m.certificates.Get(ctx, pod, volume, index, source)

@@ -1,0 +1,44 @@
+// Package localpv has the names by which the provisioner of local volumes, the API server and the nodes agree. It has no
+// behaviour of its own.
+package localpv
+
+import (
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	// Provisioner is what StorageClasses name, and the annotation pv.kubernetes.io/provisioned-by of volumes.
+	Provisioner = "barque.io/local"
+	// Finalizer is on a volume until its node has deleted the directory.
+	Finalizer = "barque.io/local-volume"
+	// NodeLabel is on volumes, and names their node: by it a node watches its own.
+	NodeLabel = "barque.io/local-volume-node"
+	// RootAnnotation is on nodes, and says where their volumes are.
+	RootAnnotation = "barque.io/local-volumes"
+	// ProvisionedBy is upstream's annotation of volumes.
+	ProvisionedBy = "pv.kubernetes.io/provisioned-by"
+)
+
+// Path is where a volume is, below a node's root.
+func Path(root, pv string) string { return filepath.Join(root, pv) }
+
+// Is tells whether the provisioner has made a volume.
+func Is(pv *corev1.PersistentVolume) bool {
+	return pv.Spec.Local != nil && pv.Annotations[ProvisionedBy] == Provisioner
+}
+
+// OnNode tells whether a volume is one of a node's: it is by its label, and in its node affinity. Who may write labels of
+// volumes cannot so make a node give up another's.
+func OnNode(pv *corev1.PersistentVolume, node string) bool {
+	if !Is(pv) || pv.Labels[NodeLabel] != node || pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
+		return false
+	}
+	terms := pv.Spec.NodeAffinity.Required.NodeSelectorTerms
+	if len(terms) != 1 || len(terms[0].MatchExpressions) != 1 || len(terms[0].MatchFields) != 0 {
+		return false
+	}
+	r := terms[0].MatchExpressions[0]
+	return r.Key == corev1.LabelHostname && r.Operator == corev1.NodeSelectorOpIn && len(r.Values) == 1 && r.Values[0] == node
+}

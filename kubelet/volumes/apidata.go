@@ -1,0 +1,79 @@
+package volumes
+
+import (
+	"context"
+	"os"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// apiData is what plugins have in common whose files are made of API data.
+type apiData struct {
+	objects      Objects
+	tokens       Tokens
+	bundles      TrustBundles
+	certificates Certificates
+	mounts       Mounts
+	allocatable  func() v1.ResourceList
+}
+
+// setUp writes the files. Those of a secret volume are in memory.
+func (m apiData) setUp(ctx context.Context, pod *v1.Pod, v *Volume, secret bool) (string, time.Time, error) {
+	payload, next, err := m.payload(ctx, pod, v.Name, v.Source)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	if err := os.MkdirAll(v.Dir, 0o755); err != nil {
+		return "", time.Time{}, err
+	}
+	if secret {
+		if err := m.mounts.Tmpfs(v.Dir, 0); err != nil {
+			return "", time.Time{}, err
+		}
+		if err := os.Chmod(v.Dir, 0o755); err != nil {
+			return "", time.Time{}, err
+		}
+	}
+	return v.Dir, next, replace(v.Dir, payload, fsGroup(pod))
+}
+
+// TearDown implements Plugin.
+func (m apiData) TearDown(v *Volume) error { return m.mounts.Unmount(v.Dir) }
+
+// Usage implements Plugin. The files are part of the node's own file system, or of its memory.
+func (apiData) Usage(ctx context.Context, _ *Volume, path string) (*Usage, error) {
+	return walked(ctx, path)
+}
+
+type configMaps struct{ apiData }
+
+func (configMaps) Name() string            { return "kubernetes.io/configmap" }
+func (configMaps) Provides(v *Volume) bool { return v.Source != nil && v.Source.ConfigMap != nil }
+func (p configMaps) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string, time.Time, error) {
+	return p.setUp(ctx, pod, v, false)
+}
+
+type secrets struct{ apiData }
+
+func (secrets) Name() string            { return "kubernetes.io/secret" }
+func (secrets) Provides(v *Volume) bool { return v.Source != nil && v.Source.Secret != nil }
+func (p secrets) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string, time.Time, error) {
+	return p.setUp(ctx, pod, v, true)
+}
+
+type downwardAPIs struct{ apiData }
+
+func (downwardAPIs) Name() string            { return "kubernetes.io/downward-api" }
+func (downwardAPIs) Provides(v *Volume) bool { return v.Source != nil && v.Source.DownwardAPI != nil }
+func (p downwardAPIs) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string, time.Time, error) {
+	return p.setUp(ctx, pod, v, false)
+}
+
+type projections struct{ apiData }
+
+func (projections) Name() string            { return "kubernetes.io/projected" }
+func (projections) Provides(v *Volume) bool { return v.Source != nil && v.Source.Projected != nil }
+func (p projections) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string, time.Time, error) {
+	return p.setUp(ctx, pod, v, true)
+}
