@@ -56,6 +56,8 @@ type Config struct {
 	// QuotaEvaluators and QuotaIgnored are what requests are charged by: see resourcequota.Config.
 	QuotaEvaluators func(quotav1.ListerForResourceFunc) []quotav1.Evaluator
 	QuotaIgnored    map[schema.GroupResource]struct{}
+	// DefaultStorageClass is the name of the class that is laid down once; "" is none.
+	DefaultStorageClass string
 }
 
 // controller is what every one of them is.

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/barque/barque/controllers/apiendpoints"
 	"github.com/barque/barque/controllers/certificates"
@@ -23,6 +24,7 @@ import (
 	"github.com/barque/barque/controllers/garbagecollector"
 	"github.com/barque/barque/controllers/hpa"
 	"github.com/barque/barque/controllers/job"
+	"github.com/barque/barque/controllers/localprovisioner"
 	"github.com/barque/barque/controllers/namespace"
 	"github.com/barque/barque/controllers/nodeipam"
 	"github.com/barque/barque/controllers/nodelifecycle"
@@ -255,6 +257,12 @@ var storage = group{"storage", []entry{
 		name: "vacprotection", upstream: []string{"volumeattributesclass-protection-controller"},
 		make: func(c Config, _ int) (controller, error) {
 			return protection.NewClasses(protection.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+	{
+		name: "localprovisioner", kind: storagev1.SchemeGroupVersion.WithResource("storageclasses"),
+		make: func(c Config, _ int) (controller, error) {
+			return localprovisioner.New(localprovisioner.Config{Informers: c.Informers, Logger: c.Logger, DefaultClass: c.DefaultStorageClass})
 		},
 	},
 }}

@@ -42,6 +42,7 @@ import (
 	"github.com/barque/barque/kubelet/cgroups"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/images"
+	"github.com/barque/barque/kubelet/localvolumes"
 	"github.com/barque/barque/kubelet/logs"
 	"github.com/barque/barque/kubelet/node"
 	"github.com/barque/barque/kubelet/pods"
@@ -77,6 +78,7 @@ type Config struct {
 	RuntimeName     string
 
 	RootDir    string // files of pods
+	VolumesDir string // local volumes that the cluster makes; none when empty
 	LogDir     string // logs of pods
 	CgroupRoot string // for example /barque/<node>
 
@@ -119,7 +121,8 @@ type Kubelet struct {
 	certificates *volumes.RequestedCertificates
 	status       *status.Manager
 	node         *node.Reporter
-	server       *server.Server // nil without an address
+	server       *server.Server      // nil without an address
+	local        *localvolumes.Agent // nil without local volumes
 	logs         *logs.Rotator
 	garbage      *images.Collector
 	events       record.EventBroadcaster
@@ -212,10 +215,18 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		Client: c.Client, NodeName: c.NodeName, Changed: retry, Logger: c.Logger,
 		Tell: func(pod *v1.Pod, kind, reason, message string) { recorder.Event(pod, nil, kind, reason, message) },
 	})
+	local, err := k.localVolumes()
+	if err != nil {
+		return err
+	}
 	files := volumes.New(volumes.Config{
-		RootDir: c.RootDir, Objects: k.objects, Tokens: volumes.NewTokens(c.Client, nil),
-		Bundles: k.bundles, Certificates: k.certificates, Allocatable: k.node.Allocatable,
+		RootDir: c.RootDir, Objects: k.objects, Tokens: volumes.NewTokens(c.Client, nil), Claims: volumes.RequestedClaims{Client: c.Client},
+		Local: local, Bundles: k.bundles, Certificates: k.certificates, Allocatable: k.node.Allocatable,
 	})
+	if local != nil {
+		k.local = localvolumes.New(localvolumes.Config{
+			NodeName: c.NodeName, Client: c.Client, Directories: local, InUse: files.InUse, Logger: c.Logger})
+	}
 	k.probes = probes.New(probes.Config{
 		Exec: k.runtime, Changed: wake, Logger: c.Logger,
 		Unhealthy: func(pod *v1.Pod, container *v1.Container, message string) {
@@ -245,6 +256,14 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		Runtime: k.runtime, RootDir: c.RootDir, Collectors: c.Collectors, Logger: c.Logger,
 	})
 	return err
+}
+
+// localVolumes are the directories of local volumes, or nil when this node has none.
+func (k *Kubelet) localVolumes() (*volumes.Local, error) {
+	if k.config.VolumesDir == "" {
+		return nil, nil
+	}
+	return volumes.NewLocal(k.config.VolumesDir)
 }
 
 // port is the one that the node tells others to reach its server at.
@@ -313,6 +332,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if k.server != nil {
 		run("server", k.server.Run)
 	}
+	if k.local != nil {
+		run("local volumes", k.local.Run)
+	}
 	run("assigned pods", k.watchPods)
 	<-ctx.Done()
 	parts.Wait()
@@ -349,6 +371,9 @@ func (k *Kubelet) watchNode(ctx context.Context) error {
 	observe := func(obj any) {
 		if n, ok := obj.(*v1.Node); ok && n.Name == k.config.NodeName {
 			k.node.Observe(n)
+			if k.local != nil {
+				k.local.Observe(n)
+			}
 		}
 	}
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/internal/localpv"
 )
 
 const nodeIndex = "barque.node"
@@ -97,6 +99,8 @@ func (a *Authorizer) refuse(ctx context.Context, node string, attrs authorizer.A
 			return a.needsPod(ctx, node, attrs, func(p *corev1.Pod, name string) bool {
 				return p.Spec.ServiceAccountName == name
 			})
+		case "persistentvolumes":
+			return ownVolumes(node, attrs), nil
 		case "pods":
 			return a.ownPods(ctx, node, attrs)
 		}
@@ -175,6 +179,25 @@ func (a *Authorizer) ownPods(ctx context.Context, node string, attrs authorizer.
 		return "", err
 	}
 	return "", nil
+}
+
+// ownVolumes allows lists and watches of the local volumes that are on the node. Single volumes may be read by name, as
+// their names are in the claims of pods; writes are narrowed by admission.
+func ownVolumes(node string, attrs authorizer.Attributes) string {
+	switch attrs.GetVerb() {
+	case "list", "watch":
+		requirements, err := attrs.GetLabelSelector()
+		if err == nil {
+			for _, r := range requirements {
+				equals := r.Operator() == selection.Equals || r.Operator() == selection.DoubleEquals || r.Operator() == selection.In
+				if r.Key() == localpv.NodeLabel && equals && r.Values().Len() == 1 && r.Values().Has(node) {
+					return ""
+				}
+			}
+		}
+		return "can only list and watch persistentvolumes with the label selector " + localpv.NodeLabel + "=" + node
+	}
+	return ""
 }
 
 // ownSlices allows what is about many slices of devices only for those of the node. Writes of single

@@ -142,6 +142,8 @@ func NodeRules() []rbacv1.PolicyRule {
 		on("", verbs("create"), "pods/eviction"),
 		on("", readVerbs, "configmaps", "secrets"),
 		on("", verbs("get"), "persistentvolumeclaims", "persistentvolumes", "endpoints"),
+		// Of the local volumes that are on it. The node authorizer and NodeRestriction see to that.
+		on("", verbs("list", "watch", "update"), "persistentvolumes"),
 		on("certificates.k8s.io", verbs("create", "get", "list", "watch"), "certificatesigningrequests"),
 		on("coordination.k8s.io", verbs("get", "create", "update", "patch", "delete"), "leases"),
 		on("storage.k8s.io", verbs("get"), "volumeattachments"),

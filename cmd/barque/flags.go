@@ -53,6 +53,7 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	flags.Uint16Var(&o.KubeletPort, "kubelet-port", 10250, "port of this node's own server")
 	flags.StringVar(&o.ContainerRuntimeEndpoint, "container-runtime-endpoint", "", "CRI socket of an existing containerd or CRI-O (default: a containerd of our own)")
 	flags.StringVar(&o.RegistryDir, "registries", "", "registry mirrors and credentials, in the layout of containerd's certs.d (default: DATA-DIR/registries)")
+	flags.StringVar(&o.VolumesDir, "local-volumes-dir", "", "where the volumes of this node are that the cluster makes for claims (default: DATA-DIR/volumes)")
 	flags.StringVar(&o.CgroupRoot, "cgroup-root", "", "cgroup below which the pods run (default: /barque/NAME)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return f
@@ -88,6 +89,7 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", pki.LeafLifetime, "how long certificates last that this server issues; they are renewed when two thirds of it are over")
 	flags.DurationVar(&o.CertificateGrace, "certificate-grace", node.DefaultCertificateGrace, "for how long after its certificates have ended an agent that was off gets new ones, while its Node exists; 0 is never")
 	flags.StringVar(&f.schedulerConfig, "scheduler-config-file", "", "file with the scheduling policy, a KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1; give it to all servers")
+	flags.StringVar(&o.DefaultStorageClass, "default-storage-class", node.DefaultStorageClass, "name of the StorageClass of local volumes that the cluster gets once, for claims that name none; none is none")
 	addTimeFlags(c, &o.Times)
 	addAdmissionFlags(c, &o.Admission)
 	addControllerFlags(c, &o.Controllers, &f.controllerWorkers)

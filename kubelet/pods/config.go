@@ -190,6 +190,10 @@ func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*r
 	if err != nil {
 		return nil, err
 	}
+	blocks, err := devices(pod, c, in.Paths)
+	if err != nil {
+		return nil, err
+	}
 	termination, err := k.terminationFile(pod, c, in.Attempt)
 	if err != nil {
 		return nil, err
@@ -213,6 +217,7 @@ func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*r
 		WorkingDir:  c.WorkingDir,
 		Envs:        env,
 		Mounts:      mounts,
+		Devices:     blocks,
 		Labels:      labels,
 		Annotations: annotations,
 		LogPath:     containerLog(c.Name, in.Attempt),
@@ -287,7 +292,7 @@ func (k *Kit) mounts(pod *v1.Pod, c *v1.Container, in containerInput, lookup fun
 		}
 		hasHosts = hasHosts || filepath.Clean(m.MountPath) == "/etc/hosts"
 		list = append(list, &runtimeapi.Mount{
-			HostPath: host, ContainerPath: absolute(m.MountPath), Readonly: m.ReadOnly,
+			HostPath: host, ContainerPath: absolute(m.MountPath), Readonly: m.ReadOnly || claimedReadOnly(pod, m.Name),
 			Propagation:       propagation(m.MountPropagation),
 			RecursiveReadOnly: m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled,
 		})
@@ -298,6 +303,35 @@ func (k *Kit) mounts(pod *v1.Pod, c *v1.Container, in containerInput, lookup fun
 			return nil, err
 		}
 		list = append(list, &runtimeapi.Mount{HostPath: hosts, ContainerPath: "/etc/hosts"})
+	}
+	return list, nil
+}
+
+// claimedReadOnly tells whether a pod wants to read only what its claim gives.
+func claimedReadOnly(pod *v1.Pod, volume string) bool {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.Name == volume {
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+		}
+	}
+	return false
+}
+
+// devices are the block volumes of a container.
+func devices(pod *v1.Pod, c *v1.Container, paths map[string]string) ([]*runtimeapi.Device, error) {
+	var list []*runtimeapi.Device
+	for i := range c.VolumeDevices {
+		d := &c.VolumeDevices[i]
+		host, ok := paths[d.Name]
+		if !ok {
+			return nil, &configError{fmt.Errorf("volumeDevice %q: the pod has no such volume", d.Name)}
+		}
+		permissions := "mrw"
+		if claimedReadOnly(pod, d.Name) {
+			permissions = "r"
+		}
+		list = append(list, &runtimeapi.Device{HostPath: host, ContainerPath: d.DevicePath, Permissions: permissions})
 	}
 	return list, nil
 }

@@ -152,7 +152,8 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		QuotaEvaluators: func(list quotav1.ListerForResourceFunc) []quotav1.Evaluator {
 			return quota.Evaluators(list, time.Now)
 		},
-		QuotaIgnored: quota.Ignored(),
+		QuotaIgnored:        quota.Ignored(),
+		DefaultStorageClass: s.options.defaultStorageClass(),
 	})
 	if err != nil {
 		return nil, err

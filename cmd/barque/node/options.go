@@ -60,6 +60,8 @@ type Options struct {
 	ContainerRuntimeEndpoint string        // empty: containerd of our own
 	StoreMemory              int64         // bytes that all objects may take in the store; 0: by this machine's memory
 	RegistryDir              string
+	VolumesDir               string // local volumes that the cluster makes
+	DefaultStorageClass      string // laid down once, by a server; "none" is none
 	CgroupRoot               string
 	NoNode                   bool // a server that runs no pods
 
@@ -122,6 +124,17 @@ func (s Settings) validate() error {
 		return fmt.Errorf("cluster domain %q: %s", s.Domain, strings.Join(bad, "; "))
 	}
 	return nil
+}
+
+// DefaultStorageClass is the name of the class that claims get which name none; noStorageClass asks for none.
+const DefaultStorageClass, noStorageClass = "local-path", "none"
+
+// defaultStorageClass is the name of the class to be laid down, or "".
+func (o *Options) defaultStorageClass() string {
+	if o.DefaultStorageClass == noStorageClass {
+		return ""
+	}
+	return o.DefaultStorageClass
 }
 
 // ExitUsage is the exit code when an option is wrong: starting again with the same ones is no use.
@@ -210,6 +223,18 @@ func (o *Options) complete() error {
 	}
 	if o.RegistryDir == "" {
 		o.RegistryDir = filepath.Join(o.DataDir, "registries")
+	}
+	if o.VolumesDir == "" {
+		o.VolumesDir = filepath.Join(o.DataDir, "volumes")
+	}
+	if o.VolumesDir, err = filepath.Abs(o.VolumesDir); err != nil {
+		return err
+	}
+	if o.DefaultStorageClass == "" {
+		o.DefaultStorageClass = DefaultStorageClass
+	}
+	if bad := validation.IsDNS1123Subdomain(o.DefaultStorageClass); len(bad) > 0 {
+		return wrongOption("--default-storage-class %q: %s", o.DefaultStorageClass, strings.Join(bad, "; "))
 	}
 	if err := o.completePeers(); err != nil {
 		return err

@@ -1,0 +1,253 @@
+// Package localvolumes is the node's part of the volumes that the cluster makes itself (see controllers/localprovisioner).
+// It says by an annotation of the Node where this node's volumes are. When a volume of the node is deleted, and the cluster is
+// to delete its data, it deletes the directory and then takes its finalizer off the volume; so it does for what was
+// deleted while the node was down. Directories are made by kubelet/volumes, when a pod first needs them.
+//
+// It sees the volumes of this node only, by their label, and may change nothing of them but its finalizer.
+package localvolumes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/barque/barque/internal/localpv"
+)
+
+// Directories are those of the node's volumes.
+type Directories interface {
+	Root() string
+	Delete(pv *v1.PersistentVolume) error
+	Names() ([]string, error)
+}
+
+// Config of an Agent.
+type Config struct {
+	NodeName    string
+	Client      kubernetes.Interface // as the node
+	Directories Directories
+	// InUse tells whether a pod of the node still has a volume.
+	InUse  func(pv string) (bool, error)
+	Logger *slog.Logger
+}
+
+// Agent deletes the directories of volumes that are deleted.
+type Agent struct {
+	Config
+	queue workqueue.TypedRateLimitingInterface[string]
+	store cache.Store
+	node  chan *v1.Node // of capacity 1: the newest
+}
+
+// Retries of what failed, and of volumes that a pod still has.
+const (
+	firstRetry   = time.Second
+	longestRetry = time.Minute
+)
+
+// New returns an agent. Nothing happens before Run.
+func New(config Config) *Agent {
+	return &Agent{
+		Config: config, node: make(chan *v1.Node, 1),
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, longestRetry)),
+	}
+}
+
+// Observe takes what the API server says of this node. It does not block.
+func (a *Agent) Observe(n *v1.Node) {
+	for {
+		select {
+		case a.node <- n:
+			return
+		default:
+		}
+		select { // make room: the newest counts
+		case <-a.node:
+		default:
+		}
+	}
+}
+
+// Run works until ctx ends.
+func (a *Agent) Run(ctx context.Context) error {
+	api := a.Client.CoreV1().PersistentVolumes()
+	own := labels.SelectorFromSet(labels.Set{localpv.NodeLabel: a.NodeName}).String()
+	queue := func(obj any) {
+		if pv, ok := obj.(*v1.PersistentVolume); ok {
+			a.queue.Add(pv.Name)
+		}
+	}
+	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+				opts.LabelSelector = own
+				return api.List(ctx, opts)
+			},
+			WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				opts.LabelSelector = own
+				return api.Watch(ctx, opts)
+			},
+		}, a.Client),
+		ObjectType: &v1.PersistentVolume{},
+		Handler:    cache.ResourceEventHandlerFuncs{AddFunc: queue, UpdateFunc: func(_, obj any) { queue(obj) }},
+	})
+	a.store = store
+	var parts sync.WaitGroup
+	parts.Go(func() { controller.RunWithContext(ctx) }) // ends with ctx
+	parts.Go(func() { a.announce(ctx) })                // ends with ctx
+	parts.Go(func() {                                   // ends when the queue is shut down
+		for a.next(ctx) {
+		}
+	})
+	if cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
+		a.tellStrangers()
+	}
+	<-ctx.Done()
+	a.queue.ShutDown()
+	parts.Wait()
+	return nil
+}
+
+// tellStrangers names the directories that no volume has: those of volumes that were deleted while this machine was no node
+// of the cluster, or by hand. Whether their data is wanted only people know.
+func (a *Agent) tellStrangers() {
+	names, err := a.Directories.Names()
+	if err != nil {
+		a.Logger.Warn("cannot list the directories of local volumes", "error", err)
+	}
+	for _, name := range names {
+		if _, known, _ := a.store.GetByKey(name); !known {
+			a.Logger.Warn("no volume of the cluster has this directory: delete it if its data is not wanted", "directory", localpv.Path(a.Directories.Root(), name))
+		}
+	}
+}
+
+// announceRetry is the pause after a failure to say where the volumes are.
+const announceRetry = 5 * time.Second
+
+// announce keeps the annotation of the Node true.
+func (a *Agent) announce(ctx context.Context) {
+	root := a.Directories.Root()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case n := <-a.node:
+			if n.Annotations[localpv.RootAnnotation] == root {
+				continue
+			}
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{localpv.RootAnnotation: root}}})
+		if err == nil {
+			_, err = a.Client.CoreV1().Nodes().Patch(ctx, a.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
+		}
+		if err == nil || ctx.Err() != nil {
+			continue // the node's next version is looked at again
+		}
+		a.Logger.Warn("cannot say on the Node where local volumes are; trying again", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(announceRetry):
+			a.again(ctx)
+		}
+	}
+}
+
+// again reads the Node, as nothing tells of one that has not changed.
+func (a *Agent) again(ctx context.Context) {
+	n, err := a.Client.CoreV1().Nodes().Get(ctx, a.NodeName, metav1.GetOptions{})
+	if err != nil {
+		n = &v1.Node{}
+	}
+	a.Observe(n)
+}
+
+func (a *Agent) next(ctx context.Context) bool {
+	name, shutdown := a.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer a.queue.Done(name)
+	if err := a.reconcile(ctx, name); err != nil && ctx.Err() == nil {
+		if !errors.Is(err, errInUse) {
+			a.Logger.Warn("cannot delete a local volume; trying again", "volume", name, "error", err)
+		}
+		a.queue.AddRateLimited(name)
+		return true
+	}
+	a.queue.Forget(name)
+	return true
+}
+
+// errInUse is returned while a pod of the node still has a volume.
+var errInUse = errors.New("a pod still has the volume")
+
+// act is what is to be done with a volume.
+type act int
+
+const (
+	leave      act = iota
+	deleteData     // and then release
+	release        // take the finalizer off
+)
+
+// decide says what is to be done with a volume: nothing before it is deleted and no claim is bound to it.
+func decide(pv *v1.PersistentVolume, node string) act {
+	switch {
+	case !localpv.OnNode(pv, node), pv.DeletionTimestamp == nil, !slices.Contains(pv.Finalizers, localpv.Finalizer),
+		pv.Status.Phase == v1.VolumeBound, slices.Contains(pv.Finalizers, "kubernetes.io/pv-protection"):
+		return leave
+	case pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete:
+		return deleteData
+	}
+	return release
+}
+
+func (a *Agent) reconcile(ctx context.Context, name string) error {
+	obj, ok, err := a.store.GetByKey(name)
+	if err != nil || !ok {
+		return err
+	}
+	pv, ok := obj.(*v1.PersistentVolume)
+	if !ok {
+		return nil
+	}
+	switch decide(pv, a.NodeName) {
+	case leave:
+		return nil
+	case deleteData:
+		used, err := a.InUse(name)
+		if err != nil {
+			return err
+		}
+		if used {
+			return errInUse
+		}
+		if err := a.Directories.Delete(pv); err != nil {
+			return err
+		}
+		a.Logger.Info("a local volume was deleted, with its data", "volume", name, "directory", pv.Spec.Local.Path)
+	}
+	next := pv.DeepCopy()
+	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == localpv.Finalizer })
+	if _, err := a.Client.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("take the finalizer off the volume: %w", err)
+	}
+	return nil
+}
