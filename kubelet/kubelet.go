@@ -253,7 +253,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	}
 	k.server, err = server.New(server.Config{
 		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Client: c.Client, Pods: k.pods,
-		Runtime: k.runtime, RootDir: c.RootDir, Collectors: c.Collectors, Logger: c.Logger,
+		Runtime: k.runtime, RootDir: c.RootDir, Volumes: files, Collectors: c.Collectors, Logger: c.Logger,
 	})
 	return err
 }

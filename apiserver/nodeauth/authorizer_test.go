@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/informers"
@@ -57,6 +58,10 @@ func TestAuthorize(t *testing.T) {
 		}}),
 		pod("devices", "n1", corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: new("by-name")}}}),
 		withClaims(pod("made", "n1", corev1.PodSpec{})),
+		pod("claims", "n1", corev1.PodSpec{Volumes: []corev1.Volume{
+			{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "by-claim"}}},
+			{Name: "made", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
+		}}),
 		pod("pull", "n1", corev1.PodSpec{ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}}}),
 		pod("elsewhere", "n2", env(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "other-node"}}})),
 	} {
@@ -101,6 +106,17 @@ func TestAuthorize(t *testing.T) {
 	}
 	lease := func(verb, name, namespace string) authorizer.AttributesRecord {
 		return authorizer.AttributesRecord{Verb: verb, APIGroup: "coordination.k8s.io", Resource: "leases", Name: name, Namespace: namespace, ResourceRequest: true}
+	}
+	volumes := func(verb, selector string) authorizer.AttributesRecord {
+		r := authorizer.AttributesRecord{Verb: verb, Resource: "persistentvolumes", ResourceRequest: true}
+		if selector != "" {
+			requirements, err := labels.ParseToRequirements(selector)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.LabelSelectorRequirements = requirements
+		}
+		return r
 	}
 	otherNamespace := on("get", "secrets", "by-env")
 	otherNamespace.Namespace = "elsewhere"
@@ -160,6 +176,17 @@ func TestAuthorize(t *testing.T) {
 		{"changes its request", certificates("update", "mine", ""), false},
 		{"says what became of its request", statusOf, false},
 		{"trust bundles", bundles("watch"), true},
+		{"local volumes on it", volumes("list", "barque.io/local-volume-node=n1"), true},
+		{"watches local volumes on it", volumes("watch", "barque.io/local-volume-node=n1,a=b"), true},
+		{"local volumes on another node", volumes("watch", "barque.io/local-volume-node=n2"), false},
+		{"local volumes on two nodes", volumes("list", "barque.io/local-volume-node in (n1,n2)"), false},
+		{"local volumes not on it", volumes("list", "barque.io/local-volume-node!=n1"), false},
+		{"all volumes", volumes("list", ""), false},
+		{"a volume by its name", volumes("get", ""), true},
+		{"claim of a pod", on("get", "persistentvolumeclaims", "by-claim"), true},
+		{"claim made for a pod", on("get", "persistentvolumeclaims", "claims-made"), true},
+		{"claim of no pod", on("get", "persistentvolumeclaims", "x"), false},
+		{"all claims", on("list", "persistentvolumeclaims", ""), false},
 		{"beyond the role", on("escalate", "roles", "x"), false},
 		{"services", on("watch", "services", ""), true},
 	} {

@@ -26,6 +26,9 @@ func (s *Server) newMetrics() http.Handler {
 			Name: "kubelet_desired_pods", Help: "Pods that are bound to this node."},
 			func() float64 { return float64(len(s.Pods.Pods())) }),
 	)
+	if s.Volumes != nil {
+		registry.MustRegister(volumeMetrics{s})
+	}
 	registry.MustRegister(s.Collectors...)
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }

@@ -55,6 +55,7 @@ type Config struct {
 	Pods    Pods
 	Runtime Runtime
 	RootDir string
+	Volumes Volumes // it may be nil
 	// Collectors are shown at /metrics beside the server's own.
 	Collectors []prometheus.Collector
 	Logger     *slog.Logger

@@ -52,6 +52,7 @@ func (s *Server) gather(ctx context.Context) (*stats.Summary, error) {
 	for i := range sum.Pods {
 		if pod := pods[sum.Pods[i].PodRef.UID]; pod != nil {
 			addStarts(&sum.Pods[i], pod)
+			sum.Pods[i].VolumeStats = s.volumeStats(ctx, pod)
 		}
 	}
 	return sum, nil

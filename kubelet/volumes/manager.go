@@ -56,6 +56,7 @@ type Manager struct {
 
 	mu       sync.Mutex
 	resolved map[types.UID]map[string]*resolved
+	usage    map[types.UID]*measured
 	shared   map[string]*sync.Mutex // of volumes by PV: they are staged and unstaged one at a time
 }
 
@@ -63,6 +64,7 @@ type Manager struct {
 type resolved struct {
 	*Volume
 	plugin Plugin
+	path   string // once it is set up; guarded by the manager's lock
 }
 
 // New returns a manager. It touches nothing.
@@ -73,7 +75,7 @@ func New(config Config) *Manager {
 	m := &Manager{
 		root: filepath.Join(config.RootDir, "pods"), plugins: filepath.Join(config.RootDir, "plugins"),
 		claims: config.Claims, mounts: config.Mounts,
-		resolved: map[types.UID]map[string]*resolved{}, shared: map[string]*sync.Mutex{},
+		resolved: map[types.UID]map[string]*resolved{}, usage: map[types.UID]*measured{}, shared: map[string]*sync.Mutex{},
 		forget: []func(types.UID){config.Objects.Forget, config.Tokens.Forget, config.Bundles.Forget, config.Certificates.Forget},
 	}
 	data := apiData{
@@ -106,6 +108,9 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (paths map[string]stri
 		}
 		next = sooner(next, again)
 		paths[r.Name] = path
+		m.mu.Lock()
+		r.path = path
+		m.mu.Unlock()
 	}
 	return paths, next, nil
 }
@@ -157,7 +162,7 @@ func (m *Manager) look(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (*re
 			return nil, unprocessed(volume.Name, errors.New("no volume plugin of this node matches it"))
 		}
 		m.locate(pod.UID, plugin, v, false)
-		return &resolved{v, plugin}, nil
+		return &resolved{Volume: v, plugin: plugin}, nil
 	}
 	had, plugin, err := m.reconstruct(pod.UID, volume.Name)
 	if err != nil {
@@ -165,7 +170,7 @@ func (m *Manager) look(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (*re
 	}
 	if had != nil {
 		had.Source = &volume.VolumeSource
-		return &resolved{had, plugin}, nil
+		return &resolved{Volume: had, plugin: plugin}, nil
 	}
 	if v.PV, err = bound(ctx, m.claims, pod, volume); err != nil {
 		return nil, unprocessed(volume.Name, err)
@@ -185,7 +190,7 @@ func (m *Manager) look(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (*re
 	if err := m.remember(pod.UID, plugin.Name(), v); err != nil {
 		return nil, describe(v, err)
 	}
-	return &resolved{v, plugin}, nil
+	return &resolved{Volume: v, plugin: plugin}, nil
 }
 
 // unprocessed tells of a volume for which nothing could be begun.
@@ -289,6 +294,7 @@ func (m *Manager) Unmount(uid types.UID) error {
 	}
 	m.mu.Lock()
 	delete(m.resolved, uid)
+	delete(m.usage, uid)
 	m.mu.Unlock()
 	return nil
 }

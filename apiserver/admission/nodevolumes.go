@@ -1,0 +1,33 @@
+package admission
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/barque/barque/internal/localpv"
+)
+
+// ownVolume allows to say of a local volume of the node that its data is deleted: to take that finalizer off, of one that
+// goes, and nothing else.
+func ownVolume(node string, a admission.Attributes) error {
+	now, isNew := a.GetObject().(*corev1.PersistentVolume)
+	old, isOld := a.GetOldObject().(*corev1.PersistentVolume)
+	if a.GetOperation() != admission.Update || a.GetSubresource() != "" || !isNew || !isOld {
+		return fmt.Errorf("is not allowed to %s persistentvolumes", strings.ToLower(string(a.GetOperation())))
+	}
+	if !localpv.OnNode(old, node) || old.DeletionTimestamp == nil {
+		return fmt.Errorf("can only write local volumes that are on it and are deleted")
+	}
+	want := old.DeepCopy()
+	want.Finalizers = slices.DeleteFunc(want.Finalizers, func(f string) bool { return f == localpv.Finalizer })
+	want.ManagedFields, want.ResourceVersion = now.ManagedFields, now.ResourceVersion
+	if !apiequality.Semantic.DeepEqual(want, now) {
+		return fmt.Errorf("can only remove the finalizer %s of a volume", localpv.Finalizer)
+	}
+	return nil
+}

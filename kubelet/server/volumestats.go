@@ -1,0 +1,80 @@
+package server
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/barque/barque/kubelet/volumes"
+)
+
+// Volumes tells how full the volumes of pods are.
+type Volumes interface {
+	Stats(ctx context.Context, pod *v1.Pod) []volumes.VolumeUsage
+}
+
+// volumeStats are those of a pod's volumes, under the names of claims where they come from some.
+func (s *Server) volumeStats(ctx context.Context, pod *v1.Pod) []stats.VolumeStats {
+	if s.Volumes == nil {
+		return nil
+	}
+	var list []stats.VolumeStats
+	for _, u := range s.Volumes.Stats(ctx, pod) {
+		v := stats.VolumeStats{Name: u.Name, FsStats: stats.FsStats{
+			Time: metav1.NewTime(u.At), AvailableBytes: &u.Available, CapacityBytes: &u.Capacity, UsedBytes: &u.Used,
+			InodesFree: &u.InodesFree, Inodes: &u.Inodes, InodesUsed: &u.InodesUsed,
+		}}
+		if u.Claim != "" {
+			v.PVCRef = &stats.PVCReference{Name: u.Claim, Namespace: pod.Namespace}
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+// volumeMetrics are the metrics kubelet_volume_stats_* of the claims that pods of the node have.
+type volumeMetrics struct{ server *Server }
+
+// volumeFigures are what is told of each claim.
+var volumeFigures = []struct {
+	desc *prometheus.Desc
+	of   func(*volumes.VolumeUsage) uint64
+}{
+	{volumeDesc("capacity_bytes", "Capacity in bytes of the volume"), func(u *volumes.VolumeUsage) uint64 { return u.Capacity }},
+	{volumeDesc("available_bytes", "Number of available bytes in the volume"), func(u *volumes.VolumeUsage) uint64 { return u.Available }},
+	{volumeDesc("used_bytes", "Number of used bytes in the volume"), func(u *volumes.VolumeUsage) uint64 { return u.Used }},
+	{volumeDesc("inodes", "Maximum number of inodes in the volume"), func(u *volumes.VolumeUsage) uint64 { return u.Inodes }},
+	{volumeDesc("inodes_free", "Number of free inodes in the volume"), func(u *volumes.VolumeUsage) uint64 { return u.InodesFree }},
+	{volumeDesc("inodes_used", "Number of used inodes in the volume"), func(u *volumes.VolumeUsage) uint64 { return u.InodesUsed }},
+}
+
+func volumeDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("kubelet_volume_stats_"+name, help, []string{"namespace", "persistentvolumeclaim"}, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (volumeMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, f := range volumeFigures {
+		out <- f.desc
+	}
+}
+
+// Collect implements prometheus.Collector. A claim that several pods have is told once.
+func (m volumeMetrics) Collect(out chan<- prometheus.Metric) {
+	told := map[[2]string]bool{}
+	for _, pod := range m.server.Pods.Pods() {
+		for _, u := range m.server.Volumes.Stats(context.Background(), pod) {
+			claim := [2]string{pod.Namespace, u.Claim}
+			if u.Claim == "" || told[claim] {
+				continue
+			}
+			told[claim] = true
+			for _, f := range volumeFigures {
+				out <- prometheus.MustNewConstMetric(f.desc, prometheus.GaugeValue, float64(f.of(&u)), pod.Namespace, u.Claim)
+			}
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package volumes
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// VolumeUsage is how full one volume of a pod was.
+type VolumeUsage struct {
+	Name  string // in the pod
+	Claim string // "" for a volume that the pod describes itself
+	At    time.Time
+	Usage
+}
+
+const (
+	// measureEvery is how old measurements get: to add up the files of a volume takes time.
+	measureEvery = time.Minute
+	// measureWithin bounds a measurement, and measurePatience the wait for one.
+	measureWithin   = 2 * time.Minute
+	measurePatience = time.Second
+)
+
+// measured is what is known of the volumes of a pod.
+type measured struct {
+	volumes []VolumeUsage
+	at      time.Time
+	done    chan struct{} // closed when the measurement that runs is over; nil while none runs
+}
+
+// Stats tells how full the volumes of a pod are. What is told may be a minute old, and is older when a file system does
+// not answer: then only the measurements of that pod wait for it.
+func (m *Manager) Stats(ctx context.Context, pod *v1.Pod) []VolumeUsage {
+	m.mu.Lock()
+	known := m.usage[pod.UID]
+	if known == nil {
+		if len(m.resolved[pod.UID]) == 0 {
+			m.mu.Unlock()
+			return nil
+		}
+		known = &measured{}
+		m.usage[pod.UID] = known
+	}
+	if known.done == nil && time.Since(known.at) >= measureEvery {
+		known.done = make(chan struct{})
+		go m.measure(pod.UID, known, known.done) // ends with the measurement
+	}
+	done := known.done
+	m.mu.Unlock()
+	if done != nil {
+		patience := time.NewTimer(measurePatience)
+		defer patience.Stop()
+		select {
+		case <-done:
+		case <-patience.C:
+		case <-ctx.Done():
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(known.volumes)
+}
+
+func (m *Manager) measure(uid types.UID, into *measured, done chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), measureWithin)
+	defer cancel()
+	m.mu.Lock()
+	list := slices.Collect(maps.Values(m.resolved[uid]))
+	paths := make(map[string]string, len(list))
+	for _, r := range list {
+		paths[r.Name] = r.path
+	}
+	m.mu.Unlock()
+	var volumes []VolumeUsage
+	for _, r := range list {
+		if paths[r.Name] == "" {
+			continue // it is not set up yet
+		}
+		// What cannot be measured, or is being taken away, is left out.
+		if u, err := r.plugin.Usage(ctx, r.Volume, paths[r.Name]); err == nil && u != nil {
+			volumes = append(volumes, VolumeUsage{Name: r.Name, Claim: r.Claim, At: time.Now(), Usage: *u})
+		}
+	}
+	slices.SortFunc(volumes, func(a, b VolumeUsage) int { return strings.Compare(a.Name, b.Name) })
+	m.mu.Lock()
+	into.volumes, into.at, into.done = volumes, time.Now(), nil
+	m.mu.Unlock()
+	close(done)
+}
