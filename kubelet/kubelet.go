@@ -22,6 +22,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -123,6 +124,7 @@ type Kubelet struct {
 	node         *node.Reporter
 	server       *server.Server      // nil without an address
 	local        *localvolumes.Agent // nil without local volumes
+	own          atomic.Pointer[v1.Node]
 	logs         *logs.Rotator
 	garbage      *images.Collector
 	events       record.EventBroadcaster
@@ -219,9 +221,10 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	if err != nil {
 		return err
 	}
+	puller := images.NewPuller(images.Config{Images: k.runtime, Secrets: k.objects, Events: recorder, Logger: c.Logger})
 	files := volumes.New(volumes.Config{
 		RootDir: c.RootDir, Objects: k.objects, Tokens: volumes.NewTokens(c.Client, nil), Claims: volumes.RequestedClaims{Client: c.Client},
-		Local: local, Bundles: k.bundles, Certificates: k.certificates, Allocatable: k.node.Allocatable,
+		Node: k.own.Load, Images: volumeImages{puller, k.runtime}, Local: local, Bundles: k.bundles, Certificates: k.certificates, Allocatable: k.node.Allocatable,
 	})
 	if local != nil {
 		k.local = localvolumes.New(localvolumes.Config{
@@ -236,7 +239,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	k.status = status.New(c.Client, c.Logger)
 	k.pods = pods.New(pods.Config{
 		Runtime: k.runtime, Images: k.runtime, Volumes: files, Cgroups: groups, Probes: k.probes,
-		Puller: images.NewPuller(images.Config{Images: k.runtime, Secrets: k.objects, Events: recorder, Logger: c.Logger}),
+		Puller: puller,
 		Status: k.status, Events: recorder, HostIPs: hostIPs, RuntimeName: c.RuntimeName, Logger: c.Logger,
 		Kit: &pods.Kit{
 			Volumes: files, Cgroups: groups, Objects: k.objects, Services: k.services, LogDir: c.LogDir,
@@ -256,6 +259,12 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		Runtime: k.runtime, RootDir: c.RootDir, Volumes: files, Collectors: c.Collectors, Logger: c.Logger,
 	})
 	return err
+}
+
+// volumeImages pulls the images of volumes, and looks them up.
+type volumeImages struct {
+	*images.Puller
+	*cri.Client
 }
 
 // localVolumes are the directories of local volumes, or nil when this node has none.
@@ -370,6 +379,7 @@ func (k *Kubelet) watchNode(ctx context.Context) error {
 	nodes := k.config.Client.CoreV1().Nodes()
 	observe := func(obj any) {
 		if n, ok := obj.(*v1.Node); ok && n.Name == k.config.NodeName {
+			k.own.Store(n)
 			k.node.Observe(n)
 			if k.local != nil {
 				k.local.Observe(n)

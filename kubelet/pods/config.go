@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
@@ -284,6 +285,13 @@ func (k *Kit) mounts(pod *v1.Pod, c *v1.Container, in containerInput, lookup fun
 		if m.SubPathExpr != "" {
 			sub = expand(m.SubPathExpr, lookup)
 		}
+		if ofImage(pod, m.Name) {
+			list = append(list, &runtimeapi.Mount{
+				ContainerPath: absolute(m.MountPath), Readonly: true, Propagation: propagation(m.MountPropagation),
+				Image: &runtimeapi.ImageSpec{Image: host}, ImageSubPath: sub,
+			})
+			continue
+		}
 		if sub != "" {
 			var err error
 			if host, err = k.Volumes.SubPath(pod.UID, m.Name, host, c.Name, i, sub); err != nil {
@@ -305,6 +313,11 @@ func (k *Kit) mounts(pod *v1.Pod, c *v1.Container, in containerInput, lookup fun
 		list = append(list, &runtimeapi.Mount{HostPath: hosts, ContainerPath: "/etc/hosts"})
 	}
 	return list, nil
+}
+
+// ofImage tells whether a volume has the files of an image.
+func ofImage(pod *v1.Pod, volume string) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == volume && v.Image != nil })
 }
 
 // claimedReadOnly tells whether a pod wants to read only what its claim gives.

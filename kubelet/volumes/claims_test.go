@@ -129,6 +129,9 @@ func TestEphemeralClaim(t *testing.T) {
 func newManager(t *testing.T, root string, claims Claims, local *Local) *Manager {
 	t.Helper()
 	return New(Config{RootDir: root, Claims: claims, Local: local, Objects: objectsOf{}, Tokens: oneToken{}, Bundles: noTrust{}, Certificates: noTrust{},
+		Node: func() *v1.Node {
+			return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{v1.LabelHostname: "n"}}}
+		},
 		Allocatable: func() v1.ResourceList { return nil }})
 }
 
@@ -208,6 +211,27 @@ func TestLocalVolumeThatIsMissing(t *testing.T) {
 	}
 	if err := m.Unmount("a"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestVolumeOfAnotherNode: a directory of the same path is not made on the wrong node.
+func TestVolumeOfAnotherNode(t *testing.T) {
+	root := t.TempDir()
+	local, err := NewLocal(filepath.Join(root, "volumes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pv := ownPV("pv", local)
+	pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+		MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{"other"}}},
+	}}}}
+	m := newManager(t, root, boundTo(pv), local)
+	_, _, err = m.Mount(t.Context(), claimant("a"))
+	if err == nil || !strings.HasPrefix(err.Error(), `MountVolume.NodeAffinity check failed for volume "pv" : `) {
+		t.Error(err)
+	}
+	if names, err := local.Names(); err != nil || len(names) != 0 {
+		t.Errorf("made: %v %v", names, err)
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package volumes provides the files and devices that pods mount, by one Plugin for each kind: emptyDir, configMap,
 // secret, downwardAPI, projected (with service-account tokens, trust bundles and certificates of the pod), hostPath,
-// local and NFS. A claim, of the pod or made for it, is provided by the plugin of the volume that it is bound to.
+// image, local and NFS. A claim, of the pod or made for it, is provided by the plugin of the volume that it is bound to.
 //
 // It owns <root>/pods/<uid>/volumes, volumeDevices, volume-subpaths and claims, <root>/plugins, and all mounts below.
 // Invariants: what comes from a Secret, is a token or a key is on a tmpfs and never on a disk; a volume made of API
@@ -24,6 +24,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	storagehelpers "k8s.io/component-helpers/storage/volume"
 
 	"github.com/barque/barque/internal/atomicfile"
 )
@@ -35,6 +36,9 @@ type Config struct {
 	Objects Objects
 	Tokens  Tokens
 	Claims  Claims
+	// Node returns this node as the API server has it, or nil as long as that is not known: volumes may be on others.
+	Node   func() *v1.Node
+	Images Images
 	// Bundles and Certificates are for projected volumes with such sources.
 	Bundles      TrustBundles
 	Certificates Certificates
@@ -50,6 +54,7 @@ type Config struct {
 type Manager struct {
 	root, plugins string
 	claims        Claims
+	node          func() *v1.Node
 	mounts        Mounts
 	kinds         []Plugin
 	forget        []func(types.UID)
@@ -74,7 +79,7 @@ func New(config Config) *Manager {
 	}
 	m := &Manager{
 		root: filepath.Join(config.RootDir, "pods"), plugins: filepath.Join(config.RootDir, "plugins"),
-		claims: config.Claims, mounts: config.Mounts,
+		claims: config.Claims, node: config.Node, mounts: config.Mounts,
 		resolved: map[types.UID]map[string]*resolved{}, usage: map[types.UID]*measured{}, shared: map[string]*sync.Mutex{},
 		forget: []func(types.UID){config.Objects.Forget, config.Tokens.Forget, config.Bundles.Forget, config.Certificates.Forget},
 	}
@@ -85,7 +90,7 @@ func New(config Config) *Manager {
 	m.kinds = []Plugin{
 		emptyDirs{config.Mounts, config.Allocatable},
 		configMaps{data}, secrets{data}, downwardAPIs{data}, projections{data},
-		hostPaths{}, locals{config.Mounts, config.Local}, nfs{config.Mounts},
+		hostPaths{}, locals{config.Mounts, config.Local}, nfs{config.Mounts}, imageVolumes{config.Images},
 	}
 	return m
 }
@@ -175,6 +180,9 @@ func (m *Manager) look(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (*re
 	if v.PV, err = bound(ctx, m.claims, pod, volume); err != nil {
 		return nil, unprocessed(volume.Name, err)
 	}
+	if err := m.checkNode(v.PV); err != nil {
+		return nil, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %w", v.PV.Name, err)
+	}
 	v.Claim = claim
 	v.ReadOnly = volume.PersistentVolumeClaim != nil && volume.PersistentVolumeClaim.ReadOnly
 	if plugin = m.pluginFor(v); plugin == nil {
@@ -191,6 +199,15 @@ func (m *Manager) look(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (*re
 		return nil, describe(v, err)
 	}
 	return &resolved{Volume: v, plugin: plugin}, nil
+}
+
+// checkNode refuses a volume that is on other nodes: a directory of the same path would be another one.
+func (m *Manager) checkNode(pv *v1.PersistentVolume) error {
+	node := m.node()
+	if node == nil {
+		return errors.New("the labels of this node are not known yet")
+	}
+	return storagehelpers.CheckNodeAffinity(pv, node.Labels)
 }
 
 // unprocessed tells of a volume for which nothing could be begun.
