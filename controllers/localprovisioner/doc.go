@@ -1,5 +1,5 @@
 // Package localprovisioner is the leader's part of the volumes that the cluster makes itself, on disks of its nodes, for
-// claims whose class names the provisioner barque.io/local. It keeps upstream's contract of external provisioners: the
+// claims whose class names the provisioner local.barque.io. It keeps upstream's contract of external provisioners: the
 // binder says whose a claim is, by an annotation, and the scheduler on which node it is wanted, by another one.
 //
 //	claim, with selected-node ──▶ PV (local, on that node) ──▶ bound by the binder

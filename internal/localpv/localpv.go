@@ -10,7 +10,7 @@ import (
 
 const (
 	// Provisioner is what StorageClasses name, and the annotation pv.kubernetes.io/provisioned-by of volumes.
-	Provisioner = "barque.io/local"
+	Provisioner = "local.barque.io"
 	// Finalizer is on a volume until its node has deleted the directory.
 	Finalizer = "barque.io/local-volume"
 	// NodeLabel is on volumes, and names their node: by it a node watches its own.

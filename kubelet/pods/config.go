@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
@@ -311,40 +310,6 @@ func (k *Kit) mounts(pod *v1.Pod, c *v1.Container, in containerInput, lookup fun
 			return nil, err
 		}
 		list = append(list, &runtimeapi.Mount{HostPath: hosts, ContainerPath: "/etc/hosts"})
-	}
-	return list, nil
-}
-
-// ofImage tells whether a volume has the files of an image.
-func ofImage(pod *v1.Pod, volume string) bool {
-	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == volume && v.Image != nil })
-}
-
-// claimedReadOnly tells whether a pod wants to read only what its claim gives.
-func claimedReadOnly(pod *v1.Pod, volume string) bool {
-	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
-		if v.Name == volume {
-			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
-		}
-	}
-	return false
-}
-
-// devices are the block volumes of a container.
-func devices(pod *v1.Pod, c *v1.Container, paths map[string]string) ([]*runtimeapi.Device, error) {
-	var list []*runtimeapi.Device
-	for i := range c.VolumeDevices {
-		d := &c.VolumeDevices[i]
-		host, ok := paths[d.Name]
-		if !ok {
-			return nil, &configError{fmt.Errorf("volumeDevice %q: the pod has no such volume", d.Name)}
-		}
-		permissions := "mrw"
-		if claimedReadOnly(pod, d.Name) {
-			permissions = "r"
-		}
-		list = append(list, &runtimeapi.Device{HostPath: host, ContainerPath: d.DevicePath, Permissions: permissions})
 	}
 	return list, nil
 }

@@ -1,0 +1,43 @@
+package pods
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// TestMountsOfVolumes: what a claim gives read-only is so in containers, images are left to the runtime, and block volumes
+// become devices.
+func TestMountsOfVolumes(t *testing.T) {
+	claim := func(name string, readOnly bool) v1.Volume {
+		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name, ReadOnly: readOnly}}}
+	}
+	pod := podWith(v1.RestartPolicyAlways, "c")
+	pod.Spec.Volumes = []v1.Volume{claim("rw", false), claim("ro", true), claim("disk", false), claim("frozen", true),
+		{Name: "image", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "example.org/x:1"}}}}
+	c := &pod.Spec.Containers[0]
+	c.VolumeMounts = []v1.VolumeMount{{Name: "rw", MountPath: "/rw"}, {Name: "ro", MountPath: "/ro"}, {Name: "image", MountPath: "/image", SubPath: "part"}}
+	c.VolumeDevices = []v1.VolumeDevice{{Name: "disk", DevicePath: "/dev/xvda"}, {Name: "frozen", DevicePath: "/dev/xvdb"}}
+	in := containerInput{Start: Start{Container: c}, Paths: map[string]string{"rw": "/host/rw", "ro": "/host/ro", "disk": "/dev/a", "frozen": "/dev/b", "image": "sha256:1"}}
+	mounts, err := (&Kit{}).mounts(pod, c, in, nil)
+	if err != nil || len(mounts) != 3 {
+		t.Fatalf("%v %v", mounts, err)
+	}
+	if mounts[0].Readonly || !mounts[1].Readonly {
+		t.Errorf("read-only: %t, %t", mounts[0].Readonly, mounts[1].Readonly)
+	}
+	if m := mounts[2]; m.HostPath != "" || m.Image.GetImage() != "sha256:1" || m.ImageSubPath != "part" || !m.Readonly {
+		t.Errorf("the image: %v", m)
+	}
+	blocks, err := devices(pod, c, in.Paths)
+	if err != nil || len(blocks) != 2 {
+		t.Fatalf("%v %v", blocks, err)
+	}
+	if b := blocks[0]; b.HostPath != "/dev/a" || b.ContainerPath != "/dev/xvda" || b.Permissions != "mrw" || blocks[1].Permissions != "r" {
+		t.Errorf("devices: %v", blocks)
+	}
+	if _, err := devices(pod, c, nil); err == nil || !strings.Contains(err.Error(), `"disk"`) {
+		t.Errorf("without the volume: %v", err)
+	}
+}
