@@ -191,6 +191,8 @@ func (t *term) create(ctx context.Context, key runtime.Key, claim *corev1.Persis
 	}
 	t.claimLoop.Writes().Wrote(key, t.volumes, made.ResourceVersion)
 	t.recorder.Eventf(claim, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s", made.Name)
+	t.recorder.Eventf(claim, corev1.EventTypeNormal, "CapacityNotEnforced", "Nothing keeps volume %s at %s: it may fill the disk of node %s",
+		made.Name, made.Spec.Capacity.Storage(), made.Labels[localpv.NodeLabel])
 	return nil
 }
 
