@@ -29,6 +29,7 @@ import (
 	"github.com/barque/barque/controllers/nodeipam"
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/controllers/noderole"
+	"github.com/barque/barque/controllers/persistentvolume"
 	"github.com/barque/barque/controllers/podgc"
 	"github.com/barque/barque/controllers/policystatus"
 	"github.com/barque/barque/controllers/protection"
@@ -241,6 +242,12 @@ var cluster = group{"cluster", []entry{
 
 // storage keeps volumes and their claims.
 var storage = group{"storage", []entry{
+	{
+		name: "persistentvolume-binder", upstream: []string{"persistentvolume-binder-controller"},
+		make: func(c Config, _ int) (controller, error) {
+			return persistentvolume.New(persistentvolume.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
 	{
 		name: "pvcprotection", upstream: []string{"persistentvolumeclaim-protection-controller", "pvc-protection"},
 		make: func(c Config, _ int) (controller, error) {

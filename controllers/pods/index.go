@@ -59,3 +59,38 @@ func ServicesOf(services corelisters.ServiceLister, old, now *corev1.Pod) []runt
 	}
 	return keys
 }
+
+const byClaim = "barque/claim"
+
+// EnsureClaimIndex makes OfClaim work on an informer of pods.
+func EnsureClaimIndex(pods cache.SharedIndexInformer) error {
+	return runtime.EnsureIndex(pods, byClaim, func(obj any) ([]string, error) {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return nil, nil
+		}
+		var keys []string
+		for i := range pod.Spec.Volumes {
+			if name := ClaimName(pod, &pod.Spec.Volumes[i]); name != "" {
+				keys = append(keys, pod.Namespace+"/"+name)
+			}
+		}
+		return keys, nil
+	})
+}
+
+// OfClaim returns the pods that name a claim. They belong to the informer.
+func OfClaim(pods cache.SharedIndexInformer, namespace, claim string) ([]*corev1.Pod, error) {
+	return runtime.ByIndex[corev1.Pod](pods, byClaim, namespace+"/"+claim)
+}
+
+// ClaimName names the claim behind a volume of a pod, "" when there is none.
+func ClaimName(pod *corev1.Pod, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return pod.Name + "-" + v.Name
+	}
+	return ""
+}

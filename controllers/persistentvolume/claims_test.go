@@ -1,0 +1,25 @@
+package persistentvolume
+
+import (
+	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+// claimsOf is an API whose claims are those of another one.
+type claimsOf struct {
+	kubernetes.Interface
+	claims kubernetes.Interface
+}
+
+func (c claimsOf) CoreV1() corev1client.CoreV1Interface {
+	return coreClaims{c.Interface.CoreV1(), c.claims}
+}
+
+type coreClaims struct {
+	corev1client.CoreV1Interface
+	claims kubernetes.Interface
+}
+
+func (c coreClaims) PersistentVolumeClaims(namespace string) corev1client.PersistentVolumeClaimInterface {
+	return c.claims.CoreV1().PersistentVolumeClaims(namespace)
+}
