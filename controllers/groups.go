@@ -249,6 +249,12 @@ var storage = group{"storage", []entry{
 		},
 	},
 	{
+		name: "pvcunused",
+		make: func(c Config, _ int) (controller, error) {
+			return protection.NewUnused(protection.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+	{
 		name: "pvcprotection", upstream: []string{"persistentvolumeclaim-protection-controller", "pvc-protection"},
 		make: func(c Config, _ int) (controller, error) {
 			return protection.NewClaims(protection.Config{Informers: c.Informers, Logger: c.Logger})

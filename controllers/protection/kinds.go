@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
+	podutil "github.com/barque/barque/controllers/pods"
 	"github.com/barque/barque/controllers/runtime"
 )
 
@@ -45,27 +46,10 @@ func NewClaims(cfg Config) (*Controller, error) {
 				if old == nil || now != nil && now.UID == old.UID && !shutDown(now) {
 					return nil
 				}
-				var keys []runtime.Key
-				for i := range old.Spec.Volumes {
-					if name := claimOf(old, &old.Spec.Volumes[i]); name != "" {
-						keys = append(keys, runtime.Key{Namespace: old.Namespace, Name: name})
-					}
-				}
-				return keys
+				return claimsOf(old)
 			})
 		},
 	}), nil
-}
-
-// claimOf names the claim behind a volume of a pod.
-func claimOf(pod *corev1.Pod, v *corev1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.Ephemeral != nil:
-		return pod.Name + "-" + v.Name
-	}
-	return ""
 }
 
 // shutDown tells of a pod that its node has ended, and that is about to go.
@@ -76,7 +60,7 @@ func shutDown(p *corev1.Pod) bool {
 // uses tells whether a pod that has a node uses a claim. A claim that was made for a pod goes with it.
 func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	return pod.Spec.NodeName != "" && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return claimOf(pod, &v) == claim.Name && (v.Ephemeral == nil || !shutDown(pod) && metav1.IsControlledBy(claim, pod))
+		return podutil.ClaimName(pod, &v) == claim.Name && (v.Ephemeral == nil || !shutDown(pod) && metav1.IsControlledBy(claim, pod))
 	})
 }
 

@@ -8,6 +8,8 @@
 //   - a class of volume attributes is used by the claims and volumes that name it.
 //
 // What the informers do not know of a claim's pods is asked for before the finalizer goes.
+//
+// NewUnused is about claims that are not used: they tell since when, by a condition.
 package protection
 
 import (

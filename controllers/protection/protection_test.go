@@ -198,3 +198,59 @@ func TestClasses(t *testing.T) {
 		controllertest.Eventually(t, "it goes after the claim", gone)
 	})
 }
+
+func TestUnusedCondition(t *testing.T) {
+	now := metav1.NewTime(time.Unix(1000, 0))
+	bound := func(status corev1.ConditionStatus) *corev1.PersistentVolumeClaim {
+		return newClaim(func(c *corev1.PersistentVolumeClaim) {
+			c.Status.Phase = corev1.ClaimBound
+			if status != "" {
+				c.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimUnused, Status: status}}
+			}
+		})
+	}
+	ended := newPod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+	waiting := newPod(func(p *corev1.Pod) { p.Spec.NodeName = "" })
+	for name, c := range map[string]struct {
+		claim *corev1.PersistentVolumeClaim
+		pods  []*corev1.Pod
+		want  corev1.ConditionStatus // "" when nothing is written
+	}{
+		"new":               {bound(""), nil, corev1.ConditionTrue},
+		"in use":            {bound(""), []*corev1.Pod{newPod(nil)}, corev1.ConditionFalse},
+		"by one that waits": {bound(corev1.ConditionTrue), []*corev1.Pod{waiting}, corev1.ConditionFalse},
+		"by one of two":     {bound(corev1.ConditionFalse), []*corev1.Pod{ended, waiting}, ""},
+		"by one that ended": {bound(corev1.ConditionFalse), []*corev1.Pod{ended}, corev1.ConditionTrue},
+		"still unused":      {bound(corev1.ConditionTrue), nil, ""},
+		"not bound":         {newClaim(nil), nil, ""},
+		"about to go":       {newClaim(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase, c.DeletionTimestamp = corev1.ClaimBound, &now }), nil, ""},
+	} {
+		got := unusedCondition(c.claim, c.pods, now)
+		if (got == nil) != (c.want == "") || got != nil && (got.Status != c.want || got.LastTransitionTime != now) {
+			t.Errorf("%s: %+v, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestUnused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, NewUnused, newClaim(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound }), newPod(nil))
+		condition := func() corev1.PersistentVolumeClaimCondition {
+			is, err := c.Client.CoreV1().PersistentVolumeClaims("ns").Get(t.Context(), "p-c", metav1.GetOptions{})
+			if err != nil || len(is.Status.Conditions) != 1 {
+				return corev1.PersistentVolumeClaimCondition{}
+			}
+			return is.Status.Conditions[0]
+		}
+		controllertest.Eventually(t, "it is in use", func() bool { return condition().Reason == "PodUsingPVC" })
+		if err := c.Client.CoreV1().Pods("ns").Delete(t.Context(), "p", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, "it is not in use", func() bool { return condition().Reason == "NoPodsUsingPVC" })
+		since := condition().LastTransitionTime
+		time.Sleep(time.Hour)
+		if got := condition().LastTransitionTime; got != since || since.IsZero() {
+			t.Errorf("unused since %v, an hour later since %v", since, got)
+		}
+	})
+}
