@@ -11,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/barque/barque/controllers/apiendpoints"
+	"github.com/barque/barque/controllers/attachdetach"
 	"github.com/barque/barque/controllers/certificates"
 	"github.com/barque/barque/controllers/clusterrole"
 	"github.com/barque/barque/controllers/cronjob"
@@ -41,6 +42,7 @@ import (
 	"github.com/barque/barque/controllers/statefulset"
 	"github.com/barque/barque/controllers/tokencleaner"
 	"github.com/barque/barque/controllers/ttlafterfinished"
+	"github.com/barque/barque/controllers/volumeexpand"
 )
 
 // basis is what pods of any kind cannot start without.
@@ -246,6 +248,18 @@ var storage = group{"storage", []entry{
 		name: "persistentvolume-binder", upstream: []string{"persistentvolume-binder-controller"},
 		make: func(c Config, _ int) (controller, error) {
 			return persistentvolume.New(persistentvolume.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+	{
+		name: "attachdetach", upstream: []string{"persistentvolume-attach-detach-controller"},
+		make: func(c Config, _ int) (controller, error) {
+			return attachdetach.New(attachdetach.Config{Informers: c.Informers, Logger: c.Logger, ForceAfter: c.Settings.ForceDetachAfter})
+		},
+	},
+	{
+		name: "volumeexpand", upstream: []string{"persistentvolume-expander-controller"},
+		make: func(c Config, _ int) (controller, error) {
+			return volumeexpand.New(volumeexpand.Config{Informers: c.Informers, Logger: c.Logger})
 		},
 	},
 	{

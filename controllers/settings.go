@@ -5,7 +5,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/barque/barque/controllers/attachdetach"
 	"github.com/barque/barque/controllers/hpa"
 )
 
@@ -24,13 +26,16 @@ type Settings struct {
 	// FinishedPods is how many finished pods the cluster keeps (--terminated-pod-gc-threshold); 0 is
 	// all. Default 12500.
 	FinishedPods int
+	// ForceDetachAfter is how long a node that is not ready keeps a volume that no pod needs there; 0
+	// is for ever (--disable-force-detach-on-timeout). Default 6 min, which upstream has fixed.
+	ForceDetachAfter time.Duration
 	// Autoscaling is for the HorizontalPodAutoscaler (--horizontal-pod-autoscaler-…).
 	Autoscaling hpa.Settings
 }
 
 // DefaultSettings are what kube-controller-manager does without flags.
 func DefaultSettings() Settings {
-	s := Settings{Controllers: []string{"*"}, Workers: map[string]int{}, NodeMaskBits: 24, FinishedPods: 12500, Autoscaling: hpa.DefaultSettings()}
+	s := Settings{Controllers: []string{"*"}, Workers: map[string]int{}, NodeMaskBits: 24, FinishedPods: 12500, ForceDetachAfter: attachdetach.DefaultForceAfter, Autoscaling: hpa.DefaultSettings()}
 	for _, f := range WorkerFlags() {
 		s.Workers[f.Flag] = f.Default
 	}
@@ -126,6 +131,9 @@ func (s Settings) Check(pods []netip.Prefix) error {
 		if n < 1 {
 			return fmt.Errorf("--%s %d: want 1 at least", flag, n)
 		}
+	}
+	if s.ForceDetachAfter < 0 {
+		return fmt.Errorf("--force-detach-after %s: want 0 (never) at least", s.ForceDetachAfter)
 	}
 	for _, cidr := range pods {
 		if low, high := cidr.Bits(), min(30, cidr.Bits()+16); cidr.Addr().Is4() && (s.NodeMaskBits < low || s.NodeMaskBits > high) {
