@@ -22,8 +22,9 @@ import (
 
 // Config is what a Scheduler needs. Only Informers is required.
 type Config struct {
-	// Informers is shared with the rest of the process. New asks it for pods, nodes, namespaces
-	// and services, so it must be started after New, and must not drop fields of them.
+	// Informers is shared with the rest of the process. New asks it for pods, nodes, namespaces,
+	// services and all that is about volumes, so it must be started after New, and must not drop
+	// fields of them.
 	Informers informers.SharedInformerFactory
 	Logger    *slog.Logger
 	// Profiles by scheduler name; the default profile alone when empty. All must sort the queue
@@ -89,6 +90,9 @@ func New(cfg Config) (*Scheduler, error) {
 	core.Nodes().Informer()
 	core.Namespaces().Informer()
 	core.Services().Informer()
+	for _, s := range storageKinds(cfg.Informers) {
+		s.informer()
+	}
 	return &Scheduler{cfg: cfg}, nil
 }
 

@@ -33,14 +33,16 @@ func (t *term) watch(ctx context.Context) (stop func(), err error) {
 	for _, informer := range []toolscache.SharedIndexInformer{core.Namespaces().Informer(), core.Services().Informer()} {
 		synced = append(synced, informer.HasSynced) // only listed
 	}
-	// Nodes first: pods that find their node in the cache save a copy.
-	for _, w := range []struct {
-		informer toolscache.SharedIndexInformer
-		handler  toolscache.ResourceEventHandler
-	}{
-		{core.Nodes().Informer(), handler(&g, t.nodeChanged)},
-		{core.Pods().Informer(), handler(&g, t.podChanged)},
-	} {
+	var watched []watchedKind
+	// Claims and volumes first: pods that wait for a node find them. Nodes before pods: pods that
+	// find their node in the cache save a copy.
+	for _, s := range storageKinds(t.cfg.Informers) {
+		watched = append(watched, watchedKind{s.informer(), s.handler(&g, t)})
+	}
+	watched = append(watched,
+		watchedKind{core.Nodes().Informer(), handler(&g, t.nodeChanged)},
+		watchedKind{core.Pods().Informer(), handler(&g, t.podChanged)})
+	for _, w := range watched {
 		reg, err := w.informer.AddEventHandler(w.handler)
 		if err != nil {
 			return stop, fmt.Errorf("watch the cluster for the scheduler: %w", err)
@@ -55,6 +57,12 @@ func (t *term) watch(ctx context.Context) (stop func(), err error) {
 	return stop, t.until(ctx, 2*time.Millisecond, func() bool {
 		return !slices.ContainsFunc(synced, func(s toolscache.InformerSynced) bool { return !s() })
 	})
+}
+
+// watchedKind is a kind of objects whose changes matter.
+type watchedKind struct {
+	informer toolscache.SharedIndexInformer
+	handler  toolscache.ResourceEventHandler
 }
 
 // gate lets handlers run until it is closed; close waits for those under way.

@@ -51,13 +51,20 @@ func (t *term) place(ctx context.Context, profile *framework.Profile, state fwk.
 	}
 	t.nominees.Forget(pod.UID)
 	t.queue.Done(p)
-	t.writes.do(pod.UID, func() { t.bind(ctx, profile, state, p, pod) })
+	// Volumes may take minutes. Pods without any must not wait for them.
+	var ready *fwk.Status
+	t.writes.doAfter(pod.UID,
+		func() { ready = profile.PreBind(ctx, state, pod, node) },
+		func() { t.bind(ctx, profile, state, p, pod, ready) })
 }
 
-// bind writes the decision. It runs in a goroutine of writes and must not read the snapshot.
-func (t *term) bind(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, pod *v1.Pod) {
+// bind writes the decision, if all is ready for it. It runs in a goroutine of writes and must not
+// read the snapshot.
+func (t *term) bind(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, pod *v1.Pod, status *fwk.Status) {
 	node := pod.Spec.NodeName
-	status := profile.Bind(ctx, state, pod, node)
+	if status.IsSuccess() {
+		status = profile.Bind(ctx, state, pod, node)
+	}
 	if status.IsSuccess() {
 		t.bound(pod)
 		return

@@ -22,7 +22,11 @@ func newWrites(limit int) *writes {
 }
 
 // do runs call in a goroutine, which wait joins. It returns at once.
-func (w *writes) do(uid types.UID, call func()) {
+func (w *writes) do(uid types.UID, call func()) { w.doAfter(uid, nil, call) }
+
+// doAfter is do with something before the call that may wait for long. That does not count among
+// the calls that are under way.
+func (w *writes) doAfter(uid types.UID, prepare, call func()) {
 	done := make(chan struct{})
 	w.mu.Lock()
 	before := w.last[uid]
@@ -31,6 +35,9 @@ func (w *writes) do(uid types.UID, call func()) {
 	w.wg.Go(func() {
 		if before != nil {
 			<-before
+		}
+		if prepare != nil {
+			prepare()
 		}
 		w.slots <- struct{}{}
 		call()

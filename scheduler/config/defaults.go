@@ -52,6 +52,9 @@ func setArgsDefaults(args runtime.Object) {
 		a.DefaultingType = cmp.Or(a.DefaultingType, configv1.SystemDefaulting)
 	case *configv1.VolumeBindingArgs:
 		setDefault(&a.BindTimeoutSeconds, 600)
+		if len(a.Shape) == 0 {
+			a.Shape = []configv1.UtilizationShapePoint{{Utilization: 0, Score: 10}, {Utilization: 100, Score: 0}}
+		}
 	case *configv1.DynamicResourcesArgs:
 		setDefault(&a.FilterTimeout, metav1.Duration{Duration: configv1.DynamicResourcesFilterTimeoutDefault})
 	}

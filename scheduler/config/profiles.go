@@ -18,7 +18,7 @@ import (
 
 // upstreamOnly are plugins of kube-scheduler that files may name. Where the registry has them, they
 // are as any other.
-var upstreamOnly = sets.New("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "DynamicResources",
+var upstreamOnly = sets.New("DynamicResources",
 	"NodeDeclaredFeatures", "DeferredPodScheduling", "GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount")
 
 // removed are plugins that kube-scheduler had before this version of its configuration.

@@ -127,12 +127,11 @@ func validateArgs(path *field.Path, args runtime.Object) field.ErrorList {
 	case *configv1.PodTopologySpreadArgs:
 		return validateSpread(path, a)
 	case *configv1.VolumeBindingArgs:
+		errs := validateShape(path.Child("shape"), a.Shape)
 		if s := *a.BindTimeoutSeconds; s < 0 {
-			return field.ErrorList{field.Invalid(path.Child("bindTimeoutSeconds"), s, "invalid BindTimeoutSeconds, should not be a negative value")}
+			errs = append(errs, field.Invalid(path.Child("bindTimeoutSeconds"), s, "invalid BindTimeoutSeconds, should not be a negative value"))
 		}
-		if len(a.Shape) > 0 {
-			return validateShape(path.Child("shape"), a.Shape)
-		}
+		return errs
 	case *configv1.DynamicResourcesArgs:
 		return validateDynamicResources(path, a)
 	}

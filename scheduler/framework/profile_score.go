@@ -83,9 +83,8 @@ func (p *Profile) Unreserve(ctx context.Context, state fwk.CycleState, pod *v1.P
 	}
 }
 
-// Bind runs PreBind, the extender that binds or else the first Bind plugin that takes the pod, and
-// PostBind.
-func (p *Profile) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
+// PreBind prepares what the pod needs on the node. It may take as long as the plugins allow.
+func (p *Profile) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	for _, pl := range p.preBind {
 		_, s := pl.PreBindPreFlight(ctx, state, pod, node)
 		if s.IsSkip() {
@@ -95,9 +94,14 @@ func (p *Profile) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, n
 			s = pl.PreBind(ctx, state, pod, node)
 		}
 		if !s.IsSuccess() {
-			return s.WithPlugin(pl.Name())
+			return fwk.AsStatus(fmt.Errorf("running PreBind plugin %q: %w", pl.Name(), s.AsError())).WithPlugin(pl.Name())
 		}
 	}
+	return nil
+}
+
+// Bind runs the extender that binds or else the first Bind plugin that takes the pod, and PostBind.
+func (p *Profile) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	if s := p.write(ctx, state, pod, node); !s.IsSuccess() {
 		return s
 	}

@@ -57,6 +57,10 @@ func newWorld(t *testing.T, objects []any, plugins ...string) *world {
 			add(factory.Core().V1().Services().Informer().GetStore().Add(o))
 		case *v1.Namespace:
 			add(factory.Core().V1().Namespaces().Informer().GetStore().Add(o))
+		default:
+			if informer := volumeInformer(factory, o); informer != nil {
+				add(informer.GetStore().Add(o))
+			}
 		}
 	}
 	w.cache.Update(w.snapshot)

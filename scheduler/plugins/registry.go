@@ -11,39 +11,47 @@ import (
 
 // Names of the plugins, as KubeSchedulerConfiguration spells them.
 const (
-	PrioritySortName      = "PrioritySort"
-	SchedulingGatesName   = "SchedulingGates"
-	NodeUnschedulableName = "NodeUnschedulable"
-	NodeNameName          = "NodeName"
-	TaintTolerationName   = "TaintToleration"
-	NodeAffinityName      = "NodeAffinity"
-	NodePortsName         = "NodePorts"
-	FitName               = "NodeResourcesFit"
-	TopologySpreadName    = "PodTopologySpread"
-	InterPodAffinityName  = "InterPodAffinity"
-	BalancedName          = "NodeResourcesBalancedAllocation"
-	ImageLocalityName     = "ImageLocality"
-	PreemptionName        = "DefaultPreemption"
-	BinderName            = "DefaultBinder"
+	PrioritySortName       = "PrioritySort"
+	SchedulingGatesName    = "SchedulingGates"
+	NodeUnschedulableName  = "NodeUnschedulable"
+	NodeNameName           = "NodeName"
+	TaintTolerationName    = "TaintToleration"
+	NodeAffinityName       = "NodeAffinity"
+	NodePortsName          = "NodePorts"
+	FitName                = "NodeResourcesFit"
+	VolumeRestrictionsName = "VolumeRestrictions"
+	NodeVolumeLimitsName   = "NodeVolumeLimits"
+	VolumeBindingName      = "VolumeBinding"
+	VolumeZoneName         = "VolumeZone"
+	TopologySpreadName     = "PodTopologySpread"
+	InterPodAffinityName   = "InterPodAffinity"
+	BalancedName           = "NodeResourcesBalancedAllocation"
+	ImageLocalityName      = "ImageLocality"
+	PreemptionName         = "DefaultPreemption"
+	BinderName             = "DefaultBinder"
 )
 
 // Registry returns all plugins of this package.
 func Registry() framework.Registry {
 	return framework.Registry{
-		PrioritySortName:      plain(PrioritySort{}),
-		SchedulingGatesName:   plain(SchedulingGates{}),
-		NodeUnschedulableName: plain(NodeUnschedulable{}),
-		NodeNameName:          plain(NodeName{}),
-		TaintTolerationName:   plain(TaintToleration{}),
-		NodeAffinityName:      newNodeAffinity,
-		NodePortsName:         plain(NodePorts{}),
-		FitName:               newFit,
-		BalancedName:          newBalanced,
-		ImageLocalityName:     plain(ImageLocality{}),
-		TopologySpreadName:    newTopologySpread,
-		InterPodAffinityName:  newInterPodAffinity,
-		PreemptionName:        newPreemption,
-		BinderName:            newBinder,
+		PrioritySortName:       plain(PrioritySort{}),
+		SchedulingGatesName:    plain(SchedulingGates{}),
+		NodeUnschedulableName:  plain(NodeUnschedulable{}),
+		NodeNameName:           plain(NodeName{}),
+		TaintTolerationName:    plain(TaintToleration{}),
+		NodeAffinityName:       newNodeAffinity,
+		NodePortsName:          plain(NodePorts{}),
+		FitName:                newFit,
+		VolumeRestrictionsName: newVolumeRestrictions,
+		NodeVolumeLimitsName:   newNodeVolumeLimits,
+		VolumeBindingName:      newVolumeBinding,
+		VolumeZoneName:         newVolumeZone,
+		BalancedName:           newBalanced,
+		ImageLocalityName:      plain(ImageLocality{}),
+		TopologySpreadName:     newTopologySpread,
+		InterPodAffinityName:   newInterPodAffinity,
+		PreemptionName:         newPreemption,
+		BinderName:             newBinder,
 	}
 }
 
@@ -61,6 +69,10 @@ func Default() framework.Spec {
 			{Name: NodeAffinityName, Weight: 2},
 			{Name: NodePortsName},
 			{Name: FitName, Weight: 1},
+			{Name: VolumeRestrictionsName},
+			{Name: NodeVolumeLimitsName},
+			{Name: VolumeBindingName},
+			{Name: VolumeZoneName},
 			{Name: TopologySpreadName, Weight: 2},
 			{Name: InterPodAffinityName, Weight: 2},
 			{Name: BalancedName, Weight: 1},
