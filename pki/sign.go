@@ -4,14 +4,28 @@ import (
 	"crypto"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
+// onRequest marks the certificates of Sign, in the arc of OIDs that needs no registration (ITU-T X.667).
+// Joining hands out certificates of the same names; those have no mark.
+var onRequest = asn1.ObjectIdentifier{2, 25, 1590486219}
+
+// SignedOnRequest reports whether a certificate comes from Sign: its holder has been approved by
+// somebody, and has not joined the cluster with a token.
+func SignedOnRequest(cert *x509.Certificate) bool {
+	return slices.ContainsFunc(cert.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(onRequest) })
+}
+
 // Sign signs a certificate for the public key as the template says, which somebody who may has
 // approved. The serial number is new; the certificate ends with the CA's at the latest. A template
-// for a CA is refused, and so is one that would have ended by now: the CA has. The result is PEM.
+// for a CA is refused, and so is one that would have ended by now: the CA has. The certificate bears
+// the mark that SignedOnRequest looks for. The result is PEM.
 func (a *Authority) Sign(template *x509.Certificate, public crypto.PublicKey, now time.Time) ([]byte, error) {
 	if a.key == nil {
 		return nil, errNoKey
@@ -25,6 +39,7 @@ func (a *Authority) Sign(template *x509.Certificate, public crypto.PublicKey, no
 	}
 	cert := *template
 	cert.SerialNumber, cert.BasicConstraintsValid = serial, true
+	cert.ExtraExtensions = append(slices.Clone(cert.ExtraExtensions), pkix.Extension{Id: onRequest, Value: asn1.NullBytes})
 	cert.NotAfter = earlier(cert.NotAfter, a.cert.NotAfter)
 	if !now.Before(cert.NotAfter) || !cert.NotBefore.Before(cert.NotAfter) {
 		return nil, fmt.Errorf("a certificate for %q would have ended at %s; the cluster's CA ends at %s",

@@ -29,6 +29,9 @@ func TestSign(t *testing.T) {
 	if err := ca.Verify(cert, nil, x509.ExtKeyUsageClientAuth, now); err != nil || cert.IsCA || !cert.BasicConstraintsValid || cert.Subject.CommonName != "eve" {
 		t.Errorf("signed is %v, a CA: %v; %v", cert.Subject, cert.IsCA, err)
 	}
+	if issued := ca.Certificate(); !SignedOnRequest(cert) || SignedOnRequest(issued) {
+		t.Errorf("marked as signed on request: %v, and the CA itself: %v", SignedOnRequest(cert), SignedOnRequest(issued))
+	}
 	again, err := ca.Sign(template(nil), key.Public(), now)
 	if err != nil || parse(t, again).SerialNumber.Cmp(cert.SerialNumber) == 0 {
 		t.Errorf("the same serial number twice; %v", err)

@@ -3,6 +3,9 @@ package join_test
 import (
 	"cmp"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -23,6 +26,19 @@ func TestGossipKeys(t *testing.T) {
 	server := func(name string) *tls.Certificate {
 		return certificate(t, c.ca, pki.Request{CommonName: name, Organization: []string{join.ServersOrganization}, Usage: pki.Client})
 	}
+	onRequest := func(r pki.Request) *tls.Certificate {
+		k, err := pki.GenerateKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		signed, err := c.ca.Sign(&x509.Certificate{Subject: pkix.Name{CommonName: r.CommonName, Organization: r.Organization},
+			NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, k.Public(), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, _ := pem.Decode(signed)
+		return &tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: k}
+	}
 	for what, w := range map[string]struct {
 		identity *tls.Certificate
 		status   int // 200: it gets them
@@ -37,6 +53,7 @@ func TestGossipKeys(t *testing.T) {
 		"another cluster's agent":         {agent(other.ca, "a1"), http.StatusUnauthorized, ""},
 		"an administrator":                {certificate(t, c.ca, pki.Request{CommonName: "admin", Organization: []string{"system:masters"}, Usage: pki.Client}), http.StatusForbidden, ""},
 		"an agent's server certificate":   {certificate(t, c.ca, join.NodeServing("a1", netip.MustParseAddr("10.0.0.7"))), http.StatusUnauthorized, ""},
+		"a kubelet's by a request":        {onRequest(join.NodeClient("a1")), http.StatusForbidden, ""},
 		"an agent of what was recovered":  {agent(c.ca, "a1"), 200, "ancestor"},
 		"a server of what was recovered":  {server("s2"), http.StatusConflict, "ancestor"},
 		"an agent of a third one":         {agent(c.ca, "a1"), http.StatusConflict, "third"},

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/barque/barque/pki"
 )
 
 // What strangers may ask of one server. A machine that joins makes two requests, and a few more when it tries again. Nodes
@@ -143,11 +145,13 @@ func (h *Handler) limited(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-// isNode tells whether the request is made with a good certificate of the cluster.
+// isNode tells whether the request is made with a good certificate of the cluster, other than one for a
+// CertificateSigningRequest.
 func (h *Handler) isNode(r *http.Request) bool {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return false
 	}
 	certs := r.TLS.PeerCertificates
-	return h.config.Authority.Verify(certs[0], certs[1:], x509.ExtKeyUsageClientAuth, h.config.Now()) == nil
+	return !pki.SignedOnRequest(certs[0]) &&
+		h.config.Authority.Verify(certs[0], certs[1:], x509.ExtKeyUsageClientAuth, h.config.Now()) == nil
 }

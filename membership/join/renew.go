@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/membership/token"
+	"github.com/barque/barque/pki"
 )
 
 // renew issues new certificates to an agent that shows its old one. The TLS handshake has proven that it has the key.
@@ -73,8 +74,8 @@ func (h *Handler) sharedKey(r *http.Request, in sharedKeyRequest) (SharedKey, er
 	return SharedKey{Key: key}, nil
 }
 
-// caller returns the client's certificate, after checking that a CA of this cluster issued it for the organization. It
-// may have ended that long ago.
+// caller returns the client's certificate, after checking that a CA of this cluster issued it for the organization when
+// its holder joined. It may have ended that long ago.
 func (h *Handler) caller(r *http.Request, organization string, grace time.Duration) (*x509.Certificate, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, refuse(http.StatusUnauthorized, "a client certificate of this cluster is needed")
@@ -93,6 +94,9 @@ func (h *Handler) caller(r *http.Request, organization string, grace time.Durati
 		return nil, refuse(http.StatusUnauthorized, "the certificate of %q is of a CA that this cluster does not believe, or does so no more since its CA was exchanged", cert.Subject.CommonName)
 	case err != nil:
 		return nil, refuse(http.StatusUnauthorized, "client certificate of %q: %w", cert.Subject.CommonName, err)
+	}
+	if pki.SignedOnRequest(cert) {
+		return nil, refuse(http.StatusForbidden, "the certificate of %q was signed for a CertificateSigningRequest: it is good for the Kubernetes API only; to become a member, join with a token", cert.Subject.CommonName)
 	}
 	if !slices.Contains(cert.Subject.Organization, organization) {
 		return nil, refuse(http.StatusForbidden, "client certificate of %q is not one of %s", cert.Subject.CommonName, organization)
