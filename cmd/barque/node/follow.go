@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
@@ -192,16 +193,19 @@ func (s *server) apartAgents() []ApartAgent {
 	}
 	var out []ApartAgent
 	for _, object := range (*nodes).GetStore().List() {
-		n, ok := object.(*corev1.Node)
-		if !ok || isServers(n) || !isReady(n) {
-			continue
-		}
-		if _, known := pool.Member(n.Name); !known {
+		if n, ok := object.(*corev1.Node); ok && isApart(n, pool.Member) {
 			out = append(out, ApartAgent{n.Name, s.strays.cluster(n.Name)})
 		}
 	}
 	slices.SortFunc(out, func(a, b ApartAgent) int { return strings.Compare(a.Name, b.Name) })
 	return out
+}
+
+// isApart reports whether a Node is an agent's that is Ready though gossip does not know it. Nodes of
+// others are never in the pool.
+func isApart(n *corev1.Node, inPool func(name string) (gossip.Member, bool)) bool {
+	_, known := inPool(n.Name)
+	return !known && !isServers(n) && isReady(n) && (nodeleases.IsMember(n) || runsBarque(n))
 }
 
 func isReady(n *corev1.Node) bool {

@@ -11,6 +11,7 @@ import (
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/controllers/noderole"
 	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/raftstore"
 )
@@ -28,6 +29,36 @@ func TestFormer(t *testing.T) {
 	want := []FormerServer{{Name: "s3", At: second, Why: "the second time"}, {Name: "s4"}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestApart: an agent that gossip does not know is told; a node of others, which gossip never knows, is not.
+func TestApart(t *testing.T) {
+	node := func(name string, change func(*corev1.Node)) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{nodeleases.MemberLabel: ""}}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		if change != nil {
+			change(n)
+		}
+		return n
+	}
+	inPool := func(name string) (gossip.Member, bool) { return gossip.Member{}, name == "here" }
+	for _, c := range []struct {
+		node *corev1.Node
+		want bool
+	}{
+		{node("apart", nil), true},
+		{node("here", nil), false},
+		{node("foreign", func(n *corev1.Node) { n.Labels = nil }), false},
+		{node("older", func(n *corev1.Node) {
+			n.Labels, n.Status.NodeInfo.KubeletVersion = nil, version.Kubernetes+"+barque.v1"
+		}), true},
+		{node("server", func(n *corev1.Node) { n.Labels[noderole.Label] = "" }), false},
+		{node("ill", func(n *corev1.Node) { n.Status.Conditions = nil }), false},
+	} {
+		if got := isApart(c.node, inPool); got != c.want {
+			t.Errorf("%s: apart is %t", c.node.Name, got)
+		}
 	}
 }
 
