@@ -250,6 +250,19 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// TestRequestsOfUnordered: informers list pods in any order, and what is told of them stays the same.
+func TestRequestsOfUnordered(t *testing.T) {
+	pod := func(name string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
+	}
+	for _, pods := range [][]*corev1.Pod{{pod("a"), pod("b")}, {pod("b"), pod("a")}} {
+		_, err := requestsOf(pods, "", corev1.ResourceCPU)
+		if want := "missing request for cpu in container c of Pod a"; err == nil || err.Error() != want {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
 func condition(s autoscalingv2.HorizontalPodAutoscalerStatus, kind autoscalingv2.HorizontalPodAutoscalerConditionType) string {
 	for _, c := range s.Conditions {
 		if c.Type == kind {

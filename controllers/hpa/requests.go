@@ -2,6 +2,8 @@ package hpa
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcehelpers "k8s.io/component-helpers/resource"
@@ -10,10 +12,11 @@ import (
 
 // requestsOf returns what each pod requests of a resource, or one container of each, in
 // thousandths. Each container has to request something: else there is nothing that the use could
-// be a share of.
+// be a share of. The error names the first pod by name, so that it is the same each time.
 func requestsOf(pods []*corev1.Pod, container string, name corev1.ResourceName) (map[string]int64, error) {
 	requests := make(map[string]int64, len(pods))
-	for _, pod := range pods {
+	byName := func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) }
+	for _, pod := range slices.SortedFunc(slices.Values(pods), byName) {
 		request, err := requestOf(pod, container, name)
 		if err != nil {
 			return nil, err
