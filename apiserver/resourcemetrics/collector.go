@@ -24,6 +24,9 @@ const (
 	Timeout = 5 * time.Second
 	// Concurrency bounds the kubelets that are asked at a time.
 	Concurrency = 64
+	// again bounds those of them that have failed last, so that any number of nodes that do not answer
+	// leaves room for those that do.
+	again = 8
 	// Patience bounds how long the first request waits for the first figures.
 	Patience = 6 * time.Second
 	// Stale is the age from which figures are not given any more.
@@ -71,7 +74,8 @@ type Collector struct {
 type run struct {
 	began time.Time
 	stop  context.CancelFunc
-	slots chan struct{}
+	slots chan struct{} // of nodes that have answered, or have not been asked
+	again chan struct{} // of nodes that have failed last
 	warm  chan struct{} // closed when the first figures are there
 
 	// These are the Collector's mu's.
@@ -138,7 +142,7 @@ func (c *Collector) await(ctx context.Context) error {
 // start begins a run, which ends by itself or with the Collector. mu is held.
 func (c *Collector) start() {
 	ctx, stop := context.WithCancel(c.life)
-	r := &run{began: time.Now(), stop: stop, slots: make(chan struct{}, Concurrency), warm: make(chan struct{}), nodes: map[string]*sampled{}, cold: true}
+	r := &run{began: time.Now(), stop: stop, slots: make(chan struct{}, Concurrency-again), again: make(chan struct{}, again), warm: make(chan struct{}), nodes: map[string]*sampled{}, cold: true}
 	c.run = r
 	c.follow(ctx, r)
 	c.work.Go(func() { // ends with ctx at the latest, and with it all that samples
@@ -220,8 +224,14 @@ func (c *Collector) watch(ctx context.Context, r *run, n *sampled) {
 		case 1:
 			pause = spread
 		}
+		slots := r.slots
+		c.mu.Lock()
+		if n.bad {
+			slots = r.again
+		}
+		c.mu.Unlock()
 		select {
-		case r.slots <- struct{}{}:
+		case slots <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
@@ -229,7 +239,7 @@ func (c *Collector) watch(ctx context.Context, r *run, n *sampled) {
 		node := n.node
 		c.mu.Unlock()
 		next, err := c.sample(ctx, node)
-		<-r.slots
+		<-slots
 		if ctx.Err() != nil {
 			return
 		}

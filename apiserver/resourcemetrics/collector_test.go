@@ -252,6 +252,28 @@ func TestDeadNodes(t *testing.T) {
 	})
 }
 
+// However many nodes do not answer, those that do have figures.
+func TestLivingNodesBesideDeadOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		for i := range 1000 {
+			name := fmt.Sprintf("dead%04d", i)
+			w.node(name, nil)
+			w.hangs[name] = true
+		}
+		w.node("good", nil)
+		c := w.collector(t)
+		defer c.Close()
+		nodes, _ := w.storages(c)
+		nodesOf(t, nodes, nil)
+		time.Sleep(2 * time.Minute) // each has been asked once
+		for range 60 {
+			time.Sleep(Period)
+			wantNames(t, "beside a thousand dead nodes", nodesOf(t, nodes, nil), "good")
+		}
+	})
+}
+
 // Nodes are sampled every Period while somebody asks, and not when nobody does.
 func TestOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
