@@ -25,8 +25,9 @@ import (
 const (
 	// ensureAgain is how often the leader looks whether what every cluster has is still there.
 	ensureAgain = 5 * time.Minute
-	// ensureRetry is the pause after a failed attempt.
-	ensureRetry = time.Second
+	// ensureRetry is the pause after a failed attempt, which doubles up to ensureRetryMost.
+	ensureRetry     = time.Second
+	ensureRetryMost = 30 * time.Second
 )
 
 // LeaderRoutine keeps what every cluster has: the system namespaces, the default roles and
@@ -48,6 +49,7 @@ func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface)
 	repair.Go(func() {
 		s.registration.run(ctx, client, func(err error) { s.logger.Warn("registering API groups; trying again", "err", err) })
 	})
+	retry := ensureRetry
 	for {
 		pause, renewed := ensureAgain, (<-chan struct{})(nil)
 		if s.cfg.Renewed != nil { // authorities may have come or gone
@@ -61,8 +63,10 @@ func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface)
 			if ctx.Err() != nil {
 				return nil
 			}
-			s.logger.Warn("laying down what every cluster has; trying again", "err", err)
-			pause = ensureRetry
+			s.logger.Warn("laying down what every cluster has; trying again", "in", retry, "err", err)
+			pause, retry = retry, min(2*retry, ensureRetryMost)
+		} else {
+			retry = ensureRetry
 		}
 		select {
 		case <-ctx.Done():
@@ -145,7 +149,11 @@ func (s *Server) ensureService(ctx context.Context, client kubernetes.Interface,
 	if apierrors.IsNotFound(err) {
 		_, err = client.CoreV1().Services(want.Namespace).Create(ctx, want, metav1.CreateOptions{})
 	}
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	switch {
+	case apierrors.IsInvalid(err):
+		return fmt.Errorf("the Service %s/%s: %w; if another Service has the address %s, give that one another: delete it and make it anew",
+			want.Namespace, want.Name, err, want.Spec.ClusterIP)
+	case err != nil && !apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("the Service %s/%s: %w", want.Namespace, want.Name, err)
 	}
 	return nil
