@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	barqueadmission "github.com/barque/barque/apiserver/admission"
+	"github.com/barque/barque/apiserver/fairness"
 	"github.com/barque/barque/apiserver/rbac"
 	"github.com/barque/barque/apiserver/services"
 )
@@ -25,15 +27,17 @@ import (
 const (
 	// ensureAgain is how often the leader looks whether what every cluster has is still there.
 	ensureAgain = 5 * time.Minute
+	// ensureFlowsAgain is the same for what shares the API out, as often as kube-apiserver does.
+	ensureFlowsAgain = time.Minute
 	// ensureRetry is the pause after a failed attempt, which doubles up to ensureRetryMost.
 	ensureRetry     = time.Second
 	ensureRetryMost = 30 * time.Second
 )
 
 // LeaderRoutine keeps what every cluster has: the system namespaces, the default roles and
-// bindings, the system priority classes, an APIService for each group that is served, what
-// extension API servers go by, the Services of the API and of cluster DNS, and the default
-// ServiceCIDR; and it repairs the allocations of service addresses and node ports. It is to run on
+// bindings, the system priority classes, the priority levels and flow schemas of requests, an
+// APIService for each group that is served, what extension API servers go by, the Services of the
+// API and of cluster DNS, and the default ServiceCIDR; and it repairs the allocations of service addresses and node ports. It is to run on
 // the leader only, with a client that carries the leader's term, and returns when ctx ends.
 func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface) error {
 	s.leads.Store(true)
@@ -49,6 +53,9 @@ func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface)
 	repair.Go(func() {
 		s.registration.run(ctx, client, func(err error) { s.logger.Warn("registering API groups; trying again", "err", err) })
 	})
+	if s.hasFlows() {
+		repair.Go(func() { s.keepFlows(ctx, client) })
+	}
 	retry := ensureRetry
 	for {
 		pause, renewed := ensureAgain, (<-chan struct{})(nil)
@@ -77,6 +84,28 @@ func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface)
 	}
 }
 
+// keepFlows repairs the priority levels and flow schemas of every cluster, until ctx ends.
+func (s *Server) keepFlows(ctx context.Context, client kubernetes.Interface) {
+	ticker := time.NewTicker(ensureFlowsAgain)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := fairness.Ensure(ctx, client, s.informers); err != nil && ctx.Err() == nil {
+			s.logger.Warn("repairing what shares the API out; trying again", "err", err)
+		}
+	}
+}
+
+// hasFlows tells whether the kinds that configure priority and fairness are served.
+func (s *Server) hasFlows() bool {
+	v1 := flowcontrolv1.SchemeGroupVersion
+	return s.serves(v1.WithResource("flowschemas")) && s.serves(v1.WithResource("prioritylevelconfigurations"))
+}
+
 // ensure goes through all of it once and reports everything that failed. The default namespace
 // comes when all that others rely on is there: with it the cluster is born.
 func (s *Server) ensure(ctx context.Context, client kubernetes.Interface) error {
@@ -86,6 +115,9 @@ func (s *Server) ensure(ctx context.Context, client kubernetes.Interface) error 
 	}
 	if s.serves(schedulingv1.SchemeGroupVersion.WithResource("priorityclasses")) {
 		errs = append(errs, ensurePriorityClasses(ctx, client))
+	}
+	if s.hasFlows() {
+		errs = append(errs, fairness.Ensure(ctx, client, s.informers))
 	}
 	if s.serves(corev1.SchemeGroupVersion.WithResource("configmaps")) {
 		errs = append(errs, s.ensureExtensionAuthentication(ctx, client))

@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -78,9 +79,8 @@ type Config struct {
 
 	// Audit says what is written to the audit log; the zero value means nothing.
 	Audit Audit
-	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound the requests that are worked on at
-	// once; 0 means 400 and 200.
-	MaxRequestsInFlight, MaxMutatingRequestsInFlight int
+	// Limits bound the requests that are worked on at once; nil means DefaultLimits.
+	Limits *Limits
 	// RequestTimeout bounds requests that are not watches or streams; 0 means one minute.
 	RequestTimeout time.Duration
 
@@ -136,13 +136,37 @@ type Audit struct {
 	MaxSizeMB  int
 }
 
+// Limits bound the requests that are worked on at once. Watches count until they have begun, other
+// long-running requests not at all.
+type Limits struct {
+	// Fairness shares the sum of both numbers out by priority levels and flow schemas. Without it,
+	// each number is a limit of its own, the same for all users, and 0 is none.
+	Fairness bool
+	// InFlight is for requests that only read, MutatingInFlight for the others.
+	InFlight, MutatingInFlight int
+}
+
+// DefaultLimits are those of kube-apiserver.
+func DefaultLimits() Limits { return Limits{Fairness: true, InFlight: 400, MutatingInFlight: 200} }
+
+// Check says what is wrong with the limits, by the names of the flags that set them.
+func (l Limits) Check() error {
+	switch {
+	case l.InFlight < 0:
+		return fmt.Errorf("--max-requests-inflight %d: want 0 or more", l.InFlight)
+	case l.MutatingInFlight < 0:
+		return fmt.Errorf("--max-mutating-requests-inflight %d: want 0 or more", l.MutatingInFlight)
+	case l.Fairness && l.InFlight+l.MutatingInFlight == 0:
+		return errors.New("--max-requests-inflight and --max-mutating-requests-inflight are both 0: with --enable-priority-and-fairness their sum is what is shared out; give one of them more than 0")
+	}
+	return nil
+}
+
 const (
 	defaultIssuer         = "https://kubernetes.default.svc.cluster.local"
 	defaultFirstNodePort  = 30000
 	defaultLastNodePort   = 32767
 	defaultRequestTimeout = time.Minute
-	defaultInFlight       = 400
-	defaultMutating       = 200
 )
 
 // serviceCIDRs are the configured ranges of ClusterIPs.
@@ -179,11 +203,11 @@ func (c *Config) complete() error {
 	if c.RequestTimeout == 0 {
 		c.RequestTimeout = defaultRequestTimeout
 	}
-	if c.MaxRequestsInFlight == 0 {
-		c.MaxRequestsInFlight = defaultInFlight
+	if c.Limits == nil {
+		c.Limits = new(DefaultLimits())
 	}
-	if c.MaxMutatingRequestsInFlight == 0 {
-		c.MaxMutatingRequestsInFlight = defaultMutating
+	if err := c.Limits.Check(); err != nil {
+		return fmt.Errorf("apiserver: %w", err)
 	}
 	if c.Now == nil {
 		c.Now = time.Now

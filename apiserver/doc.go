@@ -4,7 +4,7 @@
 //
 // Every control-plane server runs one. It owns the way of a request from the socket to the store:
 //
-//	TLS → leader-term header → authn → flow limits → impersonation → audit → authz
+//	TLS → leader-term header → authn → audit → impersonation → priority and fairness → authz
 //	    → aggregator → Barque's own kinds → custom resources → not found
 //	    → admission → defaulting, validation (package resource and the groups) → storage
 //

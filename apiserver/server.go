@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/barque/barque/apiserver/fairness"
 	"github.com/barque/barque/apiserver/nodeproxy"
 	"github.com/barque/barque/apiserver/openapi"
 	"github.com/barque/barque/apiserver/resource"
@@ -120,10 +121,11 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 	c.AdmissionControl = parts.admission
 	c.RESTOptionsGetter = parts.storage
 	c.StorageObjectCountTracker = parts.counts
-	// Without flow-control kinds there is nothing that could configure priority and fairness, so
-	// plain limits on the requests in flight protect the server.
-	c.MaxRequestsInFlight = s.cfg.MaxRequestsInFlight
-	c.MaxMutatingRequestsInFlight = s.cfg.MaxMutatingRequestsInFlight
+	limits := s.cfg.Limits
+	c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = limits.InFlight, limits.MutatingInFlight
+	if limits.Fairness && s.hasFlows() {
+		c.FlowControl = fairness.New(s.informers, s.client, limits.InFlight+limits.MutatingInFlight)
+	}
 	c.RequestTimeout = s.cfg.RequestTimeout
 	c.MinRequestTimeout = int(minWatchTimeout.Seconds())
 	c.ShutdownWatchTerminationGracePeriod = watchGrace

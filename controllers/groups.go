@@ -6,7 +6,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
@@ -21,7 +20,6 @@ import (
 	"github.com/barque/barque/controllers/endpoints"
 	"github.com/barque/barque/controllers/endpointslice"
 	"github.com/barque/barque/controllers/endpointslicemirroring"
-	"github.com/barque/barque/controllers/flowschema"
 	"github.com/barque/barque/controllers/garbagecollector"
 	"github.com/barque/barque/controllers/hpa"
 	"github.com/barque/barque/controllers/job"
@@ -232,12 +230,6 @@ var cluster = group{"cluster", []entry{
 		name: "validatingadmissionpolicy-status", upstream: []string{"validatingadmissionpolicy-status-controller"},
 		make: func(c Config, _ int) (controller, error) {
 			return policystatus.New(policystatus.Config{Informers: c.Informers, Logger: c.Logger})
-		},
-	},
-	{
-		name: "flowschema", kind: flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas"),
-		make: func(c Config, _ int) (controller, error) {
-			return flowschema.New(flowschema.Config{Informers: c.Informers, Logger: c.Logger})
 		},
 	},
 }}

@@ -20,13 +20,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/cluster-test/kubeapiserver"
-	"github.com/barque/barque/controllers/flowschema"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -88,27 +86,11 @@ func startBarque(ctx context.Context, work string) (*server, error) {
 	if err == nil {
 		err = kubeapiserver.Retry(ctx, nil, func() error { return kubeapiserver.Ready(ctx, s.client, s.url) })
 	}
-	if err == nil {
-		err = startSchemas(running, client)
-	}
 	if err != nil {
 		stop()
 		return nil, err
 	}
 	return s, nil
-}
-
-// startSchemas runs the controller that does, in Barque, what kube-apiserver itself does to
-// FlowSchemas. It ends with the context.
-func startSchemas(ctx context.Context, client kubernetes.Interface) error {
-	factory := informers.NewSharedInformerFactory(client, 0)
-	schemas, err := flowschema.New(flowschema.Config{Informers: factory})
-	if err != nil {
-		return err
-	}
-	factory.Start(ctx.Done())
-	go func() { _ = schemas.Run(ctx, client) }()
-	return nil
 }
 
 // selfSigned makes a certificate for the loopback that is its own authority.

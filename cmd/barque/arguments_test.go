@@ -186,6 +186,8 @@ func TestWrongArguments(t *testing.T) {
 		{"server --log-level loud --token-file=", "--token-file is empty"},
 		{"server --enable-admission-plugins Nobody", "unknown admission plugin"},
 		{"server --disable-admission-plugins Priority --enable-admission-plugins Priority", "take it out of one"},
+		{"server --max-requests-inflight -1", "want 0 or more"},
+		{"server --max-requests-inflight 0 --max-mutating-requests-inflight 0", "give one of them more than 0"},
 		{"agent --server=", "--server is empty"},
 		{"cert rotate --server=", "--server is empty"},
 		{"dev up --servers 0 --dir=", "--dir is empty"},

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/tail"
@@ -93,6 +94,8 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	addTimeFlags(c, &o.Times)
 	addAdmissionFlags(c, &o.Admission)
 	addControllerFlags(c, &o.Controllers, &f.controllerWorkers)
+	o.Limits = new(apiserver.DefaultLimits())
+	addLimitFlags(c, o.Limits)
 }
 
 // addAdmissionFlags adds the flags of kube-apiserver that choose admission plugins.
@@ -101,6 +104,14 @@ func addAdmissionFlags(c *cobra.Command, s *registry.Settings) {
 	flags.StringSliceVar(&s.Enable, "enable-admission-plugins", nil, "admission plugins to run beside those that are on by default; give it to all servers. All plugins: "+strings.Join(registry.Names(), ", "))
 	flags.StringSliceVar(&s.Disable, "disable-admission-plugins", nil, "admission plugins not to run, of those that are on by default; give it to all servers. On are: "+strings.Join(registry.Defaults(), ", "))
 	flags.StringVar(&s.ConfigFile, "admission-control-config-file", "", "file with the configuration of admission plugins, an AdmissionConfiguration")
+}
+
+// addLimitFlags adds the flags of kube-apiserver that bound the requests in flight.
+func addLimitFlags(c *cobra.Command, l *apiserver.Limits) {
+	flags := c.Flags()
+	flags.BoolVar(&l.Fairness, "enable-priority-and-fairness", l.Fairness, "share the API out by FlowSchemas and PriorityLevelConfigurations")
+	flags.IntVar(&l.InFlight, "max-requests-inflight", l.InFlight, "how many requests that only read are worked on at once; with priority and fairness, the sum of this and --max-mutating-requests-inflight is shared out, else 0 is no limit")
+	flags.IntVar(&l.MutatingInFlight, "max-mutating-requests-inflight", l.MutatingInFlight, "the same for requests that write")
 }
 
 // complete reads what the flags only point at.
@@ -125,6 +136,11 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 	}
 	if err := completeControllers(&o.Controllers, f.controllerWorkers); err != nil {
 		return wrong(err)
+	}
+	if o.Limits != nil {
+		if err := o.Limits.Check(); err != nil {
+			return wrong(err)
+		}
 	}
 	if f.schedulerConfig != "" {
 		policy, err := schedulerconfig.Load(f.schedulerConfig)

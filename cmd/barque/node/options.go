@@ -71,6 +71,7 @@ type Options struct {
 
 	Times     Times
 	Admission registry.Settings // of admission plugins, on a server
+	Limits    *apiserver.Limits // of requests to the API, on a server; nil is the default
 	Backups   BackupOptions
 	// Controllers are the choices among the controllers, and how they work, on a server.
 	Controllers controllers.Settings

@@ -315,6 +315,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		ServiceCIDR:       s.settings.ServiceCIDR,
 		TolerationSeconds: o.Times.tolerations(),
 		Admission:         o.Admission,
+		Limits:            o.Limits,
 		SignsOfLife:       s.life,
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra:             extra,
