@@ -104,10 +104,7 @@ func (e *Eviction) evict(ctx context.Context, name string, deletion *metav1.Dele
 		return false, err
 	}
 	pod := got.(*corev1.Pod)
-	if deletion.Preconditions == nil {
-		// The budget is spent on this pod, not on one that may have taken its name.
-		deletion.Preconditions = &metav1.Preconditions{UID: &pod.UID}
-	}
+	pinUID(deletion, pod)
 	// A version that the client asks for is its own matter.
 	exact := false
 	pin := func() {
@@ -137,6 +134,17 @@ func (e *Eviction) evict(ctx context.Context, name string, deletion *metav1.Dele
 		return false, tooMany(freeOf)
 	}
 	return true, err
+}
+
+// pinUID lets a deletion concern this pod alone: the budget is spent on it, not on one that may have
+// taken its name. A client that names a UID has said which pod it means.
+func pinUID(deletion *metav1.DeleteOptions, pod *corev1.Pod) {
+	if deletion.Preconditions == nil {
+		deletion.Preconditions = &metav1.Preconditions{}
+	}
+	if p := deletion.Preconditions; p.UID == nil || *p.UID == "" {
+		p.UID = &pod.UID
+	}
 }
 
 // announce gives the pod the condition by which its controller tells a disruption from a failure.

@@ -86,6 +86,30 @@ func TestEvictionSpendsItsBudget(t *testing.T) {
 	}
 }
 
+// Whatever else a deletion asks for, it is of the pod that the budget is spent on.
+func TestEvictionIsOfOnePod(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", ResourceVersion: "7"}}
+	for name, c := range map[string]struct {
+		given *metav1.Preconditions
+		want  types.UID
+	}{
+		"none":      {nil, "u"},
+		"empty":     {&metav1.Preconditions{}, "u"},
+		"no UID":    {&metav1.Preconditions{UID: ptr.To(types.UID(""))}, "u"},
+		"a version": {&metav1.Preconditions{ResourceVersion: ptr.To("5")}, "u"},
+		"a UID":     {&metav1.Preconditions{UID: ptr.To(types.UID("v"))}, "v"},
+	} {
+		deletion := &metav1.DeleteOptions{Preconditions: c.given}
+		pinUID(deletion, pod)
+		if got := deletion.Preconditions.UID; got == nil || *got != c.want {
+			t.Errorf("%s: UID %v, want %s", name, got, c.want)
+		}
+		if c.given != nil && c.given.ResourceVersion != nil && deletion.Preconditions.ResourceVersion == nil {
+			t.Errorf("%s: the version is lost", name)
+		}
+	}
+}
+
 // The evicted pod says so in its status, and the deletion is of the pod as it is after that.
 func TestEvictionIsAnnounced(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "7"},
