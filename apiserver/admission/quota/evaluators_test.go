@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,7 +36,7 @@ func (o objects) lister(schema.GroupVersionResource) (cache.GenericLister, error
 func evaluatorOf(t *testing.T, resource string, list objects) quotav1.Evaluator {
 	t.Helper()
 	all := Evaluators(list.lister, func() time.Time { return now })
-	i := slices.IndexFunc(all, func(e quotav1.Evaluator) bool { return e.GroupResource() == corev1.Resource(resource) })
+	i := slices.IndexFunc(all, func(e quotav1.Evaluator) bool { return e.GroupResource().Resource == resource })
 	if i < 0 {
 		t.Fatalf("no evaluator of %s", resource)
 	}
@@ -63,6 +64,21 @@ func newClaim(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolu
 		change(c)
 	}
 	return c
+}
+
+// newDeviceClaim asks for two GPUs, all of them, and either four GPUs, one, or three NICs.
+func newDeviceClaim() *resourcev1.ResourceClaim {
+	exactly := func(n int64) *resourcev1.ExactDeviceRequest {
+		return &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: n}
+	}
+	either := func(class string, n int64) resourcev1.DeviceSubRequest {
+		return resourcev1.DeviceSubRequest{DeviceClassName: class, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: n}
+	}
+	return &resourcev1.ResourceClaim{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+		{Name: "a", Exactly: exactly(2)},
+		{Name: "b", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeAll}},
+		{Name: "c", FirstAvailable: []resourcev1.DeviceSubRequest{either("gpu", 4), either("gpu", 1), either("nic", 3)}},
+	}}}}
 }
 
 func newService(kind corev1.ServiceType, change func(*corev1.Service)) *corev1.Service {
@@ -123,6 +139,8 @@ func TestUsage(t *testing.T) {
 			amounts("count/persistentvolumeclaims", "1", "persistentvolumeclaims", "1", "requests.storage", "12Gi")},
 		{"part of a byte", "persistentvolumeclaims", newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.Resources.Requests = amounts("storage", "1500m") }),
 			amounts("count/persistentvolumeclaims", "1", "persistentvolumeclaims", "1", "requests.storage", "2")},
+		{"a claim of devices", "resourceclaims", newDeviceClaim(), amounts("count/resourceclaims.resource.k8s.io", "1",
+			"gpu.deviceclass.resource.k8s.io/devices", "38", "nic.deviceclass.resource.k8s.io/devices", "3")},
 		{"a secret", "secrets", &corev1.Secret{}, amounts("count/secrets", "1", "secrets", "1")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
