@@ -3,8 +3,6 @@ package admission
 import (
 	"context"
 	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/barque/barque/apiserver/groups/certificates"
 )
 
 var (
@@ -150,7 +150,7 @@ func (c *CertificateSubjects) Validate(_ context.Context, a admission.Attributes
 	if !strings.HasPrefix(signer, "kubernetes.io/") {
 		return nil
 	}
-	request, err := parseRequest(r.Spec.Request)
+	request, err := certificates.ParseRequest(r.Spec.Request)
 	switch {
 	case err == nil:
 	case signer == certificatesv1.KubeAPIServerClientSignerName:
@@ -179,14 +179,6 @@ func subjectNames(r *x509.CertificateRequest) []string {
 		}
 	}
 	return names
-}
-
-func parseRequest(data []byte) (*x509.CertificateRequest, error) {
-	block, _ := pem.Decode(data)
-	if block == nil || block.Type != "CERTIFICATE REQUEST" {
-		return nil, errors.New("PEM block type must be CERTIFICATE REQUEST")
-	}
-	return x509.ParseCertificateRequest(block.Bytes)
 }
 
 // mayUseSigner tells whether a user may do something for a signer, by its name or as one of all

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/barque/barque/apiserver/groups/certificates"
 )
 
 // ownRequest allows to ask for a node's own certificates only.
@@ -26,7 +28,7 @@ func ownRequest(node string, a admission.Attributes) error {
 	if r.Spec.SignerName != certificatesv1.KubeletServingSignerName && r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}
-	request, err := parseRequest(r.Spec.Request)
+	request, err := certificates.ParseRequest(r.Spec.Request)
 	if err != nil {
 		return fmt.Errorf("sent a request that cannot be parsed: %w", err)
 	}

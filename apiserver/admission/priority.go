@@ -31,7 +31,7 @@ func NewPriorities(classes listers.PriorityClassLister, client kubernetes.Interf
 
 // Admit implements admission.MutationInterface.
 func (p *Priorities) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	pod := podOf(a)
+	pod := PodOf(a)
 	if pod == nil {
 		return nil
 	}

@@ -35,7 +35,7 @@ func NewRuntimeClasses(classes listers.RuntimeClassLister, client kubernetes.Int
 
 // Admit implements admission.MutationInterface.
 func (r *RuntimeClasses) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	pod := podOf(a)
+	pod := PodOf(a)
 	if pod == nil {
 		return nil
 	}
@@ -74,7 +74,7 @@ var (
 
 // Validate implements admission.ValidationInterface: later steps may have changed the overhead.
 func (r *RuntimeClasses) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	pod := podOf(a)
+	pod := PodOf(a)
 	if pod == nil {
 		return nil
 	}

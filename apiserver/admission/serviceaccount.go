@@ -43,7 +43,7 @@ func NewServiceAccounts(accounts listers.ServiceAccountLister, client kubernetes
 
 // Admit implements admission.MutationInterface.
 func (s *ServiceAccounts) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	pod := podOf(a)
+	pod := PodOf(a)
 	if pod == nil || isMirror(pod) {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (s *ServiceAccounts) Admit(ctx context.Context, a admission.Attributes, _ a
 
 // Validate implements admission.ValidationInterface: later steps may have changed the account.
 func (s *ServiceAccounts) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	pod := podOf(a)
+	pod := PodOf(a)
 	if pod == nil {
 		return nil
 	}
@@ -220,8 +220,8 @@ func mirrorUses(pod *corev1.Pod) error {
 	return nil
 }
 
-// podOf returns the pod that is being created or changed itself, nil for anything else.
-func podOf(a admission.Attributes) *corev1.Pod {
+// PodOf returns the pod that is being created or changed itself, nil for anything else.
+func PodOf(a admission.Attributes) *corev1.Pod {
 	if a.GetResource().GroupResource() != corev1.Resource("pods") || a.GetSubresource() != "" {
 		return nil
 	}

@@ -26,7 +26,7 @@ func NewTolerations(notReadySeconds, unreachableSeconds int64) *Tolerations {
 
 // Admit implements admission.MutationInterface.
 func (t *Tolerations) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	pod := podOf(a)
+	pod := PodOf(a)
 	if pod == nil {
 		return nil
 	}

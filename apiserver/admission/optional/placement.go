@@ -79,7 +79,7 @@ func NewNodeSelectors(config io.Reader, n Namespaces) (*NodeSelectors, error) {
 
 // Admit implements admission.MutationInterface.
 func (s *NodeSelectors) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	pod := podOf(a)
+	pod := barqueadmission.PodOf(a)
 	if pod == nil {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (s *NodeSelectors) Admit(ctx context.Context, a admission.Attributes, o adm
 
 // Validate implements admission.ValidationInterface.
 func (s *NodeSelectors) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	pod := podOf(a)
+	pod := barqueadmission.PodOf(a)
 	if pod == nil {
 		return nil
 	}
@@ -150,7 +150,7 @@ func NewTolerationLimits(config io.Reader, n Namespaces) (*TolerationLimits, err
 
 // Admit implements admission.MutationInterface.
 func (t *TolerationLimits) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	pod := podOf(a)
+	pod := barqueadmission.PodOf(a)
 	if pod == nil {
 		return nil
 	}
@@ -175,7 +175,7 @@ func (t *TolerationLimits) Admit(ctx context.Context, a admission.Attributes, o 
 
 // Validate implements admission.ValidationInterface.
 func (t *TolerationLimits) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	pod := podOf(a)
+	pod := barqueadmission.PodOf(a)
 	if pod == nil || len(pod.Spec.Tolerations) == 0 {
 		return nil
 	}

@@ -12,17 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 
+	barqueadmission "github.com/barque/barque/apiserver/admission"
 	"github.com/barque/barque/apiserver/groups/validation"
 )
-
-// podOf returns the pod that is being created or changed itself, nil for anything else.
-func podOf(a admission.Attributes) *corev1.Pod {
-	if a.GetResource().GroupResource() != corev1.Resource("pods") || a.GetSubresource() != "" {
-		return nil
-	}
-	pod, _ := a.GetObject().(*corev1.Pod)
-	return pod
-}
 
 // AlwaysPullImages lets no pod use an image that its own credentials cannot pull.
 type AlwaysPullImages struct{ *admission.Handler }
@@ -88,7 +80,7 @@ func imagesOf(pod *corev1.Pod) []image {
 
 // pulling returns the images that a request brings; an update that names no new one brings none.
 func pulling(a admission.Attributes) []image {
-	pod := podOf(a)
+	pod := barqueadmission.PodOf(a)
 	if pod == nil {
 		return nil
 	}
@@ -126,7 +118,7 @@ func (*AlwaysPullImages) Validate(_ context.Context, a admission.Attributes, _ a
 
 // Validate implements admission.ValidationInterface.
 func (*HardAntiAffinity) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	pod := podOf(a)
+	pod := barqueadmission.PodOf(a)
 	if pod == nil || pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
 		return nil
 	}
@@ -141,7 +133,7 @@ func (*HardAntiAffinity) Validate(_ context.Context, a admission.Attributes, _ a
 
 // Admit implements admission.MutationInterface.
 func (*ExtendedResources) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	pod := podOf(a)
+	pod := barqueadmission.PodOf(a)
 	if pod == nil {
 		return nil
 	}

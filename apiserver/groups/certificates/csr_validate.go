@@ -93,13 +93,18 @@ func sorted(list ...certificatesv1.KeyUsage) []certificatesv1.KeyUsage {
 	return list
 }
 
-// checkRequest parses a request in PEM and verifies its signature.
-func checkRequest(data []byte) error {
+// ParseRequest parses a request for a certificate in PEM. It does not verify the signature.
+func ParseRequest(data []byte) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
-		return errors.New("PEM block type must be CERTIFICATE REQUEST")
+		return nil, errors.New("PEM block type must be CERTIFICATE REQUEST")
 	}
-	r, err := x509.ParseCertificateRequest(block.Bytes)
+	return x509.ParseCertificateRequest(block.Bytes)
+}
+
+// checkRequest parses a request in PEM and verifies its signature.
+func checkRequest(data []byte) error {
+	r, err := ParseRequest(data)
 	if err != nil {
 		return err
 	}
