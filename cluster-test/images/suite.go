@@ -15,7 +15,7 @@ import (
 // Suite is what the stand-ins for the images of Kubernetes' e2e suite are made of.
 type Suite struct {
 	Images   []string // all images that the suite may use, as `e2e.test --list-images` prints them
-	Programs string   // directory with agnhost, nonewprivs and pause
+	Programs string   // directory with agnhost, etcd, nonewprivs, pause and sample-apiserver
 	Source   string   // directory of the module k8s.io/kubernetes
 	Cache    string   // directory for what takes long to make
 }
@@ -37,6 +37,8 @@ var standIns = map[string]standIn{
 	"e2e-test-images/nginx":             {[]string{"shell", "nginx", "welcome"}, nginxConfig(suiteVersion)},
 	"e2e-test-images/nonewprivs":        {[]string{"shell", "nonewprivs"}, v1.Config{Cmd: []string{"nnp"}, Env: []string{searchPath}}},
 	"e2e-test-images/nonroot":           {[]string{"shell"}, v1.Config{Cmd: []string{"sh"}, Env: []string{searchPath}, User: "1234"}},
+	"e2e-test-images/sample-apiserver":  {[]string{"shell", "sample-apiserver"}, v1.Config{Entrypoint: []string{"/sample-apiserver"}, Env: []string{searchPath}}},
+	"etcd":                              {[]string{"shell", "etcd"}, v1.Config{Cmd: []string{"etcd"}, Env: []string{searchPath}}},
 	"pause":                             {[]string{"pause"}, v1.Config{Entrypoint: []string{"/pause"}, Env: []string{searchPath}, User: "65535:65535"}},
 }
 
@@ -119,7 +121,8 @@ func (s Suite) layers(ctx context.Context) (map[string]v1.Layer, error) {
 	}
 	trees := map[string]tree{"shell": shell}
 	for name, make := range map[string]func(shell tree) (tree, error){
-		"agnhost": s.agnhost, "kitten": s.kitten, "nautilus": s.nautilus, "nonewprivs": s.nonewprivs, "pause": s.pause,
+		"agnhost": s.agnhost, "etcd": s.etcd, "kitten": s.kitten, "nautilus": s.nautilus, "nonewprivs": s.nonewprivs, "pause": s.pause,
+		"sample-apiserver": s.sampleAPIServer,
 	} {
 		if trees[name], err = make(shell); err != nil {
 			return nil, fmt.Errorf("make the layer %s: %w", name, err)
@@ -238,6 +241,17 @@ func (s Suite) nonewprivs(tree) (tree, error) {
 func (s Suite) pause(tree) (tree, error) {
 	t := tree{}
 	return t, t.program("pause", filepath.Join(s.Programs, "pause"))
+}
+
+func (s Suite) etcd(tree) (tree, error) {
+	t := tree{}
+	return t, t.program("usr/local/bin/etcd", filepath.Join(s.Programs, "etcd"))
+}
+
+// sampleAPIServer is of the suite's own version, as all programs are. The image has an older one.
+func (s Suite) sampleAPIServer(tree) (tree, error) {
+	t := tree{}
+	return t, t.program("sample-apiserver", filepath.Join(s.Programs, "sample-apiserver"))
 }
 
 // program copies one from the disk.

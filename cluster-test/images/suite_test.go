@@ -15,7 +15,7 @@ import (
 
 // everyStandIn names an image of each repository that has a stand-in, and two that have none.
 func everyStandIn() []string {
-	refs := []string{"registry.k8s.io/etcd:3", "invalid.registry.k8s.io/invalid/alpine:3.1"}
+	refs := []string{"registry.k8s.io/e2e-test-images/volume/nfs:1", "invalid.registry.k8s.io/invalid/alpine:3.1"}
 	for repository := range standIns {
 		refs = append(refs, "registry.k8s.io/"+repository+":7")
 	}
