@@ -37,8 +37,9 @@ const (
 // LeaderRoutine keeps what every cluster has: the system namespaces, the default roles and
 // bindings, the system priority classes, the priority levels and flow schemas of requests, an
 // APIService for each group that is served, what extension API servers go by, the Services of the
-// API and of cluster DNS, and the default ServiceCIDR; and it repairs the allocations of service addresses and node ports. It is to run on
-// the leader only, with a client that carries the leader's term, and returns when ctx ends.
+// API and of cluster DNS, and the default ServiceCIDR; and it repairs the allocations of service
+// addresses and node ports. It is to run on the leader only, with a client that carries the
+// leader's term, and returns when ctx ends.
 func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface) error {
 	s.leads.Store(true)
 	defer s.leads.Store(false)
