@@ -32,9 +32,9 @@ func (t table) forget(changed map[string]Chain) error {
 				gone = append(gone, nftables.SetElement{Key: element.Key})
 			}
 		}
-		tx.deleteElements(set, gone)
+		tx.DeleteElements(set, gone)
 	}
-	return tx.commit("forget affinities")
+	return tx.Commit("forget affinities")
 }
 
 func parseBackend(value []byte) (Backend, bool) {

@@ -10,11 +10,11 @@
 // plan and diff are pure; table has no choices left to make. Invariants:
 //   - A change is one nftables transaction: no packet ever meets half of one.
 //   - What the kernel has is what Rules in memory say, or the whole table is
-//     written anew: at the start, after a failure, and when it has vanished.
+//     written anew: at the start, after a failure, and when somebody else has changed it.
 //   - Nothing is removed when the proxy stops: pods go on, and so do services.
 //     Purge removes it.
 //
-// Not here: network policy, IPv6. Topology hints and
+// Not here: network policy (package policy), IPv6. Topology hints and
 // trafficDistribution are not looked at.
 package proxy
 
@@ -26,6 +26,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,7 @@ import (
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/barque/barque/network/nft"
 	"github.com/barque/barque/network/pace"
 )
 
@@ -50,6 +52,7 @@ type Config struct {
 	// Local are destinations that the node itself answers, at addresses of its own, unless a service
 	// has endpoints there.
 	Local  map[Frontend]Backend
+	Writer *nft.Writer // of the node's tables
 	Logger *slog.Logger
 }
 
@@ -57,7 +60,6 @@ type Config struct {
 type kernel interface {
 	replace(Rules) error
 	change(Delta) error
-	present() (bool, error)
 }
 
 // Proxy keeps the kernel's rules in step with the cluster.
@@ -70,24 +72,21 @@ type Proxy struct {
 	readyOnce sync.Once
 	ready     chan struct{}
 
+	lost atomic.Bool // somebody else has changed the table
+
 	// Only sync, which never runs twice at once, touches these.
 	rules     Rules      // what the kernel has, if known
 	known     bool       // false: rules says what it once had
-	verified  time.Time  // when the table was last seen in the kernel
 	leftovers staleFlows // still to delete, after a failure
 }
 
-// syncPace bounds how often the rules change. The look now and then finds a
-// table that somebody else has deleted.
+// syncPace bounds how often the rules change.
 var syncPace = pace.Pace{
 	MinInterval: 50 * time.Millisecond,
 	Every:       30 * time.Second,
 	RetryMin:    500 * time.Millisecond,
 	RetryMax:    30 * time.Second,
 }
-
-// verifyEvery is how often the table's being there is looked at.
-const verifyEvery = 20 * time.Second
 
 // New prepares a proxy and asks the informers to be started.
 func New(config Config) (*Proxy, error) {
@@ -96,12 +95,15 @@ func New(config Config) (*Proxy, error) {
 			return nil, fmt.Errorf("service proxy: the %s network %v is no IPv4 network", name, network)
 		}
 	}
+	if config.Writer == nil {
+		config.Writer = new(nft.Writer)
+	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	p := &Proxy{
 		config:  config,
-		kernel:  table{podNetwork: config.PodNetwork.Masked(), serviceNetwork: config.ServiceNetwork.Masked(), local: localAddrs(config.Local)},
+		kernel:  table{writer: config.Writer, podNetwork: config.PodNetwork.Masked(), serviceNetwork: config.ServiceNetwork.Masked(), local: localAddrs(config.Local)},
 		flows:   deleteFlows,
 		trigger: pace.NewTrigger(),
 		ready:   make(chan struct{}),
@@ -131,6 +133,12 @@ func (p *Proxy) informers() []cache.SharedIndexInformer {
 
 // Ready is closed when the kernel has the rules for the first time.
 func (p *Proxy) Ready() <-chan struct{} { return p.ready }
+
+// Restore makes the proxy write its table anew: somebody else has changed it.
+func (p *Proxy) Restore() {
+	p.lost.Store(true)
+	p.trigger.Fire()
+}
 
 // Run keeps the rules in step until ctx ends. The rules stay.
 func (p *Proxy) Run(ctx context.Context) error {
@@ -187,8 +195,9 @@ func (p *Proxy) sync(context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.verify(); err != nil {
-		return err
+	if p.lost.Swap(false) && p.known {
+		p.config.Logger.Warn("service proxy: the nftables table was changed by somebody else, writing it again")
+		p.known = false
 	}
 	delta := diff(p.rules, next)
 	if p.known && delta.Empty() && len(p.leftovers.allowed) == 0 {
@@ -213,23 +222,6 @@ func (p *Proxy) sync(context.Context) error {
 		return err // the rules stand; what is left over is tried again
 	}
 	p.leftovers = staleFlows{}
-	return nil
-}
-
-// verify looks, now and then, whether the table is still there.
-func (p *Proxy) verify() error {
-	if !p.known || time.Since(p.verified) < verifyEvery {
-		return nil
-	}
-	there, err := p.kernel.present()
-	if err != nil {
-		return err
-	}
-	if !there {
-		p.config.Logger.Warn("service proxy: the nftables table was deleted by somebody else, writing it again")
-		p.known = false
-	}
-	p.verified = time.Now()
 	return nil
 }
 

@@ -25,7 +25,6 @@ type fakeKernel struct {
 	calls []string
 	rules Rules
 	fail  error
-	gone  bool
 
 	flows     int   // how often stale flows were to be deleted
 	flowsFail error // what became of that
@@ -44,7 +43,7 @@ func (k *fakeKernel) replace(rules Rules) error {
 	if k.fail != nil {
 		return k.fail
 	}
-	k.rules, k.gone = rules, false
+	k.rules = rules
 	return nil
 }
 
@@ -53,12 +52,6 @@ func (k *fakeKernel) change(delta Delta) error {
 	defer k.mu.Unlock()
 	k.calls = append(k.calls, "change")
 	return k.fail
-}
-
-func (k *fakeKernel) present() (bool, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return !k.gone, nil
 }
 
 func (k *fakeKernel) deleteFlows(staleFlows) error {
@@ -139,8 +132,8 @@ func TestSync(t *testing.T) {
 			}
 		})
 
-		kernel.do(func() { kernel.gone = true })
-		expect("the table was deleted", after(time.Minute), "replace")
+		p.Restore()
+		expect("the table was deleted", after(time.Second), "replace")
 
 		// What is left over is tried again though the rules need no change.
 		kernel.do(func() { kernel.flows, kernel.flowsFail = 0, errors.New("no") })

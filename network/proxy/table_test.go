@@ -5,12 +5,14 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netns"
 
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/network/nft"
 )
 
 // inNamespace moves the test's thread into a new network namespace. Nothing
@@ -24,7 +26,7 @@ func inNamespace(t *testing.T) table {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { handle.Close() })
-	return table{podNetwork: netip.MustParsePrefix("10.42.0.0/16"), serviceNetwork: netip.MustParsePrefix("10.43.0.0/16")}
+	return table{writer: new(nft.Writer), podNetwork: netip.MustParsePrefix("10.42.0.0/16"), serviceNetwork: netip.MustParsePrefix("10.43.0.0/16")}
 }
 
 // TestKernelAcceptsEveryDelta walks the kernel through random plans: it refuses
@@ -47,8 +49,8 @@ func TestKernelAcceptsEveryDelta(t *testing.T) {
 		t.Errorf("replace what is there: %v", err)
 	}
 	for _, want := range []bool{true, false} {
-		if got, err := kernel.present(); err != nil || got != want {
-			t.Errorf("present: %v, %v; want %v", got, err, want)
+		if got, err := kernel.writer.Tables(); err != nil || slices.Contains(got, TableName) != want {
+			t.Errorf("tables: %v, %v; want ours: %v", got, err, want)
 		}
 		if err := Purge(); err != nil {
 			t.Error(err)
