@@ -73,6 +73,9 @@ type Config struct {
 	// it starts it, and may share it.
 	Pods cache.SharedIndexInformer
 
+	// Network is told of the addresses of pods before their containers run. It may be nil.
+	Network pods.Network
+
 	// RuntimeEndpoint is the runtime's CRI socket, unix:///path. RuntimeName is what container IDs
 	// begin with; containerd when empty.
 	RuntimeEndpoint string
@@ -238,7 +241,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	})
 	k.status = status.New(c.Client, c.Logger)
 	k.pods = pods.New(pods.Config{
-		Runtime: k.runtime, Images: k.runtime, Volumes: files, Cgroups: groups, Probes: k.probes,
+		Runtime: k.runtime, Images: k.runtime, Volumes: files, Cgroups: groups, Probes: k.probes, Network: c.Network,
 		Puller: puller,
 		Status: k.status, Events: recorder, HostIPs: hostIPs, RuntimeName: c.RuntimeName, Logger: c.Logger,
 		Kit: &pods.Kit{

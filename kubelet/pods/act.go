@@ -189,6 +189,9 @@ func (w *worker) start(f Facts, s Start) {
 
 func (w *worker) tryStart(f Facts, s Start, box *Sandbox) (id, reason string, err error) {
 	pod, c := f.Pod, s.Container
+	if err := w.attach(pod, box); err != nil {
+		return "", reasonCreateError, err
+	}
 	image, err := w.m.Images.ImageStatus(w.syncCtx, s.ImageRef)
 	if err != nil {
 		return "", images.ReasonInspect, err
@@ -219,6 +222,18 @@ func (w *worker) tryStart(f Facts, s Start, box *Sandbox) (id, reason string, er
 	}
 	w.m.Events.Event(pod, c, v1.EventTypeNormal, "Started", "Container started")
 	return id, "", nil
+}
+
+// attach waits until the network is as the cluster wants it for the pod, once for each sandbox.
+func (w *worker) attach(pod *v1.Pod, box *Sandbox) error {
+	if w.m.Network == nil || pod.Spec.HostNetwork || w.attached == box.ID {
+		return nil
+	}
+	if err := w.m.Network.Attach(w.syncCtx, pod, box.IPs); err != nil {
+		return err
+	}
+	w.attached = box.ID
+	return nil
 }
 
 // target is the container whose processes an ephemeral container is to see.

@@ -95,6 +95,7 @@ type Config struct {
 	Status  StatusWriter
 	Events  EventRecorder
 	Kit     *Kit
+	Network Network // may be nil
 
 	HostIPs     []string
 	RuntimeName string // the name before :// in container IDs
@@ -103,6 +104,15 @@ type Config struct {
 	Relist time.Duration
 	Now    func() time.Time // time.Now when nil
 	Logger *slog.Logger
+}
+
+// Network guards the ways to and from pods with addresses of their own.
+type Network interface {
+	// Attach returns when what the cluster allows and forbids the pod at these addresses is in force.
+	// No container of the pod runs before.
+	Attach(ctx context.Context, pod *v1.Pod, addrs []string) error
+	// Detach is told of a pod in which nothing runs any more.
+	Detach(pod *v1.Pod)
 }
 
 // Manager owns the workers of all pods.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,6 +41,7 @@ type world struct {
 	mounts   int
 	grouped  atomic.Int32
 	dir      string
+	network  pods.Network
 }
 
 const image = "docker.io/library/app:1"
@@ -58,7 +60,7 @@ func (w *world) start() {
 		Changed:   func(uid types.UID) { w.manager.Wake(uid) },
 		Unhealthy: func(*v1.Pod, *v1.Container, string) {}})
 	w.manager = pods.New(pods.Config{
-		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped}, Probes: prober, Status: w, Events: w,
+		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped}, Probes: prober, Status: w, Events: w, Network: w.network,
 		Puller:  images.NewPuller(images.Config{Images: w.runtime, Events: w, Logger: slog.New(slog.DiscardHandler)}),
 		HostIPs: []string{"192.0.2.7"}, RuntimeName: "fake", Logger: slog.New(slog.DiscardHandler),
 		Kit: &pods.Kit{Volumes: w, Cgroups: noCgroups{&w.grouped}, LogDir: filepath.Join(w.dir, "logs"), ResolvConf: filepath.Join(w.dir, "resolv.conf"),
@@ -250,6 +252,65 @@ func TestGraceIsGivenAndTakenBack(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if !w.done(second) {
 			t.Error("a shorter grace period came too late")
+		}
+	})
+}
+
+// gate is a network that lets pods in when it is told to.
+type gate struct {
+	mu       sync.Mutex
+	err      error
+	attached []string // pods with their addresses
+	detached []string
+}
+
+func (g *gate) Attach(_ context.Context, pod *v1.Pod, addrs []string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err == nil {
+		g.attached = append(g.attached, pod.Name+" "+strings.Join(addrs, " "))
+	}
+	return g.err
+}
+
+func (g *gate) Detach(pod *v1.Pod) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.detached = append(g.detached, pod.Name)
+}
+
+// TestNothingRunsBeforeTheNetworkIsThere: policies are in force before the first packet of a pod.
+func TestNothingRunsBeforeTheNetworkIsThere(t *testing.T) {
+	dir := newWorld(t).dir // outside the bubble: t.TempDir belongs to the test
+	synctest.Test(t, func(t *testing.T) {
+		network := &gate{err: errors.New("the gate is shut")}
+		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir, network: network}
+		w.start()
+		defer func() { w.stop() }()
+		pod := appPod(v1.RestartPolicyAlways)
+		w.manager.Update(pod)
+		if s := w.status(pod); len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Waiting == nil {
+			t.Fatalf("without its network: %+v", s.ContainerStatuses)
+		}
+		if told := w.events(); !strings.Contains(told, "the gate is shut") || strings.Contains(told, "Container created") {
+			t.Errorf("events: %s", told)
+		}
+		network.mu.Lock()
+		network.err = nil
+		network.mu.Unlock()
+		<-time.After(time.Minute) // virtual
+		if s := w.status(pod); !isReady(s) {
+			t.Fatalf("with its network: %+v", s.ContainerStatuses)
+		}
+		w.runtime.End("main", 1, "Error") // the sandbox stays
+		w.status(pod)
+		w.manager.Update(deleted(pod, 0))
+		<-time.After(time.Minute) // virtual
+		synctest.Wait()
+		network.mu.Lock()
+		defer network.mu.Unlock()
+		if !slices.Equal(network.attached, []string{"app 10.0.0.1"}) || !slices.Equal(network.detached, []string{"app"}) {
+			t.Errorf("attached %q, detached %q", network.attached, network.detached)
 		}
 	})
 }

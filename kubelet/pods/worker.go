@@ -76,6 +76,7 @@ type worker struct {
 	retryAt     time.Time         // when to look again because something failed
 	syncCtx     context.Context   // ends when the pod is to be ended
 	grouped     bool              // the pod's group is known to count
+	attached    string            // the sandbox that the network knows
 	cleaned     bool
 	removed     bool
 }
@@ -446,6 +447,9 @@ func (w *worker) terminate(ctx context.Context, f Facts) time.Time {
 	if plan.Ended {
 		w.phase = phaseTerminated
 		w.m.Probes.Forget(w.uid)
+		if w.m.Network != nil {
+			w.m.Network.Detach(f.Pod)
+		}
 		return w.m.Now()
 	}
 	if w.act(ctx, f, plan) {
