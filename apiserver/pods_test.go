@@ -8,11 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+
+	"github.com/barque/barque/apiserver/nodeauth"
 )
 
 func admin() pkix.Name { return subject("admin", "system:masters") }
@@ -126,9 +129,7 @@ func testKubelet(t *testing.T, c *cluster, pod *corev1.Pod) {
 	if len(list.Items) != 1 {
 		t.Errorf("the kubelet sees %d pods", len(list.Items))
 	}
-	if _, err := own.CoreV1().Pods("").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("a kubelet lists all pods: %v", err)
-	}
+	testPolicyView(t, own, other, pod)
 	status := pod.DeepCopy()
 	status.Status.Phase = corev1.PodRunning
 	must(own.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, status, metav1.UpdateOptions{}))(t)
@@ -151,6 +152,47 @@ func testKubelet(t *testing.T, c *cluster, pod *corev1.Pod) {
 	}
 	if _, err := own.CoreV1().Secrets(pod.Namespace).Get(ctx, "unrelated", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("a kubelet read a secret that no pod refers to: %v", err)
+	}
+}
+
+// testPolicyView: of the pods of all nodes a node sees what network policies are made of.
+func testPolicyView(t *testing.T, own, other kubernetes.Interface, pod *corev1.Pod) {
+	ctx := t.Context()
+	whole := must(own.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=node-1"}))(t).Items[0]
+	if whole.Spec.Containers[0].Image == "" || len(whole.ManagedFields) == 0 {
+		t.Errorf("of its own pods a node sees %+v", whole)
+	}
+	if _, err := other.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=node-1"}); !apierrors.IsForbidden(err) {
+		t.Errorf("a node lists the pods of another one: %v", err)
+	}
+	shown := func(how string, p *corev1.Pod) {
+		want := nodeauth.PolicyView(&whole)
+		want.TypeMeta = p.TypeMeta
+		if p.Name != pod.Name || len(p.Spec.Containers) != len(want.Spec.Containers) || !apiequality.Semantic.DeepEqual(p, want) {
+			t.Errorf("%s: %+v\nwant %+v", how, p, want)
+		}
+		for _, c := range p.Spec.Containers {
+			if c.Image != "" || len(c.Env) > 0 || len(c.Command) > 0 {
+				t.Errorf("%s shows %+v", how, c)
+			}
+		}
+	}
+	for node, client := range map[string]kubernetes.Interface{"node-1": own, "node-2": other} {
+		list := must(client.CoreV1().Pods("").List(ctx, metav1.ListOptions{}))(t)
+		if len(list.Items) != 1 {
+			t.Fatalf("%s sees %d pods", node, len(list.Items))
+		}
+		shown(node+" lists", &list.Items[0])
+		w := must(client.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{}))(t)
+		event := <-w.ResultChan()
+		w.Stop()
+		if seen, ok := event.Object.(*corev1.Pod); ok {
+			shown(node+" watches", seen)
+		} else {
+			t.Errorf("%s: an event of a %T", node, event.Object)
+		}
+		named := must(client.CoreV1().Pods(pod.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + pod.Name}))(t)
+		shown(node+" lists by name", &named.Items[0])
 	}
 }
 

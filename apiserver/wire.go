@@ -25,6 +25,7 @@ import (
 
 	"github.com/barque/barque/apiserver/groups/certificates"
 	"github.com/barque/barque/apiserver/groups/core"
+	"github.com/barque/barque/apiserver/nodeauth"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/nodeproxy"
 	"github.com/barque/barque/apiserver/resource"
@@ -178,6 +179,7 @@ func (o nodeObjects) EndpointSlices(ctx context.Context, namespace, service stri
 }
 
 func (s *Server) wirePods(k *resource.Kind[corev1.Pod]) {
+	k.Wrap = nodeauth.NewPods
 	add(k, "ephemeralcontainers", func(st *resource.Storage) rest.Storage {
 		return subresources.NewEphemeralContainers(st, core.ValidateEphemeralContainers)
 	})

@@ -154,8 +154,9 @@ func (a *Authorizer) has(ctx context.Context, node string, wanted func(*corev1.P
 	return slices.ContainsFunc(pods, wanted), err
 }
 
-// ownPods allows lists and watches of the node's pods. Single pods, and writes, which admission
-// narrows, are allowed by name.
+// ownPods allows lists and watches of the node's pods, and of all pods, of which the node is shown
+// what network policies are made of (see Pods). Single pods, and writes, which admission narrows, are
+// allowed by name.
 func (a *Authorizer) ownPods(ctx context.Context, node string, attrs authorizer.Attributes) (string, error) {
 	switch attrs.GetVerb() {
 	case "list", "watch":
@@ -163,8 +164,8 @@ func (a *Authorizer) ownPods(ctx context.Context, node string, attrs authorizer.
 			return "", nil
 		}
 		selector, err := attrs.GetFieldSelector()
-		if err != nil || !selects(selector, "spec.nodeName", node) {
-			return "can only list and watch pods with the field selector spec.nodeName=" + node, nil
+		if err != nil || len(selector) > 0 && !selects(selector, "spec.nodeName", node) {
+			return "can only list and watch pods without field selector or with spec.nodeName=" + node, nil
 		}
 	case "get":
 		if _, known, err := a.pods.GetByKey(attrs.GetNamespace() + "/" + attrs.GetName()); err != nil || !known {

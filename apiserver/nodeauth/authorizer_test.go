@@ -76,11 +76,12 @@ func TestAuthorize(t *testing.T) {
 		of.Namespace = namespace
 		return of
 	}
-	selected := func(node string) authorizer.AttributesRecord {
+	by := func(field, value string) authorizer.AttributesRecord {
 		r := on("list", "pods", "")
-		r.FieldSelectorRequirements = fields.OneTermEqualSelector("spec.nodeName", node).Requirements()
+		r.FieldSelectorRequirements = fields.OneTermEqualSelector(field, value).Requirements()
 		return r
 	}
+	selected := func(node string) authorizer.AttributesRecord { return by("spec.nodeName", node) }
 	devices := func(verb, resource, name string) authorizer.AttributesRecord {
 		r := on(verb, resource, name)
 		r.APIGroup = "resource.k8s.io"
@@ -141,7 +142,8 @@ func TestAuthorize(t *testing.T) {
 		{"token of another account", on("create", "serviceaccounts", "admin"), false},
 		{"own pods", selected("n1"), true},
 		{"pods of another node", selected("n2"), false},
-		{"all pods", on("list", "pods", ""), false},
+		{"what policies need of all pods", on("list", "pods", ""), true},
+		{"pods by another field", by("spec.serviceAccountName", "robot"), false},
 		{"own pod", on("get", "pods", "env"), true},
 		{"another node's pod", on("get", "pods", "elsewhere"), false},
 		{"makes a lease, which admission narrows", lease("create", "", "kube-node-lease"), true},

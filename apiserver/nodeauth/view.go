@@ -1,0 +1,110 @@
+package nodeauth
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/barque/barque/apiserver/resource"
+)
+
+// Pods is the storage of pods as nodes see it: where a node lists or watches the pods of all nodes, it
+// gets of each what network policies are made of, and no more. See PolicyView.
+type Pods struct{ *resource.Storage }
+
+// NewPods returns that storage.
+func NewPods(storage *resource.Storage) rest.Storage { return &Pods{storage} }
+
+// List implements rest.Lister.
+func (p *Pods) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+	list, err := p.Storage.List(ctx, options)
+	if err != nil || !isPolicyView(ctx, options) {
+		return list, err
+	}
+	pods, ok := list.(*corev1.PodList)
+	if !ok {
+		return list, nil
+	}
+	trimmed := &corev1.PodList{TypeMeta: pods.TypeMeta, ListMeta: pods.ListMeta, Items: make([]corev1.Pod, len(pods.Items))}
+	for i := range pods.Items {
+		trimmed.Items[i] = *PolicyView(&pods.Items[i])
+	}
+	return trimmed, nil
+}
+
+// Watch implements rest.Watcher.
+func (p *Pods) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
+	w, err := p.Storage.Watch(ctx, options)
+	if err != nil || !isPolicyView(ctx, options) {
+		return w, err
+	}
+	return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
+		object := event.Object
+		if shared, ok := object.(runtime.CacheableObject); ok {
+			object = shared.GetObject()
+		}
+		if pod, ok := object.(*corev1.Pod); ok && event.Type != watch.Bookmark {
+			event.Object = PolicyView(pod)
+		}
+		return event, true
+	}), nil
+}
+
+// isPolicyView tells whether a node asks for more than its own pods.
+func isPolicyView(ctx context.Context, options *internalversion.ListOptions) bool {
+	who, ok := request.UserFrom(ctx)
+	if !ok {
+		return false
+	}
+	node, ok := NodeOf(who)
+	if !ok {
+		return false
+	}
+	var selector fields.Selector
+	if options != nil {
+		selector = options.FieldSelector
+	}
+	return selector == nil || !selects(selector.Requirements(), "spec.nodeName", node)
+}
+
+// PolicyView returns what network policies need to know of a pod: whose it is, its labels, its
+// addresses, its named ports, and whether it has ended. It shares memory with the pod.
+func PolicyView(pod *corev1.Pod) *corev1.Pod {
+	view := &corev1.Pod{
+		TypeMeta: pod.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp, Labels: pod.Labels,
+		},
+		Spec: corev1.PodSpec{
+			NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork,
+			InitContainers: portsOf(pod.Spec.InitContainers), Containers: portsOf(pod.Spec.Containers),
+		},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP, PodIPs: pod.Status.PodIPs},
+	}
+	return view
+}
+
+// portsOf keeps of containers those with named ports, and of them nothing else.
+func portsOf(containers []corev1.Container) []corev1.Container {
+	var kept []corev1.Container
+	for i := range containers {
+		var named []corev1.ContainerPort
+		for _, port := range containers[i].Ports {
+			if port.Name != "" {
+				named = append(named, corev1.ContainerPort{Name: port.Name, ContainerPort: port.ContainerPort, Protocol: port.Protocol})
+			}
+		}
+		if len(named) > 0 {
+			kept = append(kept, corev1.Container{Name: containers[i].Name, Ports: named, RestartPolicy: containers[i].RestartPolicy})
+		}
+	}
+	return kept
+}
