@@ -10,6 +10,7 @@ import (
 
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/osthread"
+	"github.com/barque/barque/network/policy"
 	"github.com/barque/barque/network/proxy"
 )
 
@@ -37,6 +38,8 @@ func checkInside() []check.Finding {
 		checkFeature("IP forwarding", enableForwarding(), "can be turned on", "make /proc/sys/net writable for barque"),
 		checkFeature("nftables", proxy.Try(), "address translation, random choice, masquerade and reject work",
 			"use a kernel with CONFIG_NF_TABLES, NFT_NAT, NFT_MASQ, NFT_NUMGEN, NFT_CT, NFT_REJECT and NFT_FIB_IPV4 (modprobe nf_tables nft_nat nft_masq nft_numgen nft_fib_ipv4)"),
+		checkFeature("network policies", policy.Try(), "packets can be judged by their connections",
+			"use a kernel with CONFIG_NF_TABLES, NFT_CT and NFT_FIB_IPV4 (modprobe nf_tables nft_ct nft_fib_ipv4)"),
 		checkConntrack(),
 	}
 }

@@ -1,13 +1,13 @@
 // Package network makes this node part of the pod network: the pods' links and
 // addresses (package cni), the routes to the other nodes' pods (routes),
-// services (proxy), and their names (dns). It sees the cluster through the informers that it is given.
+// services (proxy), their names (dns), and what may pass (policy). It sees the cluster through the
+// informers that it is given.
 //
 // Everything happens in the network namespace of the process, and all of it
 // stays when the process ends: pods go on, with their connections and services.
 // Purge removes it.
 //
-// Not here yet: addresses across layer-2 networks (VXLAN), IPv6, network
-// policy, ingress.
+// Not here yet: addresses across layer-2 networks (VXLAN), IPv6, ingress.
 package network
 
 import (
@@ -20,14 +20,18 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/network/cni"
 	"github.com/barque/barque/network/dns"
+	"github.com/barque/barque/network/nft"
 	"github.com/barque/barque/network/pace"
+	"github.com/barque/barque/network/policy"
 	"github.com/barque/barque/network/proxy"
 	"github.com/barque/barque/network/routes"
 )
@@ -45,8 +49,14 @@ type Config struct {
 	Nodes          coreinformers.NodeInformer
 	Services       coreinformers.ServiceInformer
 	EndpointSlices discoveryinformers.EndpointSliceInformer
-	// Pods needs to hold this node's pods only; it serves host ports, and may be nil.
+	// Pods needs to hold this node's pods only; it serves host ports and policies.
 	Pods coreinformers.PodInformer
+
+	// Policies and Namespaces are what NetworkPolicies need. Peers holds the pods of all nodes; it is
+	// started when policies need it, and by nobody else.
+	Policies   networkinginformers.NetworkPolicyInformer
+	Namespaces coreinformers.NamespaceInformer
+	Peers      cache.SharedIndexInformer
 
 	// DNS is cluster DNS on this node; without it pods get no names. Where it listens, which networks
 	// are its own, and the informers that Network has too, are filled in.
@@ -62,12 +72,14 @@ type Config struct {
 // Network is one node's part of the pod network.
 type Network struct {
 	config  Config
+	writer  *nft.Writer
 	proxy   *proxy.Proxy
+	policy  *policy.Agent
 	dns     *dns.Server // nil without
 	trigger pace.Trigger
 	// Only reconcile touches these.
 	waiting bool // said to wait for a pod CIDR
-	ready   bool // services and names have been there
+	ready   bool // services, policies and names have been there
 }
 
 // reconcilePace bounds how often links and routes are looked at.
@@ -91,14 +103,16 @@ func New(config Config) (*Network, error) {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	config.ServiceNetwork = config.ServiceNetwork.Masked()
-	n := &Network{trigger: pace.NewTrigger()}
+	n := &Network{trigger: pace.NewTrigger(), writer: new(nft.Writer)}
+	var names policy.DNS
 	local := map[proxy.Frontend]proxy.Backend{}
 	if config.DNS != nil {
-		names, err := newDNS(&config)
+		server, err := newDNS(&config)
 		if err != nil {
 			return nil, err
 		}
-		n.dns, local = names, frontendsOf(config.DNS.Addresses)
+		n.dns, local = server, frontendsOf(config.DNS.Addresses)
+		names = policy.DNS{Service: config.DNS.Addresses, Local: localDNS}
 	}
 	services, err := proxy.New(proxy.Config{
 		NodeName:       config.NodeName,
@@ -108,11 +122,16 @@ func New(config Config) (*Network, error) {
 		PodNetwork:     config.PodNetwork,
 		ServiceNetwork: config.ServiceNetwork,
 		Local:          local,
+		Writer:         n.writer,
 		Logger:         config.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
+	n.policy = policy.New(policy.Config{
+		NodeName: config.NodeName, Policies: config.Policies, Namespaces: config.Namespaces, Pods: config.Pods, Peers: config.Peers,
+		DNS: names, Writer: n.writer, Logger: config.Logger,
+	})
 	_ = config.Nodes.Informer() // asking for it is what makes its factory start it
 	n.config, n.proxy = config, services
 	return n, nil
@@ -139,6 +158,11 @@ func (n *Network) Run(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return n.proxy.Run(ctx) })
+	group.Go(func() error { return n.policy.Run(ctx) })
+	group.Go(func() error {
+		n.writer.Watch(ctx, n.config.Logger, []string{proxy.TableName, policy.TableName}, n.restore)
+		return nil
+	})
 	if n.dns != nil {
 		group.Go(func() error { return n.dns.Run(ctx) })
 	}
@@ -153,6 +177,24 @@ func (n *Network) Run(ctx context.Context) error {
 	})
 	return group.Wait()
 }
+
+// restore has a table written anew that somebody else has changed.
+func (n *Network) restore(table string) {
+	switch table {
+	case proxy.TableName:
+		n.proxy.Restore()
+	case policy.TableName:
+		n.policy.Restore()
+	}
+}
+
+// Attach returns when the policies of a pod that got its addresses are in the kernel; see policy.Agent.
+func (n *Network) Attach(ctx context.Context, pod *corev1.Pod, addrs []string) error {
+	return n.policy.Attach(ctx, pod, addrs)
+}
+
+// Detach forgets what Attach said of the pod.
+func (n *Network) Detach(pod *corev1.Pod) { n.policy.Detach(pod) }
 
 // runLinks keeps the CNI configuration and the routes right.
 func (n *Network) runLinks(ctx context.Context) error {
@@ -195,6 +237,7 @@ func (n *Network) reconcile(context.Context) error {
 		return failed
 	}
 	n.waiting = false
+	n.policy.Share(own)
 	if n.ready = n.ready || n.isReady(); !n.ready {
 		return failed // awaitReady fires the trigger
 	}
@@ -206,32 +249,31 @@ func (n *Network) reconcile(context.Context) error {
 	return errors.Join(failed, err)
 }
 
-// isReady tells whether services and names are there. Until they are for the first time there is no
-// CNI configuration on a new node, and so no pod that would miss them.
-func (n *Network) isReady() bool {
-	select {
-	case <-n.proxy.Ready():
-	default:
-		return false
-	}
-	if n.dns == nil {
-		return true
-	}
-	select {
-	case <-n.dns.Ready():
-		return true
-	default:
-		return false
-	}
-}
-
-// awaitReady fires the trigger when services and names are there.
-func (n *Network) awaitReady(ctx context.Context) {
-	waits := []<-chan struct{}{n.proxy.Ready()}
+// waits are closed when services, policies and names are there.
+func (n *Network) waits() []<-chan struct{} {
+	waits := []<-chan struct{}{n.proxy.Ready(), n.policy.Ready()}
 	if n.dns != nil {
 		waits = append(waits, n.dns.Ready())
 	}
-	for _, ready := range waits {
+	return waits
+}
+
+// isReady tells whether services, policies and names are there. Until they are for the first time
+// there is no CNI configuration on a new node, and so no pod that would miss them.
+func (n *Network) isReady() bool {
+	for _, ready := range n.waits() {
+		select {
+		case <-ready:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// awaitReady fires the trigger when services, policies and names are there.
+func (n *Network) awaitReady(ctx context.Context) {
+	for _, ready := range n.waits() {
 		select {
 		case <-ready:
 		case <-ctx.Done():
@@ -242,7 +284,7 @@ func (n *Network) awaitReady(ctx context.Context) {
 }
 
 // Purge removes from the process's network namespace what Run has set up there:
-// service rules, routes and the address of cluster DNS. The pods' links go with the pods.
+// service rules, policies, routes and the address of cluster DNS. The pods' links go with the pods.
 func Purge() error {
-	return errors.Join(proxy.Purge(), routes.Purge(), unclaim(localDNS.Addr()))
+	return errors.Join(proxy.Purge(), policy.Purge(), routes.Purge(), unclaim(localDNS.Addr()))
 }

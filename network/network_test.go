@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
 
@@ -42,11 +43,31 @@ func startCluster(t *testing.T) *cluster {
 			Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.ip}}},
 		})
 	}
+	c.objects.Namespaces = []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}
 	c.apply()
-	for name, n := range map[string]*node{"a1": c.nodes[0], "a2": c.nodes[0], "b1": c.nodes[1]} {
-		c.ips[name], c.on[name] = n.addPod(name), n
-	}
 	return c
+}
+
+// start runs a pod on a node, and tells the API server and the node of it.
+func (c *cluster) start(n *node, namespace, name string, change func(*corev1.Pod)) *corev1.Pod {
+	c.t.Helper()
+	key := name
+	if namespace != "default" {
+		key = namespace + "-" + name
+	}
+	c.ips[key], c.on[key] = n.addPod(key), n
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(key)},
+		Spec: corev1.PodSpec{NodeName: n.name, Containers: []corev1.Container{{
+			Name: "c", Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: podPort}}}}},
+		Status: corev1.PodStatus{PodIP: c.ips[key]},
+	}
+	if change != nil {
+		change(pod)
+	}
+	n.attach(pod)
+	c.objects.Pods = append(c.objects.Pods, pod)
+	return pod
 }
 
 // apply gives every node the objects.
@@ -148,6 +169,10 @@ func TestPackets(t *testing.T) {
 	}
 	c := startCluster(t)
 	a, b := c.nodes[0], c.nodes[1]
+	c.start(a, "default", "a1", nil)
+	second := c.start(a, "default", "a2", nil)
+	c.start(b, "default", "b1", nil)
+	c.apply()
 	service := net.JoinHostPort(clusterIP, "80")
 	port := func(n *node) string { return fmt.Sprintf("%s:%d", n.ip, nodePort) }
 	pod := func(name string) string { return fmt.Sprintf("%s:%d", c.ips[name], podPort) }
@@ -257,12 +282,7 @@ func TestPackets(t *testing.T) {
 	})
 	t.Run("host port", func(t *testing.T) {
 		c.t = t
-		c.objects.Pods = []*corev1.Pod{{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a2"},
-			Spec: corev1.PodSpec{NodeName: a.name, Containers: []corev1.Container{{
-				Name: "c", Ports: []corev1.ContainerPort{{ContainerPort: podPort, HostPort: 90}}}}},
-			Status: corev1.PodStatus{PodIP: c.ips["a2"]},
-		}}
+		second.Spec.Containers[0].Ports[0].HostPort = 90
 		c.apply()
 		c.answers("lan", "tcp4", a.ip+":90", by("a2", "192.168.77.1"))
 		c.answers("a2", "tcp4", a.ip+":90", by("a2", "10.42.1.1"))

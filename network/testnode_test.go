@@ -22,15 +22,20 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/google/nftables"
 	mdns "github.com/miekg/dns"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/internal/apart"
 	"github.com/barque/barque/internal/needs"
@@ -161,12 +166,19 @@ func (n *node) call(method string, args, reply any) {
 	}
 }
 
-// addPod starts a pod that answers on TCP and UDP, and returns its address.
+// addPod starts a pod that answers on TCP and UDP, and returns its address. Nothing reaches it before
+// it is attached.
 func (n *node) addPod(name string) string {
 	n.t.Helper()
 	var ip string
 	n.call("AddPod", name, &ip)
 	return ip
+}
+
+// attach tells the node's Network of a pod, as the kubelet does before it starts containers.
+func (n *node) attach(pod *corev1.Pod) {
+	n.t.Helper()
+	n.call("Attach", pod, nil)
 }
 
 // dial asks a server, from a pod or (from == "") from the node, and returns its
@@ -180,11 +192,12 @@ func (n *node) dial(from, network, addr string) string {
 
 // Node is the node's side of the calls; it lives in the node's process.
 type Node struct {
-	client *fake.Clientset
-	dir    string
-	pods   map[string]chan func()
-	stop   func() error
-	run    func()
+	client  *fake.Clientset
+	dir     string
+	pods    map[string]chan func()
+	network *Network
+	stop    func() error
+	run     func()
 }
 
 // serveNode is the main function of a node's process.
@@ -230,6 +243,8 @@ func (n *Node) Start(args StartArgs, _ *struct{}) error {
 			PodNetwork: netip.MustParsePrefix("10.42.0.0/16"), ServiceNetwork: netip.MustParsePrefix("10.43.0.0/16"),
 			Nodes: factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(),
 			EndpointSlices: factory.Discovery().V1().EndpointSlices(), Pods: factory.Core().V1().Pods(),
+			Policies: factory.Networking().V1().NetworkPolicies(), Namespaces: factory.Core().V1().Namespaces(),
+			Peers: coreinformers.NewPodInformer(n.client, metav1.NamespaceAll, 0, cache.Indexers{}),
 			DNS: &dns.Config{Domain: "cluster.local", Addresses: []netip.Addr{netip.MustParseAddr(clusterIP)},
 				ResolvConf: filepath.Join(n.dir, "resolv.conf"), Namespaces: factory.Core().V1().Namespaces()},
 			CNIConfDir: filepath.Join(n.dir, "cni"), IPAMDir: filepath.Join(n.dir, "ipam"),
@@ -238,6 +253,7 @@ func (n *Node) Start(args StartArgs, _ *struct{}) error {
 		if err != nil {
 			panic(err)
 		}
+		n.network = network
 		ctx, cancel := context.WithCancel(context.Background())
 		factory.Start(ctx.Done())
 		ended := make(chan error, 1)
@@ -271,6 +287,9 @@ type Objects struct {
 	Services []*corev1.Service
 	Slices   []*discoveryv1.EndpointSlice
 	Pods     []*corev1.Pod
+
+	Namespaces []*corev1.Namespace
+	Policies   []*networkingv1.NetworkPolicy
 }
 
 // Apply makes the fake API server hold these objects and no others.
@@ -311,12 +330,61 @@ func (n *Node) Apply(objects Objects, _ *struct{}) error {
 			return err
 		}
 	}
+	for _, namespace := range objects.Namespaces {
+		if _, err := core.Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
 	for _, pod := range objects.Pods {
-		if _, err := core.Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		_, err := core.Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			_, err = core.Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return n.applyPolicies(ctx, objects.Policies)
+}
+
+func (n *Node) applyPolicies(ctx context.Context, policies []*networkingv1.NetworkPolicy) error {
+	client := n.client.NetworkingV1()
+	there, err := client.NetworkPolicies(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, old := range there.Items {
+		if !slices.ContainsFunc(policies, func(p *networkingv1.NetworkPolicy) bool { return p.Namespace == old.Namespace && p.Name == old.Name }) {
+			if err := client.NetworkPolicies(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, policy := range policies {
+		_, err := client.NetworkPolicies(policy.Namespace).Create(ctx, policy, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			_, err = client.NetworkPolicies(policy.Namespace).Update(ctx, policy, metav1.UpdateOptions{})
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Attach does what the kubelet does when it knows a pod's addresses.
+func (n *Node) Attach(pod *corev1.Pod, _ *struct{}) error {
+	return n.network.Attach(context.Background(), pod, []string{pod.Status.PodIP})
+}
+
+// Flush does what a firewall manager does that believes to be alone.
+func (n *Node) Flush(struct{}, *struct{}) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	conn.FlushRuleset()
+	return conn.Flush()
 }
 
 // AddPod links a new namespace to the node by the CNI configuration that the
@@ -399,6 +467,62 @@ func listen(name string) error {
 		}
 	}()
 	return nil
+}
+
+type ReachArgs struct {
+	From    string
+	Targets []string
+}
+
+// Reach tells which targets accept a TCP connection from a pod.
+func (n *Node) Reach(args ReachArgs, reached *[]bool) error {
+	failed := make(chan error)
+	n.pods[args.From] <- func() {
+		var err error
+		*reached, err = reach(args.Targets)
+		failed <- err
+	}
+	return <-failed
+}
+
+// reach connects to all targets at once in the calling thread's namespace, and waits a second for them.
+func reach(targets []string) ([]bool, error) {
+	reached := make([]bool, len(targets))
+	polled := make([]unix.PollFd, len(targets))
+	for i, target := range targets {
+		to := netip.MustParseAddrPort(target)
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer unix.Close(fd)
+		polled[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
+		if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil && err != unix.EINPROGRESS {
+			polled[i].Fd = -1
+		}
+	}
+	deadline := time.Now().Add(time.Second) // brief: dropped packets get no answer, and all others are asked again
+	for time.Now().Before(deadline) {
+		if _, err := unix.Poll(polled, 50); err != nil && err != unix.EINTR {
+			return nil, err
+		}
+		waiting := false
+		for i := range polled {
+			switch {
+			case polled[i].Fd < 0:
+			case polled[i].Revents != 0:
+				code, err := unix.GetsockoptInt(int(polled[i].Fd), unix.SOL_SOCKET, unix.SO_ERROR)
+				reached[i] = err == nil && code == 0
+				polled[i].Fd = -1
+			default:
+				waiting = true
+			}
+		}
+		if !waiting {
+			break
+		}
+	}
+	return reached, nil
 }
 
 type DialArgs struct{ From, Network, Addr string }

@@ -8,15 +8,16 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	clientrecord "k8s.io/client-go/tools/record"
 
 	"github.com/barque/barque/apiserver/nodeleases"
@@ -72,14 +73,16 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	packets, err := network.New(network.Config{
 		NodeName: o.Name, NodeIP: o.addr(), PodNetwork: w.settings.ClusterCIDR, ServiceNetwork: w.settings.ServiceCIDR,
 		Nodes: factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(),
-		Pods:       own.Core().V1().Pods(),
+		Pods:     own.Core().V1().Pods(),
+		Policies: factory.Networking().V1().NetworkPolicies(), Namespaces: factory.Core().V1().Namespaces(),
+		Peers:      coreinformers.NewPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}),
 		DNS:        w.dns(factory, rules, events),
 		CNIConfDir: cniDir, IPAMDir: filepath.Join(o.DataDir, "ipam"), Logger: w.logger.With("part", "network"),
 	})
 	if err != nil {
 		return err
 	}
-	agent, err := w.kubelet(client, endpoint, factory, own, packets.Collectors())
+	agent, err := w.kubelet(client, endpoint, factory, own, packets)
 	if err != nil {
 		return err
 	}
@@ -115,7 +118,7 @@ func withInformers(ctx context.Context, factories []informers.SharedInformerFact
 	return lifecycle.All(ctx, run...)
 }
 
-func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, own informers.SharedInformerFactory, collectors []prometheus.Collector) (*kubelet.Kubelet, error) {
+func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, own informers.SharedInformerFactory, packets *network.Network) (*kubelet.Kubelet, error) {
 	o := w.options
 	taints, err := parseTaints(o.Taints)
 	if err != nil {
@@ -131,7 +134,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 		VolumesDir:      o.VolumesDir,
 		RootDir:         filepath.Join(o.DataDir, "kubelet"), LogDir: filepath.Join(o.DataDir, "pods-log"), CgroupRoot: o.CgroupRoot,
 		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain, ResolvConf: resolvconf.Find(),
-		Found:  w.health.observe,
+		Network: packets, Collectors: packets.Collectors(), Found: w.health.observe,
 		Logger: w.logger.With("part", "kubelet"),
 	})
 }
