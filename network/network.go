@@ -118,6 +118,7 @@ func New(config Config) (*Network, error) {
 		NodeName:       config.NodeName,
 		Services:       config.Services,
 		EndpointSlices: config.EndpointSlices,
+		Nodes:          config.Nodes,
 		Pods:           config.Pods,
 		PodNetwork:     config.PodNetwork,
 		ServiceNetwork: config.ServiceNetwork,

@@ -21,6 +21,7 @@ const defaultAffinity = 3 * time.Hour
 // Snapshot is what a plan is made from. Its objects are only read.
 type Snapshot struct {
 	NodeName string
+	Zone     string // of this node; "" when it has none
 	Services []*corev1.Service
 	Slices   []*discoveryv1.EndpointSlice
 	// Pods of this node, for their host ports.
@@ -32,7 +33,7 @@ type Snapshot struct {
 // plan decides everything: it is a pure function, and whatever order the
 // snapshot's objects come in, the rules are the same.
 func plan(s Snapshot) Rules {
-	p := planner{node: s.NodeName, local: s.Local, rules: emptyRules(), slices: map[string][]*discoveryv1.EndpointSlice{}}
+	p := planner{node: s.NodeName, zone: s.Zone, local: s.Local, rules: emptyRules(), slices: map[string][]*discoveryv1.EndpointSlice{}}
 	for _, slice := range s.Slices {
 		if slice.AddressType == discoveryv1.AddressTypeIPv4 && slice.DeletionTimestamp == nil {
 			key := slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]
@@ -69,6 +70,7 @@ func plan(s Snapshot) Rules {
 
 type planner struct {
 	node   string
+	zone   string
 	local  map[Frontend]Backend
 	slices map[string][]*discoveryv1.EndpointSlice // by namespace/service
 	rules  Rules
@@ -137,6 +139,7 @@ func (p *planner) backends(service *corev1.Service, port corev1.ServicePort) (al
 			}
 		}
 	}
+	cluster.prefer(p.node, p.zone)
 	all, local = cluster.usable(), node.usable()
 	for _, backend := range local {
 		p.rules.Hairpins[backend.Addr] = struct{}{}
@@ -145,7 +148,10 @@ func (p *planner) backends(service *corev1.Service, port corev1.ServicePort) (al
 }
 
 // endpoints sorts the endpoints of one port by how willing they are.
-type endpoints struct{ ready, ending []Backend }
+type endpoints struct {
+	ready, ending []Backend
+	hints         []discoveryv1.EndpointHints // of each that is ready
+}
 
 func (e *endpoints) add(endpoint discoveryv1.Endpoint, port int32) {
 	if len(endpoint.Addresses) == 0 {
@@ -161,8 +167,35 @@ func (e *endpoints) add(endpoint discoveryv1.Endpoint, port int32) {
 	switch {
 	case ready:
 		e.ready = append(e.ready, backend)
+		e.hints = append(e.hints, ptr.Deref(endpoint.Hints, discoveryv1.EndpointHints{}))
 	case ptr.Deref(conditions.Serving, ready) && ptr.Deref(conditions.Terminating, false):
 		e.ending = append(e.ending, backend)
+	}
+}
+
+// prefer keeps of the ready endpoints those that are meant for this node, or else for its zone. It
+// does so only if each of them says for whom it is: one without may be all that others count on.
+func (e *endpoints) prefer(node, zone string) {
+	forNode := func(h discoveryv1.EndpointHints) (said, here bool) {
+		return len(h.ForNodes) > 0, slices.ContainsFunc(h.ForNodes, func(f discoveryv1.ForNode) bool { return f.Name == node })
+	}
+	forZone := func(h discoveryv1.EndpointHints) (said, here bool) {
+		return len(h.ForZones) > 0, zone != "" && slices.ContainsFunc(h.ForZones, func(f discoveryv1.ForZone) bool { return f.Name == zone })
+	}
+	for _, is := range []func(discoveryv1.EndpointHints) (said, here bool){forNode, forZone} {
+		var near []Backend
+		all := true
+		for i, hint := range e.hints {
+			said, here := is(hint)
+			all = all && said
+			if here {
+				near = append(near, e.ready[i])
+			}
+		}
+		if all && len(near) > 0 {
+			e.ready = near
+			return
+		}
 	}
 }
 

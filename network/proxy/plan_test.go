@@ -216,6 +216,44 @@ func TestPlan(t *testing.T) {
 }
 
 // TestPlanLocal: the node answers where no service has endpoints, or none is.
+// TestPlanPrefersNearEndpoints: hints lead to endpoints of the node or its zone, where all have them.
+func TestPlanPrefersNearEndpoints(t *testing.T) {
+	const one, two, three = "10.42.1.1", "10.42.2.1", "10.42.3.1"
+	hinted := func(ip string, s state, zone string, nodes ...string) discoveryv1.Endpoint {
+		e := endpoint(ip, "node-x", s)
+		e.Hints = &discoveryv1.EndpointHints{}
+		if zone != "" {
+			e.Hints.ForZones = []discoveryv1.ForZone{{Name: zone}}
+		}
+		for _, node := range nodes {
+			e.Hints.ForNodes = append(e.Hints.ForNodes, discoveryv1.ForNode{Name: node})
+		}
+		return e
+	}
+	for name, test := range map[string]struct {
+		zone      string
+		endpoints []discoveryv1.Endpoint
+		want      []string
+	}{
+		"same zone":               {"z1", []discoveryv1.Endpoint{hinted(one, ready, "z1"), hinted(two, ready, "z2")}, []string{one}},
+		"nobody in the zone":      {"z3", []discoveryv1.Endpoint{hinted(one, ready, "z1"), hinted(two, ready, "z2")}, []string{one, two}},
+		"a node without zone":     {"", []discoveryv1.Endpoint{hinted(one, ready, "z1"), hinted(two, ready, "z2")}, []string{one, two}},
+		"one without hint":        {"z1", []discoveryv1.Endpoint{hinted(one, ready, "z1"), endpoint(two, "node-2", ready)}, []string{one, two}},
+		"one unready without":     {"z1", []discoveryv1.Endpoint{hinted(one, ready, "z1"), hinted(two, ready, "z2"), endpoint(three, "node-3", notReady)}, []string{one}},
+		"an unready one is none":  {"z1", []discoveryv1.Endpoint{hinted(one, notReady, "z1"), hinted(two, ready, "z2")}, []string{two}},
+		"same node":               {"z1", []discoveryv1.Endpoint{hinted(one, ready, "z1", here), hinted(two, ready, "z1", "node-2")}, []string{one}},
+		"nobody on the node":      {"z1", []discoveryv1.Endpoint{hinted(one, ready, "z1", "node-3"), hinted(two, ready, "z2", "node-2")}, []string{one}},
+		"the node before zones":   {"z2", []discoveryv1.Endpoint{hinted(one, ready, "z1", here), hinted(two, ready, "z2", "node-2")}, []string{one}},
+		"ending ones have no say": {"z1", []discoveryv1.Endpoint{hinted(one, ending, "z2"), hinted(two, ending, "z1")}, []string{one, two}},
+	} {
+		rules := plan(Snapshot{NodeName: here, Zone: test.zone, Services: []*corev1.Service{service()},
+			Slices: []*discoveryv1.EndpointSlice{slice(test.endpoints...)}})
+		if got := rules.Chains["all/default/web/TCP/80"].Backends; !reflect.DeepEqual(got, backends(test.want...)) {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+}
+
 func TestPlanLocal(t *testing.T) {
 	at, own := frontend("10.43.0.10", 80), Backend{Addr: netip.MustParseAddr("169.254.20.53"), Port: 10053}
 	local := map[Frontend]Backend{at: own}

@@ -14,8 +14,7 @@
 //   - Nothing is removed when the proxy stops: pods go on, and so do services.
 //     Purge removes it.
 //
-// Not here: network policy (package policy), IPv6. Topology hints and
-// trafficDistribution are not looked at.
+// Not here: network policy (package policy), IPv6.
 package proxy
 
 import (
@@ -44,6 +43,8 @@ type Config struct {
 	NodeName       string
 	Services       coreinformers.ServiceInformer
 	EndpointSlices discoveryinformers.EndpointSliceInformer
+	// Nodes tells the zone of this node. Without it zones are not looked at.
+	Nodes coreinformers.NodeInformer
 	// Pods needs to hold this node's pods only. Without it there are no host ports.
 	Pods coreinformers.PodInformer
 	// PodNetwork holds the addresses of all pods of the cluster, ServiceNetwork
@@ -125,6 +126,9 @@ func localAddrs(local map[Frontend]Backend) []netip.Addr {
 
 func (p *Proxy) informers() []cache.SharedIndexInformer {
 	informers := []cache.SharedIndexInformer{p.config.Services.Informer(), p.config.EndpointSlices.Informer()}
+	if p.config.Nodes != nil {
+		informers = append(informers, p.config.Nodes.Informer())
+	}
 	if p.config.Pods != nil {
 		informers = append(informers, p.config.Pods.Informer())
 	}
@@ -163,14 +167,27 @@ func (p *Proxy) Run(ctx context.Context) error {
 // handler fires the trigger for what may change the rules.
 func (p *Proxy) handler() cache.ResourceEventHandler {
 	changed := func(object any) {
-		if pod, isPod := object.(*corev1.Pod); isPod && !p.wantsHostPorts(pod) {
-			return
+		switch object := object.(type) {
+		case *corev1.Pod:
+			if !p.wantsHostPorts(object) {
+				return
+			}
+		case *corev1.Node:
+			if object.Name != p.config.NodeName {
+				return
+			}
 		}
 		p.trigger.Fire()
 	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    changed,
-		UpdateFunc: func(_, object any) { changed(object) },
+		AddFunc: changed,
+		UpdateFunc: func(old, object any) {
+			was, wasNode := old.(*corev1.Node)
+			if is, isNode := object.(*corev1.Node); isNode && wasNode && zoneOf(was) == zoneOf(is) {
+				return // nodes tell of themselves all the time
+			}
+			changed(object)
+		},
 		DeleteFunc: changed,
 	}
 }
@@ -225,10 +242,24 @@ func (p *Proxy) sync(context.Context) error {
 	return nil
 }
 
+func zoneOf(node *corev1.Node) string { return node.Labels[corev1.LabelTopologyZone] }
+
+// zone is this node's; "" when it has none, or is not there.
+func (p *Proxy) zone() string {
+	if p.config.Nodes == nil {
+		return ""
+	}
+	node, err := p.config.Nodes.Lister().Get(p.config.NodeName)
+	if err != nil {
+		return ""
+	}
+	return zoneOf(node)
+}
+
 func (p *Proxy) desired() (Rules, error) {
 	services, err := p.config.Services.Lister().List(labels.Everything())
 	slices, err2 := p.config.EndpointSlices.Lister().List(labels.Everything())
-	snapshot := Snapshot{NodeName: p.config.NodeName, Services: services, Slices: slices, Local: p.config.Local}
+	snapshot := Snapshot{NodeName: p.config.NodeName, Zone: p.zone(), Services: services, Slices: slices, Local: p.config.Local}
 	var err3 error
 	if p.config.Pods != nil {
 		snapshot.Pods, err3 = p.config.Pods.Lister().List(labels.Everything())
