@@ -178,12 +178,12 @@ func testPolicyView(t *testing.T, own, other kubernetes.Interface, pod *corev1.P
 		}
 	}
 	for node, client := range map[string]kubernetes.Interface{"node-1": own, "node-2": other} {
-		list := must(client.CoreV1().Pods("").List(ctx, metav1.ListOptions{}))(t)
+		list := must(client.CoreV1().Pods(pod.Namespace).List(ctx, metav1.ListOptions{}))(t)
 		if len(list.Items) != 1 {
 			t.Fatalf("%s sees %d pods", node, len(list.Items))
 		}
 		shown(node+" lists", &list.Items[0])
-		w := must(client.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{}))(t)
+		w := must(client.CoreV1().Pods(pod.Namespace).Watch(ctx, metav1.ListOptions{}))(t)
 		event := <-w.ResultChan()
 		w.Stop()
 		if seen, ok := event.Object.(*corev1.Pod); ok {

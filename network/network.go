@@ -82,6 +82,9 @@ type Network struct {
 	ready   bool // services, policies and names have been there
 }
 
+// healthPort is kube-proxy's, which load balancers of clouds ask.
+const healthPort = 10256
+
 // reconcilePace bounds how often links and routes are looked at.
 var reconcilePace = pace.Pace{
 	MinInterval: 100 * time.Millisecond,
@@ -124,6 +127,7 @@ func New(config Config) (*Network, error) {
 		ServiceNetwork: config.ServiceNetwork,
 		Local:          local,
 		Writer:         n.writer,
+		HealthAddress:  netip.AddrPortFrom(config.NodeIP, healthPort).String(),
 		Logger:         config.Logger,
 	})
 	if err != nil {

@@ -54,7 +54,9 @@ type Config struct {
 	// has endpoints there.
 	Local  map[Frontend]Backend
 	Writer *nft.Writer // of the node's tables
-	Logger *slog.Logger
+	// HealthAddress is where the node's own health is told, such as 0.0.0.0:10256; "" for nowhere.
+	HealthAddress string
+	Logger        *slog.Logger
 }
 
 // kernel is what the proxy needs of the kernel; table is the real one.
@@ -69,6 +71,7 @@ type Proxy struct {
 	kernel  kernel
 	flows   func(staleFlows) error
 	trigger pace.Trigger
+	health  *health
 
 	readyOnce sync.Once
 	ready     chan struct{}
@@ -107,6 +110,7 @@ func New(config Config) (*Proxy, error) {
 		kernel:  table{writer: config.Writer, podNetwork: config.PodNetwork.Masked(), serviceNetwork: config.ServiceNetwork.Masked(), local: localAddrs(config.Local)},
 		flows:   deleteFlows,
 		trigger: pace.NewTrigger(),
+		health:  newHealth(config.Logger),
 		ready:   make(chan struct{}),
 		rules:   emptyRules(),
 	}
@@ -158,7 +162,11 @@ func (p *Proxy) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil // ctx ended
 	}
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { p.health.run(ctx, p.config.HealthAddress) }) // ends with ctx
 	pace.Run(ctx, syncPace, p.trigger, p.sync, func(err error) {
+		p.health.failed(time.Now())
 		p.config.Logger.Error("service proxy: cannot bring the rules up to date, trying again", "error", err)
 	})
 	return nil
@@ -183,7 +191,8 @@ func (p *Proxy) handler() cache.ResourceEventHandler {
 		AddFunc: changed,
 		UpdateFunc: func(old, object any) {
 			was, wasNode := old.(*corev1.Node)
-			if is, isNode := object.(*corev1.Node); isNode && wasNode && zoneOf(was) == zoneOf(is) {
+			is, isNode := object.(*corev1.Node)
+			if isNode && wasNode && zoneOf(was) == zoneOf(is) && isEligible(was) == isEligible(is) {
 				return // nodes tell of themselves all the time
 			}
 			changed(object)
@@ -208,10 +217,19 @@ func (p *Proxy) wantsHostPorts(pod *corev1.Pod) bool {
 
 // sync brings the kernel to what the cluster says now.
 func (p *Proxy) sync(context.Context) error {
-	next, err := p.desired()
+	snapshot, err := p.snapshot()
 	if err != nil {
 		return err
 	}
+	if err := p.apply(plan(snapshot)); err != nil {
+		return err
+	}
+	p.health.succeeded(healthChecks(snapshot), time.Now())
+	return nil
+}
+
+// apply brings the kernel to the rules.
+func (p *Proxy) apply(next Rules) error {
 	if p.lost.Swap(false) && p.known {
 		p.config.Logger.Warn("service proxy: the nftables table was changed by somebody else, writing it again")
 		p.known = false
@@ -244,28 +262,29 @@ func (p *Proxy) sync(context.Context) error {
 
 func zoneOf(node *corev1.Node) string { return node.Labels[corev1.LabelTopologyZone] }
 
-// zone is this node's; "" when it has none, or is not there.
-func (p *Proxy) zone() string {
+// node looks at this node: whether it is to get traffic, and its zone; "" when it has none.
+func (p *Proxy) node() (zone string) {
 	if p.config.Nodes == nil {
 		return ""
 	}
 	node, err := p.config.Nodes.Lister().Get(p.config.NodeName)
+	p.health.setEligible(err == nil && isEligible(node))
 	if err != nil {
 		return ""
 	}
 	return zoneOf(node)
 }
 
-func (p *Proxy) desired() (Rules, error) {
+func (p *Proxy) snapshot() (Snapshot, error) {
 	services, err := p.config.Services.Lister().List(labels.Everything())
 	slices, err2 := p.config.EndpointSlices.Lister().List(labels.Everything())
-	snapshot := Snapshot{NodeName: p.config.NodeName, Zone: p.zone(), Services: services, Slices: slices, Local: p.config.Local}
+	snapshot := Snapshot{NodeName: p.config.NodeName, Zone: p.node(), Services: services, Slices: slices, Local: p.config.Local}
 	var err3 error
 	if p.config.Pods != nil {
 		snapshot.Pods, err3 = p.config.Pods.Lister().List(labels.Everything())
 	}
 	if err := errors.Join(err, err2, err3); err != nil {
-		return Rules{}, fmt.Errorf("service proxy: list: %w", err)
+		return Snapshot{}, fmt.Errorf("service proxy: list: %w", err)
 	}
-	return plan(snapshot), nil
+	return snapshot, nil
 }
