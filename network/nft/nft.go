@@ -27,7 +27,7 @@ import (
 
 const (
 	socketBuffer = 16 << 20         // a transaction is one message to the kernel
-	answerLimit  = 10 * time.Second // a kernel that does not answer must not hang a node
+	answerLimit  = time.Minute // a kernel that does not answer must not hang a node; a large table takes its time
 	// Chunk is the number of elements in one attribute, which is limited to 64 KiB.
 	Chunk = 500
 )

@@ -17,7 +17,7 @@ import (
 
 // inNamespace moves the test's thread into a new network namespace. Nothing
 // else runs on it any more.
-func inNamespace(t *testing.T) table {
+func inNamespace(t testing.TB) table {
 	t.Helper()
 	needs.Root(t, "the proxy's rules in the kernel")
 	runtime.LockOSThread() // never unlocked
