@@ -168,7 +168,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		return 0, err
 	}
 	if len(p.create) > 0 || len(p.delete) > 0 {
-		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, owner); err != nil || behind {
+		if behind, err := t.fresh.Behind(ctx, t.client, owner, mine); err != nil || behind {
 			return runtime.Retry, err
 		}
 	}

@@ -156,7 +156,8 @@ func same(a, b []byte) bool {
 func hashOf(data []byte, collisions *int32) string {
 	h := fnv.New32a()
 	h.Write(data)
-	if collisions != nil {
+	// A status that is not written yet has no count, and then one of 0: both are the same name.
+	if collisions != nil && *collisions != 0 {
 		fmt.Fprint(h, *collisions)
 	}
 	return rand.SafeEncodeString(fmt.Sprint(h.Sum32()))
