@@ -14,10 +14,12 @@ import (
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -26,6 +28,7 @@ import (
 	policylisters "k8s.io/client-go/listers/policy/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/controllers/pods"
 	"github.com/barque/barque/controllers/runtime"
@@ -51,6 +54,8 @@ type Controller struct {
 	sets        appslisters.ReplicaSetLister
 	deployments appslisters.DeploymentLister
 	finders     map[schema.GroupKind]finder
+	// sizes watch those whose numbers of pods the finders tell.
+	sizes []func(*term)
 }
 
 // New asks the factory for the informers it needs; it is called before they are started.
@@ -69,6 +74,10 @@ func New(cfg Config) (*Controller, error) {
 		deployments: apps.Deployments().Lister(),
 	}
 	c.finders = map[schema.GroupKind]finder{{Group: "apps", Kind: "ReplicaSet"}: c.replicaSet}
+	c.sizes = []func(*term){
+		sizeOf(apps.Deployments().Informer(), func(d *appsv1.Deployment) (*int32, *corev1.PodTemplateSpec) { return d.Spec.Replicas, &d.Spec.Template }),
+		sizeOf(apps.ReplicaSets().Informer(), func(s *appsv1.ReplicaSet) (*int32, *corev1.PodTemplateSpec) { return s.Spec.Replicas, &s.Spec.Template }),
+	}
 	serves := func(group, resource string) bool {
 		return cfg.Serves == nil || cfg.Serves(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource})
 	}
@@ -78,6 +87,9 @@ func New(cfg Config) (*Controller, error) {
 			set, err := list.StatefulSets(namespace).Get(ref.Name)
 			return ownerFrom(set, err, func() *int32 { return set.Spec.Replicas }, ref)
 		}
+		c.sizes = append(c.sizes, sizeOf(apps.StatefulSets().Informer(), func(s *appsv1.StatefulSet) (*int32, *corev1.PodTemplateSpec) {
+			return s.Spec.Replicas, &s.Spec.Template
+		}))
 	}
 	if serves("", "replicationcontrollers") {
 		list := core.ReplicationControllers().Lister()
@@ -85,6 +97,9 @@ func New(cfg Config) (*Controller, error) {
 			rc, err := list.ReplicationControllers(namespace).Get(ref.Name)
 			return ownerFrom(rc, err, func() *int32 { return rc.Spec.Replicas }, ref)
 		}
+		c.sizes = append(c.sizes, sizeOf(core.ReplicationControllers().Informer(), func(rc *corev1.ReplicationController) (*int32, *corev1.PodTemplateSpec) {
+			return rc.Spec.Replicas, rc.Spec.Template
+		}))
 	}
 	return c, nil
 }
@@ -98,6 +113,9 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	t.loop = runtime.NewLoop("disruption", c.cfg.Workers, c.cfg.Logger, t.reconcile)
 	runtime.Watch(t.loop, c.budgets, runtime.Itself[policyv1.PodDisruptionBudget])
 	runtime.Watch(t.loop, c.pods, t.budgetsOf)
+	for _, watch := range c.sizes {
+		watch(t)
+	}
 	conditions := runtime.NewLoop("disruption-conditions", 1, c.cfg.Logger, t.takeBack)
 	runtime.Watch(conditions, c.pods, func(_, now *corev1.Pod) []runtime.Key {
 		if now == nil {
@@ -149,6 +167,35 @@ func (t *term) budgetsOf(old, now *corev1.Pod) []runtime.Key {
 		}
 	}
 	return keys
+}
+
+// sizeOf makes the watch that wakes the budgets of a controller's pods when it wants another number of
+// them. The pods may come late, or never, as under a quota.
+func sizeOf[T any, P runtime.Object[T]](informer cache.SharedIndexInformer, size func(P) (*int32, *corev1.PodTemplateSpec)) func(*term) {
+	return func(t *term) {
+		runtime.Watch(t.loop, informer, func(old, now *T) []runtime.Key {
+			if old == nil || now == nil {
+				return nil // its pods come and go, too
+			}
+			was, _ := size(old)
+			is, template := size(now)
+			if template == nil || ptr.Equal(was, is) {
+				return nil
+			}
+			budgets, err := t.listBudgets.PodDisruptionBudgets(P(now).GetNamespace()).List(labels.Everything())
+			if err != nil {
+				return nil
+			}
+			var keys []runtime.Key
+			for _, b := range budgets {
+				selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+				if err == nil && needsScale(b) && selector.Matches(labels.Set(template.Labels)) {
+					keys = append(keys, runtime.KeyOf(b))
+				}
+			}
+			return keys
+		})
+	}
 }
 
 func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {

@@ -164,3 +164,30 @@ func TestStaleConditionIsTakenBack(t *testing.T) {
 		})
 	})
 }
+
+// A budget follows the size of its pods' controller also when no pod follows it.
+func TestWakesWhenTheScaleChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		two, yes := int32(2), true
+		c := controllertest.New(t)
+		set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "rs"}, Spec: appsv1.ReplicaSetSpec{Replicas: &two,
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}}}}
+		c.Add(set)
+		owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: set.UID, Controller: &yes}
+		c.Add(ready("p1", owner))
+		c.Add(ready("p2", owner))
+		c.Add(budget(nil, value("1")))
+		start(t, c)
+		controllertest.Eventually(t, "one of two may go", func() bool { return get(t, c).Status.DisruptionsAllowed == 1 })
+		set = set.DeepCopy()
+		set.Spec.Replicas = &[]int32{4}[0]
+		set.ResourceVersion = ""
+		if _, err := c.Client.AppsV1().ReplicaSets("d").Update(t.Context(), set, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, "none of two that should be four", func() bool {
+			status := get(t, c).Status
+			return status.ExpectedPods == 4 && status.DisruptionsAllowed == 0
+		})
+	})
+}

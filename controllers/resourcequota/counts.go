@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -25,25 +26,32 @@ const (
 )
 
 // counts follows objects by their metadata, to count them. A resource is followed from the first
-// time on that somebody asks for it, until the term ends.
+// time on that somebody asks for it, until the API does not serve it any more or the term ends.
 type counts struct {
 	ctx      context.Context // of the term
 	client   metadata.Interface
 	discover func() ([]*metav1.APIResourceList, error)
-	deleted  func(gr schema.GroupResource, namespace string)
+	// changed is told that an object is new, or else gone.
+	changed func(gr schema.GroupResource, namespace string, added bool)
 
 	informers sync.WaitGroup
 
 	mu        sync.Mutex
-	running   map[schema.GroupVersionResource]cache.SharedIndexInformer
+	running   map[schema.GroupVersionResource]followed
 	known     map[schema.GroupResource]schema.GroupVersionResource
 	asked     time.Time
 	discovery error
 }
 
-func newCounts(ctx context.Context, client metadata.Interface, discover func() ([]*metav1.APIResourceList, error), deleted func(schema.GroupResource, string)) *counts {
-	return &counts{ctx: ctx, client: client, discover: discover, deleted: deleted,
-		running: map[schema.GroupVersionResource]cache.SharedIndexInformer{}, known: map[schema.GroupResource]schema.GroupVersionResource{}}
+// followed is an informer, and what ends it.
+type followed struct {
+	cache.SharedIndexInformer
+	end context.CancelFunc
+}
+
+func newCounts(ctx context.Context, client metadata.Interface, discover func() ([]*metav1.APIResourceList, error), changed func(schema.GroupResource, string, bool)) *counts {
+	return &counts{ctx: ctx, client: client, discover: discover, changed: changed,
+		running: map[schema.GroupVersionResource]followed{}, known: map[schema.GroupResource]schema.GroupVersionResource{}}
 }
 
 // stop waits for the informers, which end with the term.
@@ -110,20 +118,50 @@ func (c *counts) follow(gvr schema.GroupVersionResource) (cache.SharedIndexInfor
 	if err := informer.SetTransform(slim); err != nil {
 		return nil, fmt.Errorf("following %s: %w", gvr.Resource, err)
 	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+	tell := func(obj any, added bool) {
 		if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = unknown.Obj
 		}
 		if m, ok := obj.(metav1.Object); ok {
-			c.deleted(gvr.GroupResource(), m.GetNamespace())
+			c.changed(gvr.GroupResource(), m.GetNamespace(), added)
 		}
-	}})
+	}
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, first bool) {
+			if !first { // those of the first list are waited for
+				tell(obj, true)
+			}
+		},
+		DeleteFunc: func(obj any) { tell(obj, false) },
+	})
+	if err == nil {
+		err = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+			if apierrors.IsNotFound(err) {
+				c.drop(gvr)
+				return
+			}
+			cache.DefaultWatchErrorHandler(ctx, r, err)
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("following %s: %w", gvr.Resource, err)
 	}
-	c.informers.Go(func() { informer.RunWithContext(c.ctx) })
-	c.running[gvr] = informer
+	ctx, end := context.WithCancel(c.ctx)
+	c.informers.Go(func() { informer.RunWithContext(ctx) })
+	c.running[gvr] = followed{informer, end}
 	return informer, nil
+}
+
+// drop ends the informer of a resource that the API does not serve any more, as after the deletion of
+// its CRD. Who asks for it again finds it by discovery when it is back.
+func (c *counts) drop(gvr schema.GroupVersionResource) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f, ok := c.running[gvr]; ok {
+		f.end()
+		delete(c.running, gvr)
+		delete(c.known, gvr.GroupResource())
+	}
 }
 
 // slim drops what a count does not need.

@@ -16,7 +16,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +42,11 @@ import (
 // resync is how often a quota is counted although nothing has happened that the controller hears of:
 // a pod that its node never ends is given back then.
 const resync = 5 * time.Minute
+
+// settling is for how long after a quota has come or changed new objects are counted for it. They may
+// have been made before it, and shown by their informer later; or an API server may not have known of
+// it yet. All others have been charged.
+const settling = 30 * time.Second
 
 // Config of a Controller.
 type Config struct {
@@ -104,8 +111,12 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 		return fmt.Errorf("making a metadata client: %w", err)
 	}
 	t := &term{Controller: c, client: client, charges: newCharges(time.Now())}
-	t.counts = newCounts(ctx, meta, client.Discovery().ServerPreferredNamespacedResources, func(gr schema.GroupResource, namespace string) {
-		t.loop.Add(t.countedIn(namespace, gr)...)
+	t.counts = newCounts(ctx, meta, client.Discovery().ServerPreferredNamespacedResources, func(gr schema.GroupResource, namespace string, added bool) {
+		keys := t.countedIn(namespace, gr)
+		if added {
+			keys = t.changes.recent(keys, time.Now())
+		}
+		t.loop.Add(keys...)
 	})
 	defer t.counts.stop()
 	t.evaluators = c.cfg.Evaluators(t.lister)
@@ -125,6 +136,41 @@ type term struct {
 	evaluators []quotav1.Evaluator
 	counts     *counts
 	charges    *charges
+	changes    changes
+}
+
+// changes knows when quotas have come or changed.
+type changes struct {
+	mu sync.Mutex
+	at map[runtime.Key]time.Time
+}
+
+func (c *changes) note(key runtime.Key, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at == nil {
+		c.at = map[runtime.Key]time.Time{}
+	}
+	c.at[key] = now
+}
+
+// recent returns the keys of those that settle, and forgets others.
+func (c *changes) recent(keys []runtime.Key, now time.Time) []runtime.Key {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(keys, func(key runtime.Key) bool {
+		settled := now.Sub(c.at[key]) >= settling
+		if settled {
+			delete(c.at, key)
+		}
+		return settled
+	})
+}
+
+func (c *changes) forget(key runtime.Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.at, key)
 }
 
 // changed queues a quota that is new or says something else, and notes what it has been charged.
@@ -132,6 +178,7 @@ func (t *term) changed(old, now *corev1.ResourceQuota) []runtime.Key {
 	switch {
 	case now == nil:
 		t.charges.forget(runtime.KeyOf(old))
+		t.changes.forget(runtime.KeyOf(old))
 		return t.countedIn(old.Namespace, quotas.GroupResource())
 	case old != nil:
 		t.charges.saw(runtime.KeyOf(now), old.Status.Used, now.Status.Used, time.Now())
@@ -139,18 +186,19 @@ func (t *term) changed(old, now *corev1.ResourceQuota) []runtime.Key {
 			return nil
 		}
 	}
+	t.changes.note(runtime.KeyOf(now), time.Now())
 	return []runtime.Key{runtime.KeyOf(now)}
 }
 
-// follow queues the quotas that a changed or deleted object may be given back to. New objects have
-// been charged.
+// follow queues the quotas that a changed or deleted object may be given back to, and those that a new
+// one may not have been charged to.
 func follow[T any, P interface {
 	*T
 	kruntime.Object
 	metav1.Object
 }](t *term, gvr schema.GroupVersionResource, old, now P) []runtime.Key {
 	if old == nil {
-		return nil
+		return t.changes.recent(t.countedIn(now.GetNamespace(), gvr.GroupResource()), time.Now())
 	}
 	keys := t.countedIn(old.GetNamespace(), gvr.GroupResource())
 	evaluator := t.evaluatorOf(gvr.GroupResource())

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	fakemetadata "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/barque/barque/controllers/controllertest"
 	"github.com/barque/barque/controllers/runtime"
@@ -296,5 +298,71 @@ func TestAQuotaCountsItself(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // what was charged a moment ago is not given back
 		expect(1)
+	})
+}
+
+// What is made just before a quota, and is shown by its informer after that, is counted: nobody has charged it.
+func TestCountsWhatComesLateForANewQuota(t *testing.T) {
+	at := time.Now()
+	var c changes
+	a, b := runtime.Key{Namespace: "ns", Name: "a"}, runtime.Key{Namespace: "ns", Name: "b"}
+	c.note(a, at)
+	c.note(b, at.Add(-settling))
+	if keys := c.recent([]runtime.Key{a, b}, at.Add(settling-1)); len(keys) != 1 || keys[0] != a {
+		t.Errorf("recent are %v", keys)
+	}
+	if keys := c.recent([]runtime.Key{a}, at.Add(settling)); len(keys) != 0 || len(c.at) != 0 {
+		t.Errorf("later, %v are, and %v is remembered", keys, c.at)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		cluster := controllertest.New(t, newQuota(amounts("pods", "9"), nil))
+		ctrl, err := New(Config{Informers: cluster.Informers, Evaluators: evaluators,
+			MetadataFor: func(context.Context) (metadata.Interface, error) {
+				return fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme()), nil
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cluster.Start(func(ctx context.Context, client kubernetes.Interface) error {
+			return ctrl.Run(ctx, discovering{client, &known{&fakediscovery.FakeDiscovery{Fake: &cluster.Client.Fake}}})
+		})
+		time.Sleep(time.Second)
+		cluster.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}) // charged to nobody
+		time.Sleep(time.Second)
+		q, err := cluster.Client.CoreV1().ResourceQuotas("ns").Get(t.Context(), "q", metav1.GetOptions{})
+		if used := q.Status.Used["pods"]; err != nil || used.Value() != 1 {
+			t.Errorf("%v of pods are used, %v", used.String(), err)
+		}
+	})
+}
+
+// A resource that the API does not serve any more is not asked for again and again, and is found when it is back.
+func TestDropsAResourceThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		gvr := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "crontabs"}
+		client := fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme())
+		var lists int
+		client.PrependReactor("list", "*", func(clienttesting.Action) (bool, kruntime.Object, error) {
+			lists++
+			return true, nil, apierrors.NewNotFound(gvr.GroupResource(), "")
+		})
+		counts := newCounts(ctx, client, known{}.ServerPreferredNamespacedResources, func(schema.GroupResource, string, bool) {})
+		if _, found, _ := counts.find(gvr.GroupResource()); !found {
+			t.Fatal("it is not found")
+		}
+		if _, err := counts.lister(gvr); err == nil {
+			t.Error("it can be listed")
+		}
+		before := lists
+		time.Sleep(time.Hour)
+		if lists != before || before == 0 {
+			t.Errorf("%d lists, and %d an hour later", before, lists)
+		}
+		if _, found, _ := counts.find(gvr.GroupResource()); !found {
+			t.Error("it is not found again")
+		}
+		cancel()
+		counts.stop()
 	})
 }
