@@ -1,6 +1,8 @@
 package controllers
 
 import (
+	"context"
+
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
@@ -8,9 +10,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	migrationv1 "k8s.io/api/storagemigration/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 
 	"github.com/barque/barque/controllers/apiendpoints"
 	"github.com/barque/barque/controllers/attachdetach"
+	"github.com/barque/barque/controllers/bootstrapsigner"
 	"github.com/barque/barque/controllers/certificates"
 	"github.com/barque/barque/controllers/clusterrole"
 	"github.com/barque/barque/controllers/cronjob"
@@ -20,6 +25,7 @@ import (
 	"github.com/barque/barque/controllers/endpoints"
 	"github.com/barque/barque/controllers/endpointslice"
 	"github.com/barque/barque/controllers/endpointslicemirroring"
+	"github.com/barque/barque/controllers/ephemeralvolume"
 	"github.com/barque/barque/controllers/garbagecollector"
 	"github.com/barque/barque/controllers/hpa"
 	"github.com/barque/barque/controllers/job"
@@ -38,6 +44,7 @@ import (
 	"github.com/barque/barque/controllers/serviceaccount"
 	"github.com/barque/barque/controllers/servicecidr"
 	"github.com/barque/barque/controllers/statefulset"
+	"github.com/barque/barque/controllers/storageversionmigration"
 	"github.com/barque/barque/controllers/tokencleaner"
 	"github.com/barque/barque/controllers/ttlafterfinished"
 	"github.com/barque/barque/controllers/volumeexpand"
@@ -232,6 +239,20 @@ var cluster = group{"cluster", []entry{
 			return policystatus.New(policystatus.Config{Informers: c.Informers, Logger: c.Logger})
 		},
 	},
+	{
+		name: "storageversionmigration", upstream: []string{"storage-version-migrator-controller"},
+		kind: migrationv1.SchemeGroupVersion.WithResource("storageversionmigrations"),
+		make: func(c Config, _ int) (controller, error) {
+			return storageversionmigration.New(storageversionmigration.Config{Informers: c.Informers, Logger: c.Logger, MetadataFor: c.MetadataFor,
+				DefinitionsFor: func(lead context.Context) (storageversionmigration.Definitions, error) {
+					client, err := apiextensions.NewForConfig(c.ConfigFor(lead))
+					if err != nil {
+						return nil, err
+					}
+					return client.ApiextensionsV1().CustomResourceDefinitions(), nil
+				}})
+		},
+	},
 }}
 
 // storage keeps volumes and their claims.
@@ -258,6 +279,12 @@ var storage = group{"storage", []entry{
 		name: "pvcunused",
 		make: func(c Config, _ int) (controller, error) {
 			return protection.NewUnused(protection.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+	{
+		name: "ephemeralvolume", upstream: []string{"ephemeral-volume-controller", "ephemeral-volume"}, syncs: "concurrent-ephemeralvolume-syncs", workers: 5,
+		make: func(c Config, workers int) (controller, error) {
+			return ephemeralvolume.New(ephemeralvolume.Config{Informers: c.Informers, Logger: c.Logger, Workers: workers})
 		},
 	},
 	{
@@ -294,6 +321,12 @@ var credentials = group{"credentials", []entry{
 		name: "tokencleaner", upstream: []string{"token-cleaner-controller"},
 		make: func(c Config, _ int) (controller, error) {
 			return tokencleaner.New(tokencleaner.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+	{
+		name: "bootstrapsigner", upstream: []string{"bootstrap-signer-controller"},
+		make: func(c Config, _ int) (controller, error) {
+			return bootstrapsigner.New(bootstrapsigner.Config{Informers: c.Informers, Logger: c.Logger})
 		},
 	},
 	{
