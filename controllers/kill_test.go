@@ -1,0 +1,677 @@
+package controllers_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
+	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/metadata"
+	fakemetadata "k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/controllers"
+	"github.com/barque/barque/controllers/controllertest"
+	"github.com/barque/barque/controllers/runtime"
+)
+
+// A scenario is something that controllers do, in which their leader ends at every write.
+type scenario struct {
+	name        string
+	controllers string // those that run
+	// objects are there before the controllers start. What they cause is done when change comes.
+	objects func() []kruntime.Object
+	change  func(t *testing.T, c *controllertest.Cluster)
+	takes   time.Duration // in which all is done, also when a leader ends
+	jobs    bool          // pods of Jobs succeed after five seconds
+	// check judges the end. wrote is what the controllers have done since the change.
+	check func(t *testing.T, c *controllertest.Cluster, wrote *ledger) error
+}
+
+// errEnded is the answer to what a leader asks for whose term is over.
+var errEnded = apierrors.NewConflict(corev1.Resource("any"), "", errors.New("the term is over"))
+
+// ledger counts the writes of leaders and ends the first one at one of them.
+type ledger struct {
+	mu      sync.Mutex
+	armed   bool
+	kill    int  // at which write, 0 for none
+	after   bool // when it has been done, and its answer is lost
+	end     func()
+	writes  []string       // what has been tried
+	created map[string]int // resource/name
+	deleted map[string]int
+}
+
+func isWrite(a clienttesting.Action) bool {
+	return slices.Contains([]string{"create", "update", "patch", "delete", "delete-collection"}, a.GetVerb()) && a.GetResource().Resource != "events"
+}
+
+// begin notes a write, and tells whether the leader ends at it.
+func (l *ledger) begin(a clienttesting.Action) (here bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.armed {
+		return false
+	}
+	name := ""
+	switch a := a.(type) {
+	case clienttesting.UpdateActionImpl:
+		if m, ok := a.GetObject().(metav1.Object); ok {
+			name = m.GetName()
+		}
+	case interface{ GetName() string }:
+		name = a.GetName()
+	}
+	l.writes = append(l.writes, strings.Join(strings.Fields(a.GetVerb()+" "+a.GetResource().Resource+" "+name+" "+a.GetSubresource()), " "))
+	return len(l.writes) == l.kill
+}
+
+func (l *ledger) did(a clienttesting.Action, obj kruntime.Object) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.armed {
+		return
+	}
+	switch a := a.(type) {
+	case clienttesting.CreateActionImpl:
+		if m, ok := obj.(metav1.Object); ok && a.GetSubresource() == "" {
+			l.created[a.GetResource().Resource+"/"+m.GetName()]++
+		}
+	case clienttesting.DeleteActionImpl:
+		l.deleted[a.GetResource().Resource+"/"+a.GetName()]++
+	}
+}
+
+// count is how many objects of a resource are in one of its maps.
+func count(of map[string]int, resource string) int {
+	n := 0
+	for name := range of {
+		if strings.HasPrefix(name, resource+"/") {
+			n++
+		}
+	}
+	return n
+}
+
+// clientOf makes the client of a leader: its writes go into the ledger, and are refused when lead has ended.
+func clientOf(c *controllertest.Cluster, lead context.Context, l *ledger) kubernetes.Interface {
+	client := &fake.Clientset{}
+	client.AddReactor("*", "*", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+		switch {
+		case lead.Err() != nil && a.GetResource().Resource == "events":
+			return true, nil, nil // nobody is told
+		case lead.Err() != nil:
+			return true, nil, errEnded
+		case !isWrite(a):
+			obj, err := c.Client.Invokes(a, nil)
+			return true, obj, err
+		}
+		here := l.begin(a)
+		if here && !l.after {
+			l.end()
+			return true, nil, errEnded
+		}
+		obj, err := c.Client.Invokes(a, nil)
+		if err == nil {
+			l.did(a, obj)
+		}
+		if here {
+			l.end()
+			return true, nil, errEnded
+		}
+		return true, obj, err
+	})
+	return client
+}
+
+// lagging makes a client whose watches are late.
+func lagging(c *controllertest.Cluster, lag func(resource string) time.Duration) kubernetes.Interface {
+	client := &fake.Clientset{}
+	client.AddReactor("*", "*", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+		obj, err := c.Client.Invokes(a, nil)
+		return true, obj, err
+	})
+	client.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
+		w, err := c.Client.InvokesWatch(a)
+		if err != nil {
+			return true, nil, err
+		}
+		d := &late{Interface: w, out: make(chan watch.Event), stop: make(chan struct{})}
+		go d.run(lag(a.GetResource().Resource)) // ends with Stop
+		return true, d, nil
+	})
+	return client
+}
+
+// late is a watch whose events come late.
+type late struct {
+	watch.Interface
+	out  chan watch.Event
+	once sync.Once
+	stop chan struct{}
+}
+
+func (l *late) ResultChan() <-chan watch.Event { return l.out }
+
+func (l *late) Stop() {
+	l.once.Do(func() {
+		l.Interface.Stop()
+		close(l.stop)
+	})
+}
+
+func (l *late) run(lag time.Duration) {
+	defer close(l.out)
+	type item struct {
+		event watch.Event
+		due   time.Time
+	}
+	var queue []item
+	for {
+		var out chan<- watch.Event
+		var first watch.Event
+		var wait <-chan time.Time
+		if len(queue) > 0 {
+			first = queue[0].event
+			if left := time.Until(queue[0].due); left > 0 {
+				wait = time.After(left)
+			} else {
+				out = l.out
+			}
+		}
+		select {
+		case e, open := <-l.Interface.ResultChan():
+			if !open {
+				return
+			}
+			queue = append(queue, item{e, time.Now().Add(lag)})
+		case out <- first:
+			queue = queue[1:]
+		case <-wait:
+		case <-l.stop:
+			return
+		}
+	}
+}
+
+// routines makes a server's controllers.
+func (s scenario) routines(t *testing.T, factory informers.SharedInformerFactory) []runtime.Routine {
+	t.Helper()
+	w := world{make(chan struct{})}
+	settings := controllers.DefaultSettings()
+	settings.Controllers = strings.Split(s.controllers, ",")
+	list, err := controllers.New(controllers.Config{
+		Informers: factory, Settings: settings,
+		ConfigFor: func(context.Context) *rest.Config { return &rest.Config{Host: "http://127.0.0.1:1"} }, // nobody asks
+		MetadataFor: func(context.Context) (metadata.Interface, error) {
+			return fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme()), nil
+		},
+		CA: w, Signer: w, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Liveness: w,
+		Servers: w, ServerReady: w.ready, Roles: w,
+		QuotaEvaluators: func(quotav1.ListerForResourceFunc) []quotav1.Evaluator { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// lead runs routines until the term ends. The returned function waits for them.
+func lead(t *testing.T, term context.Context, client kubernetes.Interface, list []runtime.Routine) (wait func()) {
+	var wg sync.WaitGroup
+	for _, r := range list {
+		wg.Go(func() {
+			if err := r.Run(term, client); err != nil && term.Err() == nil {
+				t.Errorf("%s failed: %v", r.Name, err)
+			}
+		})
+	}
+	return wg.Wait
+}
+
+// run lets the first leader end at its write of number kill, before or after that is done, and another server go on whose
+// informers lag. It returns the writes of the run.
+func (s scenario) run(t *testing.T, kill int, after bool, lag func(string) time.Duration) (writes []string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, s.objects()...)
+		c.RunPods("n1", func(*corev1.Pod) bool { return true })
+		if s.jobs {
+			succeed(t, c)
+		}
+		stopped, stop := context.WithCancel(context.Background())
+		other := informers.NewSharedInformerFactory(lagging(c, lag), 0)
+		first, second := s.routines(t, c.Informers), s.routines(t, other)
+		other.StartWithContext(stopped)
+		other.WaitForCacheSync(stopped.Done())
+
+		term1, lose := context.WithCancelCause(stopped)
+		ended := make(chan struct{})
+		l := &ledger{kill: kill, after: after, created: map[string]int{}, deleted: map[string]int{},
+			end: sync.OnceFunc(func() { lose(errors.New("the end of the term")); close(ended) })}
+		var waits []func()
+		c.Start(func(ctx context.Context, _ kubernetes.Interface) error {
+			lead(t, term1, clientOf(c, term1, l), first)()
+			<-ctx.Done()
+			return nil
+		})
+		time.Sleep(2 * time.Minute)
+		l.mu.Lock()
+		l.armed = true
+		l.mu.Unlock()
+		s.change(t, c)
+		select {
+		case <-ended:
+			term2, end := context.WithCancel(stopped)
+			defer end()
+			waits = append(waits, lead(t, term2, clientOf(c, term2, l), second))
+		case <-time.After(s.takes):
+		}
+		time.Sleep(s.takes)
+		l.mu.Lock()
+		err := s.check(t, c, l)
+		writes = slices.Clone(l.writes)
+		l.mu.Unlock()
+		if err != nil {
+			at := "no leader ended"
+			if kill > 0 {
+				at = fmt.Sprintf("the leader ended at write %d, done %t", kill, after)
+			}
+			t.Errorf("%s: %v; writes: %s", at, err, strings.Join(writes, ", "))
+		}
+		stop()
+		for _, wait := range waits {
+			wait()
+		}
+		other.Shutdown()
+	})
+	return writes
+}
+
+// succeed lets the pods of Jobs succeed.
+func succeed(t *testing.T, c *controllertest.Cluster) {
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	_, err := c.Informers.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, now any) {
+		pod := now.(*corev1.Pod)
+		if ref := metav1.GetControllerOfNoCopy(pod); ref == nil || ref.Kind != "Job" || pod.Status.Phase != corev1.PodRunning {
+			return
+		}
+		time.AfterFunc(5*time.Second, func() {
+			pod, err := c.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+			if err != nil || pod.Status.Phase != corev1.PodRunning {
+				return
+			}
+			pod.Status.Phase = corev1.PodSucceeded
+			_, _ = c.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{}) // a conflict is one of another end
+		})
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The leader ends at every write that a controller does: before it, or when it is done and its answer is on the way. Another
+// server goes on, whose informers show nothing of the last seconds. Nothing is made twice, and nothing is forgotten.
+func TestLeaderEndsAtEveryWrite(t *testing.T) {
+	const second = time.Second
+	lags := map[string]func(string) time.Duration{
+		"no lag":     func(string) time.Duration { return 0 },
+		"all lag":    func(string) time.Duration { return 3 * second },
+		"pods lag":   func(r string) time.Duration { return map[bool]time.Duration{true: 3 * second}[r == "pods"] },
+		"owners lag": func(r string) time.Duration { return map[bool]time.Duration{true: 3 * second}[r != "pods"] },
+		"history lag": func(r string) time.Duration {
+			return map[bool]time.Duration{true: 3 * second}[r == "controllerrevisions" || r == "replicasets" || r == "jobs"]
+		},
+	}
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			for name, lag := range lags {
+				if testing.Short() && name != "all lag" && name != "pods lag" {
+					continue
+				}
+				writes := s.run(t, 0, false, lag)
+				if len(writes) == 0 {
+					t.Fatal("the controllers wrote nothing: there is nothing to be ended at")
+				}
+				for kill := 1; kill <= len(writes)+1 && !t.Failed(); kill++ {
+					for _, after := range []bool{false, true} {
+						s.run(t, kill, after, lag)
+					}
+				}
+				if t.Failed() {
+					t.Logf("with %s", name)
+					return
+				}
+			}
+		})
+	}
+}
+
+func pointer[T any](v T) *T { return &v }
+
+var labelled = map[string]string{"app": "x"}
+
+func template() corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labelled}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "one"}}}}
+}
+
+func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "d", Name: name} }
+
+func selects() *metav1.LabelSelector { return &metav1.LabelSelector{MatchLabels: labelled} }
+
+func nodesOf(names ...string) []kruntime.Object {
+	var out []kruntime.Object
+	for _, name := range names {
+		out = append(out, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
+	}
+	return out
+}
+
+// edit changes an object by a typed client.
+func edit[T any](t *testing.T, client interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*T, error)
+	Update(ctx context.Context, obj *T, opts metav1.UpdateOptions) (*T, error)
+}, name string, change func(*T)) {
+	t.Helper()
+	obj, err := client.Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(obj)
+	if _, err := client.Update(t.Context(), obj, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// add creates an object by a typed client.
+func add[T any](t *testing.T, client interface {
+	Create(ctx context.Context, obj *T, opts metav1.CreateOptions) (*T, error)
+}, obj *T) {
+	t.Helper()
+	if _, err := client.Create(t.Context(), obj, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expectPods checks how many pods there are, and were created and deleted since the change.
+func expectPods(t *testing.T, c *controllertest.Cluster, l *ledger, there, created, deleted int) error {
+	list, err := c.Client.CoreV1().Pods("d").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	if n, made, gone := len(list.Items), count(l.created, "pods"), count(l.deleted, "pods"); n != there || made != created || gone != deleted {
+		return fmt.Errorf("%d pods are there, %d were created and %d deleted; want %d, %d and %d", n, made, gone, there, created, deleted)
+	}
+	return nil
+}
+
+func scenarios() []scenario {
+	none := func() []kruntime.Object { return nil }
+	set := func(replicas int32) *appsv1.ReplicaSet {
+		return &appsv1.ReplicaSet{ObjectMeta: named("rs"), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: selects(), Template: template()}}
+	}
+	stateful := func(replicas int32) *appsv1.StatefulSet {
+		return &appsv1.StatefulSet{ObjectMeta: named("web"), Spec: appsv1.StatefulSetSpec{
+			Replicas: &replicas, Selector: selects(), Template: template(), PodManagementPolicy: appsv1.OrderedReadyPodManagement,
+			UpdateStrategy:       appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}, RevisionHistoryLimit: pointer(int32(0)),
+		}}
+	}
+	daemon := func() *appsv1.DaemonSet {
+		one := intstr.FromInt32(1)
+		return &appsv1.DaemonSet{ObjectMeta: named("ds"), Spec: appsv1.DaemonSetSpec{Selector: selects(), Template: template(), RevisionHistoryLimit: pointer(int32(0)),
+			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &one, MaxSurge: pointer(intstr.FromInt32(0))}}}}
+	}
+	deploy := func() *appsv1.Deployment {
+		one, zero := intstr.FromInt32(1), intstr.FromInt32(0)
+		return &appsv1.Deployment{ObjectMeta: named("web"), Spec: appsv1.DeploymentSpec{Replicas: pointer(int32(3)), Selector: selects(), Template: template(),
+			RevisionHistoryLimit: pointer(int32(0)), ProgressDeadlineSeconds: pointer(int32(600)),
+			Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &one, MaxUnavailable: &zero}}}}
+	}
+	job := func() *batchv1.Job {
+		labels := map[string]string{"job": "j"}
+		return &batchv1.Job{ObjectMeta: named("j"), Spec: batchv1.JobSpec{
+			Parallelism: pointer(int32(2)), Completions: pointer(int32(4)), BackoffLimit: pointer(int32(6)), CompletionMode: pointer(batchv1.NonIndexedCompletion),
+			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever}},
+		}}
+	}
+	done := func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
+		j, err := c.Client.BatchV1().Jobs("d").Get(t.Context(), "j", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if j.Status.Succeeded != 4 || j.Status.Failed != 0 || !slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobComplete }) {
+			return fmt.Errorf("status %+v", j.Status)
+		}
+		return expectPods(t, c, l, 4, 4, 0)
+	}
+	return []scenario{
+		{
+			name: "a ReplicaSet grows", controllers: "replicaset", takes: time.Minute,
+			objects: func() []kruntime.Object { return []kruntime.Object{set(1)} },
+			change: func(t *testing.T, c *controllertest.Cluster) {
+				edit(t, c.Client.AppsV1().ReplicaSets("d"), "rs", func(s *appsv1.ReplicaSet) { s.Spec.Replicas = pointer(int32(5)) })
+			},
+			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error { return expectPods(t, c, l, 5, 4, 0) },
+		},
+		{
+			name: "a ReplicaSet shrinks", controllers: "replicaset", takes: time.Minute,
+			objects: func() []kruntime.Object { return []kruntime.Object{set(5)} },
+			change: func(t *testing.T, c *controllertest.Cluster) {
+				edit(t, c.Client.AppsV1().ReplicaSets("d"), "rs", func(s *appsv1.ReplicaSet) { s.Spec.Replicas = pointer(int32(2)) })
+			},
+			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error { return expectPods(t, c, l, 2, 0, 3) },
+		},
+		{
+			name: "a Deployment rolls out", controllers: "deployment,replicaset", takes: 3 * time.Minute,
+			objects: func() []kruntime.Object { return []kruntime.Object{deploy()} },
+			change: func(t *testing.T, c *controllertest.Cluster) {
+				edit(t, c.Client.AppsV1().Deployments("d"), "web", func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "two" })
+			},
+			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
+				d, err := c.Client.AppsV1().Deployments("d").Get(t.Context(), "web", metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				if d.Status.UpdatedReplicas != 3 || d.Status.AvailableReplicas != 3 || d.Status.ObservedGeneration != d.Generation || count(l.created, "replicasets") != 1 || count(l.deleted, "replicasets") != 1 {
+					return fmt.Errorf("status %+v, created %v, deleted %v", d.Status, l.created, l.deleted)
+				}
+				return expectPods(t, c, l, 3, 3, 3)
+			},
+		},
+		{
+			name: "a StatefulSet begins", controllers: "statefulset", takes: 3 * time.Minute, objects: none,
+			change: func(t *testing.T, c *controllertest.Cluster) {
+				add(t, c.Client.AppsV1().StatefulSets("d"), stateful(3))
+			},
+			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
+				if count(l.created, "persistentvolumeclaims") != 3 || count(l.created, "controllerrevisions") != 1 {
+					return fmt.Errorf("created %v", l.created)
+				}
+				return expectPods(t, c, l, 3, 3, 0)
+			},
+		},
+		{
+			name: "a StatefulSet shrinks", controllers: "statefulset", takes: 3 * time.Minute,
+			objects: func() []kruntime.Object { return []kruntime.Object{stateful(4)} },
+			change: func(t *testing.T, c *controllertest.Cluster) {
+				edit(t, c.Client.AppsV1().StatefulSets("d"), "web", func(s *appsv1.StatefulSet) { s.Spec.Replicas = pointer(int32(2)) })
+			},
+			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error { return expectPods(t, c, l, 2, 0, 2) },
+		},
+		{
+			name: "a StatefulSet rolls out", controllers: "statefulset", takes: 5 * time.Minute,
+			objects: func() []kruntime.Object { return []kruntime.Object{stateful(2)} },
+			change: func(t *testing.T, c *controllertest.Cluster) {
+				edit(t, c.Client.AppsV1().StatefulSets("d"), "web", func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = "two" })
+			},
+			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
+				s, err := c.Client.AppsV1().StatefulSets("d").Get(t.Context(), "web", metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				if s.Status.UpdatedReplicas != 2 || s.Status.CurrentRevision != s.Status.UpdateRevision || count(l.created, "controllerrevisions") != 1 || count(l.deleted, "controllerrevisions") != 1 {
+					return fmt.Errorf("status %+v, created %v, deleted %v", s.Status, l.created, l.deleted)
+				}
+				// Its pods keep their names: each was deleted once and created once.
+				return cmp.Or(once(l.created, "pods", 2), once(l.deleted, "pods", 2))
+			},
+		},
+		{
+			name: "a DaemonSet begins", controllers: "daemonset", takes: time.Minute,
+			objects: func() []kruntime.Object { return nodesOf("n1", "n2", "n3") },
+			change:  func(t *testing.T, c *controllertest.Cluster) { add(t, c.Client.AppsV1().DaemonSets("d"), daemon()) },
+			check:   func(t *testing.T, c *controllertest.Cluster, l *ledger) error { return expectPods(t, c, l, 3, 3, 0) },
+		},
+		{
+			name: "a DaemonSet rolls out", controllers: "daemonset", takes: 5 * time.Minute,
+			objects: func() []kruntime.Object { return append(nodesOf("n1", "n2"), daemon()) },
+			change: func(t *testing.T, c *controllertest.Cluster) {
+				edit(t, c.Client.AppsV1().DaemonSets("d"), "ds", func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.Containers[0].Image = "two" })
+			},
+			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
+				d, err := c.Client.AppsV1().DaemonSets("d").Get(t.Context(), "ds", metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				if d.Status.UpdatedNumberScheduled != 2 || d.Status.NumberAvailable != 2 {
+					return fmt.Errorf("status %+v", d.Status)
+				}
+				return expectPods(t, c, l, 2, 2, 2)
+			},
+		},
+		{
+			name: "a Job runs", controllers: "job", takes: 3 * time.Minute, objects: none, jobs: true,
+			change: func(t *testing.T, c *controllertest.Cluster) { add(t, c.Client.BatchV1().Jobs("d"), job()) },
+			check:  done,
+		},
+		{
+			name: "an indexed Job runs", controllers: "job", takes: 3 * time.Minute, objects: none, jobs: true,
+			change: func(t *testing.T, c *controllertest.Cluster) {
+				j := job()
+				j.Spec.CompletionMode = pointer(batchv1.IndexedCompletion)
+				add(t, c.Client.BatchV1().Jobs("d"), j)
+			},
+			check: done,
+		},
+		{
+			// The Job of a time is over and deleted within a second: only the CronJob's status tells that it was there.
+			name: "a CronJob whose Jobs are deleted at once", controllers: "cronjob", takes: 150 * time.Second, objects: none,
+			change: func(t *testing.T, c *controllertest.Cluster) {
+				c.Client.PrependReactor("update", "cronjobs", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+					if a.GetSubresource() == "status" {
+						time.AfterFunc(time.Second, func() {
+							jobs, err := c.Client.BatchV1().Jobs("d").List(context.Background(), metav1.ListOptions{})
+							if err != nil {
+								return
+							}
+							for _, j := range jobs.Items {
+								_ = c.Client.BatchV1().Jobs("d").Delete(context.Background(), j.Name, metav1.DeleteOptions{})
+							}
+						})
+					}
+					return false, nil, nil
+				})
+				add(t, c.Client.BatchV1().CronJobs("d"), &batchv1.CronJob{ObjectMeta: named("cron"), Spec: batchv1.CronJobSpec{Schedule: "* * * * *", ConcurrencyPolicy: batchv1.AllowConcurrent,
+					SuccessfulJobsHistoryLimit: pointer(int32(3)), FailedJobsHistoryLimit: pointer(int32(1))}})
+			},
+			check: func(_ *testing.T, _ *controllertest.Cluster, l *ledger) error {
+				if n := count(l.created, "jobs"); n < 2 {
+					return fmt.Errorf("only %d jobs were made", n)
+				}
+				return once(l.created, "jobs", count(l.created, "jobs"))
+			},
+		},
+		{
+			name: "a budget and a Service follow their pods", controllers: "replicaset,disruption,endpointslice,endpoints", takes: time.Minute,
+			objects: func() []kruntime.Object {
+				one := intstr.FromInt32(1)
+				return []kruntime.Object{set(2),
+					&policyv1.PodDisruptionBudget{ObjectMeta: named("b"), Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &one, Selector: selects()}},
+					&corev1.Service{ObjectMeta: named("s"), Spec: corev1.ServiceSpec{Selector: labelled, ClusterIP: "10.43.0.9", Ports: []corev1.ServicePort{{Port: 80}}}},
+				}
+			},
+			change: func(t *testing.T, c *controllertest.Cluster) {
+				edit(t, c.Client.AppsV1().ReplicaSets("d"), "rs", func(s *appsv1.ReplicaSet) { s.Spec.Replicas = pointer(int32(4)) })
+			},
+			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
+				b, err := c.Client.PolicyV1().PodDisruptionBudgets("d").Get(t.Context(), "b", metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				if b.Status.ExpectedPods != 4 || b.Status.CurrentHealthy != 4 || b.Status.DisruptionsAllowed != 1 {
+					return fmt.Errorf("budget %+v", b.Status)
+				}
+				return expectPods(t, c, l, 4, 2, 0)
+			},
+		},
+		{
+			name: "a namespace begins", controllers: "serviceaccount,rootca", takes: time.Minute, objects: none,
+			change: func(t *testing.T, c *controllertest.Cluster) {
+				add(t, c.Client.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "d"}})
+			},
+			check: func(_ *testing.T, _ *controllertest.Cluster, l *ledger) error {
+				return cmp.Or(once(l.created, "serviceaccounts", 1), once(l.created, "configmaps", 1))
+			},
+		},
+		{
+			name: "nodes join", controllers: "nodeipam", takes: time.Minute, objects: func() []kruntime.Object { return nodesOf("n1") },
+			change: func(t *testing.T, c *controllertest.Cluster) {
+				for _, name := range []string{"n2", "n3", "n4"} {
+					add(t, c.Client.CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+				}
+			},
+			check: func(t *testing.T, c *controllertest.Cluster, _ *ledger) error {
+				list, err := c.Client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+				if err != nil {
+					return err
+				}
+				blocks := map[string]string{}
+				for _, n := range list.Items {
+					if other, taken := blocks[n.Spec.PodCIDR]; taken || n.Spec.PodCIDR == "" {
+						return fmt.Errorf("node %s has block %q, as %q has", n.Name, n.Spec.PodCIDR, other)
+					}
+					blocks[n.Spec.PodCIDR] = n.Name
+				}
+				return nil
+			},
+		},
+	}
+}
+
+// once checks that so many objects of a resource are in a map, each once.
+func once(of map[string]int, resource string, want int) error {
+	if n := count(of, resource); n != want {
+		return fmt.Errorf("%d %s, want %d: %v", n, resource, want, of)
+	}
+	for name, n := range of {
+		if n != 1 && strings.HasPrefix(name, resource+"/") {
+			return fmt.Errorf("%s: %d times", name, n)
+		}
+	}
+	return nil
+}
