@@ -6,6 +6,11 @@
 // autoscalers to go by.
 //
 // It listens on port 8080, or on the port in the environment variable PORT.
+//
+// With arguments it is no server, for the examples of Jobs and DaemonSets:
+//
+//	hello work 2s          keeps one CPU busy for so long, says so and ends
+//	hello follow DIR       prints the lines that are added to the files *.log below DIR
 package main
 
 import (
@@ -16,6 +21,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -35,6 +41,24 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 
+	switch args := os.Args[1:]; {
+	case len(args) == 0:
+		return serve(ctx)
+	case len(args) == 2 && args[0] == "work":
+		busy, err := time.ParseDuration(args[1])
+		if err != nil {
+			return err
+		}
+		work(ctx, busy)
+		fmt.Println(strings.TrimSpace("Worked for " + busy.String() + " " + os.Getenv("JOB_COMPLETION_INDEX")))
+		return context.Cause(ctx)
+	case len(args) == 2 && args[0] == "follow":
+		return follow(ctx, args[1], os.Stdout)
+	}
+	return errors.New("want no arguments, work DURATION, or follow DIR")
+}
+
+func serve(ctx context.Context) error {
 	port := os.Getenv("PORT")
 	if port == "" {
 		port = "8080"
