@@ -12,10 +12,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/informers"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/barque/barque/scheduler/devices"
 	"github.com/barque/barque/scheduler/framework"
 	"github.com/barque/barque/scheduler/plugins"
 )
@@ -23,10 +25,12 @@ import (
 // Config is what a Scheduler needs. Only Informers is required.
 type Config struct {
 	// Informers is shared with the rest of the process. New asks it for pods, nodes, namespaces,
-	// services and all that is about volumes, so it must be started after New, and must not drop
-	// fields of them.
+	// services, PodDisruptionBudgets and all that is about volumes and devices, so it must be started
+	// after New, and must not drop fields of them.
 	Informers informers.SharedInformerFactory
 	Logger    *slog.Logger
+	// Metrics is where the scheduler's metrics are registered; nil for nowhere.
+	Metrics prometheus.Registerer
 	// Profiles by scheduler name; the default profile alone when empty. All must sort the queue
 	// by the same plugin: there is one queue.
 	Profiles []framework.Spec
@@ -61,6 +65,8 @@ type Config struct {
 type Scheduler struct {
 	cfg     Config
 	running atomic.Bool
+	current atomic.Pointer[term] // nil between terms
+	meters  *meters
 }
 
 // ErrRunning is returned by Run while another call of it has not returned.
@@ -93,7 +99,16 @@ func New(cfg Config) (*Scheduler, error) {
 	for _, s := range storageKinds(cfg.Informers) {
 		s.informer()
 	}
-	return &Scheduler{cfg: cfg}, nil
+	devices.Request(cfg.Informers.Resource().V1())
+	cfg.Informers.Policy().V1().PodDisruptionBudgets().Informer()
+	s := &Scheduler{cfg: cfg}
+	s.meters = newMeters(s.current.Load)
+	if cfg.Metrics != nil {
+		if err := s.meters.register(cfg.Metrics); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 func (c *Config) setDefaults() {

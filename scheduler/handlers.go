@@ -9,8 +9,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
@@ -30,17 +32,29 @@ func (t *term) watch(ctx context.Context) (stop func(), err error) {
 	}
 	core := t.cfg.Informers.Core().V1()
 	var synced []toolscache.InformerSynced
-	for _, informer := range []toolscache.SharedIndexInformer{core.Namespaces().Informer(), core.Services().Informer()} {
+	for _, informer := range []toolscache.SharedIndexInformer{
+		core.Namespaces().Informer(), core.Services().Informer(),
+		t.cfg.Informers.Policy().V1().PodDisruptionBudgets().Informer(),
+	} {
 		synced = append(synced, informer.HasSynced) // only listed
 	}
+	offered, err := t.devices.Start(ctx, t.client, deviceHandler[resourcev1.ResourceSlice](&g, t, fwk.ResourceSlice, nil))
+	undo = append(undo, t.devices.Stop)
+	if err != nil {
+		return stop, err
+	}
+	synced = append(synced, offered)
+	resource := t.cfg.Informers.Resource().V1()
 	var watched []watchedKind
-	// Claims and volumes first: pods that wait for a node find them. Nodes before pods: pods that
-	// find their node in the cache save a copy.
+	// Claims, volumes and devices first: pods that wait for a node find them. Nodes before pods: pods
+	// that find their node in the cache save a copy.
 	for _, s := range storageKinds(t.cfg.Informers) {
 		watched = append(watched, watchedKind{s.informer(), s.handler(&g, t)})
 	}
 	watched = append(watched,
 		watchedKind{core.Nodes().Informer(), handler(&g, t.nodeChanged)},
+		watchedKind{resource.DeviceClasses().Informer(), deviceHandler(&g, t, fwk.DeviceClass, t.classChanged)},
+		watchedKind{resource.ResourceClaims().Informer(), deviceHandler(&g, t, fwk.ResourceClaim, t.claimChanged)},
 		watchedKind{core.Pods().Informer(), handler(&g, t.podChanged)})
 	for _, w := range watched {
 		reg, err := w.informer.AddEventHandler(w.handler)
@@ -217,6 +231,9 @@ func podDiff(old, new *v1.Pod) (what fwk.ActionType) {
 	}
 	if len(old.Spec.SchedulingGates) > 0 && len(new.Spec.SchedulingGates) == 0 {
 		what |= fwk.UpdatePodSchedulingGatesEliminated
+	}
+	if !resourceclaim.PodStatusEqual(old.Status.ResourceClaimStatuses, new.Status.ResourceClaimStatuses) {
+		what |= fwk.UpdatePodGeneratedResourceClaim
 	}
 	if equality.Semantic.DeepEqual(old.Spec.Containers, new.Spec.Containers) &&
 		equality.Semantic.DeepEqual(old.Status.ContainerStatuses, new.Status.ContainerStatuses) {

@@ -41,6 +41,8 @@ type apiServer struct {
 	events  []*v1.Event
 	// onBind may answer a binding in the server's place, before or after it took effect.
 	onBind func(b *v1.Binding, apply func() error) error
+	// onDelete answers a deletion in the server's place.
+	onDelete func(p *v1.Pod) error
 }
 
 func newAPIServer(tb testing.TB, objects ...runtime.Object) *apiServer {
@@ -79,8 +81,11 @@ func (s *apiServer) react(a clienttesting.Action) (bool, runtime.Object, error) 
 	case clienttesting.PatchActionImpl:
 		return s.patch(a)
 	case clienttesting.DeleteActionImpl:
-		s.remove(a.Namespace, a.Name)
-		return true, nil, nil
+		if s.onDelete == nil {
+			s.remove(a.Namespace, a.Name)
+			return true, nil, nil
+		}
+		return true, nil, s.onDelete(s.get(a.Namespace, a.Name))
 	}
 	return false, nil, nil
 }

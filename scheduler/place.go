@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,47 +27,49 @@ func (t *term) scheduleOne(ctx context.Context, p *queue.Pod) {
 		t.log.Warn("a bound pod never appeared; its room counts as free again",
 			"namespace", lost.Namespace, "pod", lost.Name, "node", lost.Spec.NodeName)
 	}
+	began := t.cfg.Clock.Now()
 	t.cache.Update(t.snapshot)
 	state := framework.NewCycleStateFor(p.Info)
 	node, err := t.decide(ctx, profile, state, pod)
 	if err != nil {
-		t.failed(ctx, profile, state, p, err)
+		t.failed(ctx, profile, state, p, began, err)
 		return
 	}
-	t.place(ctx, profile, state, p, node)
+	t.meters.algorithm.Observe(t.cfg.Clock.Since(began).Seconds())
+	t.place(ctx, profile, state, p, began, node)
 }
 
 // place assumes the pod on the node and binds it beside the loop.
-func (t *term) place(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, node string) {
+func (t *term) place(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, began time.Time, node string) {
 	info := p.Info.OnNode(node)
 	pod := info.GetPod()
 	if err := t.cache.Assume(info); err != nil {
-		t.failed(ctx, profile, state, p, err)
+		t.failed(ctx, profile, state, p, began, err)
 		return
 	}
 	if s := profile.Reserve(ctx, state, pod, node); !s.IsSuccess() {
 		t.cache.Forget(pod.UID)
-		t.failed(ctx, profile, state, p, fmt.Errorf("reserve plugin %q: %w", s.Plugin(), s.AsError()))
+		t.failed(ctx, profile, state, p, began, fmt.Errorf("reserve plugin %q: %w", s.Plugin(), s.AsError()))
 		return
 	}
 	t.nominees.Forget(pod.UID)
 	t.queue.Done(p)
-	// Volumes may take minutes. Pods without any must not wait for them.
+	// Volumes and devices may take minutes. Pods without any must not wait for them.
 	var ready *fwk.Status
 	t.writes.doAfter(pod.UID,
 		func() { ready = profile.PreBind(ctx, state, pod, node) },
-		func() { t.bind(ctx, profile, state, p, pod, ready) })
+		func() { t.bind(ctx, profile, state, p, began, pod, ready) })
 }
 
 // bind writes the decision, if all is ready for it. It runs in a goroutine of writes and must not
 // read the snapshot.
-func (t *term) bind(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, pod *v1.Pod, status *fwk.Status) {
+func (t *term) bind(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, began time.Time, pod *v1.Pod, status *fwk.Status) {
 	node := pod.Spec.NodeName
 	if status.IsSuccess() {
 		status = profile.Bind(ctx, state, pod, node)
 	}
 	if status.IsSuccess() {
-		t.bound(pod)
+		t.bound(profile, p, began, pod)
 		return
 	}
 	if ctx.Err() != nil {
@@ -75,7 +78,7 @@ func (t *term) bind(ctx context.Context, profile *framework.Profile, state fwk.C
 	err := status.AsError()
 	now := t.outcome(ctx, pod, err)
 	if now == bindDone {
-		t.bound(pod)
+		t.bound(profile, p, began, pod)
 		return
 	}
 	profile.Unreserve(ctx, state, pod, node)
@@ -85,6 +88,7 @@ func (t *term) bind(ctx context.Context, profile *framework.Profile, state fwk.C
 	if now == bindUnneeded {
 		return
 	}
+	t.meters.tried(resultError, profile.Name(), t.cfg.Clock.Since(began))
 	t.log.Warn("binding failed; trying the pod again",
 		"namespace", pod.Namespace, "pod", pod.Name, "node", node, "error", err)
 	t.events.event(pod, v1.EventTypeWarning, "FailedScheduling", "Binding", fmt.Sprintf("binding to %s failed: %v", node, err))
@@ -94,8 +98,9 @@ func (t *term) bind(ctx context.Context, profile *framework.Profile, state fwk.C
 	}
 }
 
-func (t *term) bound(pod *v1.Pod) {
+func (t *term) bound(profile *framework.Profile, p *queue.Pod, began time.Time, pod *v1.Pod) {
 	t.cache.FinishBinding(pod.UID)
+	t.meters.scheduled(p, profile.Name(), t.cfg.Clock.Since(began), t.cfg.Clock.Since(p.Added))
 	t.events.event(pod, v1.EventTypeNormal, "Scheduled", "Binding",
 		fmt.Sprintf("Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, pod.Spec.NodeName))
 }
@@ -133,34 +138,38 @@ func (t *term) outcome(ctx context.Context, pod *v1.Pod, err error) bindOutcome 
 }
 
 // failed gives the pod back to the queue and tells the user why.
-func (t *term) failed(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, err error) {
+func (t *term) failed(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, began time.Time, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	pod := p.GetPod()
 	var fit *framework.FitError
 	if !errors.As(err, &fit) {
+		t.meters.tried(resultError, profile.Name(), t.cfg.Clock.Since(began))
 		t.log.Error("cannot schedule a pod", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
 		t.queue.Retry(p)
 		t.report(ctx, pod, v1.PodReasonSchedulerError, err.Error(), "")
 		return
 	}
 	info := p.Info
-	nominated := t.makeRoom(ctx, profile, state, info, fit)
+	t.meters.tried(resultUnschedulable, profile.Name(), t.cfg.Clock.Since(began))
+	t.makeRoom(ctx, profile, state, info, fit)
 	t.queue.Reject(p, fit.Plugins)
-	t.report(ctx, pod, v1.PodReasonUnschedulable, fit.Error(), nominated)
+	t.report(ctx, pod, v1.PodReasonUnschedulable, fit.Error(), t.nominees.Node(pod.UID))
 }
 
-// makeRoom lets the profile preempt. It returns the node that is being freed, or "".
-func (t *term) makeRoom(ctx context.Context, profile *framework.Profile, state fwk.CycleState, info *framework.PodInfo, fit *framework.FitError) string {
-	if fit.AllNodes == 0 || fit.PreFilter != nil {
-		return ""
+// makeRoom lets the profile preempt, and nominates the node that is being freed.
+func (t *term) makeRoom(ctx context.Context, profile *framework.Profile, state fwk.CycleState, info *framework.PodInfo, fit *framework.FitError) {
+	if fit.AllNodes == 0 {
+		return
 	}
-	node, status := profile.PostFilter(ctx, state, info.GetPod(), fit)
+	t.meters.preemptions.Inc()
+	nominated, status := profile.PostFilter(ctx, state, info.GetPod(), fit)
 	if status.IsError() {
 		t.log.Error("preemption failed", "namespace", info.GetPod().Namespace, "pod", info.GetPod().Name, "error", status.AsError())
 	}
 	fit.Preemption = status.Message()
-	t.nominees.Set(info, node)
-	return node
+	if nominated != nil {
+		t.nominees.Set(info, nominated.NominatedNodeName)
+	}
 }

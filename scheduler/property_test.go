@@ -35,7 +35,7 @@ func checkDecisions(t *testing.T, rng *rand.Rand, seed uint64) {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
-	term, err := newTerm(ctx, &s.cfg, client)
+	term, err := newTerm(ctx, &s.cfg, s.meters, client)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,11 +59,9 @@ func (t *term) patch(ctx context.Context, pod *v1.Pod, status map[string]any) er
 }
 
 // evict makes room: it says why in the victim's status and deletes it. The kubelet gives the
-// victim its grace period.
-func (t *term) evict(ctx context.Context, victim, preemptor *v1.Pod) {
+// victim its grace period. done gets the API's error.
+func (t *term) evict(ctx context.Context, victim, preemptor *v1.Pod, done func(error)) {
 	why := fmt.Sprintf("%s: preempting to accommodate a higher priority pod", preemptor.Spec.SchedulerName)
-	t.events.event(victim, v1.EventTypeNormal, "Preempted", "Preempting",
-		fmt.Sprintf("Preempted by pod %s on node %s", preemptor.UID, victim.Spec.NodeName))
 	t.writes.do(victim.UID, func() {
 		status := map[string]any{"conditions": []v1.PodCondition{{
 			Type:               v1.DisruptionTarget,
@@ -77,10 +75,30 @@ func (t *term) evict(ctx context.Context, victim, preemptor *v1.Pod) {
 		if err == nil {
 			err = t.client.CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, *metav1.NewPreconditionDeleteOptions(string(victim.UID)))
 		}
-		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+		if ctx.Err() != nil {
+			return // the term is over
+		}
+		switch {
+		case err == nil:
+			t.events.event(victim, v1.EventTypeNormal, "Preempted", "Preempting",
+				fmt.Sprintf("Preempted by pod %s on node %s", preemptor.UID, victim.Spec.NodeName))
+		case !apierrors.IsNotFound(err):
 			t.log.Warn("cannot preempt a pod", "namespace", victim.Namespace, "pod", victim.Name, "error", err)
 		}
+		done(err)
 	})
+}
+
+// denominate takes the nominated node from a pod, and has it tried again.
+func (t *term) denominate(ctx context.Context, pod *v1.Pod) {
+	t.nominees.Forget(pod.UID)
+	t.writes.do(pod.UID, func() {
+		err := t.patch(ctx, pod, map[string]any{"nominatedNodeName": ""})
+		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+			t.log.Warn("cannot clear a pod's nominated node", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+		}
+	})
+	t.queue.Wake(pod.UID)
 }
 
 func condition(pod *v1.Pod, kind v1.PodConditionType) *v1.PodCondition {

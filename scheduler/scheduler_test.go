@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -211,6 +212,64 @@ func TestPreemptsForAMoreImportantPod(t *testing.T) {
 		if s.get("default", "cheap") != nil || s.get("default", "dear") == nil {
 			t.Error("the wrong pod was evicted")
 		}
+		if got := s.get("default", "vip").Spec.NodeName; got != "a" {
+			t.Errorf("vip is on %q, want a", got)
+		}
+	})
+}
+
+// TestPreemptsOnce: while a victim's deletion hangs, and while the victim takes its time to end,
+// events do not make the preemptor evict somebody else.
+func TestPreemptsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t, node("a", "2", "8Gi"), node("b", "2", "8Gi"))
+		s.seed(
+			pod("on-a", "2", "1Gi", priority(1), func(p *v1.Pod) { p.Spec.NodeName = "a" }),
+			pod("on-b", "2", "1Gi", priority(2), func(p *v1.Pod) { p.Spec.NodeName = "b" }),
+		)
+		answer, deletions := make(chan struct{}), 0
+		s.onDelete = func(p *v1.Pod) error {
+			s.mu.Lock()
+			deletions++
+			s.announce()
+			s.mu.Unlock()
+			<-answer
+			p.DeletionTimestamp = &created
+			s.put(p)
+			return nil
+		}
+		s.lead(s.start(scheduler.Config{}))
+		s.put(pod("vip", "2", "1Gi", priority(100)))
+		s.eventually("a deletion", func(map[string]*v1.Pod) bool { return deletions > 0 })
+		memory := 8
+		more := func() { // room on a node, but not enough
+			t.Helper()
+			memory++
+			n := node("b", "2", fmt.Sprintf("%dGi", memory))
+			if err := s.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("nodes"), n, ""); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Minute)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if deletions != 1 {
+				t.Fatalf("%d deletions", deletions)
+			}
+		}
+		more()
+		close(answer)
+		time.Sleep(time.Second)
+		more()
+		victim := s.get("default", "on-a")
+		i := slices.IndexFunc(victim.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
+		if i < 0 || victim.Status.Conditions[i].Reason != v1.PodReasonPreemptionByScheduler || victim.Status.Conditions[i].Status != v1.ConditionTrue {
+			t.Errorf("conditions of the victim: %+v", victim.Status.Conditions)
+		}
+		if got := s.get("default", "vip").Status.NominatedNodeName; got != "a" {
+			t.Errorf("nominated node %q, want a", got)
+		}
+		s.remove("default", "on-a")
+		s.eventually("vip is bound", s.bound("vip"))
 		if got := s.get("default", "vip").Spec.NodeName; got != "a" {
 			t.Errorf("vip is on %q, want a", got)
 		}

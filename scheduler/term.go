@@ -10,11 +10,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/barque/barque/scheduler/cache"
+	"github.com/barque/barque/scheduler/devices"
 	"github.com/barque/barque/scheduler/extender"
 	"github.com/barque/barque/scheduler/framework"
 	"github.com/barque/barque/scheduler/queue"
@@ -24,6 +26,7 @@ import (
 // shared.
 type term struct {
 	cfg    *Config
+	meters *meters // shared
 	log    *slog.Logger
 	client kubernetes.Interface
 	pods   corelisters.PodLister
@@ -31,6 +34,7 @@ type term struct {
 	cache    *cache.Cache         // shared
 	queue    *queue.Queue         // shared
 	nominees *framework.Nominator // shared
+	devices  *devices.Devices     // shared
 	writes   *writes              // shared
 	events   *recorder            // shared
 	profiles map[string]*framework.Profile
@@ -52,10 +56,12 @@ func (s *Scheduler) Run(ctx context.Context, client kubernetes.Interface) error 
 		return ErrRunning
 	}
 	defer s.running.Store(false)
-	t, err := newTerm(ctx, &s.cfg, client)
+	t, err := newTerm(ctx, &s.cfg, s.meters, client)
 	if err != nil {
 		return err
 	}
+	s.current.Store(t)
+	defer s.current.Store(nil)
 	// Joined last: both end when ctx has.
 	defer t.events.wait()
 	defer t.writes.wait()
@@ -65,14 +71,16 @@ func (s *Scheduler) Run(ctx context.Context, client kubernetes.Interface) error 
 	return nil
 }
 
-func newTerm(ctx context.Context, cfg *Config, client kubernetes.Interface) (*term, error) {
+func newTerm(ctx context.Context, cfg *Config, meters *meters, client kubernetes.Interface) (*term, error) {
 	t := &term{
 		cfg:      cfg,
+		meters:   meters,
 		log:      cfg.Logger,
 		client:   client,
 		pods:     cfg.Informers.Core().V1().Pods().Lister(),
 		cache:    cache.New(cfg.Clock, cfg.AssumedTTL),
 		nominees: framework.NewNominator(),
+		devices:  devices.New(cfg.Informers.Resource().V1()),
 		writes:   newWrites(cfg.Writes),
 		profiles: map[string]*framework.Profile{},
 		snapshot: cache.NewSnapshot(),
@@ -82,10 +90,20 @@ func newTerm(ctx context.Context, cfg *Config, client kubernetes.Interface) (*te
 		Client:    client,
 		Informers: cfg.Informers,
 		NodeInfos: t.snapshot,
+		Devices:   t.devices,
+		Victims:   meters.victims,
 		Nominator: t.nominees,
 		Logger:    cfg.Logger,
 		Parallel:  framework.Parallel(cfg.Parallelism),
-		Evict:     func(victim, preemptor *v1.Pod) { t.evict(ctx, victim, preemptor) },
+		Evict:     func(victim, preemptor *v1.Pod, done func(error)) { t.evict(ctx, victim, preemptor, done) },
+		Beside:    func(pod *v1.Pod, calls func()) { t.writes.do(pod.UID, calls) },
+		Event: func(pod *v1.Pod, kind, reason, action, message string) {
+			t.events.event(pod, kind, reason, action, message)
+		},
+		// The queue is made of the profiles, so it is not there yet.
+		Denominate: func(pod *v1.Pod) { t.denominate(ctx, pod) },
+		Wake:       func(uid types.UID) { t.queue.Wake(uid) },
+		Ungate:     func(uid types.UID) { t.queue.Ungate(uid) },
 	}
 	if len(cfg.Extenders) > 0 {
 		var err error
@@ -145,7 +163,7 @@ func (t *term) run(ctx context.Context) error {
 	}
 }
 
-// catchUp waits until the informer shows every pod at least as new as the API server does now.
+// catchUp waits until the informers show every pod and every device that is taken, at least as new as the API server does now.
 // Until then, pods that the leader before us has bound could be missing in the cache, and their
 // room be given away twice.
 func (t *term) catchUp(ctx context.Context) error {
@@ -161,12 +179,16 @@ func (t *term) catchUp(ctx context.Context) error {
 		return err
 	}
 	left := list.Items
-	return t.until(ctx, 5*time.Millisecond, func() (done bool) {
+	err = t.until(ctx, 5*time.Millisecond, func() (done bool) {
 		for len(left) > 0 && t.hasSeen(ctx, &left[len(left)-1]) {
 			left = left[:len(left)-1]
 		}
 		return len(left) == 0
 	})
+	if err != nil {
+		return err
+	}
+	return t.catchUpDevices(ctx)
 }
 
 func (t *term) hasSeen(ctx context.Context, pod *v1.Pod) bool {

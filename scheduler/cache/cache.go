@@ -2,6 +2,8 @@ package cache
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -263,4 +265,41 @@ func (c *Cache) unlink(e *entry) {
 		c.newest = e.next
 	}
 	e.prev, e.next = nil, nil
+}
+
+// Len returns how many nodes and pods there are, and how many of the pods are assumed.
+func (c *Cache) Len() (nodes, pods, assumed int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.nodes), len(c.pods), len(c.assumed)
+}
+
+// NodeSummary is what a node has and gives.
+type NodeSummary struct {
+	Name                   string
+	Pods, Assumed          int
+	Requested, Allocatable framework.Resource
+}
+
+// Nodes returns a summary of each node, in the order of their names.
+func (c *Cache) Nodes() []NodeSummary {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	assumed := map[string]int{}
+	for _, p := range c.assumed {
+		assumed[p.info.GetPod().Spec.NodeName]++
+	}
+	out := make([]NodeSummary, 0, len(c.nodes))
+	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
+		info := c.nodes[name].info
+		s := NodeSummary{Name: name, Pods: len(info.GetPods()), Assumed: assumed[name]}
+		if r, ok := info.GetRequested().(*framework.Resource); ok {
+			s.Requested = *r
+		}
+		if r, ok := info.GetAllocatable().(*framework.Resource); ok {
+			s.Allocatable = *r
+		}
+		out = append(out, s)
+	}
+	return out
 }

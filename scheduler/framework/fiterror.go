@@ -74,6 +74,9 @@ func (e *FitError) Get(node string) *fwk.Status {
 	if s, ok := e.Rejected[node]; ok {
 		return s
 	}
+	if e.PreFilter != nil {
+		return e.PreFilter
+	}
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 }
 

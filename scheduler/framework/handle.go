@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/barque/barque/scheduler/devices"
 )
 
 // World is what the loop lends to every plugin for one leadership term.
@@ -22,11 +26,25 @@ type World struct {
 	// decision, so not at PreBind, Bind, PostBind or Unreserve.
 	NodeInfos fwk.NodeInfoLister
 	Nominator *Nominator
-	Logger    *slog.Logger
-	Parallel  Parallel
-	// Evict removes a running pod to make room for another. It returns at once; the deletion
-	// goes on in the loop's name.
-	Evict func(victim, preemptor *v1.Pod)
+	// Devices is what is known of dynamic resources.
+	Devices  *devices.Devices
+	Logger   *slog.Logger
+	Parallel Parallel
+	// Evict removes a running pod to make room for another. It returns at once; the deletion goes
+	// on beside the loop. done gets the API's error when it is over, unless the term ends before.
+	Evict func(victim, preemptor *v1.Pod, done func(error))
+	// Victims observes how many pods each preemption evicts. It may be nil.
+	Victims prometheus.Observer
+	// Denominate takes its nominated node from a pod that waits, and has it tried again.
+	Denominate func(pod *v1.Pod)
+	// Wake has a pod that waits in the queue tried again after its back-off, though no event came.
+	Wake func(uid types.UID)
+	// Ungate has a pod that PreEnqueue held back wait for events again, as one that was rejected.
+	Ungate func(uid types.UID)
+	// Beside makes API calls about a pod beside the loop, after those that were given before.
+	Beside func(pod *v1.Pod, calls func())
+	// Event tells users what happened to a pod.
+	Event func(pod *v1.Pod, kind, reason, action, message string)
 	// Extenders is nil when there are none.
 	Extenders Extenders
 }

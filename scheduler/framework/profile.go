@@ -238,22 +238,25 @@ func (p *Profile) simulate(state fwk.CycleState, do func(fwk.PreFilterExtensions
 	return nil
 }
 
-// PostFilter lets plugins make room for a pod that fits nowhere. It returns the node that is
-// being freed, or "", and what the plugins have to say about it.
-func (p *Profile) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, why fwk.NodeToStatusReader) (node string, _ *fwk.Status) {
-	var last *fwk.Status
+// PostFilter lets plugins make room for a pod that fits nowhere, until one has. It returns the node
+// to nominate, nil when the nomination is to stay as it is, and what the plugins have to say.
+func (p *Profile) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, why fwk.NodeToStatusReader) (*fwk.NominatingInfo, *fwk.Status) {
+	var nominated *fwk.NominatingInfo
+	var reasons []string
 	for _, pl := range p.postFilter {
 		r, s := pl.PostFilter(ctx, state, pod, why)
-		if s.IsSuccess() {
-			if r != nil && r.NominatingInfo != nil {
-				node = r.NominatedNodeName
-			}
-			return node, nil
+		if r != nil && r.NominatingInfo != nil && r.NominatingMode != fwk.ModeNoop {
+			nominated = r.NominatingInfo
 		}
-		last = s.WithPlugin(pl.Name())
-		if s.IsError() {
-			break
+		switch {
+		case s == nil:
+			return nominated, nil
+		case s.IsSuccess(), s.Code() == fwk.UnschedulableAndUnresolvable:
+			return nominated, s.WithPlugin(pl.Name())
+		case !s.IsRejected():
+			return nil, s.WithPlugin(pl.Name())
 		}
+		reasons = append(reasons, s.Reasons()...)
 	}
-	return "", last
+	return nominated, fwk.NewStatus(fwk.Unschedulable, reasons...)
 }

@@ -133,13 +133,16 @@ func TestPreemptionCandidates(t *testing.T) {
 		}
 		spec := framework.Spec{SchedulerName: "test", Args: map[string]runtime.Object{"spy": args},
 			Plugins: []framework.Enabled{{Name: PrioritySortName}, {Name: BinderName}, {Name: FitName}, {Name: "spy"}}}
-		if _, err := framework.NewProfile(t.Context(), spec, registry, framework.World{NodeInfos: w.snapshot, Nominator: framework.NewNominator(), Parallel: 4}); err != nil {
+		if _, err := framework.NewProfile(t.Context(), spec, registry, framework.World{Informers: w.informers, NodeInfos: w.snapshot, Nominator: framework.NewNominator(), Parallel: 4}); err != nil {
 			t.Fatal(err)
 		}
 		pod := aPod("p", asks("cpu", "4"), withPriority(10))
 		_, state, _ := w.filter(pod)
 		all, _ := w.snapshot.List()
-		found := built.search(t.Context(), state, pod, all)
+		found, _, err := built.search(t.Context(), state, pod, all)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if want := min(max(nodes*int(c.percentage)/100, int(c.absolute)), nodes); len(found) != want {
 			t.Errorf("%d %%, at least %d: %d nodes found, want %d", c.percentage, c.absolute, len(found), want)
 		}

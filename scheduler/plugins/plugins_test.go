@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,8 +24,16 @@ type world struct {
 	t        *testing.T
 	cache    *cache.Cache
 	snapshot *cache.Snapshot
+	nominees *framework.Nominator
 	profile  *framework.Profile
-	evicted  []string
+
+	informers informers.SharedInformerFactory
+
+	evicted, denominated, woken, ungated []string
+
+	// slow leaves evictions under way until one of done is called.
+	slow bool
+	done []func(error)
 }
 
 // argsFor are arguments of a plugin, among the objects of a world.
@@ -35,9 +44,10 @@ type argsFor struct {
 
 func newWorld(t *testing.T, objects []any, plugins ...string) *world {
 	t.Helper()
-	w := &world{t: t, cache: cache.New(clock.RealClock{}, 0), snapshot: cache.NewSnapshot()}
+	w := &world{t: t, cache: cache.New(clock.RealClock{}, 0), snapshot: cache.NewSnapshot(), nominees: framework.NewNominator()}
 	args := map[string]runtime.Object{}
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+	w.informers = factory
 	add := func(err error) {
 		if err != nil {
 			t.Fatal(err)
@@ -57,6 +67,8 @@ func newWorld(t *testing.T, objects []any, plugins ...string) *world {
 			add(factory.Core().V1().Services().Informer().GetStore().Add(o))
 		case *v1.Namespace:
 			add(factory.Core().V1().Namespaces().Informer().GetStore().Add(o))
+		case *policyv1.PodDisruptionBudget:
+			add(factory.Policy().V1().PodDisruptionBudgets().Informer().GetStore().Add(o))
 		default:
 			if informer := volumeInformer(factory, o); informer != nil {
 				add(informer.GetStore().Add(o))
@@ -70,8 +82,17 @@ func newWorld(t *testing.T, objects []any, plugins ...string) *world {
 	}
 	profile, err := framework.NewProfile(t.Context(), spec, Registry(), framework.World{
 		Client: fake.NewClientset(), Informers: factory, NodeInfos: w.snapshot,
-		Nominator: framework.NewNominator(), Parallel: 1,
-		Evict: func(victim, _ *v1.Pod) { w.evicted = append(w.evicted, victim.Name) },
+		Nominator: w.nominees, Parallel: 1,
+		Evict: func(victim, _ *v1.Pod, done func(error)) {
+			w.evicted = append(w.evicted, victim.Name)
+			w.done = append(w.done, done)
+			if !w.slow {
+				done(nil)
+			}
+		},
+		Denominate: func(p *v1.Pod) { w.denominated = append(w.denominated, p.Name) },
+		Wake:       func(uid types.UID) { w.woken = append(w.woken, string(uid)) },
+		Ungate:     func(uid types.UID) { w.ungated = append(w.ungated, string(uid)) },
 	})
 	add(err)
 	w.profile = profile
@@ -356,11 +377,24 @@ func TestScores(t *testing.T) {
 }
 
 func TestPreemptionDoesTheLeastHarm(t *testing.T) {
-	full := func(name, node string, p int32) *v1.Pod {
-		return aPod(name, on(node), asks("cpu", "4"), withPriority(p))
+	full := func(name, node string, p int32, change ...func(*v1.Pod)) *v1.Pod {
+		return aPod(name, append(change, on(node), asks("cpu", "4"), withPriority(p))...)
 	}
-	half := func(name, node string, p int32) *v1.Pod {
-		return aPod(name, on(node), asks("cpu", "2"), withPriority(p))
+	half := func(name, node string, p int32, change ...func(*v1.Pod)) *v1.Pod {
+		return aPod(name, append(change, on(node), asks("cpu", "2"), withPriority(p))...)
+	}
+	// budget allows so many evictions of the pods of an app, besides of those that are counted already.
+	budget := func(app string, allowed int32, counted ...string) *policyv1.PodDisruptionBudget {
+		b := &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}}}
+		b.Namespace, b.Name = "default", "budget"
+		if app != "" {
+			b.Spec.Selector.MatchLabels = map[string]string{"app": app}
+		}
+		b.Status.DisruptionsAllowed, b.Status.DisruptedPods = allowed, map[string]metav1.Time{}
+		for _, name := range counted {
+			b.Status.DisruptedPods[name] = metav1.Time{}
+		}
+		return b
 	}
 	never := v1.PreemptNever
 	for name, c := range map[string]struct {
@@ -369,19 +403,35 @@ func TestPreemptionDoesTheLeastHarm(t *testing.T) {
 		node  string
 		gone  []string
 	}{
-		"lowest priority":     {[]any{aNode("a"), aNode("b"), full("x", "a", 5), full("y", "b", 3)}, aPod("p", asks("cpu", "1"), withPriority(10)), "b", []string{"y"}},
-		"spares whom it can":  {[]any{aNode("a"), half("x", "a", 3), half("y", "a", 5)}, aPod("p", asks("cpu", "1"), withPriority(10)), "a", []string{"x"}},
-		"fewest pods":         {[]any{aNode("a"), aNode("b"), half("x", "a", 1), half("y", "a", 1), full("z", "b", 1)}, aPod("p", asks("cpu", "4"), withPriority(10)), "b", []string{"z"}},
-		"equals stay":         {[]any{aNode("a"), full("x", "a", 10)}, aPod("p", asks("cpu", "1"), withPriority(10)), "", nil},
-		"would not help":      {[]any{aNode("a"), half("x", "a", 1), half("y", "a", 20)}, aPod("p", asks("cpu", "4"), withPriority(10)), "", nil},
-		"pod does not want":   {[]any{aNode("a"), full("x", "a", 1)}, aPod("p", asks("cpu", "1"), withPriority(10), func(p *v1.Pod) { p.Spec.PreemptionPolicy = &never }), "", nil},
-		"never on this node":  {[]any{aNode("a"), full("x", "a", 1)}, aPod("p", asks("cpu", "5"), withPriority(10)), "", nil},
+		"lowest priority":    {[]any{aNode("a"), aNode("b"), full("x", "a", 5), full("y", "b", 3)}, aPod("p", asks("cpu", "1"), withPriority(10)), "b", []string{"y"}},
+		"spares whom it can": {[]any{aNode("a"), half("x", "a", 3), half("y", "a", 5)}, aPod("p", asks("cpu", "1"), withPriority(10)), "a", []string{"x"}},
+		"fewest pods":        {[]any{aNode("a"), aNode("b"), half("x", "a", 1), half("y", "a", 1), full("z", "b", 1)}, aPod("p", asks("cpu", "4"), withPriority(10)), "b", []string{"z"}},
+		"equals stay":        {[]any{aNode("a"), full("x", "a", 10)}, aPod("p", asks("cpu", "1"), withPriority(10)), "", nil},
+		"would not help":     {[]any{aNode("a"), half("x", "a", 1), half("y", "a", 20)}, aPod("p", asks("cpu", "4"), withPriority(10)), "", nil},
+		"pod does not want":  {[]any{aNode("a"), full("x", "a", 1)}, aPod("p", asks("cpu", "1"), withPriority(10), func(p *v1.Pod) { p.Spec.PreemptionPolicy = &never }), "", nil},
+		"never on this node": {[]any{aNode("a"), full("x", "a", 1)}, aPod("p", asks("cpu", "5"), withPriority(10)), "", nil},
+		"budget before priority": {[]any{aNode("a"), aNode("b"), full("x", "a", 1, app("web")), full("y", "b", 5), budget("web", 0)},
+			aPod("p", asks("cpu", "1"), withPriority(10)), "b", []string{"y"}},
+		"budget that allows it": {[]any{aNode("a"), aNode("b"), full("x", "a", 1, app("web")), full("y", "b", 5), budget("web", 1)},
+			aPod("p", asks("cpu", "1"), withPriority(10)), "a", []string{"x"}},
+		"budget on one node": {[]any{aNode("a"), half("x", "a", 1, app("web")), half("y", "a", 5), budget("web", 0)},
+			aPod("p", asks("cpu", "2"), withPriority(10)), "a", []string{"y"}},
+		"budget is no veto": {[]any{aNode("a"), full("x", "a", 1, app("web")), budget("web", 0)},
+			aPod("p", asks("cpu", "1"), withPriority(10)), "a", []string{"x"}},
+		"budget of nobody": {[]any{aNode("a"), aNode("b"), full("x", "a", 1, app("web")), full("y", "b", 5), budget("", 0)},
+			aPod("p", asks("cpu", "1"), withPriority(10)), "a", []string{"x"}},
+		"budget counts once": {[]any{aNode("a"), aNode("b"), full("x", "a", 1, app("web")), full("y", "b", 5), budget("web", 0, "x")},
+			aPod("p", asks("cpu", "1"), withPriority(10)), "a", []string{"x"}},
 		"port, not resources": {[]any{aNode("a"), aPod("x", on("a"), hostPortOf("", 80), withPriority(1)), aPod("y", on("a"), withPriority(0))}, aPod("p", hostPortOf("", 80), withPriority(10)), "a", []string{"x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, c.world, FitName, NodePortsName, InterPodAffinityName, TopologySpreadName, PreemptionName)
 			_, state, fit := w.filter(c.pod)
-			node, _ := w.profile.PostFilter(t.Context(), state, c.pod, fit)
+			nominated, _ := w.profile.PostFilter(t.Context(), state, c.pod, fit)
+			node := ""
+			if nominated != nil {
+				node = nominated.NominatedNodeName
+			}
 			slices.Sort(w.evicted)
 			if node != c.node || !slices.Equal(w.evicted, c.gone) {
 				t.Errorf("frees %q by evicting %v, want %q, %v", node, w.evicted, c.node, c.gone)

@@ -27,6 +27,7 @@ const (
 	InterPodAffinityName   = "InterPodAffinity"
 	BalancedName           = "NodeResourcesBalancedAllocation"
 	ImageLocalityName      = "ImageLocality"
+	DevicesName            = "DynamicResources"
 	PreemptionName         = "DefaultPreemption"
 	BinderName             = "DefaultBinder"
 )
@@ -50,6 +51,7 @@ func Registry() framework.Registry {
 		ImageLocalityName:      plain(ImageLocality{}),
 		TopologySpreadName:     newTopologySpread,
 		InterPodAffinityName:   newInterPodAffinity,
+		DevicesName:            newDynamicResources,
 		PreemptionName:         newPreemption,
 		BinderName:             newBinder,
 	}
@@ -77,6 +79,7 @@ func Default() framework.Spec {
 			{Name: InterPodAffinityName, Weight: 2},
 			{Name: BalancedName, Weight: 1},
 			{Name: ImageLocalityName, Weight: 1},
+			{Name: DevicesName},
 			{Name: PreemptionName},
 			{Name: BinderName},
 		},

@@ -7,11 +7,13 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/barque/barque/scheduler/devices"
 	"github.com/barque/barque/scheduler/framework"
 )
 
@@ -24,17 +26,19 @@ type Fit struct {
 	// ignored are extended resources, and ignoredGroups the domains of such, that somebody else
 	// looks after.
 	ignored, ignoredGroups sets.Set[string]
+	devices                *devices.Devices
 }
 
 func newFit(h *framework.Handle) (fwk.Plugin, error) {
 	args, err := framework.ArgsOf[*configv1.NodeResourcesFitArgs](h)
 	if args == nil || err != nil {
-		return &Fit{scoring: scoring{resources: cpuAndMemory(), of: leastAllocated}}, err
+		return &Fit{scoring: scoring{resources: cpuAndMemory(), of: leastAllocated}, devices: h.Devices}, err
 	}
 	return &Fit{
 		scoring:       newScoring(args.ScoringStrategy),
 		ignored:       sets.New(args.IgnoredResources...),
 		ignoredGroups: sets.New(args.IgnoredResourceGroups...),
+		devices:       h.Devices,
 	}, nil
 }
 
@@ -107,12 +111,18 @@ func (f *Fit) lacking(r *framework.Resource, node fwk.NodeInfo) (lacks []string,
 	check(v1.ResourceMemory, r.Memory, total.GetMemory(), used.GetMemory())
 	check(v1.ResourceEphemeralStorage, r.EphemeralStorage, total.GetEphemeralStorage(), used.GetEphemeralStorage())
 	for name, want := range r.ScalarResources {
-		if f.ignores(name) {
+		if f.ignores(name) || (total.GetScalarResources()[name] == 0 && f.byDevices(name)) {
 			continue
 		}
 		check(name, want, total.GetScalarResources()[name], used.GetScalarResources()[name])
 	}
 	return lacks, never
+}
+
+// byDevices tells whether a DeviceClass stands for the resource. Where no device plugin brings it,
+// finding devices is the part of DynamicResources.
+func (f *Fit) byDevices(name v1.ResourceName) bool {
+	return f.devices != nil && isDeviceResource(name) && f.devices.ByResource.GetDeviceClass(name) != nil
 }
 
 func (f *Fit) ignores(name v1.ResourceName) bool {
@@ -147,7 +157,20 @@ func (f *Fit) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, err
 		}),
 		event(fwk.AssignedPod, fwk.Delete|fwk.UpdatePodScaleDown),
 		event(fwk.TargetPod, fwk.UpdatePodScaleDown),
+		hinted(fwk.DeviceClass, fwk.Add|fwk.Update, func(_ klog.Logger, pod *v1.Pod, _, changed any) (fwk.QueueingHint, error) {
+			class, ok := changed.(*resourcev1.DeviceClass)
+			return hintIf(!ok || standsFor(class, framework.PodResource(pod).Resource.GetScalarResources()))
+		}),
 	}, nil
+}
+
+// standsFor tells whether a class stands for one of the resources.
+func standsFor(class *resourcev1.DeviceClass, resources map[v1.ResourceName]int64) bool {
+	if resources[v1.ResourceName(resourcev1.ResourceDeviceClassPrefix+class.Name)] > 0 {
+		return true
+	}
+	name := class.Spec.ExtendedResourceName
+	return name != nil && resources[v1.ResourceName(*name)] > 0
 }
 
 // Balanced prefers nodes whose resources are used in the same proportion, so that none is left

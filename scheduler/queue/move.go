@@ -4,6 +4,7 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
@@ -25,6 +26,38 @@ func (q *Queue) Move(event fwk.ClusterEvent, old, new any) {
 	for _, p := range helped {
 		q.wakeUp(p)
 	}
+}
+
+// Wake has a pod tried again though no event came, after its back-off. It counts for a pod in flight, too.
+func (q *Queue) Wake(uid types.UID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := q.pods[uid]
+	if p == nil {
+		return
+	}
+	switch p.where {
+	case inFlight:
+		p.woken = true
+	case inUnschedulable:
+		q.wakeUp(p)
+	}
+}
+
+// Ungate has a pod that PreEnqueue held back wait for events again, as one that was rejected. The gate of
+// a pod that was never rejected stays: what set it knows what takes it away.
+func (q *Queue) Ungate(uid types.UID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := q.pods[uid]
+	if p == nil || p.where != inUnschedulable || p.gate == "" || p.rejections == 0 {
+		return
+	}
+	p.gate = ""
+	if q.nextWait.IsZero() {
+		q.nextWait = q.cfg.Clock.Now().Add(q.cfg.MaxUnschedulable)
+	}
+	q.signal()
 }
 
 // helps asks the plugins that rejected the pod whether the event changes their mind.

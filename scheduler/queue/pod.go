@@ -30,6 +30,7 @@ type Pod struct {
 	gate           string // the plugin that keeps it from being tried
 	where          place
 	deleted        bool
+	woken          bool               // Wake came in flight
 	newer          *framework.PodInfo // what the pod became in flight
 	index          int                // in the heap that it is in
 	insertionOrder uint64

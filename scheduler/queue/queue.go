@@ -185,6 +185,7 @@ func (q *Queue) tryPop() (*Pod, time.Duration) {
 	p := q.active.take()
 	p.where = inFlight
 	p.Attempts++
+	p.woken = false
 	q.flying++
 	return p, 0
 }
@@ -278,6 +279,10 @@ func (q *Queue) Reject(p *Pod, plugins sets.Set[string]) {
 	q.unschedulable[p.UID()] = p
 	if q.nextWait.IsZero() {
 		q.nextWait = now.Add(q.cfg.MaxUnschedulable)
+	}
+	if p.woken {
+		q.wakeUp(p)
+		return
 	}
 	for _, e := range missed {
 		if q.helps(p, e) {

@@ -5,8 +5,11 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"os"
+	"os/signal"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -124,8 +127,24 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		informers := s.api.Informers()
 		informers.Start(ctx.Done())
 		informers.WaitForCacheSync(ctx.Done())
-		return lifecycle.All(ctx, s.life.run, runner.Run)
+		return lifecycle.All(ctx, s.life.run, runner.Run, s.dumps)
 	}})
+}
+
+// dumps has the scheduler write its queue and its cache to the log at each SIGUSR2, as kube-scheduler
+// does. Servers that do not lead take the signal, too: it would end them.
+func (s *server) dumps(ctx context.Context) error {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR2)
+	defer signal.Stop(asked)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-asked:
+			s.dumpScheduler()
+		}
+	}
 }
 
 // routines is all that happens on the leader only, in the order in which it starts.
@@ -158,7 +177,8 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 	if err != nil {
 		return nil, err
 	}
-	scheduling := scheduler.Config{Informers: informers, Identity: s.options.Name, OnStarted: runtime.Started, Logger: logger.With("part", "scheduler")}
+	scheduling := scheduler.Config{Informers: informers, Identity: s.options.Name, OnStarted: runtime.Started,
+		Logger: logger.With("part", "scheduler"), Metrics: legacyregistry.Registerer()}
 	if policy := s.options.Scheduling; policy != nil {
 		policy.Apply(&scheduling)
 		for _, note := range policy.Notes {
@@ -169,6 +189,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 	if err != nil {
 		return nil, err
 	}
+	s.dumpScheduler = func() { pods.Dump(scheduling.Logger) }
 	// The scheduler is a user of its own, with no more rights than it needs.
 	schedule := runtime.Routine{Name: "scheduler", Run: func(ctx context.Context, _ kubernetes.Interface) error {
 		client, err := kubernetes.NewForConfig(s.fenced(ctx, schedulerConfig))

@@ -53,6 +53,8 @@ type server struct {
 	nodes    atomic.Pointer[cache.SharedIndexInformer] // for the store, too
 	strays   strays
 	drain    drain
+	// dumpScheduler writes what the scheduler has to the log.
+	dumpScheduler func()
 }
 
 // ErrRestart is returned by RunServer when the server has stopped in order so as to be started again at once, by

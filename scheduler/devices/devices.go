@@ -1,0 +1,125 @@
+// Package devices is what the scheduler knows of dynamic resources in one leadership term: the
+// claims and what they have taken, the classes, and the devices that drivers offer, with the taints
+// that rules put on them.
+//
+// It decides nothing; plugin DynamicResources does, with the allocator of
+// k8s.io/dynamic-resource-allocation.
+package devices
+
+import (
+	"context"
+	"fmt"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	resourceinformers "k8s.io/client-go/informers/resource/v1"
+	"k8s.io/client-go/kubernetes"
+	resourcelisters "k8s.io/client-go/listers/resource/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache"
+	"k8s.io/dynamic-resource-allocation/resourceslice/tracker"
+	"k8s.io/klog/v2"
+)
+
+// Devices is shared by the plugins of all profiles.
+type Devices struct {
+	Claims  *Ledger
+	Classes Classes
+	// ByResource finds the class that stands for an extended resource. Its events come through Class.
+	ByResource *extendedresourcecache.ExtendedResourceCache
+
+	informers resourceinformers.Interface
+	slices    *tracker.Tracker
+}
+
+// Classes finds device classes.
+type Classes struct {
+	lister resourcelisters.DeviceClassLister
+}
+
+// Get returns one.
+func (c Classes) Get(name string) (*resourcev1.DeviceClass, error) { return c.lister.Get(name) }
+
+// List returns all.
+func (c Classes) List() ([]*resourcev1.DeviceClass, error) { return c.lister.List(labels.Everything()) }
+
+// Request asks for the informers, which must happen before they start.
+func Request(informers resourceinformers.Interface) {
+	informers.ResourceClaims().Informer()
+	informers.DeviceClasses().Informer()
+	informers.ResourceSlices().Informer()
+	informers.DeviceTaintRules().Informer()
+}
+
+// New returns the devices of one term, about which nothing is known before Start.
+func New(informers resourceinformers.Interface) *Devices {
+	return &Devices{
+		Claims:     NewLedger(),
+		Classes:    Classes{informers.DeviceClasses().Lister()},
+		ByResource: extendedresourcecache.NewExtendedResourceCache(klog.Background()),
+		informers:  informers,
+	}
+}
+
+// Start begins to follow the slices that drivers publish, and the rules that taint their devices.
+// changed is called when a slice has come, or has changed. Stop must be called in the end.
+func (d *Devices) Start(ctx context.Context, client kubernetes.Interface, changed cache.ResourceEventHandler) (cache.InformerSynced, error) {
+	t, err := tracker.StartTracker(ctx, tracker.Options{
+		EnableDeviceTaintRules:   true,
+		EnableConsumableCapacity: true,
+		SliceInformer:            again{d.informers.ResourceSlices()},
+		TaintInformer:            d.informers.DeviceTaintRules(),
+		KubeClient:               client,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("follow the devices of the cluster: %w", err)
+	}
+	d.slices = t
+	if _, err := t.AddEventHandler(changed); err != nil {
+		return nil, fmt.Errorf("follow the devices of the cluster: %w", err)
+	}
+	return t.HasSynced, nil
+}
+
+// Stop ends what Start began.
+func (d *Devices) Stop() {
+	if d.slices != nil {
+		d.slices.Stop()
+	}
+}
+
+// Slices returns the slices of all drivers, with the taints of rules.
+func (d *Devices) Slices() ([]*resourcev1.ResourceSlice, error) {
+	if d.slices == nil {
+		return nil, nil
+	}
+	return d.slices.ListPatchedResourceSlices()
+}
+
+// again is an informer that can be given an index which it has: each term's tracker adds the same
+// one, and informers live longer than terms.
+type again struct {
+	resourceinformers.TypedResourceSliceInformer
+}
+
+func (a again) TypedInformer() resourceinformers.ResourceSliceIndexInformer {
+	return indexedAgain{a.TypedResourceSliceInformer.TypedInformer()}
+}
+
+type indexedAgain struct {
+	resourceinformers.ResourceSliceIndexInformer
+}
+
+func (i indexedAgain) AddTypedIndexers(indexers resourceinformers.ResourceSliceIndexers) error {
+	missing := resourceinformers.ResourceSliceIndexers{}
+	have := i.GetIndexer().GetIndexers()
+	for name, index := range indexers {
+		if have[name] == nil {
+			missing[name] = index
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return i.ResourceSliceIndexInformer.AddTypedIndexers(missing)
+}
