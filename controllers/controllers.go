@@ -89,7 +89,7 @@ type group struct {
 
 // groups are all controllers, in the order in which a new leader starts them. What pods cannot
 // start without comes first.
-var groups = []group{basis, workloads, network, nodes, cluster, storage, credentials}
+var groups = []group{basis, workloads, network, nodes, cluster, storage, devices, credentials}
 
 // New makes the controllers that the settings choose, for runtime.Config.Routines.
 func New(cfg Config) ([]runtime.Routine, error) {

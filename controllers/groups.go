@@ -9,6 +9,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	migrationv1 "k8s.io/api/storagemigration/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
@@ -21,6 +22,7 @@ import (
 	"github.com/barque/barque/controllers/cronjob"
 	"github.com/barque/barque/controllers/daemonset"
 	"github.com/barque/barque/controllers/deployment"
+	"github.com/barque/barque/controllers/devicetainteviction"
 	"github.com/barque/barque/controllers/disruption"
 	"github.com/barque/barque/controllers/endpoints"
 	"github.com/barque/barque/controllers/endpointslice"
@@ -39,6 +41,7 @@ import (
 	"github.com/barque/barque/controllers/policystatus"
 	"github.com/barque/barque/controllers/protection"
 	"github.com/barque/barque/controllers/replicaset"
+	"github.com/barque/barque/controllers/resourceclaim"
 	"github.com/barque/barque/controllers/resourcequota"
 	"github.com/barque/barque/controllers/rootca"
 	"github.com/barque/barque/controllers/serviceaccount"
@@ -309,6 +312,24 @@ var storage = group{"storage", []entry{
 		name: "localprovisioner", kind: storagev1.SchemeGroupVersion.WithResource("storageclasses"),
 		make: func(c Config, _ int) (controller, error) {
 			return localprovisioner.New(localprovisioner.Config{Informers: c.Informers, Logger: c.Logger, DefaultClass: c.DefaultStorageClass})
+		},
+	},
+}}
+
+// devices gives pods devices by their claims, and takes them away.
+var devices = group{"devices", []entry{
+	{
+		name: "resourceclaim", upstream: []string{"resourceclaim-controller"}, syncs: "concurrent-resourceclaim-syncs", workers: 50,
+		kind: resourcev1.SchemeGroupVersion.WithResource("resourceclaims"),
+		make: func(c Config, workers int) (controller, error) {
+			return resourceclaim.New(resourceclaim.Config{Informers: c.Informers, Logger: c.Logger, Workers: workers})
+		},
+	},
+	{
+		name: "devicetainteviction", upstream: []string{"device-taint-eviction-controller"}, syncs: "concurrent-device-taint-eviction-syncs", workers: 8,
+		kind: resourcev1.SchemeGroupVersion.WithResource("devicetaintrules"),
+		make: func(c Config, workers int) (controller, error) {
+			return devicetainteviction.New(devicetainteviction.Config{Informers: c.Informers, Logger: c.Logger, Workers: workers})
 		},
 	},
 }}
