@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -39,13 +40,16 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/barque/barque/kubelet/cgroups"
 	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/dra"
 	"github.com/barque/barque/kubelet/images"
 	"github.com/barque/barque/kubelet/localvolumes"
 	"github.com/barque/barque/kubelet/logs"
 	"github.com/barque/barque/kubelet/node"
+	"github.com/barque/barque/kubelet/plugins"
 	"github.com/barque/barque/kubelet/pods"
 	"github.com/barque/barque/kubelet/probes"
 	"github.com/barque/barque/kubelet/server"
@@ -124,6 +128,8 @@ type Kubelet struct {
 	bundles      *volumes.WatchedBundles
 	certificates *volumes.RequestedCertificates
 	status       *status.Manager
+	devices      *dra.Manager
+	plugins      *plugins.Registry
 	node         *node.Reporter
 	server       *server.Server      // nil without an address
 	local        *localvolumes.Agent // nil without local volumes
@@ -233,6 +239,19 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		k.local = localvolumes.New(localvolumes.Config{
 			NodeName: c.NodeName, Client: c.Client, Directories: local, InUse: files.InUse, Logger: c.Logger})
 	}
+	k.devices, err = dra.New(dra.Config{NodeName: c.NodeName, Client: c.Client, Dir: c.RootDir, Logger: c.Logger})
+	if err != nil {
+		return err
+	}
+	// Drivers keep the sockets of their services in a directory beside.
+	if err := os.MkdirAll(filepath.Join(c.RootDir, "plugins"), 0o750); err != nil {
+		return fmt.Errorf("make the directory of plugins: %w", err)
+	}
+	k.plugins, err = plugins.New(filepath.Join(c.RootDir, "plugins_registry"),
+		map[string]plugins.Handler{registerapi.DRAPlugin: k.devices}, c.Logger)
+	if err != nil {
+		return err
+	}
 	k.probes = probes.New(probes.Config{
 		Exec: k.runtime, Changed: wake, Logger: c.Logger,
 		Unhealthy: func(pod *v1.Pod, container *v1.Container, message string) {
@@ -241,11 +260,11 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	})
 	k.status = status.New(c.Client, c.Logger)
 	k.pods = pods.New(pods.Config{
-		Runtime: k.runtime, Images: k.runtime, Volumes: files, Cgroups: groups, Probes: k.probes, Network: c.Network,
+		Runtime: k.runtime, Images: k.runtime, Volumes: files, Cgroups: groups, Devices: k.devices, Probes: k.probes, Network: c.Network,
 		Puller: puller,
 		Status: k.status, Events: recorder, HostIPs: hostIPs, RuntimeName: c.RuntimeName, Logger: c.Logger,
 		Kit: &pods.Kit{
-			Volumes: files, Cgroups: groups, Objects: k.objects, Services: k.services, LogDir: c.LogDir,
+			Volumes: files, Cgroups: groups, Devices: k.devices, Objects: k.objects, Services: k.services, LogDir: c.LogDir,
 			ClusterDNS: texts(c.ClusterDNS), ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
 			NodeHostname: c.Hostname, Allocatable: k.node.Allocatable, MemoryBytes: machine.MemoryBytes,
 			LowestOOM: cgroups.LowestOOMScoreAdj(), Logger: c.Logger,
@@ -325,7 +344,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	defer cancel(nil)
 	sink := k.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.config.Client.CoreV1().Events("")})
 	var parts sync.WaitGroup
-	errs := make(chan error, 8)
+	errs := make(chan error, 16)
 	run := func(name string, part func(context.Context) error) {
 		parts.Go(func() { // ends with ctx
 			if err := part(ctx); err != nil && ctx.Err() == nil {
@@ -338,6 +357,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	run("node", k.node.Run)
 	run("status", k.status.Run)
 	run("own node", k.watchNode)
+	run("devices", k.devices.Run)
+	run("plugins", k.plugins.Run)
 	run("pods", k.pods.Run)
 	run("logs", k.logs.Run)
 	run("images", k.garbage.Run)

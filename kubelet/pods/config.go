@@ -29,12 +29,19 @@ type Cgroups interface {
 	Parent(pod *v1.Pod) string
 }
 
+// Devices is what containers need of package dra.
+type Devices interface {
+	// Devices returns the CDI names of the devices that a container gets.
+	Devices(pod *v1.Pod, container *v1.Container) []string
+}
+
 // Kit turns pods into what the runtime is asked to make. It reads what pods refer to and writes the
 // few files that containers get from the kubelet itself; it starts nothing.
 type Kit struct {
 	Volumes Volumes
 	Cgroups Cgroups
 	Objects volumes.Objects
+	Devices Devices // nil when there are none
 	// Services lists the services that a namespace's pods are told of, the API's own among them.
 	Services func(namespace string) []*v1.Service
 
@@ -225,8 +232,19 @@ func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*r
 		StdinOnce:   c.StdinOnce,
 		Tty:         c.TTY,
 		StopSignal:  stopSignal(c),
+		CDIDevices:  k.devices(pod, c),
 		Linux:       &runtimeapi.LinuxContainerConfig{Resources: k.resources(pod, c), SecurityContext: security},
 	}, nil
+}
+
+func (k *Kit) devices(pod *v1.Pod, c *v1.Container) (list []*runtimeapi.CDIDevice) {
+	if k.Devices == nil {
+		return nil
+	}
+	for _, name := range k.Devices.Devices(pod, c) {
+		list = append(list, &runtimeapi.CDIDevice{Name: name})
+	}
+	return list
 }
 
 func withIPs(pod *v1.Pod, ips []string) *v1.Pod {

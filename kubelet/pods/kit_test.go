@@ -335,3 +335,20 @@ func TestPhase(t *testing.T) {
 		}
 	}
 }
+
+// oneDevice is there for each container.
+type oneDevice struct{}
+
+func (oneDevice) Devices(_ *v1.Pod, c *v1.Container) []string {
+	return []string{"example.com/gpu=" + c.Name}
+}
+
+func TestContainersGetDevices(t *testing.T) {
+	c := &v1.Container{Name: "main"}
+	if got := (&Kit{Devices: oneDevice{}}).devices(&v1.Pod{}, c); len(got) != 1 || got[0].Name != "example.com/gpu=main" {
+		t.Errorf("devices %v", got)
+	}
+	if got := (&Kit{}).devices(&v1.Pod{}, c); got != nil {
+		t.Errorf("devices %v of a kit that has none", got)
+	}
+}

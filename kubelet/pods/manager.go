@@ -79,6 +79,17 @@ type StatusWriter interface {
 	Forget(uid types.UID)
 }
 
+// DeviceManager prepares devices of pods and takes them back.
+type DeviceManager interface {
+	Devices
+	// Prepare is called before each step of a pod.
+	Prepare(ctx context.Context, pod *v1.Pod) error
+	// Unprepare is called when the pod's containers have ended, until it succeeds.
+	Unprepare(ctx context.Context, pod types.UID) error
+	// Pods lists the pods that have devices.
+	Pods() ([]types.UID, error)
+}
+
 // EventRecorder records events of pods. An empty container means the whole pod.
 type EventRecorder interface {
 	Event(pod *v1.Pod, container *v1.Container, kind, reason, message string)
@@ -91,6 +102,7 @@ type Config struct {
 	Puller  Puller
 	Volumes VolumeManager
 	Cgroups CgroupManager
+	Devices DeviceManager // nil when there are none
 	Probes  Prober
 	Status  StatusWriter
 	Events  EventRecorder
@@ -390,6 +402,9 @@ func (m *Manager) sweep() {
 		}
 	}
 	sweepEach("cgroup", m.Cgroups.Pods, m.Cgroups.Remove)
+	if m.Devices != nil {
+		sweepEach("devices", m.Devices.Pods, func(uid types.UID) error { return m.Devices.Unprepare(m.making, uid) })
+	}
 	sweepEach("directory", m.Volumes.Pods, m.Volumes.Unmount)
 	sweepEach("logs", m.loggedPods, m.removeLogs)
 }

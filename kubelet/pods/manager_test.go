@@ -42,6 +42,37 @@ type world struct {
 	grouped  atomic.Int32
 	dir      string
 	network  pods.Network
+	devices  devices
+}
+
+// devices are prepared or not.
+type devices struct {
+	mu                       sync.Mutex
+	prepareErr, unprepareErr error
+}
+
+func (d *devices) fail(prepare, unprepare error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.prepareErr, d.unprepareErr = prepare, unprepare
+}
+
+func (d *devices) Prepare(context.Context, *v1.Pod) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.prepareErr
+}
+
+func (d *devices) Unprepare(context.Context, types.UID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.unprepareErr
+}
+
+func (d *devices) Pods() ([]types.UID, error) { return nil, nil }
+
+func (d *devices) Devices(_ *v1.Pod, c *v1.Container) []string {
+	return []string{"example.com/gpu=of-" + c.Name}
 }
 
 const image = "docker.io/library/app:1"
@@ -60,10 +91,10 @@ func (w *world) start() {
 		Changed:   func(uid types.UID) { w.manager.Wake(uid) },
 		Unhealthy: func(*v1.Pod, *v1.Container, string) {}})
 	w.manager = pods.New(pods.Config{
-		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped}, Probes: prober, Status: w, Events: w, Network: w.network,
+		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped}, Devices: &w.devices, Probes: prober, Status: w, Events: w, Network: w.network,
 		Puller:  images.NewPuller(images.Config{Images: w.runtime, Events: w, Logger: slog.New(slog.DiscardHandler)}),
 		HostIPs: []string{"192.0.2.7"}, RuntimeName: "fake", Logger: slog.New(slog.DiscardHandler),
-		Kit: &pods.Kit{Volumes: w, Cgroups: noCgroups{&w.grouped}, LogDir: filepath.Join(w.dir, "logs"), ResolvConf: filepath.Join(w.dir, "resolv.conf"),
+		Kit: &pods.Kit{Volumes: w, Cgroups: noCgroups{&w.grouped}, Devices: &w.devices, LogDir: filepath.Join(w.dir, "logs"), ResolvConf: filepath.Join(w.dir, "resolv.conf"),
 			Services:    func(string) []*v1.Service { return nil },
 			Allocatable: func() v1.ResourceList { return nil }},
 	})

@@ -57,6 +57,8 @@ type worker struct {
 	failReason  string // why the kubelet itself ends the pod
 	failMessage string
 	paths       map[string]string // of the pod's volumes
+	prepared    bool              // its devices are, or were
+	deviceDelay time.Duration
 	mountDelay  time.Duration
 	boxDelay    time.Duration
 	backoffs    map[string]Backoff
@@ -343,6 +345,9 @@ func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 	if again, ok := w.mount(f.Pod, &plan); !ok {
 		return again
 	}
+	if again, ok := w.prepareDevices(f.Pod, &plan); !ok {
+		return again
+	}
 	w.adoptGroup(f)
 	if w.act(ctx, f, plan) {
 		return w.m.Now()
@@ -437,10 +442,47 @@ func (w *worker) mount(pod *v1.Pod, plan *Plan) (retry time.Time, ok bool) {
 	return w.m.Now().Add(w.mountDelay), false
 }
 
+// prepareDevices has the pod's devices prepared, before anything that may use them. When it cannot, it
+// says when to try again.
+func (w *worker) prepareDevices(pod *v1.Pod, plan *Plan) (retry time.Time, ok bool) {
+	if w.m.Devices == nil || (len(pod.Spec.ResourceClaims) == 0 && pod.Status.ExtendedResourceClaimStatus == nil) {
+		return time.Time{}, true
+	}
+	err := w.m.Devices.Prepare(w.syncCtx, pod)
+	if err == nil {
+		w.prepared, w.deviceDelay = true, 0
+		return time.Time{}, true
+	}
+	if w.syncCtx.Err() != nil {
+		return w.m.Now(), false
+	}
+	w.deviceDelay = min(max(2*w.deviceDelay, firstMountRetry), longestMountRetry)
+	w.m.Events.Event(pod, nil, v1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+err.Error())
+	if w.prepared {
+		plan.wakeAt(w.m.Now().Add(w.deviceDelay))
+		return time.Time{}, true // it runs on what it has
+	}
+	return w.m.Now().Add(w.deviceDelay), false
+}
+
+func (w *worker) unprepare(ctx context.Context) error {
+	if w.m.Devices == nil {
+		return nil
+	}
+	return w.m.Devices.Unprepare(ctx, w.uid)
+}
+
 // terminate ends what is alive of the pod, in order.
 func (w *worker) terminate(ctx context.Context, f Facts) time.Time {
 	w.hurry(f.Pod)
 	plan := DecideEnd(f)
+	if plan.Ended {
+		// Before the end is told: from then on the devices may be another pod's.
+		if err := w.unprepare(ctx); err != nil {
+			w.m.Logger.Warn("cannot take back a pod's devices; trying again", "pod", f.Pod.Namespace+"/"+f.Pod.Name, "error", err)
+			return w.m.Now().Add(retryCleanUp)
+		}
+	}
 	if !w.mute {
 		w.tell(w.compute(f, plan, true))
 	}
@@ -474,6 +516,9 @@ func (w *worker) cleanUp(ctx context.Context, f Facts, gone bool) (next time.Tim
 		return w.m.Now().Add(retryCleanUp), false
 	}
 	if !w.cleaned {
+		if err := w.unprepare(ctx); err != nil { // a container that came to life late may have had them
+			return fail(err)
+		}
 		if err := w.m.Volumes.Unmount(w.uid); err != nil {
 			return fail(err)
 		}

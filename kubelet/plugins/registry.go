@@ -1,0 +1,206 @@
+// Package plugins finds the plugins of a node by the sockets that they put into a directory, and
+// tells those parts of the kubelet that use them. It speaks k8s.io/kubelet's pluginregistration v1.
+//
+// It knows no kind of plugin: a Handler does.
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+const (
+	// scanPeriod is how often the directory is looked at.
+	scanPeriod = time.Second
+	// callTimeout bounds one call of a plugin.
+	callTimeout = 10 * time.Second
+	// The pauses between tries to register a plugin.
+	firstRetry, longestRetry = time.Second, 2 * time.Minute
+)
+
+// Plugin is one that says it is there.
+type Plugin struct {
+	Name string
+	// Endpoint is the socket of its service.
+	Endpoint string
+	Versions []string
+}
+
+// Handler uses plugins of one type. Its methods are called one at a time.
+type Handler interface {
+	// Register takes a plugin, in place of another one of its name. An error is told to the plugin,
+	// which is tried again later.
+	Register(Plugin) error
+	// Deregister is told that the plugin's socket is gone.
+	Deregister(Plugin)
+}
+
+// Registry looks for plugins.
+type Registry struct {
+	dir      string
+	handlers map[string]Handler // by type
+	log      *slog.Logger
+	known    map[string]*found // by path
+}
+
+// found is a socket in the directory.
+type found struct {
+	inode   uint64
+	created time.Time
+	plugin  *Plugin // nil until it is registered
+	kind    string
+	delay   time.Duration
+	retryAt time.Time
+}
+
+// New prepares a registry, and makes its directory.
+func New(dir string, handlers map[string]Handler, log *slog.Logger) (*Registry, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("make the directory of plugins: %w", err)
+	}
+	return &Registry{dir: dir, handlers: handlers, log: log, known: map[string]*found{}}, nil
+}
+
+// Run looks for plugins until ctx ends. Plugins stay registered then.
+func (r *Registry) Run(ctx context.Context) error {
+	tick := time.NewTicker(scanPeriod)
+	defer tick.Stop()
+	for {
+		if err := r.scan(ctx); err != nil {
+			r.log.Warn("cannot look for plugins; trying again", "directory", r.dir, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// scan registers the sockets that are new, and deregisters those that are gone.
+func (r *Registry) scan(ctx context.Context) error {
+	there := map[string]bool{}
+	err := filepath.WalkDir(r.dir, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // it went meanwhile
+		case err != nil:
+			return err
+		case strings.HasPrefix(entry.Name(), ".") && path != r.dir:
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case entry.Type()&fs.ModeSocket == 0:
+			return nil
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		there[path] = true
+		r.look(ctx, path, info)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for path, f := range r.known {
+		if !there[path] {
+			r.drop(path, f)
+		}
+	}
+	return nil
+}
+
+func (r *Registry) look(ctx context.Context, path string, info fs.FileInfo) {
+	var inode uint64
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		inode = stat.Ino
+	}
+	f := r.known[path]
+	if f != nil && (f.inode != inode || !f.created.Equal(info.ModTime())) {
+		// The plugin has started again. It is registered anew and not dropped first: its service may be
+		// in use.
+		f = nil
+	}
+	if f == nil {
+		f = &found{inode: inode, created: info.ModTime()}
+		if old := r.known[path]; old != nil {
+			f.plugin, f.kind = old.plugin, old.kind
+		}
+		r.known[path] = f
+	} else if f.plugin != nil && f.retryAt.IsZero() {
+		return
+	}
+	now := time.Now()
+	if now.Before(f.retryAt) {
+		return
+	}
+	if err := r.register(ctx, path, f); err != nil && ctx.Err() == nil {
+		f.delay = min(max(2*f.delay, firstRetry), longestRetry)
+		f.retryAt = now.Add(f.delay)
+		r.log.Warn("cannot register a plugin; trying again", "socket", path, "again", f.delay, "error", err)
+		return
+	}
+	f.delay, f.retryAt = 0, time.Time{}
+}
+
+// register asks the plugin what it is, hands it to its handler and tells it the outcome.
+func (r *Registry) register(ctx context.Context, path string, f *found) error {
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	client := registerapi.NewRegistrationClient(conn)
+	info, err := client.GetInfo(ctx, &registerapi.InfoRequest{})
+	if err != nil {
+		return fmt.Errorf("ask what it is: %w", err)
+	}
+	plugin := Plugin{Name: info.Name, Endpoint: info.Endpoint, Versions: info.SupportedVersions}
+	if plugin.Endpoint == "" {
+		plugin.Endpoint = path
+	}
+	outcome := &registerapi.RegistrationStatus{PluginRegistered: true}
+	handler := r.handlers[info.Type]
+	if handler == nil {
+		err = fmt.Errorf("no handler registered for plugin type: %s at socket %s", info.Type, path)
+	} else {
+		err = handler.Register(plugin)
+	}
+	if err != nil {
+		outcome = &registerapi.RegistrationStatus{Error: err.Error()}
+	}
+	if _, told := client.NotifyRegistrationStatus(ctx, outcome); told != nil && err == nil {
+		err = fmt.Errorf("tell plugin %s that it is registered: %w", plugin.Name, told)
+	}
+	if err == nil {
+		f.plugin, f.kind = &plugin, info.Type
+	}
+	return err
+}
+
+func (r *Registry) drop(path string, f *found) {
+	delete(r.known, path)
+	if f.plugin != nil {
+		r.handlers[f.kind].Deregister(*f.plugin)
+	}
+}
