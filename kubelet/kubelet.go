@@ -42,9 +42,13 @@ import (
 	"k8s.io/client-go/tools/record"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/barque/barque/kubelet/admission"
+	"github.com/barque/barque/kubelet/allocation"
 	"github.com/barque/barque/kubelet/cgroups"
+	"github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/dra"
+	"github.com/barque/barque/kubelet/eviction"
 	"github.com/barque/barque/kubelet/images"
 	"github.com/barque/barque/kubelet/localvolumes"
 	"github.com/barque/barque/kubelet/logs"
@@ -53,6 +57,7 @@ import (
 	"github.com/barque/barque/kubelet/pods"
 	"github.com/barque/barque/kubelet/probes"
 	"github.com/barque/barque/kubelet/server"
+	"github.com/barque/barque/kubelet/static"
 	"github.com/barque/barque/kubelet/status"
 	"github.com/barque/barque/kubelet/volumes"
 )
@@ -65,9 +70,7 @@ type Config struct {
 	ProviderID string
 	Labels     map[string]string
 	Taints     []v1.Taint // put on the node when it is first registered
-	MaxPods    int64      // 110 when 0
-	Reserved   v1.ResourceList
-	Version    string // as Kubernetes counts, such as v1.37.2+barque
+	Version    string     // as Kubernetes counts, such as v1.37.2+barque
 
 	Client kubernetes.Interface // as system:node:<NodeName>
 	// Services and ServicesSynced tell containers of the services there are. They may be nil.
@@ -99,8 +102,8 @@ type Config struct {
 	ServerAddress string
 	ServerTLS     *tls.Config
 
-	LogMaxSize  int64 // bytes of one log file; 10 MiB when 0
-	LogMaxFiles int   // of one container; 5 when 0
+	// Settings are what users may choose; the defaults when nil. They are complete and valid.
+	Settings *config.Configuration
 
 	// Found is told what the node finds wrong with itself, each time that it has looked: every ten seconds, and more often
 	// while it is not ready. It may be nil.
@@ -108,9 +111,6 @@ type Config struct {
 
 	// Collectors are other parts' metrics of this node, which its server shows beside its own.
 	Collectors []prometheus.Collector
-
-	// PodPidsLimit bounds the processes of one pod; 0 sets no bound.
-	PodPidsLimit int64
 
 	Logger *slog.Logger
 }
@@ -123,6 +123,10 @@ type Kubelet struct {
 	config       Config
 	runtime      *cri.Client
 	pods         *pods.Manager
+	allocations  *allocation.Manager
+	mirrors      *static.Mirrors
+	static       *static.Source // nil without a directory
+	eviction     *eviction.Manager
 	probes       *probes.Manager
 	objects      *volumes.WatchedObjects
 	bundles      *volumes.WatchedBundles
@@ -137,14 +141,16 @@ type Kubelet struct {
 	logs         *logs.Rotator
 	garbage      *images.Collector
 	events       record.EventBroadcaster
+	listed       chan struct{} // closed once the API server's pods are known
+	appArmor     bool          // the host confines processes with it
 }
 
 // New prepares a kubelet. It makes its directories and starts nothing.
-func New(config Config) (*Kubelet, error) {
-	if err := config.complete(); err != nil {
+func New(c Config) (*Kubelet, error) {
+	if err := c.complete(); err != nil {
 		return nil, err
 	}
-	for _, dir := range []string{config.RootDir, config.LogDir} {
+	for _, dir := range []string{c.RootDir, c.LogDir} {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			return nil, fmt.Errorf("make the kubelet's directory: %w", err)
 		}
@@ -153,11 +159,11 @@ func New(config Config) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at this machine: %w", err)
 	}
-	client, err := cri.Dial(config.RuntimeEndpoint)
+	client, err := cri.Dial(c.RuntimeEndpoint)
 	if err != nil {
 		return nil, err
 	}
-	k := &Kubelet{config: config, runtime: client}
+	k := &Kubelet{config: c, runtime: client, appArmor: node.AppArmor(), listed: make(chan struct{})}
 	if err := k.assemble(machine); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -183,8 +189,8 @@ func (c *Config) complete() error {
 	if c.RuntimeName == "" {
 		c.RuntimeName = "containerd"
 	}
-	if c.MaxPods == 0 {
-		c.MaxPods = 110
+	if c.Settings == nil {
+		c.Settings = config.Default()
 	}
 	if c.ResolvConf == "" {
 		c.ResolvConf = "/etc/resolv.conf"
@@ -198,19 +204,34 @@ func (c *Config) complete() error {
 // assemble makes the parts and ties them together.
 func (k *Kubelet) assemble(machine node.Machine) error {
 	c := &k.config
-	groups, err := cgroups.New(cgroups.Config{Root: c.CgroupRoot, PodPidsLimit: c.PodPidsLimit})
+	set := c.Settings
+	groups, err := cgroups.New(cgroups.Config{Root: c.CgroupRoot, PodPidsLimit: max(*set.PodPidsLimit, 0)})
 	if err != nil {
 		return err
 	}
+	reserved, err := config.Reserved(set)
+	if err != nil {
+		return err
+	}
+	thresholds, err := config.Thresholds(set)
+	if err != nil {
+		return err
+	}
+	logSize, err := config.LogMaxSize(set)
+	if err != nil {
+		return err
+	}
+	var taints []v1.Taint
+	taints = append(append(taints, c.Taints...), set.RegisterWithTaints...)
 	port, err := c.port()
 	if err != nil {
 		return err
 	}
 	hostIPs := texts(c.NodeIPs)
 	k.node, err = node.New(node.Config{
-		Name: c.NodeName, IPs: hostIPs, Hostname: c.Hostname, ProviderID: c.ProviderID, Labels: c.Labels, Taints: c.Taints,
-		Version: c.Version, Port: port, MaxPods: c.MaxPods, Reserved: c.Reserved, RootDir: c.RootDir, Machine: machine,
-		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Found: c.Found, Logger: c.Logger,
+		Name: c.NodeName, IPs: hostIPs, Hostname: c.Hostname, ProviderID: c.ProviderID, Labels: c.Labels, Taints: taints,
+		Version: c.Version, Port: port, MaxPods: int64(set.MaxPods), Reserved: eviction.Reserve(reserved, thresholds, node.Capacity(machine, c.RootDir)), RootDir: c.RootDir, Machine: machine,
+		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Found: c.Found, Short: k.short, Logger: c.Logger,
 	})
 	if err != nil {
 		return err
@@ -230,7 +251,8 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	if err != nil {
 		return err
 	}
-	puller := images.NewPuller(images.Config{Images: k.runtime, Secrets: k.objects, Events: recorder, Logger: c.Logger})
+	puller := images.NewPuller(images.Config{Images: k.runtime, Secrets: k.objects, Events: recorder, Logger: c.Logger,
+		Parallel: int(*set.MaxParallelImagePulls), QPS: float32(*set.RegistryPullQPS), Burst: int(set.RegistryBurst)})
 	files := volumes.New(volumes.Config{
 		RootDir: c.RootDir, Objects: k.objects, Tokens: volumes.NewTokens(c.Client, nil), Claims: volumes.RequestedClaims{Client: c.Client},
 		Node: k.own.Load, Images: volumeImages{puller, k.runtime}, Local: local, Bundles: k.bundles, Certificates: k.certificates, Allocatable: k.node.Allocatable,
@@ -258,11 +280,22 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 			recorder.Event(pod, container, v1.EventTypeWarning, "Unhealthy", message)
 		},
 	})
-	k.status = status.New(c.Client, c.Logger)
+	k.allocations, err = allocation.New(allocation.Config{
+		File: filepath.Join(c.RootDir, "allocated_pods_state"), Node: k.node.Node, Host: k.host, Wake: wake, Logger: c.Logger,
+		Preempt: func(uid types.UID) {
+			k.pods.Evict(uid, pods.Eviction{Reason: "Preempting", Message: "Preempted in order to admit critical pod", Grace: preemptionGrace})
+		},
+	})
+	if err != nil {
+		return err
+	}
+	statuses := status.New(c.Client, c.Logger)
+	k.status = statuses
+	k.mirrors = static.NewMirrors(static.MirrorsConfig{Client: c.Client, Node: k.node.Registered, Status: statuses, Wake: wake, Logger: c.Logger})
 	k.pods = pods.New(pods.Config{
 		Runtime: k.runtime, Images: k.runtime, Volumes: files, Cgroups: groups, Devices: k.devices, Probes: k.probes, Network: c.Network,
 		Puller: puller,
-		Status: k.status, Events: recorder, HostIPs: hostIPs, RuntimeName: c.RuntimeName, Logger: c.Logger,
+		Status: k.mirrors, Events: recorder, Allocator: k.allocations, HostIPs: hostIPs, RuntimeName: c.RuntimeName, Logger: c.Logger,
 		Kit: &pods.Kit{
 			Volumes: files, Cgroups: groups, Devices: k.devices, Objects: k.objects, Services: k.services, LogDir: c.LogDir,
 			ClusterDNS: texts(c.ClusterDNS), ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
@@ -270,15 +303,32 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 			LowestOOM: cgroups.LowestOOMScoreAdj(), Logger: c.Logger,
 		},
 	})
-	k.logs = logs.New(logs.Config{Runtime: k.runtime, MaxSize: c.LogMaxSize, MaxFiles: c.LogMaxFiles, Logger: c.Logger})
+	k.logs = logs.New(logs.Config{Runtime: k.runtime, MaxSize: logSize, MaxFiles: int(*set.ContainerLogMaxFiles), Logger: c.Logger})
 	k.garbage = images.NewCollector(images.CollectorConfig{
-		Images: k.runtime, Containers: k.runtime, Logger: c.Logger})
+		Images: k.runtime, Containers: k.runtime, Logger: c.Logger,
+		HighPercent: int(*set.ImageGCHighThresholdPercent), LowPercent: int(*set.ImageGCLowThresholdPercent), MinAge: set.ImageMinimumGCAge.Duration})
+	k.eviction = eviction.New(eviction.Config{
+		Measure:    &eviction.Machine{Runtime: k.runtime, RootDir: c.RootDir, PodDir: files.PodDir, LogDir: k.pods.Kit.PodLogDir},
+		Thresholds: thresholds, Transition: set.EvictionPressureTransitionPeriod.Duration,
+		MaxPodGrace: time.Duration(set.EvictionMaxPodGracePeriod) * time.Second,
+		Pods:        k.pods.Active, Free: k.free, Changed: k.node.Look, Logger: c.Logger,
+		Evict: func(uid types.UID, message string, grace time.Duration) bool {
+			return k.pods.Evict(uid, pods.Eviction{Reason: "Evicted", Message: message, Grace: grace})
+		},
+		NodeEvent: func(reason, message string) {
+			recorder.recorder.Event(&v1.ObjectReference{Kind: "Node", Name: c.NodeName, UID: types.UID(c.NodeName)}, v1.EventTypeWarning, reason, message)
+		},
+	})
+	if set.StaticPodPath != "" {
+		k.static = static.NewSource(static.SourceConfig{Dir: set.StaticPodPath, NodeName: c.NodeName, Every: set.FileCheckFrequency.Duration,
+			Pods: k.pods, Mirrors: k.mirrors, Logger: c.Logger})
+	}
 	if c.ServerAddress == "" {
 		return nil
 	}
 	k.server, err = server.New(server.Config{
 		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Client: c.Client, Pods: k.pods,
-		Runtime: k.runtime, RootDir: c.RootDir, Volumes: files, Collectors: c.Collectors, Logger: c.Logger,
+		Runtime: k.runtime, RootDir: c.RootDir, Volumes: files, Settings: set, Probes: k.probes, Collectors: c.Collectors, Logger: c.Logger,
 	})
 	return err
 }
@@ -319,6 +369,22 @@ func texts(addrs []netip.Addr) []string {
 		list[i] = a.String()
 	}
 	return list
+}
+
+// host is what matters of this machine for which pods it takes.
+func (k *Kubelet) host() admission.Input {
+	return admission.Input{UnsafeSysctls: k.config.Settings.AllowedUnsafeSysctls, AppArmor: k.appArmor, Pressure: k.short()}
+}
+
+// short is what the node is short of.
+func (k *Kubelet) short() []v1.NodeConditionType { return k.eviction.Conditions() }
+
+// preemptionGrace is how long a pod has to end that makes room for a critical one.
+const preemptionGrace = 30 * time.Second
+
+// free removes what nobody uses.
+func (k *Kubelet) free(ctx context.Context) error {
+	return errors.Join(k.pods.RemoveDead(ctx), k.garbage.RemoveUnused(ctx))
 }
 
 // services lists what the pods of a namespace are told of.
@@ -362,6 +428,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	run("pods", k.pods.Run)
 	run("logs", k.logs.Run)
 	run("images", k.garbage.Run)
+	run("eviction", k.eviction.Run)
+	run("mirror pods", k.mirrors.Run)
+	run("static pods", k.watchManifests)
 	if k.server != nil {
 		run("server", k.server.Run)
 	}
@@ -427,6 +496,27 @@ func (k *Kubelet) watchNode(ctx context.Context) error {
 // the variables of some is better than none.
 const servicesPatience = 10 * time.Second
 
+// manifestsPatience bounds the wait for the API server's mirrors of static pods, which tell what they
+// have been through. Static pods run without an API server, too.
+const manifestsPatience = 10 * time.Second
+
+// watchManifests runs the static pods.
+func (k *Kubelet) watchManifests(ctx context.Context) error {
+	if k.static == nil {
+		k.mirrors.None()
+		return nil
+	}
+	timer := time.NewTimer(manifestsPatience)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-k.listed:
+	case <-timer.C:
+	}
+	return k.static.Run(ctx)
+}
+
 // watchPods follows the pods that are bound to this node.
 func (k *Kubelet) watchPods(ctx context.Context) error {
 	if k.config.ServicesSynced != nil && !k.config.ServicesSynced() {
@@ -439,11 +529,22 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 			obj = gone.Obj
 		}
 		pod, ok := obj.(*v1.Pod)
-		return pod, ok && pod.Spec.NodeName == k.config.NodeName
+		return static.FromAPI(pod), ok && pod.Spec.NodeName == k.config.NodeName
 	}
 	update := func(obj any) {
-		if pod, ok := mine(obj); ok {
+		switch pod, ok := mine(obj); {
+		case !ok:
+		case static.IsMirror(pod):
+			k.mirrors.Observe(pod, false)
+		default:
 			k.pods.Update(pod)
+		}
+	}
+	remove := func(pod *v1.Pod) {
+		if static.IsMirror(pod) {
+			k.mirrors.Observe(pod, true)
+		} else {
+			k.pods.Remove(pod)
 		}
 	}
 	registration, err := k.config.Pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -451,13 +552,13 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 		// A pod may have been deleted and made anew under its name while no one looked.
 		UpdateFunc: func(old, obj any) {
 			if was, ok := mine(old); ok && was.UID != obj.(*v1.Pod).UID {
-				k.pods.Remove(was)
+				remove(was)
 			}
 			update(obj)
 		},
 		DeleteFunc: func(obj any) {
 			if pod, ok := mine(obj); ok {
-				k.pods.Remove(pod)
+				remove(pod)
 			}
 		},
 	})
@@ -471,6 +572,8 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 	// It has synced when every pod of the first list has been handed on.
 	if cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
 		k.pods.Synced()
+		k.mirrors.Synced()
+		close(k.listed)
 	}
 	<-ctx.Done()
 	return nil

@@ -212,7 +212,7 @@ func TestPriorities(t *testing.T) {
 func TestNodeRestriction(t *testing.T) {
 	mine := newPod(func(p *corev1.Pod) { p.Spec.NodeName, p.Spec.ServiceAccountName = "n1", "robot" })
 	other := newPod(func(p *corev1.Pod) { p.Name, p.UID, p.Spec.NodeName = "other", "pod-2", "n2" })
-	client := fake.NewClientset(mine, other)
+	client := fake.NewClientset(mine, other, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-1"}})
 	core := informers.NewSharedInformerFactory(client, 0).Core().V1()
 	known := core.Pods().Informer().GetIndexer()
 	earlier := mine.DeepCopy() // of the same name: the lister has not seen that it was made again
@@ -244,7 +244,13 @@ func TestNodeRestriction(t *testing.T) {
 	mirror := newPod(func(p *corev1.Pod) {
 		p.Spec.NodeName = "n1"
 		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "node-1", Controller: new(true)}}
 	})
+	owned := func(change func(*corev1.Pod)) *corev1.Pod {
+		p := mirror.DeepCopy()
+		change(p)
+		return p
+	}
 	mirrors := func(change func(*corev1.PodSpec)) *corev1.Pod {
 		p := mirror.DeepCopy()
 		change(&p.Spec)
@@ -286,6 +292,12 @@ func TestNodeRestriction(t *testing.T) {
 		{"sets a restricted label", request{obj: labelled("node-restriction.kubernetes.io/x"), resource: "nodes", name: "n1"}, false},
 		{"drops a restricted label", request{obj: node(nil), old: labelled("node-restriction.kubernetes.io/x"), resource: "nodes", name: "n1", op: admission.Update}, false},
 		{"mirrors a static pod", request{obj: mirror, name: "p"}, true},
+		{"mirrors without an owner", request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences = nil }), name: "p"}, false},
+		{"mirrors with two owners", request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, p.OwnerReferences[0]) }), name: "p"}, false},
+		{"mirrors as another node's", request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences[0].Name = "n2" }), name: "p"}, false},
+		{"mirrors as an earlier node's", request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences[0].UID = "node-0" }), name: "p"}, false},
+		{"mirrors without a controller", request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil }), name: "p"}, false},
+		{"mirrors and blocks the node's deletion", request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences[0].BlockOwnerDeletion = new(true) }), name: "p"}, false},
 		{"mirrors files of the node", request{obj: volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}), name: "p"}, true},
 		{"mirrors with its labels", request{obj: projected(corev1.VolumeProjection{DownwardAPI: &corev1.DownwardAPIProjection{}}), name: "p"}, true},
 		{"mirrors the pod's name", request{obj: env(corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{}}), name: "p"}, true},

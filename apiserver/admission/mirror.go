@@ -6,12 +6,14 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 )
 
 // mirrorOf allows only pods that mirror a static manifest of the node. They may refer to no other
 // object: a node may read what its pods refer to, and would read what it likes by a pod of its own.
-func mirrorOf(node string, a admission.Attributes) error {
+// The node is their only owner, so that they go with its object. find returns that object.
+func mirrorOf(node string, a admission.Attributes, find func(name string) (*corev1.Node, error)) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if !ok || !isMirror(pod) {
 		return fmt.Errorf("can only create pods with the %q annotation", corev1.MirrorPodAnnotationKey)
@@ -19,13 +21,38 @@ func mirrorOf(node string, a admission.Attributes) error {
 	if pod.Spec.NodeName != node {
 		return fmt.Errorf("can only create pods with spec.nodeName set to itself")
 	}
-	for _, o := range pod.OwnerReferences {
-		if o.APIVersion != "v1" || o.Kind != "Node" || o.Name != node || (o.Controller != nil && !*o.Controller) {
-			return fmt.Errorf("can only create pods owned by itself")
-		}
+	if err := ownedBy(node, pod.OwnerReferences, find); err != nil {
+		return err
 	}
 	if what := refersTo(pod); what != "" {
 		return fmt.Errorf("can not create pods that reference %s", what)
+	}
+	return nil
+}
+
+// ownedBy checks that the node itself is the one owner.
+func ownedBy(node string, owners []metav1.OwnerReference, find func(name string) (*corev1.Node, error)) error {
+	if len(owners) > 1 {
+		return fmt.Errorf("can only create pods with a single owner reference set to itself")
+	}
+	if len(owners) == 0 {
+		return fmt.Errorf("can only create pods with an owner reference set to itself")
+	}
+	o := owners[0]
+	switch {
+	case o.APIVersion != "v1" || o.Kind != "Node" || o.Name != node:
+		return fmt.Errorf("can only create pods with an owner reference set to itself")
+	case o.Controller == nil || !*o.Controller:
+		return fmt.Errorf("can only create pods with a controller owner reference set to itself")
+	case o.BlockOwnerDeletion != nil && *o.BlockOwnerDeletion:
+		return fmt.Errorf("must not set blockOwnerDeletion on an owner reference")
+	}
+	have, err := find(node)
+	if err != nil {
+		return err
+	}
+	if have.UID != o.UID {
+		return fmt.Errorf("UID mismatch: expected %s got %s", have.UID, o.UID)
 	}
 	return nil
 }

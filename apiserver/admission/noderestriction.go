@@ -13,6 +13,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
@@ -172,7 +173,13 @@ func within(domain, parent string) bool {
 func (n *NodeRestriction) pod(ctx context.Context, node string, a admission.Attributes) error {
 	switch {
 	case a.GetSubresource() == "" && a.GetOperation() == admission.Create:
-		return mirrorOf(node, a)
+		return mirrorOf(node, a, func(name string) (*corev1.Node, error) {
+			have, err := n.nodes.Get(name)
+			if apierrors.IsNotFound(err) { // the informer may not have it yet
+				return n.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+			}
+			return have, err
+		})
 	case a.GetSubresource() == "" && a.GetOperation() == admission.Delete:
 		pod, _ := a.GetOldObject().(*corev1.Pod)
 		return bound(pod, node)

@@ -36,6 +36,7 @@ type nodeFlags struct {
 	storeMemory              string
 	schedulerConfig          string
 	controllerWorkers        map[string]*int
+	kubelet                  *kubeletFlags
 	clusterCIDR, serviceCIDR string
 }
 
@@ -57,6 +58,7 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	flags.StringVar(&o.VolumesDir, "local-volumes-dir", "", "where the volumes of this node are that the cluster makes for claims (default: DATA-DIR/volumes)")
 	flags.StringVar(&o.CgroupRoot, "cgroup-root", "", "cgroup below which the pods run (default: /barque/NAME)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.kubelet = addKubeletFlags(c)
 	return f
 }
 
@@ -141,6 +143,9 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 		if err := o.Limits.Check(); err != nil {
 			return wrong(err)
 		}
+	}
+	if err := f.kubelet.complete(c, &o); err != nil {
+		return wrong(err)
 	}
 	if f.schedulerConfig != "" {
 		policy, err := schedulerconfig.Load(f.schedulerConfig)

@@ -134,7 +134,7 @@ is to be installed.
 	}
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
 	cmd.SetVersionTemplate("barque {{.Version}}\n")
-	cmd.AddCommand(serverCommand(), agentCommand(), clusterCommand(), snapshotCommand(), tokenCommand(), certCommand(), proxyCommand(), devCommand(), checkCommand(), verifyCommand(), versionCommand(), completionCommand(),
+	cmd.AddCommand(serverCommand(), agentCommand(), clusterCommand(), snapshotCommand(), tokenCommand(), certCommand(), imageCommand(), proxyCommand(), devCommand(), checkCommand(), verifyCommand(), versionCommand(), completionCommand(),
 		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig when none is set", DisableFlagParsing: true})
 	cmd.SetHelpCommand(helpCommand())
 	cmd.InitDefaultHelpCmd()

@@ -132,6 +132,94 @@ func (m *Manager) Ensure(pod *v1.Pod) error {
 	return m.weighClassesLocked()
 }
 
+// Widen raises those limits of a pod's group that are to be higher than they are, and lowers none: in
+// a resize, containers grow after it and shrink before Ensure.
+func (m *Manager) Widen(pod *v1.Pod) error {
+	group, wanted := m.Parent(pod), podLimits(pod, m.pids)
+	has, err := m.limits(group)
+	if err != nil {
+		return fmt.Errorf("read the limits of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	if err := m.limit(group, widest(has, wanted)); err != nil {
+		return fmt.Errorf("widen the cgroup of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// widest has the higher of each limit; none is the highest.
+func widest(a, b Limits) Limits {
+	higher := func(x, y int64) int64 {
+		if x == 0 || y == 0 {
+			return 0
+		}
+		return max(x, y)
+	}
+	return Limits{Shares: max(a.Shares, b.Shares), Quota: higher(a.Quota, b.Quota), Memory: higher(a.Memory, b.Memory), PidsMax: b.PidsMax}
+}
+
+// limits reads the limits of CPU time and memory that a group has.
+func (m *Manager) limits(group string) (Limits, error) {
+	var l Limits
+	if m.unified {
+		dir := m.dir("", group)
+		cpu, err := read(dir, "cpu.max") // "max 100000" or "50000 100000"
+		if err != nil {
+			return l, err
+		}
+		quota, _, _ := strings.Cut(cpu, " ")
+		memory, err := read(dir, "memory.max")
+		l.Quota, l.Memory = number(quota), number(memory)
+		return l, err
+	}
+	if m.hierarchies["cpu"] != "" {
+		quota, err := read(m.dir("cpu", group), "cpu.cfs_quota_us")
+		if err != nil {
+			return l, err
+		}
+		l.Quota = number(quota)
+	}
+	if m.hierarchies["memory"] != "" {
+		memory, err := read(m.dir("memory", group), "memory.limit_in_bytes")
+		if err != nil {
+			return l, err
+		}
+		if l.Memory = number(memory); l.Memory >= unlimited {
+			l.Memory = 0
+		}
+	}
+	return l, nil
+}
+
+// unlimited is what cgroup v1 says of memory that is not limited, or more.
+const unlimited = 1 << 62
+
+// number is a limit as the kernel writes it: "max" and -1 mean none.
+func number(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return max(n, 0)
+}
+
+func read(dir, file string) (string, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, file))
+	return strings.TrimSpace(string(raw)), err
+}
+
+// MemoryUsage is what all processes of a pod use, page cache included, in bytes.
+func (m *Manager) MemoryUsage(pod *v1.Pod) (int64, error) {
+	file := "memory.usage_in_bytes"
+	if m.unified {
+		file = "memory.current"
+	}
+	text, err := read(m.dir("memory", m.Parent(pod)), file)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(text, 10, 64)
+}
+
 // weighClassesLocked gives Burstable pods together what they asked for together, and BestEffort pods
 // what nobody else wants.
 func (m *Manager) weighClassesLocked() error {
@@ -144,7 +232,7 @@ func (m *Manager) weighClassesLocked() error {
 		if _, err := os.Stat(m.dir("cpu", group)); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err := m.limit(group, limits{shares: Shares(milli)}); err != nil {
+		if err := m.limit(group, Limits{Shares: Shares(milli)}); err != nil {
 			return fmt.Errorf("weigh %s pods: %w", class, err)
 		}
 	}
@@ -284,40 +372,40 @@ func enableControllers(dir string) error {
 	return nil
 }
 
-func (m *Manager) limit(group string, l limits) error {
+func (m *Manager) limit(group string, l Limits) error {
 	if m.unified {
 		return m.limitUnified(group, l)
 	}
 	var errs []error
 	if cpu := m.hierarchies["cpu"]; cpu != "" {
 		dir := m.dir("cpu", group)
-		errs = append(errs, write(dir, "cpu.shares", strconv.FormatInt(l.shares, 10)))
-		if l.quota > 0 {
+		errs = append(errs, write(dir, "cpu.shares", strconv.FormatInt(l.Shares, 10)))
+		if l.Quota > 0 {
 			errs = append(errs,
 				write(dir, "cpu.cfs_period_us", strconv.Itoa(cfsPeriod)),
-				write(dir, "cpu.cfs_quota_us", strconv.FormatInt(l.quota, 10)))
+				write(dir, "cpu.cfs_quota_us", strconv.FormatInt(l.Quota, 10)))
 		}
 	}
-	if m.hierarchies["memory"] != "" && l.memory > 0 {
-		errs = append(errs, write(m.dir("memory", group), "memory.limit_in_bytes", strconv.FormatInt(l.memory, 10)))
+	if m.hierarchies["memory"] != "" && l.Memory > 0 {
+		errs = append(errs, write(m.dir("memory", group), "memory.limit_in_bytes", strconv.FormatInt(l.Memory, 10)))
 	}
-	if m.hierarchies["pids"] != "" && l.pidsMax > 0 {
-		errs = append(errs, write(m.dir("pids", group), "pids.max", strconv.FormatInt(l.pidsMax, 10)))
+	if m.hierarchies["pids"] != "" && l.PidsMax > 0 {
+		errs = append(errs, write(m.dir("pids", group), "pids.max", strconv.FormatInt(l.PidsMax, 10)))
 	}
 	return errors.Join(errs...)
 }
 
-func (m *Manager) limitUnified(group string, l limits) error {
+func (m *Manager) limitUnified(group string, l Limits) error {
 	dir := m.dir("", group)
-	errs := []error{write(dir, "cpu.weight", strconv.FormatInt(weight(l.shares), 10))}
-	if l.quota > 0 {
-		errs = append(errs, write(dir, "cpu.max", fmt.Sprintf("%d %d", l.quota, cfsPeriod)))
+	errs := []error{write(dir, "cpu.weight", strconv.FormatInt(weight(l.Shares), 10))}
+	if l.Quota > 0 {
+		errs = append(errs, write(dir, "cpu.max", fmt.Sprintf("%d %d", l.Quota, cfsPeriod)))
 	}
-	if l.memory > 0 {
-		errs = append(errs, write(dir, "memory.max", strconv.FormatInt(l.memory, 10)))
+	if l.Memory > 0 {
+		errs = append(errs, write(dir, "memory.max", strconv.FormatInt(l.Memory, 10)))
 	}
-	if l.pidsMax > 0 {
-		errs = append(errs, write(dir, "pids.max", strconv.FormatInt(l.pidsMax, 10)))
+	if l.PidsMax > 0 {
+		errs = append(errs, write(dir, "pids.max", strconv.FormatInt(l.PidsMax, 10)))
 	}
 	return errors.Join(errs...)
 }

@@ -59,32 +59,35 @@ func guaranteed(r v1.ResourceRequirements) bool {
 }
 
 // Limits of a cgroup in the terms of cgroup v1; 0 means not limited.
-type limits struct {
-	shares  int64
-	quota   int64
-	memory  int64
-	pidsMax int64
+type Limits struct {
+	Shares  int64
+	Quota   int64 // microseconds of each Period
+	Memory  int64 // bytes
+	PidsMax int64
 }
+
+// LimitsOf are the limits of a pod as a whole, but for that of processes, which is the node's.
+func LimitsOf(pod *v1.Pod) Limits { return podLimits(pod, 0) }
 
 // podLimits sums the containers of a pod the way the scheduler does. A resource is limited for the
 // whole pod only when every container limits it.
-func podLimits(pod *v1.Pod, pidsMax int64) limits {
-	l := limits{pidsMax: pidsMax}
+func podLimits(pod *v1.Pod, pidsMax int64) Limits {
+	l := Limits{PidsMax: pidsMax}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	sum := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
 	limited := func(name v1.ResourceName) bool { return limitsAll(pod, name) }
 	cpu := requests[v1.ResourceCPU]
 	if limited(v1.ResourceCPU) {
 		limit := sum[v1.ResourceCPU]
-		l.quota = Quota(limit.MilliValue())
+		l.Quota = Quota(limit.MilliValue())
 		if cpu.IsZero() {
 			cpu = limit
 		}
 	}
-	l.shares = Shares(cpu.MilliValue())
+	l.Shares = Shares(cpu.MilliValue())
 	if limited(v1.ResourceMemory) {
 		memory := sum[v1.ResourceMemory]
-		l.memory = memory.Value()
+		l.Memory = memory.Value()
 	}
 	return l
 }

@@ -54,6 +54,9 @@ func (l layout) config() string      { return filepath.Join(l.dir, "config.toml"
 func (l layout) log() string         { return filepath.Join(l.dir, "containerd.log") }
 func (l layout) bin() string         { return filepath.Join(l.dir, "bin") }
 
+// images has tars of images to import at each start. Users put them there.
+func (l layout) images() string { return filepath.Join(l.dataDir, "images") }
+
 // root is what survives a reboot: images, snapshots, metadata.
 func (l layout) root() string { return filepath.Join(l.dir, "root") }
 

@@ -274,6 +274,9 @@ func (s *Supervisor) announce(ctx context.Context, components *bundle.Bundle, be
 	if err := importImages(ctx, conn, components, s.snapshotter); err != nil {
 		return err
 	}
+	if err := s.preload(context.WithoutCancel(ctx), conn); err != nil { // large images take longer than a start may
+		s.config.Logger.Error("cannot import all images of the node's directory", "error", err)
+	}
 	s.setDown(nil)
 	s.readyOnce.Do(func() { close(s.ready) })
 	s.config.Logger.Info("containerd serves", "socket", s.layout.socket(), "after", time.Since(began).Round(time.Millisecond))

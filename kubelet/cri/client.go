@@ -199,6 +199,14 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	})
 }
 
+// UpdateContainerResources changes the limits of a container.
+func (c *Client) UpdateContainerResources(ctx context.Context, id string, resources *runtimeapi.LinuxContainerResources) error {
+	ctx, cancel := context.WithTimeout(ctx, quickCall)
+	defer cancel()
+	_, err := c.runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: resources})
+	return err
+}
+
 // ContainerStatus returns the state of a container.
 func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, quickCall)

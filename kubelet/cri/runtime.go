@@ -26,6 +26,8 @@ type Runtime interface {
 	// container has ended.
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	RemoveContainer(ctx context.Context, id string) error
+	// UpdateContainerResources changes the limits of a container, also while it runs.
+	UpdateContainerResources(ctx context.Context, id string, resources *runtimeapi.LinuxContainerResources) error
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 	// ContainerPID returns the process id on this host of a container's first process, 0 when the
 	// runtime does not tell.

@@ -118,6 +118,30 @@ func (c *Collector) Collect(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// RemoveUnused removes all images that no container uses, however new.
+func (c *Collector) RemoveUnused(ctx context.Context) error {
+	list, err := c.Images.ListImages(ctx)
+	if err != nil {
+		return fmt.Errorf("list images: %s", cri.Message(err))
+	}
+	used, err := c.inUse(ctx)
+	if err != nil {
+		return fmt.Errorf("list containers: %s", cri.Message(err))
+	}
+	var errs []error
+	for _, image := range list {
+		if image.Pinned || isUsed(image, used) {
+			continue
+		}
+		if err := c.Images.RemoveImage(ctx, image.Id); err != nil {
+			errs = append(errs, fmt.Errorf("remove image %s: %s", image.Id, cri.Message(err)))
+			continue
+		}
+		c.Logger.Info("removed an unused image", "image", image.RepoTags, "id", image.Id, "bytes", image.Size)
+	}
+	return errors.Join(errs...)
+}
+
 func (c *Collector) inUse(ctx context.Context) (map[string]bool, error) {
 	containers, err := c.Containers.ListContainers(ctx, nil)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/barque/barque/kubelet/cri"
@@ -56,6 +57,9 @@ type Config struct {
 	Logger  *slog.Logger
 	// Parallel bounds the pulls that run at a time; 5 when 0.
 	Parallel int
+	// QPS bounds how many pulls begin in a second, Burst how many may begin at once; no bound when 0.
+	QPS   float32
+	Burst int
 }
 
 // Puller gets images. It is safe for concurrent use.
@@ -65,6 +69,7 @@ type Puller struct {
 	events  Events
 	log     *slog.Logger
 	slots   chan struct{}
+	rate    flowcontrol.RateLimiter // nil without a bound
 
 	mu      sync.Mutex
 	running map[string]*pull
@@ -81,10 +86,14 @@ func NewPuller(config Config) *Puller {
 	if config.Parallel <= 0 {
 		config.Parallel = 5
 	}
-	return &Puller{
+	p := &Puller{
 		images: config.Images, secrets: config.Secrets, events: config.Events, log: config.Logger,
 		slots: make(chan struct{}, config.Parallel), running: map[string]*pull{},
 	}
+	if config.QPS > 0 {
+		p.rate = flowcontrol.NewTokenBucketRateLimiter(config.QPS, config.Burst)
+	}
+	return p
 }
 
 // Ensure makes the image of a container present as its policy says and returns the reference to
@@ -196,9 +205,15 @@ func (p *Puller) pull(ctx context.Context, pod *v1.Pod, image string, sandbox *r
 	}
 }
 
-var errAbandoned = errors.New("the pull was abandoned")
+var (
+	errAbandoned = errors.New("the pull was abandoned")
+	errTooMany   = errors.New("pull QPS exceeded")
+)
 
 func (p *Puller) fetch(ctx context.Context, image string, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	if p.rate != nil && !p.rate.TryAccept() {
+		return "", errTooMany
+	}
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()

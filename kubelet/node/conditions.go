@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,14 +14,7 @@ import (
 	"github.com/barque/barque/kubelet/cri"
 )
 
-// When a node is short of something: what Kubernetes' defaults are for memory and disk.
-const (
-	memoryLow     = 100 << 20 // bytes
-	diskLow       = 10        // percent of space
-	inodesLow     = 5         // percent
-	tasksLow      = 5         // percent
-	maxImagesTold = 50
-)
+const maxImagesTold = 50
 
 // Ills are what a node finds wrong with itself.
 type Ills struct {
@@ -31,12 +25,15 @@ type Ills struct {
 	PIDs    bool
 }
 
-// conditions looks at the machine and the runtime.
-func (r *Reporter) conditions(ctx context.Context, d disk) ([]v1.NodeCondition, Ills) {
-	memory, space, pids := memoryPressure(), diskPressure(d), pidPressure()
-	isTrue := func(c v1.NodeCondition) bool { return c.Status == v1.ConditionTrue }
-	ills := Ills{Memory: isTrue(memory), Disk: isTrue(space), PIDs: isTrue(pids)}
-	return []v1.NodeCondition{memory, space, pids, r.ready(ctx, &ills)}, ills
+// conditions says how the node is, from what the eviction manager found and from the runtime.
+func (r *Reporter) conditions(ctx context.Context) ([]v1.NodeCondition, Ills) {
+	var short []v1.NodeConditionType
+	if r.Short != nil {
+		short = r.Short()
+	}
+	ills := Ills{Memory: slices.Contains(short, v1.NodeMemoryPressure), Disk: slices.Contains(short, v1.NodeDiskPressure),
+		PIDs: slices.Contains(short, v1.NodePIDPressure)}
+	return append(pressures(short), r.ready(ctx, &ills)), ills
 }
 
 func pressure(kind v1.NodeConditionType, under bool, what, message string) v1.NodeCondition {
@@ -47,34 +44,21 @@ func pressure(kind v1.NodeConditionType, under bool, what, message string) v1.No
 		Message: "kubelet has no " + strings.ToLower(what) + " pressure"}
 }
 
-func memoryPressure() v1.NodeCondition {
-	available, err := meminfo("MemAvailable")
-	low := err == nil && available < memoryLow
-	c := pressure(v1.NodeMemoryPressure, low, "Memory", "kubelet has insufficient memory available")
-	if !low {
-		c.Reason, c.Message = "KubeletHasSufficientMemory", "kubelet has sufficient memory available"
-	} else {
-		c.Reason = "KubeletHasInsufficientMemory"
+// pressures are the conditions that say what the node is short of.
+func pressures(short []v1.NodeConditionType) []v1.NodeCondition {
+	is := func(kind v1.NodeConditionType) bool { return slices.Contains(short, kind) }
+	memory := pressure(v1.NodeMemoryPressure, is(v1.NodeMemoryPressure), "Memory", "kubelet has insufficient memory available")
+	memory.Reason = "KubeletHasInsufficientMemory"
+	if !is(v1.NodeMemoryPressure) {
+		memory.Reason, memory.Message = "KubeletHasSufficientMemory", "kubelet has sufficient memory available"
 	}
-	return c
-}
-
-func diskPressure(d disk) v1.NodeCondition {
-	low := d.total > 0 && d.free*100 < d.total*diskLow ||
-		d.totalInodes > 0 && d.freeInodes*100 < d.totalInodes*inodesLow
-	return pressure(v1.NodeDiskPressure, low, "Disk", "kubelet has disk pressure")
-}
-
-func pidPressure() v1.NodeCondition {
-	running, most, err := tasks()
-	low := err == nil && (most-running)*100 < most*tasksLow
-	c := pressure(v1.NodePIDPressure, low, "PID", "kubelet has insufficient PID available")
-	if !low {
-		c.Reason, c.Message = "KubeletHasSufficientPID", "kubelet has sufficient PID available"
-	} else {
-		c.Reason = "KubeletHasInsufficientPID"
+	disk := pressure(v1.NodeDiskPressure, is(v1.NodeDiskPressure), "Disk", "kubelet has disk pressure")
+	pids := pressure(v1.NodePIDPressure, is(v1.NodePIDPressure), "PID", "kubelet has insufficient PID available")
+	pids.Reason = "KubeletHasInsufficientPID"
+	if !is(v1.NodePIDPressure) {
+		pids.Reason, pids.Message = "KubeletHasSufficientPID", "kubelet has sufficient PID available"
 	}
-	return c
+	return []v1.NodeCondition{memory, disk, pids}
 }
 
 // ready also says in ills what of the runtime is not.

@@ -45,6 +45,9 @@ func Inspect() (Machine, error) {
 	}, nil
 }
 
+// AppArmor tells whether the kernel confines processes with AppArmor.
+func AppArmor() bool { return firstLine("/sys/module/apparmor/parameters/enabled") == "Y" }
+
 // firstLine returns the first line of the first file that has one.
 func firstLine(paths ...string) string {
 	for _, path := range paths {
@@ -90,50 +93,32 @@ func meminfo(name string) (int64, error) {
 	return 0, fmt.Errorf("/proc/meminfo has no line %s", name)
 }
 
-// disk is the state of a file system.
-type disk struct {
-	total, free             int64 // bytes
-	totalInodes, freeInodes int64
-}
-
-func diskOf(path string) (disk, error) {
+// diskSize is the size in bytes of the file system that path is on.
+func diskSize(path string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
-		return disk{}, &os.PathError{Op: "statfs", Path: path, Err: err}
+		return 0, &os.PathError{Op: "statfs", Path: path, Err: err}
 	}
-	return disk{
-		total: int64(s.Blocks) * s.Bsize, free: int64(s.Bavail) * s.Bsize,
-		totalInodes: int64(s.Files), freeInodes: int64(s.Ffree),
-	}, nil
+	return int64(s.Blocks) * s.Bsize, nil
 }
 
-// tasks returns how many tasks run on the machine and how many may.
-func tasks() (running, most int64, err error) {
-	// 0.20 0.18 0.12 1/80 11206
-	fields := strings.Fields(firstLine("/proc/loadavg"))
-	if len(fields) < 4 {
-		return 0, 0, fmt.Errorf("/proc/loadavg: %d fields", len(fields))
-	}
-	_, total, _ := strings.Cut(fields[3], "/")
-	if running, err = strconv.ParseInt(total, 10, 64); err != nil {
-		return 0, 0, fmt.Errorf("/proc/loadavg: %w", err)
-	}
-	if most, err = strconv.ParseInt(firstLine("/proc/sys/kernel/pid_max"), 10, 64); err != nil {
-		return 0, 0, fmt.Errorf("pid_max: %w", err)
-	}
-	threads, err := strconv.ParseInt(firstLine("/proc/sys/kernel/threads-max"), 10, 64)
+// Capacity is what the machine has, by resource, with the disk that dir is on. What cannot be read is
+// left out.
+func Capacity(m Machine, dir string) v1.ResourceList {
+	disk, err := diskSize(dir)
+	capacity, _ := resources(m, disk, 0, nil)
 	if err != nil {
-		return 0, 0, fmt.Errorf("threads-max: %w", err)
+		delete(capacity, v1.ResourceEphemeralStorage)
 	}
-	return running, min(most, threads), nil
+	return capacity
 }
 
 // resources returns what the machine has and what of it is for pods.
-func resources(m Machine, d disk, maxPods int64, reserved v1.ResourceList) (capacity, allocatable v1.ResourceList) {
+func resources(m Machine, disk, maxPods int64, reserved v1.ResourceList) (capacity, allocatable v1.ResourceList) {
 	capacity = v1.ResourceList{
 		v1.ResourceCPU:              *resource.NewQuantity(int64(m.CPUs), resource.DecimalSI),
 		v1.ResourceMemory:           *resource.NewQuantity(m.MemoryBytes, resource.BinarySI),
-		v1.ResourceEphemeralStorage: *resource.NewQuantity(d.total, resource.BinarySI),
+		v1.ResourceEphemeralStorage: *resource.NewQuantity(disk, resource.BinarySI),
 		v1.ResourcePods:             *resource.NewQuantity(maxPods, resource.DecimalSI),
 	}
 	allocatable = capacity.DeepCopy()

@@ -62,6 +62,8 @@ type Config struct {
 	Client  kubernetes.Interface
 	Runtime Runtime
 	Images  Images
+	// Short returns the conditions of pressure that the node has. It may be nil.
+	Short func() []v1.NodeConditionType
 	// Found is told what is wrong each time that the node was looked at. It may be nil.
 	Found  func(Ills)
 	Logger *slog.Logger
@@ -92,11 +94,11 @@ func New(config Config) (*Reporter, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	d, err := diskOf(config.RootDir)
+	disk, err := diskSize(config.RootDir)
 	if err != nil {
 		return nil, err
 	}
-	_, allocatable := resources(config.Machine, d, config.MaxPods, config.Reserved)
+	_, allocatable := resources(config.Machine, disk, config.MaxPods, config.Reserved)
 	return &Reporter{Config: config, allocatable: allocatable, wake: make(chan struct{}, 1)}, nil
 }
 
@@ -105,6 +107,40 @@ func (r *Reporter) Allocatable() v1.ResourceList {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.allocatable
+}
+
+// Node is this node as others see it, with what it finds for pods itself.
+func (r *Reporter) Node() *v1.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.observed == nil {
+		labels := map[string]string{v1.LabelHostname: r.Hostname, v1.LabelOSStable: r.Machine.Info.OperatingSystem, v1.LabelArchStable: r.Machine.Info.Architecture}
+		maps.Copy(labels, r.Labels)
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.Name, Labels: labels}, Spec: v1.NodeSpec{Taints: r.Taints},
+			Status: v1.NodeStatus{Allocatable: r.allocatable}}
+	}
+	node := *r.observed
+	node.Status.Allocatable = maps.Clone(r.observed.Status.Allocatable)
+	if node.Status.Allocatable == nil {
+		node.Status.Allocatable = v1.ResourceList{}
+	}
+	maps.Copy(node.Status.Allocatable, r.allocatable)
+	return &node
+}
+
+// Registered is the Node object as the API server has it; nil before it is known.
+func (r *Reporter) Registered() *v1.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.observed
+}
+
+// Look makes the node be looked at soon: something of it has changed.
+func (r *Reporter) Look() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Observe takes what the API server says of this node.
@@ -183,15 +219,15 @@ func isReady(n *v1.Node) bool {
 
 // wanted is the Node object as this node sees itself, without times.
 func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
-	d, err := diskOf(r.RootDir)
+	disk, err := diskSize(r.RootDir)
 	if err != nil {
 		return nil, err
 	}
-	capacity, allocatable := resources(r.Machine, d, r.MaxPods, r.Reserved)
+	capacity, allocatable := resources(r.Machine, disk, r.MaxPods, r.Reserved)
 	r.mu.Lock()
 	r.allocatable = allocatable
 	r.mu.Unlock()
-	conditions, ills := r.conditions(ctx, d)
+	conditions, ills := r.conditions(ctx)
 	if r.Found != nil && ctx.Err() == nil {
 		r.Found(ills)
 	}

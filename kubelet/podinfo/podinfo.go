@@ -125,11 +125,18 @@ func find(pod *v1.Pod, name string) *v1.Container {
 	return nil
 }
 
+// NodeSays tells whether a condition is one that this node has set: one that it decides, or the end
+// of the pod for the node's own sake.
+func NodeSays(c *v1.PodCondition) bool {
+	return NodeDecides(c.Type) || c.Type == v1.DisruptionTarget && c.Reason == v1.PodReasonTerminationByKubelet
+}
+
 // NodeDecides tells whether the kubelet decides a condition of a pod. All others belong to somebody
 // else and are left alone.
 func NodeDecides(kind v1.PodConditionType) bool {
 	switch kind {
-	case v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodScheduled, v1.PodReadyToStartContainers:
+	case v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodScheduled, v1.PodReadyToStartContainers,
+		v1.PodResizePending, v1.PodResizeInProgress:
 		return true
 	}
 	return false

@@ -40,6 +40,7 @@ func (w *worker) act(ctx context.Context, f Facts, p Plan) (changed bool) {
 	for _, k := range p.Kill {
 		w.kill(ctx, f.Pod, k)
 	}
+	changed = w.resize(ctx, f, p)
 	for _, id := range p.RemoveContainers {
 		changed = w.try(f.Pod, "remove a container", w.m.Runtime.RemoveContainer(ctx, id)) || changed
 		delete(w.messages, id)
@@ -107,7 +108,7 @@ func (w *worker) trySandbox(pod *v1.Pod, attempt uint32) error {
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
 		return err
 	}
-	w.grouped = true
+	w.noteGroup(pod)
 	_, err = w.m.Runtime.RunPodSandbox(w.m.making, config, "")
 	return err
 }
@@ -299,6 +300,9 @@ func (w *worker) graceFor(pod *v1.Pod, k Kill) time.Duration {
 	seconds := gracePeriod(pod)
 	if w.phase != phaseSyncing && pod.DeletionGracePeriodSeconds != nil {
 		seconds = *pod.DeletionGracePeriodSeconds
+	}
+	if e := w.eviction(); e != nil {
+		seconds = min(seconds, int64(e.Grace/time.Second))
 	}
 	if w.phase == phaseSyncing && k.Trouble != "" {
 		for _, c := range containerSpecs(pod) {

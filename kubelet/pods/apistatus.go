@@ -22,8 +22,8 @@ type StatusInput struct {
 	Reason, Message string
 	HostIPs         []string
 	Runtime         string // the name before :// in container IDs
-	// VolumesReady is false while the pod's volumes cannot be provided.
-	VolumesReady bool
+	Resize          ResizeState
+	Disrupted       bool // the node ends the pod for its own sake
 }
 
 // Status computes the status that clients see. It starts from the one that the API server has, so
@@ -134,16 +134,9 @@ func containerStatus(in *StatusInput, c *v1.Container, before *v1.ContainerStatu
 		s.Ready = true
 	}
 	s.Started = &started
-	if before != nil && before.ContainerID != "" && before.ContainerID == s.ContainerID && before.Resources != nil {
-		// A container keeps what it was started with, whatever a resize has asked for since.
-		s.Resources, s.AllocatedResources = before.Resources, before.AllocatedResources
-	} else if s.State.Running != nil || s.ContainerID != "" {
-		s.Resources = c.Resources.DeepCopy()
-		s.Resources.Claims = nil
+	if s.State.Running != nil || s.ContainerID != "" {
+		s.Resources = actualResources(c, last, before)
 		s.AllocatedResources = c.Resources.Requests.DeepCopy()
-		if len(s.Resources.Limits) == 0 && len(s.Resources.Requests) == 0 {
-			s.Resources = &v1.ResourceRequirements{}
-		}
 	}
 	return s
 }
@@ -327,6 +320,10 @@ func setConditions(in *StatusInput, s *v1.PodStatus) {
 	}
 	setCondition(in, s, v1.PodReady, containersReady, reason, message)
 	setCondition(in, s, v1.PodScheduled, true, "", "")
+	setResizeConditions(in, s)
+	if in.Disrupted {
+		setCondition(in, s, v1.DisruptionTarget, true, v1.PodReasonTerminationByKubelet, in.Message)
+	}
 }
 
 func initializedCondition(in *StatusInput, s *v1.PodStatus) (bool, string, string) {

@@ -269,23 +269,12 @@ func expandAll(list []string, lookup func(string) (string, bool)) []string {
 }
 
 func (k *Kit) resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
-	cpu, memory := c.Resources.Limits[v1.ResourceCPU], c.Resources.Limits[v1.ResourceMemory]
-	request, ok := c.Resources.Requests[v1.ResourceCPU]
+	memory, ok := c.Resources.Requests[v1.ResourceMemory]
 	if !ok {
-		request = cpu
+		memory = c.Resources.Limits[v1.ResourceMemory]
 	}
-	memoryRequest, ok := c.Resources.Requests[v1.ResourceMemory]
-	if !ok {
-		memoryRequest = memory
-	}
-	r := &runtimeapi.LinuxContainerResources{
-		CpuShares:          cgroups.Shares(request.MilliValue()),
-		MemoryLimitInBytes: memory.Value(),
-		OomScoreAdj:        max(cgroups.OOMScoreAdj(pod, memoryRequest, k.MemoryBytes), k.LowestOOM),
-	}
-	if quota := cgroups.Quota(cpu.MilliValue()); quota > 0 {
-		r.CpuQuota, r.CpuPeriod = quota, cgroups.Period
-	}
+	r := limitsOf(c).config()
+	r.OomScoreAdj = max(cgroups.OOMScoreAdj(pod, memory, k.MemoryBytes), k.LowestOOM)
 	return r
 }
 

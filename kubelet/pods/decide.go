@@ -220,6 +220,7 @@ func (p *Plan) initContainer(f *Facts, box *Sandbox, c *v1.Container) bool {
 		return false
 	case last.State == Running:
 		if !isSidecar(c) {
+			p.resize(f, c, last)
 			return false
 		}
 		p.killIfFailed(f, c, last)
@@ -260,7 +261,7 @@ func (p *Plan) regular(f *Facts, c *v1.Container) bool {
 	return true
 }
 
-// killIfFailed ends a container whose probe gave it up or whose image was changed.
+// killIfFailed ends a container whose probe gave it up or whose image was changed, and resizes others.
 func (p *Plan) killIfFailed(f *Facts, c *v1.Container, running *Container) {
 	if f.Killing[running.ID] {
 		return
@@ -277,6 +278,7 @@ func (p *Plan) killIfFailed(f *Facts, c *v1.Container, running *Container) {
 		kill.Replace = true
 		kill.Reason = fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)
 	default:
+		p.resize(f, c, running)
 		return
 	}
 	p.Kill = append(p.Kill, kill)

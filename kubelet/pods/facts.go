@@ -35,6 +35,7 @@ type Container struct {
 	Image     string // as the runtime names it
 	ImageID   string
 	User      *v1.ContainerUser
+	Limits    *Limits // as the runtime enforces them; nil when it does not tell
 }
 
 func (c *Container) alive() bool { return c.State == Running || c.State == Unknown }
@@ -120,7 +121,7 @@ type Trouble struct {
 
 // Facts are all that a decision depends on.
 type Facts struct {
-	Pod      *v1.Pod
+	Pod      *v1.Pod // with the resources that it was given, which may differ from those it asks for
 	Observed Observed
 	Now      time.Time
 
@@ -139,6 +140,8 @@ type Facts struct {
 	Pulling map[string]bool // by container name
 	// Troubles holds what went wrong with containers that could not be made.
 	Troubles map[string]Trouble // by container name
+	// Updated holds the limits that the runtime was given for running containers since they started.
+	Updated map[string]Limits // by container ID
 	// Backoffs is how long to wait before the next restart.
 	Backoffs map[string]Backoff // by container name
 }
@@ -150,6 +153,14 @@ type Kill struct {
 	Reason  string // why, for people
 	Trouble string // set when a probe asked for it: no preStop hook may be skipped, but the event says so
 	Replace bool   // set when it is to be replaced, its definition having changed
+	Resize  bool   // set when new resources are the reason to replace it
+}
+
+// Update is a running container whose limits are to change.
+type Update struct {
+	ID, Name string
+	Limits   Limits
+	Lower    bool // its limit of memory is to become less
 }
 
 // Start is a container to be made and started.
@@ -171,6 +182,7 @@ type Waiting struct {
 // changes what is observed, the next decision sees it.
 type Plan struct {
 	Kill              []Kill
+	Update            []Update
 	StopSandboxes     []string
 	RemoveContainers  []string
 	RemoveSandboxes   []string

@@ -17,8 +17,10 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/barque/barque/kubelet/allocation"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/probes"
 )
@@ -60,8 +63,22 @@ type VolumeManager interface {
 type CgroupManager interface {
 	Cgroups
 	Ensure(pod *v1.Pod) error
+	// Widen raises those limits of a pod's group that are to be higher, and lowers none.
+	Widen(pod *v1.Pod) error
+	// MemoryUsage is what all of a pod uses, in bytes.
+	MemoryUsage(pod *v1.Pod) (int64, error)
 	Remove(uid types.UID) error
 	Pods() ([]types.UID, error)
+}
+
+// Allocator decides whether the node takes a pod and which resources it gets; see package allocation.
+type Allocator interface {
+	Known(pod *v1.Pod)
+	Synced()
+	Answer(pod *v1.Pod, runs bool) allocation.Answer
+	Get(pod *v1.Pod) *v1.Pod
+	Shrunk(pod *v1.Pod)
+	Release(uid types.UID)
 }
 
 // Prober keeps probing the running containers of pods.
@@ -106,8 +123,10 @@ type Config struct {
 	Probes  Prober
 	Status  StatusWriter
 	Events  EventRecorder
-	Kit     *Kit
-	Network Network // may be nil
+	// Allocator decides what of the node a pod gets.
+	Allocator Allocator
+	Kit       *Kit
+	Network   Network // may be nil
 
 	HostIPs     []string
 	RuntimeName string // the name before :// in container IDs
@@ -181,6 +200,9 @@ func (m *Manager) Run(ctx context.Context) error {
 
 // Update tells of a pod that the API server has bound to this node, or of its change.
 func (m *Manager) Update(pod *v1.Pod) {
+	if !m.Has(pod.UID) {
+		m.Allocator.Known(pod) // before another pod asks for what this one has
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.updateLocked(pod, false)
@@ -195,12 +217,23 @@ func (m *Manager) Remove(pod *v1.Pod) {
 	}
 }
 
+// Has tells whether something of a pod is left.
+func (m *Manager) Has(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pods[uid] != nil
+}
+
 // Synced tells that Update has been called with every pod that the API server has bound to this node.
 // From now on, what the runtime runs besides is ended.
 func (m *Manager) Synced() {
+	m.Allocator.Synced()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.synced = true
+	for _, w := range m.pods {
+		w.poke() // those that are new have waited for this
+	}
 }
 
 // Wake makes a pod be looked at. It is how others tell that something the pod depends on changed.
@@ -225,6 +258,66 @@ func (m *Manager) Retry(uid types.UID) {
 		w.mu.Unlock()
 		w.poke()
 	}
+}
+
+// Eviction is why the node ends a pod for its own sake.
+type Eviction struct {
+	Reason, Message string
+	Grace           time.Duration // at most, to end
+}
+
+// Evict ends a pod. Its status says why, also to whoever would make another one. It is false when the
+// pod is being ended already.
+func (m *Manager) Evict(uid types.UID, why Eviction) bool {
+	m.mu.Lock()
+	w := m.pods[uid]
+	m.mu.Unlock()
+	return w != nil && w.evict(why)
+}
+
+// Active lists the pods that run or are to run, with the resources that they were given.
+func (m *Manager) Active() []*v1.Pod {
+	m.mu.Lock()
+	workers := slices.Collect(maps.Values(m.pods))
+	m.mu.Unlock()
+	var list []*v1.Pod
+	for _, w := range workers {
+		if pod := w.active(); pod != nil {
+			list = append(list, m.Allocator.Get(pod))
+		}
+	}
+	return list
+}
+
+// RemoveDead removes the containers that have ended and that nothing is restarted after: those of pods
+// that are over, and earlier ones. Their logs go with them.
+func (m *Manager) RemoveDead(ctx context.Context) error {
+	containers, err := m.Runtime.ListContainers(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("list containers: %s", cri.Message(err))
+	}
+	type key struct{ uid, name string }
+	of := func(c *runtimeapi.Container) key {
+		return key{c.Labels[cri.LabelPodUID], c.Labels[cri.LabelContainerName]}
+	}
+	newest := map[key]uint32{}
+	for _, c := range containers {
+		newest[of(c)] = max(newest[of(c)], c.GetMetadata().GetAttempt())
+	}
+	alive := map[string]bool{}
+	for _, pod := range m.Pods() {
+		alive[string(pod.UID)] = !finished(pod.Status.Phase)
+	}
+	var errs []error
+	for _, c := range containers {
+		if c.State != runtimeapi.ContainerState_CONTAINER_EXITED || alive[c.Labels[cri.LabelPodUID]] && newest[of(c)] == c.GetMetadata().GetAttempt() {
+			continue
+		}
+		if err := m.Runtime.RemoveContainer(ctx, c.Id); err != nil {
+			errs = append(errs, fmt.Errorf("remove container %s: %s", c.Id, cri.Message(err)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Pods lists the pods that this node has, with the status last told.

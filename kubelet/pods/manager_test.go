@@ -15,9 +15,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/kubelet/admission"
+	"github.com/barque/barque/kubelet/allocation"
 	"github.com/barque/barque/kubelet/cri/fake"
 	"github.com/barque/barque/kubelet/images"
 	"github.com/barque/barque/kubelet/pods"
@@ -43,6 +46,9 @@ type world struct {
 	dir      string
 	network  pods.Network
 	devices  devices
+
+	allocatable v1.ResourceList // of the node; plenty when nil
+	usage       atomic.Int64    // of each pod's memory
 }
 
 // devices are prepared or not.
@@ -75,6 +81,21 @@ func (d *devices) Devices(_ *v1.Pod, c *v1.Container) []string {
 	return []string{"example.com/gpu=of-" + c.Name}
 }
 
+// allocator is a real one, whose file is the world's.
+func (w *world) allocator() *allocation.Manager {
+	node := &v1.Node{Status: v1.NodeStatus{Allocatable: w.allocatable}}
+	if w.allocatable == nil {
+		node.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100"), v1.ResourceMemory: resource.MustParse("1Ti"),
+			v1.ResourceEphemeralStorage: resource.MustParse("1Ti")}
+	}
+	a, err := allocation.New(allocation.Config{File: filepath.Join(w.dir, "allocated"), Node: func() *v1.Node { return node },
+		Host: func() admission.Input { return admission.Input{} }, Wake: func(uid types.UID) { w.manager.Wake(uid) }, Preempt: func(types.UID) {}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return a
+}
+
 const image = "docker.io/library/app:1"
 
 func newWorld(t *testing.T) *world {
@@ -91,10 +112,10 @@ func (w *world) start() {
 		Changed:   func(uid types.UID) { w.manager.Wake(uid) },
 		Unhealthy: func(*v1.Pod, *v1.Container, string) {}})
 	w.manager = pods.New(pods.Config{
-		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped}, Devices: &w.devices, Probes: prober, Status: w, Events: w, Network: w.network,
+		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage}, Devices: &w.devices, Probes: prober, Status: w, Events: w, Allocator: w.allocator(), Network: w.network,
 		Puller:  images.NewPuller(images.Config{Images: w.runtime, Events: w, Logger: slog.New(slog.DiscardHandler)}),
 		HostIPs: []string{"192.0.2.7"}, RuntimeName: "fake", Logger: slog.New(slog.DiscardHandler),
-		Kit: &pods.Kit{Volumes: w, Cgroups: noCgroups{&w.grouped}, Devices: &w.devices, LogDir: filepath.Join(w.dir, "logs"), ResolvConf: filepath.Join(w.dir, "resolv.conf"),
+		Kit: &pods.Kit{Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage}, Devices: &w.devices, LogDir: filepath.Join(w.dir, "logs"), ResolvConf: filepath.Join(w.dir, "resolv.conf"),
 			Services:    func(string) []*v1.Service { return nil },
 			Allocatable: func() v1.ResourceList { return nil }},
 	})
@@ -111,15 +132,20 @@ func (w *world) start() {
 	w.manager.Synced()
 }
 
-type noCgroups struct{ ensured *atomic.Int32 }
+type noCgroups struct {
+	ensured *atomic.Int32
+	usage   *atomic.Int64
+}
 
-func (noCgroups) Parent(*v1.Pod) string      { return "/test" }
-func (g noCgroups) Ensure(*v1.Pod) error     { g.ensured.Add(1); return nil }
-func (noCgroups) Remove(types.UID) error     { return nil }
-func (noCgroups) Pods() ([]types.UID, error) { return nil, nil }
-func (w *world) Pods() ([]types.UID, error)  { return nil, nil }
-func (w *world) PodDir(uid types.UID) string { return filepath.Join(w.dir, "pods", string(uid)) }
-func (w *world) Forget(uid types.UID)        {}
+func (noCgroups) Parent(*v1.Pod) string                { return "/test" }
+func (g noCgroups) Ensure(*v1.Pod) error               { g.ensured.Add(1); return nil }
+func (g noCgroups) Widen(*v1.Pod) error                { return nil }
+func (g noCgroups) MemoryUsage(*v1.Pod) (int64, error) { return g.usage.Load(), nil }
+func (noCgroups) Remove(types.UID) error               { return nil }
+func (noCgroups) Pods() ([]types.UID, error)           { return nil, nil }
+func (w *world) Pods() ([]types.UID, error)            { return nil, nil }
+func (w *world) PodDir(uid types.UID) string           { return filepath.Join(w.dir, "pods", string(uid)) }
+func (w *world) Forget(uid types.UID)                  {}
 func (w *world) SubPath(types.UID, string, string, string, int, string) (string, error) {
 	return "", errors.New("no subPath here")
 }

@@ -98,6 +98,9 @@ func (w *worker) container(ctx context.Context, item *runtimeapi.Container, s *r
 	if c.ImageID == "" {
 		c.ImageID = s.ImageId
 	}
+	if r := s.GetResources().GetLinux(); r != nil {
+		c.Limits = &Limits{Shares: r.CpuShares, Quota: max(r.CpuQuota, 0), Memory: max(r.MemoryLimitInBytes, 0)}
+	}
 	if s.StartedAt > 0 {
 		c.StartedAt = time.Unix(0, s.StartedAt)
 	}

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/kubelet/cgroups"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/podinfo"
 	"github.com/barque/barque/kubelet/probes"
@@ -51,6 +52,7 @@ type worker struct {
 	interrupt context.CancelCauseFunc // ends syncCtx; set before the first step
 	retry     bool                    // what a container's configuration lacked may be there now
 	results   []func()                // of what ran beside, to be taken in by the goroutine
+	evicted   *Eviction               // why the node ends it for its own sake
 
 	// ---- the goroutine's own
 	phase       phaseOfWork
@@ -72,12 +74,14 @@ type worker struct {
 	replacing   map[string]bool   // see Facts
 	specImages  map[string]string // as last seen, by container name
 	stopHookRun map[string]bool   // preStop hooks that have run
+	updated     map[string]Limits // see Facts
+	resizing    resizing
 	messages    map[string]string // last words, by container ID
 	told        map[string]string // back-off events already recorded, by container name
 	mute        bool              // the status is not to be written any more
 	retryAt     time.Time         // when to look again because something failed
 	syncCtx     context.Context   // ends when the pod is to be ended
-	grouped     bool              // the pod's group is known to count
+	grouped     *cgroups.Limits   // of the pod's group, once it is known to have them
 	attached    string            // the sandbox that the network knows
 	cleaned     bool
 	removed     bool
@@ -89,7 +93,7 @@ func newWorker(m *Manager, uid types.UID) *worker {
 		backoffs: map[string]Backoff{}, troubles: map[string]Trouble{}, delays: map[string]time.Duration{},
 		images: map[string]string{}, pulling: map[string]bool{}, hooks: map[string]bool{}, hookFailed: map[string]bool{},
 		killing: map[string]*killing{}, replacing: map[string]bool{}, specImages: map[string]string{},
-		stopHookRun: map[string]bool{}, messages: map[string]string{}, told: map[string]string{},
+		stopHookRun: map[string]bool{}, updated: map[string]Limits{}, messages: map[string]string{}, told: map[string]string{},
 	}
 }
 
@@ -109,6 +113,43 @@ func (w *worker) update(pod *v1.Pod, gone bool) {
 	}
 	w.mu.Unlock()
 	w.poke()
+}
+
+// evict makes the pod be ended. It is false when it is already.
+func (w *worker) evict(why Eviction) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.evicted != nil || w.gone || w.pod == nil || w.pod.DeletionTimestamp != nil || finished(w.pod.Status.Phase) ||
+		w.status != nil && finished(w.status.Phase) {
+		return false
+	}
+	w.evicted = &why
+	if w.interrupt != nil {
+		w.interrupt(errEnding)
+	}
+	w.poke()
+	return true
+}
+
+// active returns the pod if it is not being ended.
+func (w *worker) active() *v1.Pod {
+	w.mu.Lock()
+	ending := w.evicted != nil || w.gone || w.pod == nil || w.pod.DeletionTimestamp != nil
+	w.mu.Unlock()
+	if ending {
+		return nil
+	}
+	if pod, _ := w.desired(); !finished(pod.Status.Phase) {
+		return pod
+	}
+	return nil
+}
+
+// eviction returns why the node ends the pod, or nil.
+func (w *worker) eviction() *Eviction {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.evicted
 }
 
 // finish runs fn on the worker's goroutine soon. It is how what runs beside reports.
@@ -214,7 +255,12 @@ func (w *worker) step(ctx context.Context) (next time.Time, done bool) {
 		}
 		return w.m.Now().Add(retryRuntime), false
 	}
-	facts := w.facts(pod, observed)
+	facts := w.facts(w.m.Allocator.Get(pod), observed)
+	if w.phase == phaseSyncing && !w.mustEnd(facts, gone) {
+		if !w.allot(pod, &facts) {
+			return time.Time{}, false // another look comes when all pods of the node are known
+		}
+	}
 	if w.phase == phaseSyncing && w.mustEnd(facts, gone) {
 		w.phase = phaseTerminating
 		// Of a pod that was over before this process began, or that the API server no longer has,
@@ -237,7 +283,12 @@ func (w *worker) step(ctx context.Context) (next time.Time, done bool) {
 // mustEnd tells whether the pod is to be ended now.
 func (w *worker) mustEnd(f Facts, gone bool) bool {
 	pod := f.Pod
-	if gone || pod.DeletionTimestamp != nil || finished(pod.Status.Phase) {
+	if gone || pod.DeletionTimestamp != nil || finished(pod.Status.Phase) || w.failReason != "" {
+		return true
+	}
+	if e := w.eviction(); e != nil {
+		w.failReason, w.failMessage = e.Reason, e.Message
+		w.m.Events.Event(pod, nil, v1.EventTypeWarning, e.Reason, e.Message)
 		return true
 	}
 	limit := pod.Spec.ActiveDeadlineSeconds
@@ -257,7 +308,7 @@ func (w *worker) facts(pod *v1.Pod, observed Observed) Facts {
 	w.probe(pod, &observed)
 	f := Facts{
 		Pod: pod, Observed: observed, Now: w.m.Now(), Health: map[string]Health{}, Hooks: w.hooks,
-		Killing: map[string]bool{}, Replacing: w.replacing, Images: w.images, Pulling: w.pulling, Troubles: w.troubles, Backoffs: w.backoffs,
+		Killing: map[string]bool{}, Replacing: w.replacing, Updated: w.updated, Images: w.images, Pulling: w.pulling, Troubles: w.troubles, Backoffs: w.backoffs,
 	}
 	for id := range w.killing {
 		f.Killing[id] = true
@@ -331,6 +382,7 @@ func containerSpecs(pod *v1.Pod) []*v1.Container {
 // sync brings a living pod nearer to what it should be.
 func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 	plan := Decide(f)
+	w.followResize(f, plan)
 	status := w.compute(f, plan, false)
 	if finished(status.Phase) {
 		// It ended by itself. That is told once what is left of it, such as sidecars, has ended too.
@@ -349,6 +401,7 @@ func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 		return again
 	}
 	w.adoptGroup(f)
+	w.retryResize(&plan)
 	if w.act(ctx, f, plan) {
 		return w.m.Now()
 	}
@@ -357,10 +410,14 @@ func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 
 // adoptGroup makes a pod that an earlier process has started count in the weight of its class.
 func (w *worker) adoptGroup(f Facts) {
-	if box := f.Observed.sandbox(); w.grouped || box == nil || !box.Ready {
+	if box := f.Observed.sandbox(); w.grouped != nil || box == nil || !box.Ready {
 		return
 	}
-	w.grouped = true
+	if w.resizing.active {
+		w.grouped = &cgroups.Limits{} // nobody knows which; the resize sets them in its order
+		return
+	}
+	w.noteGroup(f.Pod)
 	if err := w.m.Cgroups.Ensure(f.Pod); err != nil {
 		w.m.Logger.Warn("cannot set the limits of a pod again", "pod", f.Pod.Namespace+"/"+f.Pod.Name, "error", err)
 	}
@@ -370,7 +427,8 @@ func (w *worker) adoptGroup(f Facts) {
 func (w *worker) compute(f Facts, plan Plan, ending bool) v1.PodStatus {
 	return Status(StatusInput{
 		Facts: f, Plan: plan, Ending: ending, Reason: w.failReason, Message: w.failMessage,
-		HostIPs: w.m.HostIPs, Runtime: w.m.RuntimeName,
+		HostIPs: w.m.HostIPs, Runtime: w.m.RuntimeName, Resize: w.resizing.state(),
+		Disrupted: w.eviction() != nil,
 	})
 }
 
@@ -526,6 +584,7 @@ func (w *worker) cleanUp(ctx context.Context, f Facts, gone bool) (next time.Tim
 			return fail(err)
 		}
 		w.cleaned = true
+		w.m.Allocator.Release(w.uid)
 	}
 	if !gone && pod.DeletionTimestamp == nil {
 		return time.Time{}, false

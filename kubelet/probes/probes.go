@@ -50,10 +50,11 @@ type Config struct {
 
 // Manager runs the probes of a node's containers. It is safe for concurrent use.
 type Manager struct {
-	config Config
-	ctx    context.Context
-	stop   context.CancelCauseFunc
-	probes sync.WaitGroup
+	config  Config
+	ctx     context.Context
+	stop    context.CancelCauseFunc
+	probes  sync.WaitGroup
+	metrics metrics
 
 	mu         sync.Mutex
 	containers map[string]*container // by container ID
@@ -61,6 +62,9 @@ type Manager struct {
 
 type container struct {
 	uid     types.UID
+	name    string // with its pod's name and namespace, for metrics
+	pod     string
+	space   string
 	stop    context.CancelCauseFunc
 	started chan struct{} // closed once the startup probe has succeeded
 
@@ -71,7 +75,7 @@ type container struct {
 // New returns a manager. Close ends all probes.
 func New(config Config) *Manager {
 	ctx, stop := context.WithCancelCause(context.Background())
-	return &Manager{config: config, ctx: ctx, stop: stop, containers: map[string]*container{}}
+	return &Manager{config: config, ctx: ctx, stop: stop, metrics: newMetrics(), containers: map[string]*container{}}
 }
 
 // Close ends all probes and waits for them.
@@ -107,6 +111,7 @@ func (m *Manager) Forget(uid types.UID) {
 		if c.uid == uid {
 			c.stop(errEnded)
 			delete(m.containers, id)
+			m.metrics.forget(uid, c.pod, c.space, c.name)
 		}
 	}
 }
@@ -127,7 +132,7 @@ func (m *Manager) Health(id string) (Health, bool) {
 func (m *Manager) addLocked(pod *v1.Pod, t Target) {
 	ctx, stop := context.WithCancelCause(m.ctx)
 	spec := t.Container
-	c := &container{uid: pod.UID, stop: stop, started: make(chan struct{})}
+	c := &container{uid: pod.UID, name: spec.Name, pod: pod.Name, space: pod.Namespace, stop: stop, started: make(chan struct{})}
 	c.health = Health{
 		Started: spec.StartupProbe == nil || t.WasStarted,
 		Ready:   spec.ReadinessProbe == nil || t.WasReady,
@@ -177,6 +182,7 @@ func (m *Manager) run(ctx context.Context, pod *v1.Pod, t Target, c *container, 
 			if ctx.Err() != nil {
 				return
 			}
+			m.metrics.note(pod, t.Container.Name, kind, err != nil, time.Since(began))
 			if err != nil {
 				if wait, ok := opening.again(time.Now()); ok {
 					timer.Reset(wait)

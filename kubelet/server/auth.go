@@ -136,6 +136,8 @@ func attributes(r *http.Request) (verb string, subresources []string) {
 		return verb, []string{"pods", "proxy"}
 	case "healthz":
 		return verb, []string{"healthz", "proxy"}
+	case "configz":
+		return verb, []string{"configz", "proxy"}
 	}
 	return verb, []string{"proxy"}
 }

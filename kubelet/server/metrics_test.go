@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -83,4 +84,34 @@ func TestResourceMetrics(t *testing.T) {
 	wants(tell(measured{boxes: []*runtimeapi.PodSandboxStats{box("p", "c", at), box("p", "c", at), box("q", "c", at)}}),
 		`container_cpu_usage_seconds_total{container="c",namespace="ns",pod="q"} 2.5`)
 	wants(tell(measured{err: errors.New("the runtime is away")}), "\nresource_scrape_error 1\n", "\nnode_cpu_usage_seconds_total ")
+}
+
+// The names and labels are those that dashboards read of any node.
+func TestCadvisorMetrics(t *testing.T) {
+	at := time.UnixMilli(1_700_000_000_000)
+	limit := v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("64Mi")}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "uid-p"}, Status: v1.PodStatus{
+		ContainerStatuses: []v1.ContainerStatus{{Name: "c", ContainerID: "containerd://abc", Image: "app:1", Resources: &v1.ResourceRequirements{Limits: limit},
+			State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at.Add(-time.Minute))}}}},
+	}}
+	sandbox := box("p", "c", at)
+	sandbox.Linux.Network = &runtimeapi.NetworkUsage{Timestamp: at.UnixNano(), DefaultInterface: &runtimeapi.NetworkInterfaceUsage{Name: "eth0", RxBytes: number(7), TxBytes: number(9)}}
+	s := &Server{Config: Config{Runtime: measured{boxes: []*runtimeapi.PodSandboxStats{sandbox}}, Pods: podList{pod}, Now: func() time.Time { return at }, RootDir: t.TempDir()}}
+	w := httptest.NewRecorder()
+	s.cadvisorMetrics(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics/cadvisor", nil))
+	const labels = `container="c",id="/poduid-p/abc",image="app:1",name="abc",namespace="ns",pod="p"}`
+	for _, want := range []string{
+		`container_cpu_usage_seconds_total{container="c",cpu="total",id="/poduid-p/abc",image="app:1",name="abc",namespace="ns",pod="p"} 2.5 1700000000000`,
+		`container_cpu_usage_seconds_total{container="",cpu="total",id="/poduid-p",image="",name="",namespace="ns",pod="p"} 2.5 1700000000000`,
+		`container_memory_working_set_bytes{` + labels + ` 6.7108864e+07 1700000000000`,
+		`container_spec_memory_limit_bytes{` + labels + ` 6.7108864e+07`,
+		`container_spec_cpu_quota{` + labels + ` 50000`,
+		`container_start_time_seconds{` + labels + ` 1.69999994e+09`,
+		`container_network_receive_bytes_total{container="",id="/poduid-p",image="",interface="eth0",name="",namespace="ns",pod="p"} 7 1700000000000`,
+		`machine_cpu_cores `,
+	} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("no %s in\n%s", want, w.Body)
+		}
+	}
 }

@@ -20,11 +20,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/cri"
 )
 
@@ -56,6 +58,10 @@ type Config struct {
 	Runtime Runtime
 	RootDir string
 	Volumes Volumes // it may be nil
+	// Settings are shown at /configz.
+	Settings *config.Configuration
+	// Probes is shown at /metrics/probes; nothing is when nil.
+	Probes prometheus.Collector
 	// Collectors are shown at /metrics beside the server's own.
 	Collectors []prometheus.Collector
 	Logger     *slog.Logger
@@ -101,7 +107,16 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("/portForward/{namespace}/{pod}/{uid}", s.portForward)
 	mux.Handle("GET /metrics", s.metrics)
 	mux.HandleFunc("GET /metrics/resource", s.resourceMetrics)
+	mux.HandleFunc("GET /metrics/cadvisor", s.cadvisorMetrics)
+	probes := prometheus.NewRegistry()
+	if s.Probes != nil {
+		probes.MustRegister(s.Probes)
+	}
+	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(probes, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /stats/summary", s.summary)
+	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, map[string]*config.Configuration{"kubeletconfig": s.Settings})
+	})
 	return s.guard.protect(mux)
 }
 

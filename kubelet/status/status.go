@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -212,16 +213,20 @@ func difference(pod *v1.Pod, status *v1.PodStatus) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// merged takes the node's conditions from own and all others from theirs, in the order of theirs.
+// merged takes the node's conditions from own and all others from theirs, in the order of theirs. What
+// the node decides and does not say any more is gone.
 func merged(theirs, own []v1.PodCondition) []v1.PodCondition {
 	var list []v1.PodCondition
 	at := map[v1.PodConditionType]int{}
 	for _, c := range theirs {
+		if podinfo.NodeDecides(c.Type) && !slices.ContainsFunc(own, func(o v1.PodCondition) bool { return o.Type == c.Type }) {
+			continue
+		}
 		at[c.Type] = len(list)
 		list = append(list, c)
 	}
 	for _, c := range own {
-		if !podinfo.NodeDecides(c.Type) {
+		if !podinfo.NodeSays(&c) {
 			continue
 		}
 		if i, ok := at[c.Type]; ok {

@@ -17,6 +17,7 @@ import (
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/controllers"
+	kubeletconfig "github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/scheduler/config"
 )
@@ -64,6 +65,11 @@ type Options struct {
 	DefaultStorageClass      string // laid down once, by a server; "none" is none
 	CgroupRoot               string
 	NoNode                   bool // a server that runs no pods
+
+	// Kubelet is what the node's kubelet is configured with; nil is the default.
+	Kubelet *kubeletconfig.Configuration
+	// KubeletIgnored are the fields of its files that do not count.
+	KubeletIgnored []string
 
 	// CertificateLifetime is how long certificates last that this server issues, to itself and to agents, and
 	// CertificateGrace for how long after its end an agent's certificate still gets it a new one.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -124,6 +125,9 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 	if err != nil {
 		return nil, err
 	}
+	if len(o.KubeletIgnored) > 0 {
+		w.logger.Warn("the kubelet's configuration has fields that do not count here; docs/node.md lists those that do", "fields", strings.Join(o.KubeletIgnored, ", "))
+	}
 	services := factory.Core().V1().Services()
 	return kubelet.New(kubelet.Config{
 		NodeName: o.Name, NodeIPs: []netip.Addr{o.addr()}, Labels: w.labels, Taints: taints, Version: version.String(),
@@ -134,7 +138,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 		VolumesDir:      o.VolumesDir,
 		RootDir:         filepath.Join(o.DataDir, "kubelet"), LogDir: filepath.Join(o.DataDir, "pods-log"), CgroupRoot: o.CgroupRoot,
 		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain, ResolvConf: resolvconf.Find(),
-		Network: packets, Collectors: packets.Collectors(), Found: w.health.observe,
+		Network: packets, Collectors: packets.Collectors(), Found: w.health.observe, Settings: o.Kubelet,
 		Logger: w.logger.With("part", "kubelet"),
 	})
 }

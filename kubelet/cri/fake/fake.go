@@ -38,6 +38,7 @@ type Runtime struct {
 	pulls      []string
 	cut        []string
 	listeners  map[int]chan *runtimeapi.ContainerEventResponse
+	memory     map[string]uint64        // used, by container name
 	ended      map[string]chan struct{} // of running containers
 }
 
@@ -218,7 +219,8 @@ func (r *Runtime) CreateContainer(ctx context.Context, boxID string, config *run
 	}
 	id := r.id("container")
 	r.containers[id] = &runtimeapi.ContainerStatus{Id: id, Metadata: config.Metadata, Labels: config.Labels, Annotations: config.Annotations,
-		Image: config.Image, ImageRef: config.Image.Image, State: runtimeapi.ContainerState_CONTAINER_CREATED, CreatedAt: int64(r.next)}
+		Image: config.Image, ImageRef: config.Image.Image, State: runtimeapi.ContainerState_CONTAINER_CREATED, CreatedAt: int64(r.next),
+		Resources: &runtimeapi.ContainerResources{Linux: config.GetLinux().GetResources()}}
 	r.box[id], r.labels[id] = boxID, config.Labels
 	r.tellLocked(boxID)
 	return id, nil
@@ -287,7 +289,7 @@ func (r *Runtime) endLocked(id string, code int32, reason string) {
 func cloneStatus(c *runtimeapi.ContainerStatus) *runtimeapi.ContainerStatus {
 	return &runtimeapi.ContainerStatus{Id: c.Id, Metadata: c.Metadata, Labels: c.Labels, Annotations: c.Annotations, Image: c.Image,
 		ImageRef: c.ImageRef, State: c.State, CreatedAt: c.CreatedAt, StartedAt: c.StartedAt, FinishedAt: c.FinishedAt,
-		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, LogPath: c.LogPath}
+		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, LogPath: c.LogPath, Resources: c.Resources}
 }
 
 // StopContainer implements cri.Runtime.
@@ -333,6 +335,28 @@ func (r *Runtime) RemoveContainer(_ context.Context, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.removeLocked(id)
+	return nil
+}
+
+// UpdateContainerResources implements cri.Runtime.
+func (r *Runtime) UpdateContainerResources(_ context.Context, id string, resources *runtimeapi.LinuxContainerResources) error {
+	r.mu.Lock()
+	c := r.containers[id]
+	r.mu.Unlock()
+	if c == nil {
+		return notFound(id)
+	}
+	if err := r.refuse("UpdateContainerResources", c.Metadata.Name); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c = r.containers[id]; c == nil {
+		return notFound(id)
+	}
+	updated := cloneStatus(c)
+	updated.Resources = &runtimeapi.ContainerResources{Linux: resources}
+	r.containers[id] = updated
 	return nil
 }
 
@@ -397,8 +421,27 @@ func (r *Runtime) PortForward(context.Context, *runtimeapi.PortForwardRequest) (
 }
 
 // ListContainerStats implements cri.Runtime.
-func (r *Runtime) ListContainerStats(context.Context, map[string]string) ([]*runtimeapi.ContainerStats, error) {
-	return nil, nil
+func (r *Runtime) ListContainerStats(_ context.Context, selector map[string]string) ([]*runtimeapi.ContainerStats, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []*runtimeapi.ContainerStats
+	for id, c := range r.containers {
+		if used, ok := r.memory[c.Metadata.Name]; ok && matches(r.labels[id], selector) {
+			list = append(list, &runtimeapi.ContainerStats{Attributes: &runtimeapi.ContainerAttributes{Id: id, Metadata: c.Metadata, Labels: c.Labels},
+				Memory: &runtimeapi.MemoryUsage{UsageBytes: &runtimeapi.UInt64Value{Value: used}, WorkingSetBytes: &runtimeapi.UInt64Value{Value: used}}})
+		}
+	}
+	return list, nil
+}
+
+// Uses makes the containers of that name use that much memory.
+func (r *Runtime) Uses(name string, bytes uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.memory == nil {
+		r.memory = map[string]uint64{}
+	}
+	r.memory[name] = bytes
 }
 
 // ListPodSandboxStats implements cri.Runtime.

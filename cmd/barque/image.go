@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/barque/barque/kubelet/containerd"
+	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/images"
+)
+
+func imageCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "image",
+		Short: "List, pull, import and remove the container images of this machine",
+		Long: `List, pull, import and remove the container images of the node on this machine.
+
+Tars in DATA-DIR/images are imported at each start of the node, and their images are
+never removed for want of disk.`,
+	}
+	cmd.AddCommand(imageListCommand(), imagePullCommand(), imageImportCommand(), imageRemoveCommand())
+	return cmd
+}
+
+// runtimeFlags say which container runtime is meant.
+type runtimeFlags struct {
+	dataDir, endpoint string
+}
+
+func addRuntimeFlags(c *cobra.Command) *runtimeFlags {
+	f := &runtimeFlags{}
+	c.Flags().StringVar(&f.dataDir, "data-dir", defaultDataDir, "data directory of the node")
+	c.Flags().StringVar(&f.endpoint, "container-runtime-endpoint", "", "CRI socket of an existing containerd or CRI-O (default: the node's own containerd)")
+	return f
+}
+
+func (f *runtimeFlags) socket() (string, error) {
+	if f.endpoint != "" {
+		return f.endpoint, nil
+	}
+	return containerd.Socket(f.dataDir)
+}
+
+// with calls do with a client of the runtime.
+func (f *runtimeFlags) with(do func(runtime *cri.Client) error) error {
+	socket, err := f.socket()
+	if err != nil {
+		return err
+	}
+	runtime, err := cri.Dial(socket)
+	if err != nil {
+		return err
+	}
+	defer runtime.Close()
+	err = do(runtime)
+	if cri.IsUnavailable(err) {
+		return fmt.Errorf("the container runtime at %s does not answer: %s; is the node running, and is --data-dir right?", socket, cri.Message(err))
+	}
+	return err
+}
+
+// listedImage is an image, for programs.
+type listedImage struct {
+	Names  []string `json:"names"`
+	ID     string   `json:"id"`
+	Bytes  uint64   `json:"bytes"`
+	Pinned bool     `json:"pinned,omitempty"` // never removed for want of disk
+}
+
+func imageListCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the images", Args: noArgs}
+	f, format := addRuntimeFlags(cmd), outputFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if err := checkFormat(c, *format); err != nil {
+			return err
+		}
+		return f.with(func(runtime *cri.Client) error {
+			all, err := runtime.ListImages(c.Context())
+			if err != nil {
+				return fmt.Errorf("list the images: %w", err)
+			}
+			list := []listedImage{}
+			for _, image := range all {
+				names := image.RepoTags
+				if len(names) == 0 {
+					names = image.RepoDigests
+				}
+				list = append(list, listedImage{Names: names, ID: image.Id, Bytes: image.Size, Pinned: image.Pinned})
+			}
+			slices.SortFunc(list, func(a, b listedImage) int { return slices.Compare(a.Names, b.Names) })
+			return print(c, *format, list, func(w io.Writer) error {
+				fmt.Fprintln(w, "IMAGE\tID\tSIZE\tPINNED")
+				for _, image := range list {
+					for _, name := range image.Names {
+						id := strings.TrimPrefix(image.ID, "sha256:")
+						fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, id[:min(len(id), 12)], size(image.Bytes), yes(image.Pinned))
+					}
+				}
+				return nil
+			})
+		})
+	}
+	return cmd
+}
+
+// size writes bytes with three digits or so.
+func size(n uint64) string {
+	unit := uint64(1)
+	for n/unit >= 10<<10 {
+		unit <<= 10
+	}
+	return resource.NewQuantity(int64(n/unit*unit), resource.BinarySI).String()
+}
+
+func yes(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
+}
+
+func imagePullCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "pull IMAGE…", Short: "Pull images from their registries", Args: cobra.MinimumNArgs(1),
+		Example: "  barque image pull registry.example.com/app:1.2",
+	}
+	f := addRuntimeFlags(cmd)
+	cmd.RunE = func(c *cobra.Command, names []string) error {
+		return f.with(func(runtime *cri.Client) error {
+			for _, name := range names {
+				full, err := images.Normalize(name)
+				if err != nil {
+					return &usageError{c.CommandPath(), fmt.Errorf("image %q: %w", name, err)}
+				}
+				fmt.Fprintf(c.ErrOrStderr(), "pulling %s\n", full)
+				ref, err := runtime.PullImage(c.Context(), full, nil, nil)
+				if err != nil {
+					return fmt.Errorf("pull %s: %w", full, err)
+				}
+				fmt.Fprintln(c.OutOrStdout(), ref)
+			}
+			return nil
+		})
+	}
+	return cmd
+}
+
+func imageImportCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "import FILE…", Short: "Import the images of tar files, - for what comes in", Args: cobra.MinimumNArgs(1),
+		Long: `Import the images of tar files into the node's containerd: such as 'docker save' writes,
+or of an OCI layout, also compressed with gzip or zstd. - reads what comes in.`,
+		Example: "  barque image import app.tar\n  docker save app:1.2 | barque image import -",
+	}
+	f := addRuntimeFlags(cmd)
+	cmd.RunE = func(c *cobra.Command, files []string) error {
+		socket, err := f.socket()
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			names, err := importFile(c.Context(), c.InOrStdin(), socket, file)
+			if err != nil {
+				return fmt.Errorf("import %s: %w", file, err)
+			}
+			for _, name := range names {
+				fmt.Fprintln(c.OutOrStdout(), name)
+			}
+		}
+		return nil
+	}
+	return cmd
+}
+
+func importFile(ctx context.Context, in io.Reader, socket, file string) ([]string, error) {
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	return containerd.Import(ctx, socket, in)
+}
+
+func imageRemoveCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "rm IMAGE…", Aliases: []string{"remove"}, Short: "Remove images; containers that run from them go on", Args: cobra.MinimumNArgs(1)}
+	f := addRuntimeFlags(cmd)
+	cmd.RunE = func(c *cobra.Command, names []string) error {
+		return f.with(func(runtime *cri.Client) error {
+			for _, name := range names {
+				full := name
+				if normal, err := images.Normalize(name); err == nil {
+					full = normal
+				}
+				image, err := runtime.ImageStatus(c.Context(), full)
+				if err == nil && image == nil && full != name {
+					full = name // an ID
+					image, err = runtime.ImageStatus(c.Context(), full)
+				}
+				if err != nil {
+					return fmt.Errorf("look for image %s: %w", name, err)
+				}
+				if image == nil {
+					return fmt.Errorf("image %s is not on this machine; `barque image ls` lists those that are", name)
+				}
+				if err := runtime.RemoveImage(c.Context(), full); err != nil {
+					return fmt.Errorf("remove image %s: %w", name, err)
+				}
+			}
+			return nil
+		})
+	}
+	return cmd
+}

@@ -1,0 +1,427 @@
+// Package allocation keeps which resources each pod of the node was given.
+//
+// A pod is given what its spec asks for when the node takes it. A later change of the spec (a resize)
+// is given only when it fits beside all other pods; until then the pod keeps what it has. What was
+// given is on disk before anything is done with it, so that a kubelet that starts again neither
+// refuses a pod that runs nor actuates a resize that does not fit.
+//
+// Decisions are those of package admission. Actuating is the pods' own workers' part.
+package allocation
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/kubelet/admission"
+)
+
+// Given are the resources that a pod was given.
+type Given struct {
+	Pod        *v1.ResourceRequirements           `json:"pod,omitempty"`
+	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
+	// Generation is that of the spec which asked for them.
+	Generation int64 `json:"generation,omitempty"`
+}
+
+// Pending is why a pod has not been given what its spec asks for.
+type Pending struct {
+	Reason  string // Deferred or Infeasible
+	Message string
+}
+
+// Answer is what is to be done about a pod.
+type Answer struct {
+	// Pod is the pod with the resources that it was given.
+	Pod *v1.Pod
+	// Refused is set when the node does not take the pod.
+	Refused *admission.Refusal
+	// Waiting is set while it cannot be decided yet: other pods of the node are not known.
+	Waiting bool
+	Pending *Pending
+	// Generation is that of the spec whose resources were given.
+	Generation int64
+	// Resized is set once after each resize that was given.
+	Resized bool
+}
+
+// Config is what a Manager needs.
+type Config struct {
+	// File keeps what was given. Its directory exists.
+	File string
+	// Node is the node as it is now, with what of it is for pods.
+	Node func() *v1.Node
+	// Host says what of the machine and its state matters for admission; Pod, Others and Node are
+	// not read.
+	Host func() admission.Input
+	// Wake makes a pod be looked at again.
+	Wake func(types.UID)
+	// Preempt ends a pod to make room for a critical one. It does not wait, and may be called again.
+	Preempt func(types.UID)
+	Logger  *slog.Logger
+}
+
+// Manager keeps the allocations. It is safe for concurrent use.
+type Manager struct {
+	Config
+
+	mu     sync.Mutex
+	saved  map[types.UID]Given // as on disk
+	pods   map[types.UID]*holder
+	urgent map[types.UID]bool // critical pods that wait for the end of others
+	synced bool
+	write  func(path string, data []byte, mode os.FileMode) error
+}
+
+// holder is a pod that the node has taken.
+type holder struct {
+	pod     *v1.Pod // as it is wanted, with its newest status
+	pending *Pending
+	since   int64 // orders pending resizes: which began to wait first
+	resized bool  // given since the last Answer
+}
+
+const formatVersion = 1
+
+type file struct {
+	Version int                 `json:"version"`
+	Pods    map[types.UID]Given `json:"pods"`
+}
+
+// New reads what was given before.
+func New(config Config) (*Manager, error) {
+	m := &Manager{Config: config, saved: map[types.UID]Given{}, pods: map[types.UID]*holder{}, urgent: map[types.UID]bool{}, write: atomicfile.Write}
+	raw, err := os.ReadFile(config.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the resources given to pods: %w", err)
+	}
+	var f file
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return nil, fmt.Errorf("%s: the resources given to pods: %w; remove the file to give all pods what their specs ask for", config.File, err)
+	}
+	if f.Version != formatVersion {
+		return nil, fmt.Errorf("%s has format %d, and this version knows %d: run the version that wrote it, or remove the file", config.File, f.Version, formatVersion)
+	}
+	if f.Pods != nil {
+		m.saved = f.Pods
+	}
+	return m, nil
+}
+
+// Known tells of a pod of this node before Answer is asked about it. One that was taken before, or
+// that runs, counts from now on. It is called once for each pod.
+func (m *Manager) Known(pod *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	over := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+	if _, ok := m.saved[pod.UID]; (ok || started(pod)) && !over && m.pods[pod.UID] == nil {
+		m.pods[pod.UID] = &holder{pod: pod}
+	}
+}
+
+// started tells whether containers of a pod were made, by whichever kubelet.
+func started(pod *v1.Pod) bool {
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		if slices.ContainsFunc(list, func(s v1.ContainerStatus) bool { return s.ContainerID != "" }) {
+			return true
+		}
+	}
+	return false
+}
+
+// Synced tells that Known was called with all pods of the node. What was given to others is forgotten.
+func (m *Manager) Synced() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.synced = true
+	before := len(m.saved)
+	for uid := range m.saved {
+		if m.pods[uid] == nil {
+			delete(m.saved, uid)
+		}
+	}
+	if len(m.saved) != before {
+		m.save()
+	}
+}
+
+// Answer says with which resources a pod is to run, if at all. A pod of which something runs was taken
+// before.
+func (m *Manager) Answer(pod *v1.Pod, runs bool) Answer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := m.pods[pod.UID]
+	if h == nil && !runs {
+		if !m.synced && !admission.IsStatic(pod) {
+			return Answer{Pod: pod, Waiting: true}
+		}
+		in := m.input(pod)
+		refusal := admission.Check(in)
+		if refusal != nil && refusal.Resource != "" {
+			if victims := admission.Victims(in); len(victims) > 0 {
+				m.urgent[pod.UID] = true
+				for _, victim := range victims {
+					m.Preempt(victim.UID)
+				}
+				return Answer{Pod: pod, Waiting: true}
+			}
+		}
+		delete(m.urgent, pod.UID)
+		if refusal != nil {
+			return Answer{Pod: pod, Refused: refusal}
+		}
+	}
+	if h == nil {
+		h = &holder{pod: pod}
+		m.pods[pod.UID] = h
+	}
+	h.pod = pod
+	given, ok := m.saved[pod.UID]
+	if !ok {
+		// A pod that was started by a kubelet that kept no allocations may be in the middle of a resize.
+		given = asked(pod)
+		if seen, ok := told(pod); ok {
+			given = seen
+		}
+		m.saved[pod.UID] = given
+		if err := m.save(); err != nil {
+			m.Logger.Error("cannot save what a pod was given; a restart of the kubelet may admit it anew", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+		}
+	}
+	m.resize(h)
+	return m.answer(h)
+}
+
+func (m *Manager) answer(h *holder) Answer {
+	given := m.saved[h.pod.UID]
+	a := Answer{Pod: with(h.pod, given), Pending: h.pending, Generation: given.Generation, Resized: h.resized}
+	h.resized = false
+	return a
+}
+
+// Get returns a pod with the resources that it was given. Nothing is decided.
+func (m *Manager) Get(pod *v1.Pod) *v1.Pod {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if given, ok := m.saved[pod.UID]; ok {
+		return with(pod, given)
+	}
+	return pod
+}
+
+// Release tells that nothing of a pod runs any more: others may have what it held.
+func (m *Manager) Release(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, held := m.pods[uid]
+	delete(m.pods, uid)
+	if _, ok := m.saved[uid]; ok {
+		delete(m.saved, uid)
+		if err := m.save(); err != nil {
+			m.Logger.Warn("cannot save what pods were given; it is saved with the next change", "error", err)
+		}
+	}
+	delete(m.urgent, uid)
+	if held {
+		for waiting := range m.urgent {
+			m.Wake(waiting)
+		}
+		m.retry()
+	}
+}
+
+// Shrunk tells that a pod has really given back what a resize took from it.
+func (m *Manager) Shrunk(pod *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if h := m.pods[pod.UID]; h != nil {
+		h.pod = pod
+		m.retry()
+	}
+}
+
+// retry wakes the pods whose resize waits and fits now, the most urgent first.
+func (m *Manager) retry() {
+	var waiting []*holder
+	for _, h := range m.pods {
+		if h.pending != nil && h.pending.Reason == v1.PodReasonDeferred {
+			waiting = append(waiting, h)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b *holder) int {
+		return cmp.Or(cmp.Compare(rank(m.grows(a)), rank(m.grows(b))), cmp.Compare(priority(b.pod), priority(a.pod)),
+			cmp.Compare(rank(a.pod.Status.QOSClass != v1.PodQOSGuaranteed), rank(b.pod.Status.QOSClass != v1.PodQOSGuaranteed)),
+			cmp.Compare(a.since, b.since))
+	})
+	for _, h := range waiting {
+		before := *h.pending
+		m.resize(h)
+		if h.pending == nil || *h.pending != before {
+			m.Wake(h.pod.UID)
+		}
+	}
+}
+
+func rank(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
+}
+
+func priority(pod *v1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}
+
+// grows tells whether a pod asks for more than it was given.
+func (m *Manager) grows(h *holder) bool {
+	had, want := admission.Requests(with(h.pod, m.saved[h.pod.UID])), admission.Requests(h.pod)
+	return want.Cpu().Cmp(*had.Cpu()) > 0 || want.Memory().Cmp(*had.Memory()) > 0
+}
+
+// resize gives a pod what its spec asks for, if that can be had, and notes why not else.
+func (m *Manager) resize(h *holder) {
+	given, wanted := m.saved[h.pod.UID], asked(h.pod)
+	if same(given, wanted) {
+		h.pending = nil
+		return
+	}
+	pending := m.obstacle(h.pod)
+	if pending == nil {
+		m.saved[h.pod.UID] = wanted
+		if err := m.save(); err != nil {
+			// What is not on disk is not actuated: the next look tries again.
+			m.saved[h.pod.UID] = given
+			m.Logger.Error("cannot save what a pod is to get by its resize; trying again", "pod", h.pod.Namespace+"/"+h.pod.Name, "error", err)
+			return
+		}
+		h.pending, h.since, h.resized = nil, 0, true
+		return
+	}
+	if h.pending == nil {
+		h.since = m.latest() + 1
+	}
+	h.pending = pending
+}
+
+func (m *Manager) latest() int64 {
+	var last int64
+	for _, h := range m.pods {
+		last = max(last, h.since)
+	}
+	return last
+}
+
+// obstacle is what keeps a resize from being given: for now, or for ever.
+func (m *Manager) obstacle(pod *v1.Pod) *Pending {
+	in := m.input(pod)
+	want := admission.Requests(pod)
+	for _, name := range []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
+		all := in.Node.Status.Allocatable[name]
+		if q := want[name]; q.Cmp(all) > 0 {
+			asked, capacity := q.Value(), all.Value()
+			if name == v1.ResourceCPU {
+				asked, capacity = q.MilliValue(), all.MilliValue()
+			}
+			return &Pending{Reason: v1.PodReasonInfeasible, Message: fmt.Sprintf(
+				"Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, asked, capacity)}
+		}
+	}
+	if refusal := admission.Fit(&in); refusal != nil {
+		return &Pending{Reason: v1.PodReasonDeferred, Message: refusal.Message}
+	}
+	return nil
+}
+
+// input gathers what a decision about a pod depends on.
+func (m *Manager) input(pod *v1.Pod) admission.Input {
+	in := m.Host()
+	in.Pod, in.Node, in.Others = pod, m.Node(), nil
+	for uid, h := range m.pods {
+		if uid != pod.UID {
+			given, ok := m.saved[uid]
+			if !ok {
+				given = asked(h.pod)
+			}
+			in.Others = append(in.Others, with(h.pod, given))
+		}
+	}
+	return in
+}
+
+// asked is what a pod's spec asks for.
+func asked(pod *v1.Pod) Given {
+	g := Given{Pod: pod.Spec.Resources.DeepCopy(), Containers: map[string]v1.ResourceRequirements{}, Generation: pod.Generation}
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			g.Containers[list[i].Name] = *list[i].Resources.DeepCopy()
+		}
+	}
+	return g
+}
+
+// told is what the containers of a pod have by its status; false when that does not tell of all.
+func told(pod *v1.Pod) (Given, bool) {
+	g := asked(pod)
+	seen := 0
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range list {
+			s := &list[i]
+			if r, ok := g.Containers[s.Name]; ok && s.State.Running != nil && s.Resources != nil {
+				r.Limits, r.Requests = s.Resources.Limits, s.Resources.Requests
+				g.Containers[s.Name] = r
+				seen++
+			}
+		}
+	}
+	return g, seen > 0
+}
+
+// same compares amounts, not generations.
+func same(a, b Given) bool {
+	return apiequality.Semantic.DeepEqual(a.Pod, b.Pod) && apiequality.Semantic.DeepEqual(a.Containers, b.Containers)
+}
+
+// with returns a pod whose spec has the given resources. It copies only when they differ.
+func with(pod *v1.Pod, given Given) *v1.Pod {
+	if same(asked(pod), given) {
+		return pod
+	}
+	pod = pod.DeepCopy()
+	pod.Spec.Resources = given.Pod.DeepCopy()
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if r, ok := given.Containers[list[i].Name]; ok {
+				list[i].Resources = *r.DeepCopy()
+			}
+		}
+	}
+	return pod
+}
+
+// save writes what was given.
+func (m *Manager) save() error {
+	raw, err := json.Marshal(file{Version: formatVersion, Pods: m.saved})
+	if err != nil {
+		return err
+	}
+	return m.write(filepath.Clean(m.File), raw, 0o600)
+}

@@ -1,0 +1,262 @@
+package eviction
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	runtimefake "github.com/barque/barque/kubelet/cri/fake"
+)
+
+const gib = 1 << 30
+
+func thresholds(t *testing.T, hard, soft, grace, reclaim map[string]string) []Threshold {
+	t.Helper()
+	list, err := Parse(hard, soft, grace, reclaim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestJudge(t *testing.T) {
+	list := thresholds(t, map[string]string{"memory.available": "1Gi", "nodefs.available": "10%"}, map[string]string{"memory.available": "2Gi"},
+		map[string]string{"memory.available": "1m"}, map[string]string{"nodefs.available": "5%"})
+	var m Memory
+	start := time.Now()
+	for i, step := range []struct {
+		after        time.Duration
+		memory, disk int64 // GiB
+		conditions   string
+		short        Signal
+		grace        time.Duration
+	}{
+		{0, 5, 50, "[]", "", 0},
+		{0, 1, 50, "[MemoryPressure]", "", 0}, // below the soft one, within its grace
+		{59 * time.Second, 1, 50, "[MemoryPressure]", "", 0},
+		{time.Second, 1, 50, "[MemoryPressure]", MemoryAvailable, time.Minute},
+		{time.Second, 0, 50, "[MemoryPressure]", MemoryAvailable, 0}, // the hard one first
+		{time.Second, 5, 50, "[MemoryPressure]", "", 0},              // the condition stays a while
+		{5*time.Minute - 2*time.Second, 5, 50, "[MemoryPressure]", "", 0},
+		{2 * time.Second, 5, 50, "[]", "", 0},
+		{0, 5, 9, "[DiskPressure]", NodeFsAvailable, 0},
+		{time.Second, 5, 14, "[DiskPressure]", NodeFsAvailable, 0}, // 5 % more must be reclaimed
+		{time.Second, 5, 15, "[DiskPressure]", "", 0},
+		{time.Second, 5, 14, "[DiskPressure]", "", 0}, // enough, as long as it never falls below 10 %
+		{time.Second, 0, 1, "[MemoryPressure DiskPressure]", MemoryAvailable, 0},
+	} {
+		start = start.Add(step.after)
+		v := Judge(&m, list, map[Signal]Observation{MemoryAvailable: {step.memory * gib, 8 * gib}, NodeFsAvailable: {step.disk * gib, 100 * gib}}, 5*time.Minute, start)
+		var short Signal
+		var grace time.Duration
+		if v.Short != nil {
+			short, grace = v.Short.Signal, v.Short.Grace
+		}
+		if fmt.Sprint(v.Conditions) != step.conditions || short != step.short || grace != step.grace {
+			t.Errorf("step %d: %v, short of %q after %s", i, v.Conditions, short, grace)
+		}
+	}
+}
+
+// A condition lasts as long as its cause, and transition longer.
+func TestConditionsLast(t *testing.T) {
+	list := thresholds(t, DefaultHard(), nil, nil, nil)
+	for seed := range uint64(100) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		var m Memory
+		now := time.Now()
+		last := time.Time{}
+		for range 100 {
+			now = now.Add(time.Duration(rng.IntN(120)) * time.Second)
+			free := rng.Int64N(10)
+			v := Judge(&m, list, map[Signal]Observation{NodeFsAvailable: {free, 10}}, 5*time.Minute, now)
+			if free < 1 {
+				last = now
+			}
+			want := !last.IsZero() && now.Sub(last) < 5*time.Minute
+			if got := slices.Contains(v.Conditions, v1.NodeDiskPressure); got != want {
+				t.Fatalf("seed %d: %v %s after the last shortage", seed, got, now.Sub(last))
+			}
+			if (v.Short != nil) != (free < 1) {
+				t.Fatalf("seed %d: short %v with %d of 10", seed, v.Short, free)
+			}
+		}
+	}
+}
+
+func podOf(name string, priority int32, memory string) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID(name)}, Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{{Name: "c"}}}}
+	if memory != "" {
+		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse(memory)}
+	}
+	return p
+}
+
+func using(pod *v1.Pod, memory int64) Candidate {
+	return Candidate{pod, Use{Containers: []ContainerUse{{Name: "c", Memory: memory}}}}
+}
+
+func TestRank(t *testing.T) {
+	static := podOf("static", 0, "")
+	static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+	list := Rank(v1.ResourceMemory, []Candidate{
+		using(podOf("within", 0, "4Gi"), 3*gib), using(podOf("important", 100, "1Gi"), 9*gib), using(podOf("little over", 0, "1Gi"), 2*gib),
+		using(podOf("much over", 0, "1Gi"), 5*gib), using(podOf("critical", 2000001000, ""), 7*gib), using(static, 7*gib),
+	})
+	var names []string
+	for _, c := range list {
+		names = append(names, c.Pod.Name)
+	}
+	if got := strings.Join(names, ", "); got != "much over, little over, important, within" {
+		t.Errorf("order: %s", got)
+	}
+}
+
+func TestMessage(t *testing.T) {
+	th := thresholds(t, map[string]string{"memory.available": "100Mi"}, nil, nil, nil)[0]
+	got := Message(th, Observation{Available: 50 << 20, Capacity: gib}, using(podOf("p", 0, "1Gi"), 2*gib))
+	want := "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. " +
+		"Container c was using 2Gi, request is 1Gi, has larger consumption of memory. "
+	if got != want {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestOverLimit(t *testing.T) {
+	pod := podOf("p", 0, "")
+	size := resource.MustParse("1Gi")
+	pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &size}}}}
+	limited := podOf("q", 0, "")
+	limited.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("2Gi")}
+	half := limited.DeepCopy()
+	half.Spec.Containers = append(half.Spec.Containers, v1.Container{Name: "d"})
+	for _, c := range []struct {
+		name string
+		of   Candidate
+		want string
+	}{
+		{"a small volume", Candidate{pod, Use{Volumes: map[string]int64{"v": gib}}}, ""},
+		{"a volume too large", Candidate{pod, Use{Volumes: map[string]int64{"v": gib + 1}}}, `Usage of EmptyDir volume "v" exceeds the limit "1Gi". `},
+		{"a pod without limits", Candidate{podOf("r", 0, ""), Use{Containers: []ContainerUse{{Name: "c", Disk: 99 * gib}}}}, ""},
+		{"all of a pod", Candidate{limited, Use{Containers: []ContainerUse{{Name: "c", Disk: gib}}, Volumes: map[string]int64{"v": 2 * gib}}},
+			"Pod ephemeral local storage usage exceeds the total limit of containers 2Gi. "},
+		{"one container", Candidate{half, Use{Containers: []ContainerUse{{Name: "c", Disk: 3 * gib}}}}, `Container c exceeded its local ephemeral storage limit "2Gi". `},
+		{"the other one", Candidate{half, Use{Containers: []ContainerUse{{Name: "d", Disk: 3 * gib}}}}, ""},
+	} {
+		if got := OverLimit(c.of); got != c.want {
+			t.Errorf("%s: %q", c.name, got)
+		}
+	}
+}
+
+// machine is a node whose memory its pods use up, and whose images take disk.
+type machine struct {
+	disk, images int64
+	uses         map[types.UID]Use
+	frees        int
+	evicted      []string
+}
+
+func (m *machine) Node(context.Context) (map[Signal]Observation, error) {
+	free := int64(10 * gib)
+	for _, u := range m.uses {
+		free -= u.memory()
+	}
+	return map[Signal]Observation{MemoryAvailable: {free, 10 * gib}, NodeFsAvailable: {m.disk - m.images, 100 * gib}}, nil
+}
+
+func (m *machine) Pods(context.Context, []*v1.Pod, func(*v1.Pod) bool) (map[types.UID]Use, error) {
+	return m.uses, nil
+}
+func (m *machine) OneDisk(context.Context) bool { return true }
+
+// TestManager: images go first, then one pod at a time until there is enough.
+func TestManager(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &machine{disk: 50 * gib, images: 45 * gib, uses: map[types.UID]Use{}}
+		var pods []*v1.Pod
+		for i, used := range []int64{4, 3, 1} {
+			pod := podOf(fmt.Sprint("p", i), 0, "")
+			pods = append(pods, pod)
+			m.uses[pod.UID] = using(pod, used*gib).Use
+		}
+		var events []string
+		e := New(Config{
+			Measure: m, Thresholds: thresholds(t, map[string]string{"memory.available": "4Gi", "nodefs.available": "10%"}, nil, nil, nil),
+			Pods: func() []*v1.Pod { return pods }, Changed: func() {}, Logger: slog.New(slog.DiscardHandler),
+			Free:      func(context.Context) error { m.frees++; m.images = 0; return nil },
+			NodeEvent: func(reason, message string) { events = append(events, reason+" "+message) },
+			Evict: func(uid types.UID, _ string, grace time.Duration) bool {
+				m.evicted = append(m.evicted, string(uid))
+				delete(m.uses, uid)
+				pods = slices.DeleteFunc(pods, func(p *v1.Pod) bool { return p.UID == uid })
+				return true
+			},
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- e.Run(ctx) }()
+		time.Sleep(30 * time.Second)
+		if !slices.Equal(m.evicted, []string{"p0"}) || m.frees != 1 {
+			t.Errorf("evicted %v, freed %d times", m.evicted, m.frees)
+		}
+		if got := fmt.Sprint(e.Conditions()); got != "[MemoryPressure DiskPressure]" {
+			t.Errorf("conditions: %s", got)
+		}
+		if want := []string{"EvictionThresholdMet Attempting to reclaim memory", "EvictionThresholdMet Attempting to reclaim ephemeral-storage"}; !slices.Equal(events, want) {
+			t.Errorf("events: %q", events)
+		}
+		time.Sleep(6 * time.Minute)
+		if len(e.Conditions()) != 0 {
+			t.Errorf("conditions stay: %v", e.Conditions())
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestMachine(t *testing.T) {
+	dir := t.TempDir()
+	m := &Machine{Runtime: runtimefake.New(), RootDir: dir, PodDir: func(uid types.UID) string { return filepath.Join(dir, string(uid)) },
+		LogDir: func(pod *v1.Pod) string { return filepath.Join(dir, "logs", pod.Name) }}
+	seen, err := m.Node(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []Signal{MemoryAvailable, NodeFsAvailable, ImageFsAvailable, PIDAvailable} {
+		if o := seen[s]; o.Available <= 0 || o.Capacity < o.Available {
+			t.Errorf("%s: %+v", s, o)
+		}
+	}
+	pod := podOf("p", 0, "")
+	pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+	volume := filepath.Join(dir, "p", "volumes", "kubernetes.io~empty-dir", "v")
+	if err := os.MkdirAll(volume, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(volume, "a"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(filepath.Join(volume, "a"), filepath.Join(volume, "b")); err != nil {
+		t.Fatal(err)
+	}
+	uses, err := m.Pods(context.Background(), []*v1.Pod{pod}, func(*v1.Pod) bool { return true })
+	if n := uses["p"].Volumes["v"]; err != nil || n < 1<<20 || n > 1<<20+1<<16 {
+		t.Errorf("the volume has %d bytes: %v", n, err)
+	}
+}

@@ -1,0 +1,269 @@
+package eviction
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/barque/barque/kubelet/cri"
+)
+
+// Runtime is what is asked of the container runtime.
+type Runtime interface {
+	ListPodSandboxStats(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error)
+	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+}
+
+// Machine measures this machine.
+type Machine struct {
+	Runtime Runtime
+	RootDir string // of the kubelet: nodefs
+	// PodDir has the volumes of a pod, LogDir its logs.
+	PodDir func(uid types.UID) string
+	LogDir func(pod *v1.Pod) string
+}
+
+var _ Measure = (*Machine)(nil)
+
+// Node implements Measure. Available memory is what the kernel says could be used without swapping.
+func (m *Machine) Node(ctx context.Context) (map[Signal]Observation, error) {
+	seen := map[Signal]Observation{}
+	var errs []error
+	if all, free, err := memory(); err != nil {
+		errs = append(errs, err)
+	} else {
+		seen[MemoryAvailable] = Observation{Available: free, Capacity: all}
+	}
+	if space, inodes, err := fileSystem(m.RootDir); err != nil {
+		errs = append(errs, err)
+	} else {
+		seen[NodeFsAvailable], seen[NodeFsInodesFree] = space, inodes
+	}
+	if dir, err := m.imageDir(ctx); err != nil {
+		errs = append(errs, err)
+	} else if space, inodes, err := fileSystem(dir); err != nil {
+		errs = append(errs, err)
+	} else {
+		seen[ImageFsAvailable], seen[ImageFsInodesFree] = space, inodes
+	}
+	if running, most, err := tasks(); err != nil {
+		errs = append(errs, err)
+	} else {
+		seen[PIDAvailable] = Observation{Available: most - running, Capacity: most}
+	}
+	// A file system without a fixed number of inodes tells of none.
+	for _, s := range []Signal{NodeFsInodesFree, ImageFsInodesFree} {
+		if seen[s].Capacity == 0 {
+			delete(seen, s)
+		}
+	}
+	if len(seen) == 0 {
+		return nil, errors.Join(errs...)
+	}
+	return seen, nil // what is known counts; a runtime that is away makes the node not ready anyway
+}
+
+// imageDir is where the runtime keeps its images.
+func (m *Machine) imageDir(ctx context.Context) (string, error) {
+	info, err := m.Runtime.ImageFsInfo(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask the runtime where images are: %s", cri.Message(err))
+	}
+	for _, f := range info.ImageFilesystems {
+		if dir := f.GetFsId().GetMountpoint(); dir != "" {
+			return dir, nil
+		}
+	}
+	return "", errors.New("the runtime does not tell where images are")
+}
+
+// OneDisk implements Measure.
+func (m *Machine) OneDisk(ctx context.Context) bool {
+	dir, err := m.imageDir(ctx)
+	if err != nil {
+		return false
+	}
+	var a, b unix.Stat_t
+	return unix.Stat(dir, &a) == nil && unix.Stat(m.RootDir, &b) == nil && a.Dev == b.Dev
+}
+
+// Pods implements Measure.
+func (m *Machine) Pods(ctx context.Context, pods []*v1.Pod, disk func(*v1.Pod) bool) (map[types.UID]Use, error) {
+	boxes, err := m.Runtime.ListPodSandboxStats(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask the runtime what pods use: %s", cri.Message(err))
+	}
+	uses := map[types.UID]Use{}
+	for _, box := range boxes {
+		linux := box.GetLinux()
+		if box.GetAttributes().GetMetadata() == nil || linux == nil {
+			continue
+		}
+		use := Use{Memory: int64(linux.GetMemory().GetWorkingSetBytes().GetValue()),
+			Processes: int64(linux.GetProcess().GetProcessCount().GetValue())}
+		for _, c := range linux.Containers {
+			use.Containers = append(use.Containers, ContainerUse{
+				Name:   c.GetAttributes().GetLabels()[cri.LabelContainerName],
+				Memory: int64(c.GetMemory().GetWorkingSetBytes().GetValue()),
+				Disk:   int64(c.GetWritableLayer().GetUsedBytes().GetValue()),
+				Inodes: int64(c.GetWritableLayer().GetInodesUsed().GetValue()),
+			})
+		}
+		uses[types.UID(box.Attributes.Metadata.Uid)] = use
+	}
+	for _, pod := range pods {
+		if !disk(pod) {
+			continue
+		}
+		use := uses[pod.UID]
+		if err := m.addDisk(ctx, pod, &use); err != nil {
+			return nil, err
+		}
+		uses[pod.UID] = use
+	}
+	return uses, nil
+}
+
+// addDisk adds logs and volumes to what a pod uses.
+func (m *Machine) addDisk(ctx context.Context, pod *v1.Pod, use *Use) error {
+	for i := range use.Containers {
+		c := &use.Containers[i]
+		bytes, inodes, err := walk(ctx, filepath.Join(m.LogDir(pod), c.Name))
+		if err != nil {
+			return err
+		}
+		c.Disk, c.Inodes = c.Disk+bytes, c.Inodes+inodes
+	}
+	use.Volumes = map[string]int64{}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.EmptyDir == nil || v.EmptyDir.Medium == v1.StorageMediumMemory {
+			continue // others are small, or not of this disk
+		}
+		bytes, inodes, err := walk(ctx, filepath.Join(m.PodDir(pod.UID), "volumes", "kubernetes.io~empty-dir", v.Name))
+		if err != nil {
+			return err
+		}
+		use.Volumes[v.Name] = bytes
+		use.VolumeInodes += inodes
+	}
+	return nil
+}
+
+// walk adds up the blocks of all files below a directory, on its own file system, each file once. What
+// disappears meanwhile is not counted.
+func walk(ctx context.Context, dir string) (bytes, inodes int64, err error) {
+	type file struct{ dev, ino uint64 }
+	seen := map[file]bool{}
+	var device uint64
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return nil
+		}
+		if path == dir {
+			device = s.Dev
+		}
+		if s.Dev != device {
+			if e.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if s.Nlink > 1 && !e.IsDir() {
+			if seen[file{s.Dev, s.Ino}] {
+				return nil
+			}
+			seen[file{s.Dev, s.Ino}] = true
+		}
+		bytes, inodes = bytes+s.Blocks*512, inodes+1
+		return nil
+	})
+	return bytes, inodes, err
+}
+
+func fileSystem(dir string) (space, inodes Observation, err error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return space, inodes, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return Observation{int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize}, Observation{int64(s.Ffree), int64(s.Files)}, nil
+}
+
+// memory returns how much memory the machine has, and how much of it is available, in bytes.
+func memory() (all, available int64, err error) {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	amounts := map[string]int64{}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) >= 2 {
+			if kib, err := strconv.ParseInt(fields[1], 10, 64); err == nil {
+				amounts[strings.TrimSuffix(fields[0], ":")] = kib << 10
+			}
+		}
+	}
+	if amounts["MemTotal"] == 0 {
+		return 0, 0, errors.New("/proc/meminfo has no line MemTotal")
+	}
+	return amounts["MemTotal"], amounts["MemAvailable"], nil
+}
+
+// tasks returns how many tasks the machine has and how many it may have.
+func tasks() (running, most int64, err error) {
+	number := func(path string) (int64, error) {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return 0, err
+		}
+		return strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+	}
+	raw, err := os.ReadFile("/proc/loadavg") // 0.20 0.18 0.12 1/80 11206
+	if err != nil {
+		return 0, 0, err
+	}
+	fields := strings.Fields(string(raw))
+	if len(fields) < 4 {
+		return 0, 0, fmt.Errorf("/proc/loadavg has %d fields", len(fields))
+	}
+	_, total, _ := strings.Cut(fields[3], "/")
+	if running, err = strconv.ParseInt(total, 10, 64); err != nil {
+		return 0, 0, fmt.Errorf("/proc/loadavg: %w", err)
+	}
+	pids, err := number("/proc/sys/kernel/pid_max")
+	if err != nil {
+		return 0, 0, err
+	}
+	threads, err := number("/proc/sys/kernel/threads-max")
+	return running, min(pids, threads), err
+}

@@ -1,0 +1,401 @@
+package pods
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/barque/barque/kubelet/admission"
+	"github.com/barque/barque/kubelet/allocation"
+	"github.com/barque/barque/kubelet/cgroups"
+	"github.com/barque/barque/kubelet/cri"
+)
+
+// Limits are what the runtime enforces of a container's resources; 0 means no limit.
+type Limits struct {
+	Shares int64 // CPU shares of cgroup v1
+	Quota  int64 // microseconds of CPU in each period
+	Memory int64 // bytes
+}
+
+// limitsOf are the limits by which a container's resources are enforced.
+func limitsOf(c *v1.Container) Limits {
+	cpu, memory := c.Resources.Limits[v1.ResourceCPU], c.Resources.Limits[v1.ResourceMemory]
+	request, ok := c.Resources.Requests[v1.ResourceCPU]
+	if !ok {
+		request = cpu
+	}
+	return Limits{Shares: cgroups.Shares(request.MilliValue()), Quota: cgroups.Quota(cpu.MilliValue()), Memory: memory.Value()}
+}
+
+// config is how the runtime is told.
+func (l Limits) config() *runtimeapi.LinuxContainerResources {
+	r := &runtimeapi.LinuxContainerResources{CpuShares: l.Shares, MemoryLimitInBytes: l.Memory}
+	if l.Quota > 0 {
+		r.CpuQuota, r.CpuPeriod = l.Quota, cgroups.Period
+	}
+	return r
+}
+
+// resize plans to give a running container the limits that its resources ask for: as it runs, or by
+// a restart where it wants one.
+func (p *Plan) resize(f *Facts, c *v1.Container, running *Container) {
+	if running.Limits == nil || f.Killing[running.ID] {
+		return
+	}
+	has, wants := *running.Limits, limitsOf(c)
+	if has == wants || f.Updated[running.ID] == wants {
+		return
+	}
+	cpu, memory := has.Shares != wants.Shares || has.Quota != wants.Quota, has.Memory != wants.Memory
+	if cpu && restartsFor(c, v1.ResourceCPU) || memory && restartsFor(c, v1.ResourceMemory) {
+		p.Kill = append(p.Kill, Kill{ID: running.ID, Name: c.Name, Replace: true, Resize: true,
+			Reason: fmt.Sprintf("Container %s resize requires restart", c.Name)})
+		return
+	}
+	p.Update = append(p.Update, Update{ID: running.ID, Name: c.Name, Limits: wants,
+		Lower: wants.Memory > 0 && (has.Memory == 0 || wants.Memory < has.Memory)})
+}
+
+// restartsFor tells whether a container is to be restarted when a resource of it changes.
+func restartsFor(c *v1.Container, name v1.ResourceName) bool {
+	for _, policy := range c.ResizePolicy {
+		if policy.ResourceName == name {
+			return policy.RestartPolicy == v1.RestartContainer
+		}
+	}
+	return false
+}
+
+// ResizeState is what clients are told of a resize.
+type ResizeState struct {
+	Pending    *allocation.Pending
+	InProgress bool
+	Error      string // why it has not been carried out yet
+	Generation int64  // of the spec that is being carried out
+}
+
+// resizing is a worker's memory of a resize.
+type resizing struct {
+	known   bool // the fields are set
+	active  bool // given, and not carried out everywhere
+	failure string
+	given   int64 // the generation whose resources were given
+	pending *allocation.Pending
+	asked   int64     // the generation that is pending
+	retryAt time.Time // after a failure
+}
+
+func (r *resizing) state() ResizeState {
+	return ResizeState{Pending: r.pending, InProgress: r.active, Error: r.failure, Generation: r.given}
+}
+
+// How long to wait before a failed or deferred resize is tried again, though nothing has happened.
+const (
+	retryFailedResize   = 10 * time.Second
+	retryDeferredResize = 3 * time.Minute
+)
+
+// allot asks which resources the pod gets, and puts them into the facts. It is false while that
+// cannot be said. A pod that the node does not take is to be ended.
+func (w *worker) allot(pod *v1.Pod, f *Facts) bool {
+	answer := w.m.Allocator.Answer(pod, len(f.Observed.Sandboxes) > 0)
+	if answer.Waiting {
+		return false
+	}
+	if r := answer.Refused; r != nil {
+		w.m.Logger.Info("the node does not take a pod", "pod", pod.Namespace+"/"+pod.Name, "reason", r.Reason, "message", r.Message)
+		w.failReason, w.failMessage = r.Reason, "Pod was rejected: "+r.Message
+		w.m.Events.Event(pod, nil, v1.EventTypeWarning, r.Reason, r.Message)
+		return true
+	}
+	f.Pod = answer.Pod
+	w.noteResize(pod, answer)
+	return true
+}
+
+// noteResize takes in what was decided about a resize, and records what is new.
+func (w *worker) noteResize(pod *v1.Pod, a allocation.Answer) {
+	r := &w.resizing
+	if !r.known {
+		r.known = true
+		// An earlier process has told of these.
+		if c := condition(&pod.Status, v1.PodResizePending); c != nil {
+			r.pending, r.asked = &allocation.Pending{Reason: c.Reason, Message: c.Message}, c.ObservedGeneration
+		}
+		if c := condition(&pod.Status, v1.PodResizeInProgress); c != nil {
+			r.active = true
+			if c.Reason == v1.PodReasonError {
+				r.failure = c.Message
+			}
+		}
+	}
+	r.given = a.Generation
+	if a.Resized {
+		r.active, r.failure, r.retryAt = true, "", time.Time{}
+		w.tellResize(v1.EventTypeNormal, "ResizeStarted", "Pod resize started", a.Pod, a.Generation, "")
+	}
+	if p := a.Pending; p != nil && (r.pending == nil || *r.pending != *p || r.asked != pod.Generation) {
+		reason := "ResizeDeferred"
+		if p.Reason == v1.PodReasonInfeasible {
+			reason = "ResizeInfeasible"
+		}
+		w.tellResize(v1.EventTypeWarning, reason, "Pod resize "+p.Reason, pod, pod.Generation, p.Message)
+	}
+	r.pending, r.asked = a.Pending, pod.Generation
+}
+
+// followResize notes whether what was given has arrived everywhere.
+func (w *worker) followResize(f Facts, p Plan) {
+	r := &w.resizing
+	if !w.unfinished(f, p) {
+		if r.active {
+			r.active, r.failure = false, ""
+			w.tellResize(v1.EventTypeNormal, "ResizeCompleted", "Pod resize completed", f.Pod, r.given, "")
+			w.m.Allocator.Shrunk(f.Pod)
+		}
+		return
+	}
+	r.active = true
+}
+
+// unfinished tells whether a container, or the pod's group, does not have yet what it is to have.
+func (w *worker) unfinished(f Facts, p Plan) bool {
+	if len(p.Update) > 0 || w.grouped != nil && *w.grouped != cgroups.LimitsOf(f.Pod) {
+		return true
+	}
+	for _, k := range p.Kill {
+		if k.Resize {
+			return true
+		}
+	}
+	return w.resizing.active && len(w.replacing) > 0
+}
+
+// retryResize sees to it that a resize that waits is tried again.
+func (w *worker) retryResize(p *Plan) {
+	if r := &w.resizing; r.pending != nil && r.pending.Reason == v1.PodReasonDeferred {
+		p.wakeAt(w.m.Now().Add(retryDeferredResize))
+	} else if r.failure != "" {
+		p.wakeAt(r.retryAt)
+	}
+}
+
+func (w *worker) noteGroup(pod *v1.Pod) {
+	limits := cgroups.LimitsOf(pod)
+	w.grouped = &limits
+}
+
+// resize carries out what was given: what grows first for the pod and then for its containers, what
+// shrinks the other way round. It tells whether anything changed.
+func (w *worker) resize(ctx context.Context, f Facts, p Plan) bool {
+	r := &w.resizing
+	group := w.grouped != nil && *w.grouped != cgroups.LimitsOf(f.Pod)
+	if len(p.Update) == 0 && !group || w.m.Now().Before(r.retryAt) {
+		return false
+	}
+	changed, err := w.tryResize(ctx, f, p, group)
+	if err == nil {
+		r.failure, r.retryAt = "", time.Time{}
+		return changed
+	}
+	r.retryAt = w.m.Now().Add(retryFailedResize)
+	w.retryAt = r.retryAt
+	if message := cri.Message(err); message != r.failure {
+		r.failure = message
+		w.tellResize(v1.EventTypeWarning, "ResizeError", "Pod resize error", f.Pod, r.given, message)
+		w.poke() // it is in the status, too
+	}
+	return false
+}
+
+// tryResize does it once. A pod of which a container is being restarted for it shrinks afterwards.
+func (w *worker) tryResize(ctx context.Context, f Facts, p Plan, group bool) (changed bool, err error) {
+	shrink := group && len(w.replacing) == 0
+	if err := w.checkUsage(ctx, f, p, shrink); err != nil {
+		return false, err
+	}
+	if group {
+		if err := w.m.Cgroups.Widen(f.Pod); err != nil {
+			return false, err
+		}
+	}
+	for _, u := range p.Update {
+		if err := w.m.Runtime.UpdateContainerResources(ctx, u.ID, u.Limits.config()); err != nil {
+			return changed, fmt.Errorf("update the resources of container %q: %s", u.Name, cri.Message(err))
+		}
+		w.updated[u.ID], changed = u.Limits, true
+	}
+	if shrink {
+		if err := w.m.Cgroups.Ensure(f.Pod); err != nil {
+			return changed, err
+		}
+		w.noteGroup(f.Pod)
+		changed = true
+	}
+	return changed, nil
+}
+
+// checkUsage refuses to lower a limit of memory below what is used now: the kernel would kill.
+func (w *worker) checkUsage(ctx context.Context, f Facts, p Plan, shrink bool) error {
+	var errs []error
+	if limits := cgroups.LimitsOf(f.Pod); shrink && limits.Memory > 0 && (w.grouped.Memory == 0 || limits.Memory < w.grouped.Memory) {
+		used, err := w.m.Cgroups.MemoryUsage(f.Pod)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("cannot tell how much memory the pod uses: %w", err))
+		case used > limits.Memory:
+			errs = append(errs, fmt.Errorf("attempting to set pod memory limit (%d) below current usage (%d)", limits.Memory, used))
+		}
+	}
+	lower := map[string]Update{}
+	for _, u := range p.Update {
+		if u.Lower {
+			lower[u.ID] = u
+		}
+	}
+	if len(lower) > 0 {
+		stats, err := w.m.Runtime.ListContainerStats(ctx, map[string]string{cri.LabelPodUID: string(w.uid)})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("cannot tell how much memory the containers use: %s", cri.Message(err)))
+		}
+		for _, s := range stats {
+			u, ok := lower[s.GetAttributes().GetId()]
+			if used := s.GetMemory().GetUsageBytes().GetValue(); ok && int64(used) > u.Limits.Memory {
+				errs = append(errs, fmt.Errorf("attempting to set container %q memory limit (%d) below current usage (%d)", u.Name, u.Limits.Memory, used))
+			}
+		}
+	}
+	if err := utilerrors.NewAggregate(errs); err != nil {
+		return fmt.Errorf("cannot decrease memory limits: %w", err)
+	}
+	return nil
+}
+
+// tellResize records an event whose text names the resources of all containers.
+func (w *worker) tellResize(kind, reason, text string, pod *v1.Pod, generation int64, failure string) {
+	type container struct {
+		Name      string                  `json:"name"`
+		Resources v1.ResourceRequirements `json:"resources"`
+	}
+	summary := struct {
+		Resources      *v1.ResourceRequirements `json:"resources,omitempty"`
+		InitContainers []container              `json:"initContainers,omitempty"`
+		Containers     []container              `json:"containers,omitempty"`
+		Generation     int64                    `json:"generation"`
+		Error          string                   `json:"error,omitempty"`
+	}{Resources: pod.Spec.Resources, Generation: generation, Error: failure}
+	for i := range pod.Spec.InitContainers {
+		summary.InitContainers = append(summary.InitContainers, container{pod.Spec.InitContainers[i].Name, pod.Spec.InitContainers[i].Resources})
+	}
+	for i := range pod.Spec.Containers {
+		summary.Containers = append(summary.Containers, container{pod.Spec.Containers[i].Name, pod.Spec.Containers[i].Resources})
+	}
+	if raw, err := json.Marshal(summary); err == nil {
+		text += ": " + string(raw)
+	}
+	w.m.Events.Event(pod, nil, kind, reason, text)
+}
+
+// actualResources is what a container has: what it was given, except where the runtime still
+// enforces something else.
+func actualResources(c *v1.Container, last *Container, before *v1.ContainerStatus) *v1.ResourceRequirements {
+	actual := c.Resources.DeepCopy()
+	actual.Claims = nil
+	if last == nil || last.State != Running || last.Limits == nil || *last.Limits == limitsOf(c) {
+		return actual
+	}
+	var earlier v1.ResourceRequirements
+	if before != nil && before.Resources != nil {
+		earlier = *before.Resources
+	}
+	has, wants, had := *last.Limits, limitsOf(c), limitsOf(&v1.Container{Resources: earlier})
+	// An amount is shown as it was written, as long as it comes to the same.
+	show := func(list *v1.ResourceList, name v1.ResourceName, has, wants, had int64, earlier v1.ResourceList, read func() *resource.Quantity) {
+		if has == wants {
+			return
+		}
+		if q, ok := earlier[name]; ok && has == had {
+			set(list, name, q)
+		} else if q := read(); q != nil {
+			set(list, name, *q)
+		} else {
+			delete(*list, name)
+		}
+	}
+	show(&actual.Requests, v1.ResourceCPU, has.Shares, wants.Shares, had.Shares, earlier.Requests, func() *resource.Quantity {
+		if has.Shares <= cgroups.Shares(0) {
+			return nil
+		}
+		return resource.NewMilliQuantity((has.Shares*1000+1023)/1024, resource.DecimalSI)
+	})
+	show(&actual.Limits, v1.ResourceCPU, has.Quota, wants.Quota, had.Quota, earlier.Limits, func() *resource.Quantity {
+		if has.Quota == 0 {
+			return nil
+		}
+		return resource.NewMilliQuantity(has.Quota*1000/cgroups.Period, resource.DecimalSI)
+	})
+	show(&actual.Limits, v1.ResourceMemory, has.Memory, wants.Memory, had.Memory, earlier.Limits, func() *resource.Quantity {
+		if has.Memory == 0 {
+			return nil
+		}
+		return resource.NewQuantity(has.Memory, resource.BinarySI)
+	})
+	// Nothing enforces a request of memory: it comes with all else.
+	if q, ok := earlier.Requests[v1.ResourceMemory]; ok {
+		set(&actual.Requests, v1.ResourceMemory, q)
+	}
+	return actual
+}
+
+func set(list *v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
+	if *list == nil {
+		*list = v1.ResourceList{}
+	}
+	(*list)[name] = q
+}
+
+// setResizeConditions tells of a resize for as long as there is one.
+func setResizeConditions(in *StatusInput, s *v1.PodStatus) {
+	say := func(kind v1.PodConditionType, is bool, reason, message string, generation int64) {
+		if !is {
+			dropCondition(s, kind)
+			return
+		}
+		setCondition(in, s, kind, true, reason, message)
+		condition(s, kind).ObservedGeneration = generation
+	}
+	r := in.Resize
+	pending := allocation.Pending{}
+	if r.Pending != nil {
+		pending = *r.Pending
+	}
+	say(v1.PodResizePending, r.Pending != nil && !in.Ending, pending.Reason, pending.Message, in.Pod.Generation)
+	reason := ""
+	if r.Error != "" {
+		reason = v1.PodReasonError
+	}
+	say(v1.PodResizeInProgress, r.InProgress && !in.Ending, reason, r.Error, r.Generation)
+	if in.Pod.Spec.Resources != nil {
+		s.AllocatedResources = admission.Requests(in.Pod)
+		if !r.InProgress || s.Resources == nil {
+			s.Resources = in.Pod.Spec.Resources.DeepCopy()
+			s.Resources.Claims = nil
+		}
+	}
+}
+
+func dropCondition(s *v1.PodStatus, kind v1.PodConditionType) {
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == kind {
+			s.Conditions = append(s.Conditions[:i], s.Conditions[i+1:]...)
+			return
+		}
+	}
+}

@@ -1,0 +1,248 @@
+package static
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// IsMirror tells whether an object of the API server mirrors a static pod.
+func IsMirror(pod *v1.Pod) bool {
+	_, ok := pod.Annotations[v1.MirrorPodAnnotationKey]
+	return ok
+}
+
+// isStatic tells whether a pod comes from a file.
+func isStatic(pod *v1.Pod) bool { return pod.Annotations[annotationSource] == "file" && !IsMirror(pod) }
+
+// FromAPI returns a pod of the API server so that it counts as one, whatever its annotations say: what
+// is allowed to a file of the node is not allowed to all who can create pods.
+func FromAPI(pod *v1.Pod) *v1.Pod {
+	if pod == nil || IsMirror(pod) || pod.Annotations[annotationSource] == "" {
+		return pod
+	}
+	pod = pod.DeepCopy()
+	pod.Annotations[annotationSource] = "api"
+	return pod
+}
+
+// Status carries statuses to the API server. It is package status' Manager.
+type Status interface {
+	Set(pod *v1.Pod, status v1.PodStatus)
+	Finish(pod *v1.Pod)
+	Forget(uid types.UID)
+}
+
+// MirrorsConfig is what Mirrors needs.
+type MirrorsConfig struct {
+	Client kubernetes.Interface
+	Node   func() *v1.Node // with its UID, once it is registered
+	Status Status
+	// Wake makes a pod tell its status again.
+	Wake   func(uid types.UID)
+	Logger *slog.Logger
+}
+
+// Mirrors keeps one object at the API server for each static pod. It is also the pods' way to tell
+// their status: that of a static pod goes to its mirror. It is safe for concurrent use.
+type Mirrors struct {
+	MirrorsConfig
+	wake chan struct{}
+
+	mu      sync.Mutex
+	synced  bool
+	wanted  map[string]*v1.Pod // static pods by namespace/name; nil until they were read
+	mirrors map[string]*v1.Pod // of this node, as the API server has them
+}
+
+// NewMirrors returns Mirrors that keep nothing yet.
+func NewMirrors(config MirrorsConfig) *Mirrors {
+	return &Mirrors{MirrorsConfig: config, wake: make(chan struct{}, 1), mirrors: map[string]*v1.Pod{}}
+}
+
+func key(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
+
+func (m *Mirrors) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// want says which static pods there are.
+func (m *Mirrors) want(pods map[string]*v1.Pod) {
+	m.mu.Lock()
+	m.wanted = make(map[string]*v1.Pod, len(pods))
+	for name, pod := range pods {
+		m.wanted[name] = pod
+	}
+	m.mu.Unlock()
+	m.poke()
+}
+
+// None tells that the node has no static pods: mirrors of earlier ones are to go.
+func (m *Mirrors) None() { m.want(nil) }
+
+// adopt gives a static pod the status that its mirror has, if that is of the same file: containers are
+// counted on over restarts of the kubelet.
+func (m *Mirrors) adopt(pod *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if mirror := m.mirrors[key(pod)]; mirror != nil && reflects(mirror, pod) {
+		pod.Status = *mirror.Status.DeepCopy()
+		pod.CreationTimestamp = mirror.CreationTimestamp
+	}
+}
+
+func reflects(mirror, pod *v1.Pod) bool {
+	return mirror.Annotations[v1.MirrorPodAnnotationKey] == pod.Annotations[annotationHash]
+}
+
+// Synced tells that Observe was called with all mirrors of this node.
+func (m *Mirrors) Synced() {
+	m.mu.Lock()
+	m.synced = true
+	m.mu.Unlock()
+	m.poke()
+}
+
+// Observe takes what the API server has; gone when it has it no longer.
+func (m *Mirrors) Observe(mirror *v1.Pod, gone bool) {
+	m.mu.Lock()
+	if have := m.mirrors[key(mirror)]; gone && (have == nil || have.UID == mirror.UID) {
+		delete(m.mirrors, key(mirror))
+	} else if !gone {
+		m.mirrors[key(mirror)] = mirror
+	}
+	pod := m.wanted[key(mirror)]
+	m.mu.Unlock()
+	if gone {
+		m.Status.Forget(mirror.UID)
+	} else if pod != nil {
+		m.Wake(pod.UID)
+	}
+	m.poke()
+}
+
+// Set tells a pod's status.
+func (m *Mirrors) Set(pod *v1.Pod, status v1.PodStatus) {
+	if !isStatic(pod) {
+		m.Status.Set(pod, status)
+		return
+	}
+	if mirror := m.of(pod); mirror != nil {
+		status.ObservedGeneration = mirror.Generation
+		m.Status.Set(mirror, status)
+	}
+}
+
+// Finish gives the object of a pod up. That of a static pod goes with its file.
+func (m *Mirrors) Finish(pod *v1.Pod) {
+	if !isStatic(pod) {
+		m.Status.Finish(pod)
+	}
+}
+
+// Forget drops a pod.
+func (m *Mirrors) Forget(uid types.UID) { m.Status.Forget(uid) }
+
+// of returns the mirror of a static pod, if there is one.
+func (m *Mirrors) of(pod *v1.Pod) *v1.Pod {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if mirror := m.mirrors[key(pod)]; mirror != nil && mirror.DeletionTimestamp == nil && reflects(mirror, pod) {
+		return mirror
+	}
+	return nil
+}
+
+// retryMirrors is the pause between tries to put mirrors right.
+const retryMirrors = 5 * time.Second
+
+// Run keeps the mirrors until ctx ends.
+func (m *Mirrors) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if err := m.sync(ctx); err != nil && ctx.Err() == nil {
+			m.Logger.Warn("cannot mirror the static pods; trying again", "error", err)
+			timer.Reset(retryMirrors)
+		}
+	}
+}
+
+// sync makes one round. What it changes comes back by Observe.
+func (m *Mirrors) sync(ctx context.Context) error {
+	m.mu.Lock()
+	if !m.synced || m.wanted == nil {
+		m.mu.Unlock()
+		return nil
+	}
+	make, remove := m.plan()
+	m.mu.Unlock()
+	for _, mirror := range remove {
+		now := int64(0)
+		err := m.Client.CoreV1().Pods(mirror.Namespace).Delete(ctx, mirror.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &mirror.UID}})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("delete mirror pod %s: %w", key(mirror), err)
+		}
+	}
+	if len(make) == 0 {
+		return nil
+	}
+	node := m.Node()
+	if node == nil || node.UID == "" {
+		return fmt.Errorf("the node is not registered yet")
+	}
+	for _, pod := range make {
+		if _, err := m.Client.CoreV1().Pods(pod.Namespace).Create(ctx, mirrorOf(pod, node), metav1.CreateOptions{}); err != nil {
+			if apierrors.IsAlreadyExists(err) {
+				continue // another one of that name: it comes by Observe if it is of this node
+			}
+			return fmt.Errorf("create mirror pod %s: %w", key(pod), err)
+		}
+	}
+	return nil
+}
+
+// plan says which mirrors are missing and which are to go. m.mu is held.
+func (m *Mirrors) plan() (missing, surplus []*v1.Pod) {
+	for name, mirror := range m.mirrors {
+		if pod := m.wanted[name]; pod == nil || !reflects(mirror, pod) || mirror.DeletionTimestamp != nil {
+			surplus = append(surplus, mirror)
+		}
+	}
+	for name, pod := range m.wanted {
+		if m.mirrors[name] == nil {
+			missing = append(missing, pod)
+		}
+	}
+	return missing, surplus
+}
+
+// mirrorOf is the object that shows a static pod.
+func mirrorOf(pod *v1.Pod, node *v1.Node) *v1.Pod {
+	mirror := pod.DeepCopy()
+	controller := true
+	mirror.ObjectMeta = metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, Labels: mirror.Labels, Annotations: mirror.Annotations,
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller}}}
+	mirror.Annotations[v1.MirrorPodAnnotationKey] = pod.Annotations[annotationHash]
+	mirror.Status = v1.PodStatus{}
+	return mirror
+}

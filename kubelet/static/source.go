@@ -1,0 +1,189 @@
+package static
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Pods runs pods. It is package pods' Manager.
+type Pods interface {
+	Update(pod *v1.Pod)
+	Remove(pod *v1.Pod)
+	// Has tells whether something of a pod is left.
+	Has(uid types.UID) bool
+}
+
+// SourceConfig is what a Source needs.
+type SourceConfig struct {
+	Dir      string // of manifests; files whose names begin with a dot are none
+	NodeName string
+	Every    time.Duration // how often to read all though nothing was noticed; 20 s when 0
+	Pods     Pods
+	Mirrors  *Mirrors
+	Logger   *slog.Logger
+	Now      func() time.Time // time.Now when nil
+}
+
+// Source makes the node run what is in a directory.
+type Source struct {
+	SourceConfig
+	running map[string]*v1.Pod // by namespace/name; Run's goroutine alone touches these
+	told    map[string]string  // the mistake of a file that was last logged
+}
+
+// NewSource returns a source that has read nothing.
+func NewSource(config SourceConfig) *Source {
+	if config.Every == 0 {
+		config.Every = 20 * time.Second
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	return &Source{SourceConfig: config, running: map[string]*v1.Pod{}, told: map[string]string{}}
+}
+
+// A burst of changes is read once, when it is over; a pod that must end first is asked for again soon.
+const (
+	settle     = 100 * time.Millisecond
+	retrySoon  = time.Second
+	maxFile    = 10 << 20
+	hiddenFile = "."
+)
+
+// Run follows the directory until ctx ends. Pods go on running then.
+func (s *Source) Run(ctx context.Context) error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch for static pods: %w", err)
+	}
+	defer watcher.Close()
+	watched := false
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case event := <-watcher.Events:
+			if event.Name == s.Dir && event.Has(fsnotify.Remove|fsnotify.Rename) {
+				watched = false
+			}
+			timer.Reset(settle)
+			continue
+		case err := <-watcher.Errors:
+			s.Logger.Debug("the watch of static pods' manifests told of an error; they are read regularly, too", "error", err)
+			continue
+		case <-timer.C:
+		}
+		if !watched {
+			watched = watcher.Add(s.Dir) == nil // a directory that is made later is found by looking
+		}
+		if s.sync() {
+			timer.Reset(s.Every)
+		} else {
+			timer.Reset(retrySoon)
+		}
+	}
+}
+
+// sync makes what runs be what the files say. It is false when it must be called again soon.
+func (s *Source) sync() bool {
+	wanted, err := s.read()
+	if err != nil {
+		s.Logger.Warn("cannot read the manifests of static pods; what runs stays as it is", "dir", s.Dir, "error", err)
+		return true
+	}
+	done := true
+	for name, pod := range s.running {
+		if now := wanted[name]; now == nil || now.UID != pod.UID {
+			s.Pods.Remove(pod)
+			if s.Pods.Has(pod.UID) {
+				done = false // a successor has the same name and ports: it waits
+				continue
+			}
+			delete(s.running, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		pod := wanted[name]
+		if s.running[name] != nil {
+			continue
+		}
+		s.Mirrors.adopt(pod)
+		s.running[name] = pod
+		s.Logger.Info("running a static pod", "pod", name, "uid", pod.UID)
+		s.Pods.Update(pod)
+	}
+	s.Mirrors.want(s.running)
+	return done
+}
+
+// read returns the pods of all files, by namespace/name. A file with a mistake keeps the pod that runs
+// from it from nothing: the pod ends, as its manifest is gone.
+func (s *Source) read() (map[string]*v1.Pod, error) {
+	entries, err := os.ReadDir(s.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	pods := map[string]*v1.Pod{}
+	for _, e := range entries {
+		path := filepath.Join(s.Dir, e.Name())
+		if strings.HasPrefix(e.Name(), hiddenFile) {
+			continue
+		}
+		pod, err := s.readFile(path)
+		if err == nil && pod != nil {
+			if other := pods[pod.Namespace+"/"+pod.Name]; other != nil {
+				err = fmt.Errorf("another file has pod %s/%s, too", pod.Namespace, pod.Name)
+			} else {
+				pods[pod.Namespace+"/"+pod.Name] = pod
+			}
+		}
+		mistake := ""
+		if err != nil {
+			mistake = err.Error()
+		}
+		if mistake != s.told[path] {
+			s.told[path] = mistake
+			if mistake != "" {
+				s.Logger.Error("a static pod's manifest cannot be used", "file", path, "error", mistake)
+			}
+		}
+	}
+	return pods, nil
+}
+
+func (s *Source) readFile(path string) (*v1.Pod, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, nil
+	case info.Size() > maxFile:
+		return nil, fmt.Errorf("the file has %d bytes; at most %d are read", info.Size(), maxFile)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(raw, path, s.NodeName, s.Now())
+}
