@@ -24,6 +24,7 @@ import (
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/kubelet"
 	"github.com/barque/barque/kubelet/bundle"
+	"github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/containerd"
 )
 
@@ -58,6 +59,8 @@ type fixture struct {
 	api     *fake.Clientset
 	socket  string
 	ca      *authority // of the node's server; none without
+
+	settings *config.Configuration // the defaults when nil
 }
 
 const nodeName = "n1"
@@ -115,16 +118,16 @@ func (f *fixture) logger() *slog.Logger {
 func (f *fixture) start() (stop func()) {
 	f.t.Helper()
 	factory := informers.NewSharedInformerFactory(f.api, 0)
-	config := kubelet.Config{
+	c := kubelet.Config{
 		Pods:     factory.Core().V1().Pods().Informer(),
 		NodeName: nodeName, NodeIPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Client: f.api,
 		RuntimeEndpoint: f.socket, RootDir: filepath.Join(f.dataDir, "kubelet"), LogDir: filepath.Join(f.dataDir, "logs"),
-		CgroupRoot: f.cgroup, ClusterDomain: "cluster.local", Version: "v1.37.2+barque", Logger: f.logger(),
+		CgroupRoot: f.cgroup, ClusterDomain: "cluster.local", Version: "v1.37.2+barque", Logger: f.logger(), Settings: f.settings,
 	}
 	if f.ca != nil {
-		config.ServerAddress, config.ServerTLS = serverAddress, f.ca.serverTLS(f.t)
+		c.ServerAddress, c.ServerTLS = serverAddress, f.ca.serverTLS(f.t)
 	}
-	k, err := kubelet.New(config)
+	k, err := kubelet.New(c)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -135,7 +135,7 @@ func TestAdopted(t *testing.T) {
 // Whatever comes in whichever order, the pods are never given more than the node has, and a resize
 // that fits is given.
 func TestNeverMoreThanThereIs(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		m, _ := managed(t, filepath.Join(t.TempDir(), "state"))
 		m.write = func(string, []byte, os.FileMode) error { return nil }

@@ -87,24 +87,43 @@ func TestMessagesOfOnePod(t *testing.T) {
 	}
 }
 
-// TestResizedContainerKeepsItsResources: the status says what a container was started with, not what a resize asks for.
-func TestResizedContainerKeepsItsResources(t *testing.T) {
-	ask := func(cpu string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)} }
+// TestResourcesInStatus: the status says what a container has, as it was written, and what it was given.
+func TestResourcesInStatus(t *testing.T) {
+	ask := func(cpu, memory string) v1.ResourceRequirements {
+		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+		return v1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
+	}
 	pod := podWith(v1.RestartPolicyAlways, "a")
-	pod.Spec.Containers[0].Resources.Requests = ask("100m")
+	pod.Spec.Containers[0].Resources = ask("0.1", "64Mi")
+	first := limitsOf(&pod.Spec.Containers[0])
 	in := StatusInput{Facts: Facts{Pod: pod}, Runtime: "containerd"}
-	in.Observed.Containers = []Container{{ID: "1", Name: "a", State: Running, Attempt: 1}}
+	in.Observed.Containers = []Container{{ID: "1", Name: "a", State: Running, Attempt: 1, Limits: &first}}
 	pod.Status = Status(in)
 
-	pod.Spec.Containers[0].Resources.Requests = ask("200m")
-	for id, want := range map[string]string{"1": "100m", "2": "200m"} {
-		in.Observed.Containers[0].ID = id
+	pod.Spec.Containers[0].Resources = ask("0.2", "128Mi")
+	given := limitsOf(&pod.Spec.Containers[0])
+	half := given
+	half.Memory = first.Memory
+	other := Limits{Shares: 307, Quota: 30000, Memory: 96 << 20}
+	for _, c := range []struct {
+		name   string
+		limits *Limits
+		want   string
+	}{
+		{"nothing has changed yet", &first, "100m 100m 64Mi 64Mi"},
+		{"CPU has", &half, "200m 200m 64Mi 64Mi"},
+		{"all has", &given, "200m 200m 128Mi 128Mi"},
+		{"somebody else has set limits", &other, "300m 300m 96Mi 64Mi"},
+		{"the runtime does not tell", nil, "100m 100m 64Mi 64Mi"},
+	} {
+		in.Observed.Containers[0].Limits = c.limits
 		s := Status(in).ContainerStatuses[0]
-		if got := s.Resources.Requests[v1.ResourceCPU]; got.Cmp(resource.MustParse(want)) != 0 {
-			t.Errorf("container %s: %s in resources, want %s", id, got.String(), want)
+		r := s.Resources
+		if got := r.Requests.Cpu().String() + " " + r.Limits.Cpu().String() + " " + r.Limits.Memory().String() + " " + r.Requests.Memory().String(); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
-		if got := s.AllocatedResources[v1.ResourceCPU]; got.Cmp(resource.MustParse(want)) != 0 {
-			t.Errorf("container %s: %s allocated, want %s", id, got.String(), want)
+		if got := s.AllocatedResources.Cpu().String(); got != "200m" {
+			t.Errorf("%s: %s is allocated", c.name, got)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -308,12 +309,18 @@ func (w *worker) tellResize(kind, reason, text string, pod *v1.Pod, generation i
 func actualResources(c *v1.Container, last *Container, before *v1.ContainerStatus) *v1.ResourceRequirements {
 	actual := c.Resources.DeepCopy()
 	actual.Claims = nil
-	if last == nil || last.State != Running || last.Limits == nil || *last.Limits == limitsOf(c) {
+	if last == nil || last.State != Running || last.Limits != nil && *last.Limits == limitsOf(c) {
 		return actual
 	}
 	var earlier v1.ResourceRequirements
 	if before != nil && before.Resources != nil {
 		earlier = *before.Resources
+	}
+	if last.Limits == nil { // the runtime does not tell; nothing is resized then
+		if before != nil && before.Resources != nil && strings.HasSuffix(before.ContainerID, "://"+last.ID) {
+			return earlier.DeepCopy()
+		}
+		return actual
 	}
 	has, wants, had := *last.Limits, limitsOf(c), limitsOf(&v1.Container{Resources: earlier})
 	// An amount is shown as it was written, as long as it comes to the same.
