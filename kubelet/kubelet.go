@@ -21,6 +21,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -221,8 +222,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	if err != nil {
 		return err
 	}
-	var taints []v1.Taint
-	taints = append(append(taints, c.Taints...), set.RegisterWithTaints...)
+	taints := slices.Concat(c.Taints, set.RegisterWithTaints)
 	port, err := c.port()
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -80,10 +81,8 @@ func (m *Mirrors) poke() {
 // want says which static pods there are.
 func (m *Mirrors) want(pods map[string]*v1.Pod) {
 	m.mu.Lock()
-	m.wanted = make(map[string]*v1.Pod, len(pods))
-	for name, pod := range pods {
-		m.wanted[name] = pod
-	}
+	m.wanted = map[string]*v1.Pod{}
+	maps.Copy(m.wanted, pods)
 	m.mu.Unlock()
 	m.poke()
 }
@@ -193,9 +192,9 @@ func (m *Mirrors) sync(ctx context.Context) error {
 		m.mu.Unlock()
 		return nil
 	}
-	make, remove := m.plan()
+	missing, surplus := m.plan()
 	m.mu.Unlock()
-	for _, mirror := range remove {
+	for _, mirror := range surplus {
 		now := int64(0)
 		err := m.Client.CoreV1().Pods(mirror.Namespace).Delete(ctx, mirror.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &mirror.UID}})
@@ -203,14 +202,14 @@ func (m *Mirrors) sync(ctx context.Context) error {
 			return fmt.Errorf("delete mirror pod %s: %w", key(mirror), err)
 		}
 	}
-	if len(make) == 0 {
+	if len(missing) == 0 {
 		return nil
 	}
 	node := m.Node()
 	if node == nil || node.UID == "" {
 		return fmt.Errorf("the node is not registered yet")
 	}
-	for _, pod := range make {
+	for _, pod := range missing {
 		if _, err := m.Client.CoreV1().Pods(pod.Namespace).Create(ctx, mirrorOf(pod, node), metav1.CreateOptions{}); err != nil {
 			if apierrors.IsAlreadyExists(err) {
 				continue // another one of that name: it comes by Observe if it is of this node
