@@ -124,9 +124,10 @@ func TestVolumeOfANode(t *testing.T) {
 	(&storageSide{s: s}).serve()
 	s.seed(pod("p", "100m", "1Mi", withClaim("c")))
 	s.onBind = func(_ *v1.Binding, apply func() error) error {
-		v, err := s.client.CoreV1().PersistentVolumes().Get(t.Context(), "v", metav1.GetOptions{})
-		if err != nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != "uid-c" {
-			t.Errorf("the volume at the time of the binding: %+v, %v", v, err)
+		// The client is locked while it reacts.
+		obj, err := s.client.Tracker().Get(v1.SchemeGroupVersion.WithResource("persistentvolumes"), "", "v")
+		if v, ok := obj.(*v1.PersistentVolume); err != nil || !ok || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != "uid-c" {
+			t.Errorf("the volume at the time of the binding: %+v, %v", obj, err)
 		}
 		return apply()
 	}
