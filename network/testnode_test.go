@@ -485,7 +485,7 @@ func (n *Node) Reach(args ReachArgs, reached *[]bool) error {
 	return <-failed
 }
 
-// reach connects to all targets at once in the calling thread's namespace, and waits a second for them.
+// reach connects to all targets at once in the calling thread's namespace, and looks for a second which are there.
 func reach(targets []string) ([]bool, error) {
 	reached := make([]bool, len(targets))
 	polled := make([]unix.PollFd, len(targets))
@@ -501,9 +501,9 @@ func reach(targets []string) ([]bool, error) {
 			polled[i].Fd = -1
 		}
 	}
-	deadline := time.Now().Add(time.Second) // brief: dropped packets get no answer, and all others are asked again
-	for time.Now().Before(deadline) {
-		if _, err := unix.Poll(polled, 50); err != nil && err != unix.EINTR {
+	const looks, each = 20, 50 // milliseconds: dropped packets get no answer, and all others are asked again
+	for range looks {
+		if _, err := unix.Poll(polled, each); err != nil && err != unix.EINTR {
 			return nil, err
 		}
 		waiting := false
