@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/internal/localpv"
 )
 
-// ownVolume allows to say of a local volume of the node that its data is deleted: to take that finalizer off, of one that
-// goes, and nothing else.
+// ownVolume allows to say of a local volume of the node that its data is deleted: to take that
+// finalizer off, of one that goes, and nothing else.
 func ownVolume(node string, a admission.Attributes) error {
 	now, isNew := a.GetObject().(*corev1.PersistentVolume)
 	old, isOld := a.GetOldObject().(*corev1.PersistentVolume)

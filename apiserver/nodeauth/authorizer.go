@@ -35,8 +35,8 @@ type Authorizer struct {
 type RequestNode func(namespace, name string) (node string)
 
 // New returns an authorizer over the pods of an informer that has not been started, and those that
-// list returns. requests tells whose requests for certificates are, and rules what the role of nodes
-// allows.
+// list returns. requests tells whose requests for certificates are, and rules what the role of
+// nodes allows.
 func New(pods cache.SharedIndexInformer, list ListPods, requests RequestNode, rules func(authorizer.Attributes) bool) (*Authorizer, error) {
 	err := pods.AddIndexers(cache.Indexers{nodeIndex: func(obj any) ([]string, error) {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
@@ -182,8 +182,8 @@ func (a *Authorizer) ownPods(ctx context.Context, node string, attrs authorizer.
 	return "", nil
 }
 
-// ownVolumes allows lists and watches of the local volumes that are on the node. Single volumes may be read by name, as
-// their names are in the claims of pods; writes are narrowed by admission.
+// ownVolumes allows lists and watches of the local volumes that are on the node. Single volumes may
+// be read by name, as their names are in the claims of pods; writes are narrowed by admission.
 func ownVolumes(node string, attrs authorizer.Attributes) string {
 	switch attrs.GetVerb() {
 	case "list", "watch":
@@ -201,8 +201,8 @@ func ownVolumes(node string, attrs authorizer.Attributes) string {
 	return ""
 }
 
-// ownSlices allows what is about many slices of devices only for those of the node. Writes of single
-// ones are narrowed by admission.
+// ownSlices allows what is about many slices of devices only for those of the node. Writes of
+// single ones are narrowed by admission.
 func ownSlices(node string, attrs authorizer.Attributes) string {
 	switch attrs.GetVerb() {
 	case "list", "watch", "deletecollection":
@@ -214,8 +214,8 @@ func ownSlices(node string, attrs authorizer.Attributes) string {
 	return ""
 }
 
-// ownRequests allows to read the requests for certificates of pods that the node has made. Whose pods
-// it makes them for is narrowed by admission; what became of one, its signer says.
+// ownRequests allows to read the requests for certificates of pods that the node has made. Whose
+// pods it makes them for is narrowed by admission; what became of one, its signer says.
 func (a *Authorizer) ownRequests(node string, attrs authorizer.Attributes) string {
 	switch verb := attrs.GetVerb(); {
 	case attrs.GetSubresource() != "":

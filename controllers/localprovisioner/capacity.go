@@ -70,8 +70,9 @@ func diskOf(n *corev1.Node) disk {
 	return disk{n.Annotations[localpv.RootAnnotation], n.Labels[corev1.LabelHostname], q.Value()}
 }
 
-// decideCapacities says what is left on each node for each class: the node's disk without what is promised to volumes.
-// Volumes may hold less than they were promised, and other files of the node more.
+// decideCapacities says what is left on each node for each class: the node's disk without what is
+// promised to volumes. Volumes may hold less than they were promised, and other files of the node
+// more.
 func decideCapacities(classes []*storagev1.StorageClass, nodes []*corev1.Node, volumes []*corev1.PersistentVolume) map[string]*storagev1.CSIStorageCapacity {
 	promised := map[string]int64{}
 	for _, v := range volumes {
@@ -109,7 +110,8 @@ func capacityName(class, node string) string {
 	return fmt.Sprintf("csisc-local-%016x", h.Sum64())
 }
 
-// reconcileCapacity publishes the capacities while the scheduler asks for them: the CSIDriver object says so.
+// reconcileCapacity publishes the capacities while the scheduler asks for them: the CSIDriver
+// object says so.
 func (t *term) reconcileCapacity(ctx context.Context, key runtime.Key) (time.Duration, error) {
 	var want map[string]*storagev1.CSIStorageCapacity
 	driver, err := t.listDrivers.Get(localpv.Provisioner)

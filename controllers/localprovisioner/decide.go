@@ -33,7 +33,8 @@ type claimPlan struct {
 	reselect bool
 }
 
-// ours tells whether the binder has given a claim to this provisioner, which has not made its volume yet.
+// ours tells whether the binder has given a claim to this provisioner, which has not made its
+// volume yet.
 func ours(claim *corev1.PersistentVolumeClaim) bool {
 	name, ok := claim.Annotations[provisionerAnnotation]
 	if !ok {
@@ -136,7 +137,8 @@ type volumeAct int
 
 const (
 	nothing volumeAct = iota
-	// deleteVolume deletes the object of a volume whose claim has gone. Its node deletes the data then.
+	// deleteVolume deletes the object of a volume whose claim has gone. Its node deletes the data
+	// then.
 	deleteVolume
 	// abandon takes the finalizer off a volume whose node is not in the cluster any more.
 	abandon
@@ -146,7 +148,8 @@ const (
 	tellGrown
 )
 
-// decideVolume plans for a volume that this provisioner has made. claim is the one that it is bound to, or nil.
+// decideVolume plans for a volume that this provisioner has made. claim is the one that it is bound
+// to, or nil.
 func decideVolume(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, hasNode bool) volumeAct {
 	if volume.DeletionTimestamp != nil {
 		mine := slices.Contains(volume.Finalizers, localpv.Finalizer)

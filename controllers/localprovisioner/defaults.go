@@ -23,8 +23,9 @@ const (
 	layDownRetry      = 2 * time.Second
 )
 
-// layDown lays down the default class and what the scheduler knows the provisioner by, once in the life of the cluster:
-// what users have changed or deleted stays as it is. It returns when that is done, or ctx ends.
+// layDown lays down the default class and what the scheduler knows the provisioner by, once in the
+// life of the cluster: what users have changed or deleted stays as it is. It returns when that is
+// done, or ctx ends.
 func (t *term) layDown(ctx context.Context) error {
 	for t.cfg.DefaultClass != "" {
 		err := t.layDownOnce(ctx)

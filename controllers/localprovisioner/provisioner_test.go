@@ -225,7 +225,8 @@ func TestReselect(t *testing.T) {
 	})
 }
 
-// TestLaidDownOnce: a class that was deleted stays so, and a cluster that has a default class keeps it.
+// TestLaidDownOnce: a class that was deleted stays so, and a cluster that has a default class keeps
+// it.
 func TestLaidDownOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := defaultClass("other", nil)

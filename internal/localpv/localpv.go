@@ -1,5 +1,5 @@
-// Package localpv has the names by which the provisioner of local volumes, the API server and the nodes agree. It has no
-// behaviour of its own.
+// Package localpv has the names by which the provisioner of local volumes, the API server and the
+// nodes agree. It has no behaviour of its own.
 package localpv
 
 import (
@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// Provisioner is what StorageClasses name, and the annotation pv.kubernetes.io/provisioned-by of volumes.
+	// Provisioner is what StorageClasses name, and the annotation pv.kubernetes.io/provisioned-by
+	// of volumes.
 	Provisioner = "local.barque.io"
 	// Finalizer is on a volume until its node has deleted the directory.
 	Finalizer = "barque.io/local-volume"
@@ -29,8 +30,8 @@ func Is(pv *corev1.PersistentVolume) bool {
 	return pv.Spec.Local != nil && pv.Annotations[ProvisionedBy] == Provisioner
 }
 
-// OnNode tells whether a volume is one of a node's: it is by its label, and in its node affinity. Who may write labels of
-// volumes cannot so make a node give up another's.
+// OnNode tells whether a volume is one of a node's: it is by its label, and in its node affinity.
+// Who may write labels of volumes cannot so make a node give up another's.
 func OnNode(pv *corev1.PersistentVolume, node string) bool {
 	if !Is(pv) || pv.Labels[NodeLabel] != node || pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
 		return false

@@ -1,9 +1,11 @@
-// Package localvolumes is the node's part of the volumes that the cluster makes itself (see controllers/localprovisioner).
-// It says by an annotation of the Node where this node's volumes are. When a volume of the node is deleted, and the cluster is
-// to delete its data, it deletes the directory and then takes its finalizer off the volume; so it does for what was
-// deleted while the node was down. Directories are made by kubelet/volumes, when a pod first needs them.
+// Package localvolumes is the node's part of the volumes that the cluster makes itself (see
+// controllers/localprovisioner). It says by an annotation of the Node where this node's volumes
+// are. When a volume of the node is deleted, and the cluster is to delete its data, it deletes the
+// directory and then takes its finalizer off the volume; so it does for what was deleted while the
+// node was down. Directories are made by kubelet/volumes, when a pod first needs them.
 //
-// It sees the volumes of this node only, by their label, and may change nothing of them but its finalizer.
+// It sees the volumes of this node only, by their label, and may change nothing of them but its
+// finalizer.
 package localvolumes
 
 import (
@@ -124,8 +126,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// tellStrangers names the directories that no volume has: those of volumes that were deleted while this machine was no node
-// of the cluster, or by hand. Whether their data is wanted only people know.
+// tellStrangers names the directories that no volume has: those of volumes that were deleted while
+// this machine was no node of the cluster, or by hand. Whether their data is wanted only people
+// know.
 func (a *Agent) tellStrangers() {
 	names, err := a.Directories.Names()
 	if err != nil {
@@ -207,7 +210,8 @@ const (
 	release        // take the finalizer off
 )
 
-// decide says what is to be done with a volume: nothing before it is deleted and no claim is bound to it.
+// decide says what is to be done with a volume: nothing before it is deleted and no claim is bound
+// to it.
 func decide(pv *v1.PersistentVolume, node string) act {
 	switch {
 	case !localpv.OnNode(pv, node), pv.DeletionTimestamp == nil, !slices.Contains(pv.Finalizers, localpv.Finalizer),

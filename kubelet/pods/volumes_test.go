@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestMountsOfVolumes: what a claim gives read-only is so in containers, images are left to the runtime, and block volumes
-// become devices.
+// TestMountsOfVolumes: what a claim gives read-only is so in containers, images are left to the
+// runtime, and block volumes become devices.
 func TestMountsOfVolumes(t *testing.T) {
 	claim := func(name string, readOnly bool) v1.Volume {
 		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name, ReadOnly: readOnly}}}

@@ -17,7 +17,8 @@ type Claims interface {
 	Volume(ctx context.Context, name string) (*v1.PersistentVolume, error)
 }
 
-// RequestedClaims asks the API server. A node may read the claims of its pods one by one; it cannot watch them.
+// RequestedClaims asks the API server. A node may read the claims of its pods one by one; it cannot
+// watch them.
 type RequestedClaims struct{ Client kubernetes.Interface }
 
 // Claim implements Claims.
@@ -78,7 +79,8 @@ func processing(pod *v1.Pod, claim string, err error) error {
 	return fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, claim, err)
 }
 
-// fitting checks that containers ask for a volume in the way in which it is there: as files or as a device.
+// fitting checks that containers ask for a volume in the way in which it is there: as files or as a
+// device.
 func fitting(pod *v1.Pod, volume string, pv *v1.PersistentVolume) error {
 	block := (&Volume{PV: pv}).block()
 	mode := v1.PersistentVolumeFilesystem

@@ -135,7 +135,8 @@ func newManager(t *testing.T, root string, claims Claims, local *Local) *Manager
 		Allocatable: func() v1.ResourceList { return nil }})
 }
 
-// TestLocalVolume: the data of a volume outlives its pod, and another process than the one that has mounted it.
+// TestLocalVolume: the data of a volume outlives its pod, and another process than the one that has
+// mounted it.
 func TestLocalVolume(t *testing.T) {
 	needs.Root(t, "mounts of persistent volumes")
 	root := t.TempDir()
@@ -235,7 +236,8 @@ func TestVolumeOfAnotherNode(t *testing.T) {
 	}
 }
 
-// TestStagedDevice: pods share one mount of a device, which goes with the last of them, whoever has mounted it.
+// TestStagedDevice: pods share one mount of a device, which goes with the last of them, whoever has
+// mounted it.
 func TestStagedDevice(t *testing.T) {
 	needs.Root(t, "file systems on local block devices")
 	root := t.TempDir()
@@ -346,7 +348,8 @@ func TestGiveTo(t *testing.T) {
 	}
 }
 
-// TestLocalStaysInItsRoot: whatever a PV says, nothing outside of the root is deleted, and no link is followed.
+// TestLocalStaysInItsRoot: whatever a PV says, nothing outside of the root is deleted, and no link
+// is followed.
 func TestLocalStaysInItsRoot(t *testing.T) {
 	dir := t.TempDir()
 	local, err := NewLocal(filepath.Join(dir, "volumes"))

@@ -67,8 +67,9 @@ func onDisk(pod *v1.Pod, dir string) error {
 	return os.Rename(fresh, dir)
 }
 
-// memoryLimit is what a tmpfs of a pod may hold: the least of the limit that is said, the memory that the pod may have,
-// and the memory that all pods of the node may have. 0 is the kernel's own: half of the machine's memory.
+// memoryLimit is what a tmpfs of a pod may hold: the least of the limit that is said, the memory
+// that the pod may have, and the memory that all pods of the node may have. 0 is the kernel's own:
+// half of the machine's memory.
 func memoryLimit(pod *v1.Pod, said *resource.Quantity, node int64) int64 {
 	limits := []int64{podMemory(pod), node}
 	if said != nil {
@@ -113,7 +114,8 @@ func podMemory(pod *v1.Pod) int64 {
 	return max(largest, sum+sidecars)
 }
 
-// pageSize is the size of the huge pages that a medium names, or the only one that the pod asks for.
+// pageSize is the size of the huge pages that a medium names, or the only one that the pod asks
+// for.
 func pageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	asked := map[string]resource.Quantity{}
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

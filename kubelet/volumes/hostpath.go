@@ -84,7 +84,8 @@ func (hostPaths) SetUp(_ context.Context, _ *v1.Pod, v *Volume) (string, time.Ti
 // TearDown implements Plugin.
 func (hostPaths) TearDown(*Volume) error { return nil }
 
-// Usage implements Plugin. A path of the host has no size of its own; behind a claim its file system is measured.
+// Usage implements Plugin. A path of the host has no size of its own; behind a claim its file
+// system is measured.
 func (hostPaths) Usage(_ context.Context, v *Volume, path string) (*Usage, error) {
 	if v.PV == nil {
 		return nil, nil

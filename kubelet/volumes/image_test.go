@@ -34,7 +34,8 @@ func (r *registry) ImageStatus(context.Context, string) (*runtimeapi.Image, erro
 	return &runtimeapi.Image{}, nil
 }
 
-// TestImageVolume: an image is pulled once for a pod, also when the kubelet starts anew without its registry.
+// TestImageVolume: an image is pulled once for a pod, also when the kubelet starts anew without its
+// registry.
 func TestImageVolume(t *testing.T) {
 	root, images := t.TempDir(), &registry{}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: v1.PodSpec{Volumes: []v1.Volume{

@@ -14,14 +14,16 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// locals are persistent volumes on disks of this node: directories, or block devices, which get a file system where
-// pods want files. The directories of volumes that the cluster's own provisioner has made are made here.
+// locals are persistent volumes on disks of this node: directories, or block devices, which get a
+// file system where pods want files. The directories of volumes that the cluster's own provisioner
+// has made are made here.
 type locals struct {
 	mounts Mounts
 	own    *Local
 }
 
-// missingPath is returned for a local volume whose path is not there. Making it would hide a disk that is not mounted.
+// missingPath is returned for a local volume whose path is not there. Making it would hide a disk
+// that is not mounted.
 type missingPath struct{ path string }
 
 func (e *missingPath) Error() string { return fmt.Sprintf("path %q does not exist", e.path) }
@@ -30,7 +32,8 @@ func (locals) Name() string { return "kubernetes.io/local-volume" }
 
 func (locals) Provides(v *Volume) bool { return v.PV != nil && v.PV.Spec.Local != nil }
 
-// NeedsStaging implements Stager: a device that pods want files on is mounted once, at the node's place for it.
+// NeedsStaging implements Stager: a device that pods want files on is mounted once, at the node's
+// place for it.
 func (p locals) NeedsStaging(v *Volume) (bool, error) {
 	if v.block() || p.own.made(v.PV) {
 		return false, nil
@@ -38,7 +41,8 @@ func (p locals) NeedsStaging(v *Volume) (bool, error) {
 	return isDevice(v.PV.Spec.Local.Path)
 }
 
-// Stage implements Stager. A device without a file system gets one; one that has another than the volume's is refused.
+// Stage implements Stager. A device without a file system gets one; one that has another than the
+// volume's is refused.
 func (p locals) Stage(ctx context.Context, v *Volume) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)

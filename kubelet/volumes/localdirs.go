@@ -13,13 +13,14 @@ import (
 	"github.com/barque/barque/internal/localpv"
 )
 
-// Local has the directories of the volumes that the cluster's provisioner has placed on this node, root/<name of PV>.
-// They are made when a pod first needs them, and deleted when the cluster says so. Nothing outside of the root is made,
-// changed or deleted: paths in PVs count only when they are what the root and the PV's name make, and no symbolic
-// link is followed.
+// Local has the directories of the volumes that the cluster's provisioner has placed on this node,
+// root/<name of PV>. They are made when a pod first needs them, and deleted when the cluster says
+// so. Nothing outside of the root is made, changed or deleted: paths in PVs count only when they
+// are what the root and the PV's name make, and no symbolic link is followed.
 type Local struct{ root string }
 
-// NewLocal returns the directories below root, which it makes. Only root reaches what is in them from the host.
+// NewLocal returns the directories below root, which it makes. Only root reaches what is in them
+// from the host.
 func NewLocal(root string) (*Local, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of local volumes: %w", err)
@@ -39,7 +40,8 @@ func (l *Local) made(pv *v1.PersistentVolume) bool {
 // freshSuffix is of a directory that is not complete. No PV has such a name.
 const freshSuffix = ".new~"
 
-// ensure makes the directory of a volume, if it is not there. Any user of a pod may write to it, as to an emptyDir.
+// ensure makes the directory of a volume, if it is not there. Any user of a pod may write to it, as
+// to an emptyDir.
 func (l *Local) ensure(pv *v1.PersistentVolume) error {
 	root, err := os.OpenRoot(l.root)
 	if err != nil {
@@ -95,7 +97,8 @@ func (l *Local) Names() ([]string, error) {
 	return names, err
 }
 
-// usage measures a volume. Its size is what was asked for, though nothing but the disk's end keeps it there.
+// usage measures a volume. Its size is what was asked for, though nothing but the disk's end keeps
+// it there.
 func (l *Local) usage(ctx context.Context, pv *v1.PersistentVolume) (*Usage, error) {
 	return walked(ctx, localpv.Path(l.root, pv.Name))
 }

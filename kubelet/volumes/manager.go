@@ -1,12 +1,14 @@
-// Package volumes provides the files and devices that pods mount, by one Plugin for each kind: emptyDir, configMap,
-// secret, downwardAPI, projected (with service-account tokens, trust bundles and certificates of the pod), hostPath,
-// image, local and NFS. A claim, of the pod or made for it, is provided by the plugin of the volume that it is bound to.
+// Package volumes provides the files and devices that pods mount, by one Plugin for each kind:
+// emptyDir, configMap, secret, downwardAPI, projected (with service-account tokens, trust bundles
+// and certificates of the pod), hostPath, image, local and NFS. A claim, of the pod or made for it,
+// is provided by the plugin of the volume that it is bound to.
 //
-// It owns <root>/pods/<uid>/volumes, volumeDevices, volume-subpaths and claims, <root>/plugins, and all mounts below.
-// Invariants: what comes from a Secret, is a token or a key is on a tmpfs and never on a disk; a volume made of API
-// data changes all its files at once (see replace); nothing of a pod is left after Unmount, which may be called any
-// number of times, also for a pod that this process has never seen; what is in a persistent volume is never removed
-// here (see Local for the exception, which the cluster must ask for).
+// It owns <root>/pods/<uid>/volumes, volumeDevices, volume-subpaths and claims, <root>/plugins, and
+// all mounts below. Invariants: what comes from a Secret, is a token or a key is on a tmpfs and
+// never on a disk; a volume made of API data changes all its files at once (see replace); nothing
+// of a pod is left after Unmount, which may be called any number of times, also for a pod that this
+// process has never seen; what is in a persistent volume is never removed here (see Local for the
+// exception, which the cluster must ask for).
 //
 // It does not decide when pods start or end.
 package volumes
@@ -36,7 +38,8 @@ type Config struct {
 	Objects Objects
 	Tokens  Tokens
 	Claims  Claims
-	// Node returns this node as the API server has it, or nil as long as that is not known: volumes may be on others.
+	// Node returns this node as the API server has it, or nil as long as that is not known: volumes
+	// may be on others.
 	Node   func() *v1.Node
 	Images Images
 	// Bundles and Certificates are for projected volumes with such sources.
@@ -98,8 +101,8 @@ func New(config Config) *Manager {
 // PodDir is the directory of a pod.
 func (m *Manager) PodDir(uid types.UID) string { return filepath.Join(m.root, string(uid)) }
 
-// Mount makes all volumes of a pod ready and up to date. It returns the directory, file or device on the host of each,
-// and when to call again though nothing has changed: zero for never.
+// Mount makes all volumes of a pod ready and up to date. It returns the directory, file or device
+// on the host of each, and when to call again though nothing has changed: zero for never.
 func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (paths map[string]string, next time.Time, err error) {
 	paths = make(map[string]string, len(pod.Spec.Volumes))
 	for i := range pod.Spec.Volumes {
@@ -137,7 +140,8 @@ func describe(v *Volume, err error) error {
 	return fmt.Errorf("%s for volume %q : %w", what, name, err)
 }
 
-// resolve finds the plugin of a volume. What was found before stays: a pod's volume does not become another one.
+// resolve finds the plugin of a volume. What was found before stays: a pod's volume does not become
+// another one.
 func (m *Manager) resolve(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (*resolved, error) {
 	m.mu.Lock()
 	known := m.resolved[pod.UID][volume.Name]
@@ -201,7 +205,8 @@ func (m *Manager) look(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (*re
 	return &resolved{Volume: v, plugin: plugin}, nil
 }
 
-// checkNode refuses a volume that is on other nodes: a directory of the same path would be another one.
+// checkNode refuses a volume that is on other nodes: a directory of the same path would be another
+// one.
 func (m *Manager) checkNode(pv *v1.PersistentVolume) error {
 	node := m.node()
 	if node == nil {
@@ -257,7 +262,8 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, r *resolved) (string, 
 	return r.plugin.SetUp(ctx, pod, r.Volume)
 }
 
-// lockOf returns the lock of what pods share of a PV. There are few PVs in the life of a process: locks stay.
+// lockOf returns the lock of what pods share of a PV. There are few PVs in the life of a process:
+// locks stay.
 func (m *Manager) lockOf(pv string) *sync.Mutex {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -282,8 +288,8 @@ func (m *Manager) SubPath(uid types.UID, volume, root, container string, index i
 	return target, nil
 }
 
-// Unmount takes a pod's volumes away and everything else in the pod's directory. What is in persistent volumes and in
-// hostPath volumes stays.
+// Unmount takes a pod's volumes away and everything else in the pod's directory. What is in
+// persistent volumes and in hostPath volumes stays.
 func (m *Manager) Unmount(uid types.UID) error {
 	dir := m.PodDir(uid)
 	// What lies on the volumes goes before them.
@@ -316,7 +322,8 @@ func (m *Manager) Unmount(uid types.UID) error {
 	return nil
 }
 
-// tearDown takes away one volume of a claim, and what the node has staged for it when no pod has it any more.
+// tearDown takes away one volume of a claim, and what the node has staged for it when no pod has it
+// any more.
 func (m *Manager) tearDown(uid types.UID, volume string) error {
 	v, plugin, err := m.reconstruct(uid, volume)
 	if err != nil || v == nil {

@@ -16,20 +16,22 @@ type Mounts interface {
 	// Tmpfs mounts a tmpfs on dir, of at most size bytes when size is not 0. It does nothing when
 	// one is mounted there.
 	Tmpfs(dir string, size int64) error
-	// HugePages mounts a file system of huge pages of a size on dir. It does nothing when one is mounted there.
+	// HugePages mounts a file system of huge pages of a size on dir. It does nothing when one is
+	// mounted there.
 	HugePages(dir string, page int64) error
-	// Bind shows source at target, which it makes: a directory for a directory, else a file. It does nothing
-	// when something is mounted there.
+	// Bind shows source at target, which it makes: a directory for a directory, else a file. It
+	// does nothing when something is mounted there.
 	Bind(source, target string, how Bind) error
-	// Mounted tells whether something is mounted on dir. It asks no file system, so that none can keep it waiting.
+	// Mounted tells whether something is mounted on dir. It asks no file system, so that none can
+	// keep it waiting.
 	Mounted(dir string) (bool, error)
-	// BindBelow shows what root/path is at target. The path is resolved inside root: no symlink leads
-	// out of it. A missing path becomes a directory.
+	// BindBelow shows what root/path is at target. The path is resolved inside root: no symlink
+	// leads out of it. A missing path becomes a directory.
 	BindBelow(root, path, target string) error
 	// Unmount takes away whatever is mounted on dir or below, also what is in use.
 	Unmount(dir string) error
-	// Release takes away what is mounted on dir, and fails when that is in use: what was written is on the device
-	// when it returns.
+	// Release takes away what is mounted on dir, and fails when that is in use: what was written is
+	// on the device when it returns.
 	Release(dir string) error
 }
 
@@ -96,7 +98,8 @@ func (HostMounts) Bind(source, target string, how Bind) error {
 	if err != nil || mounted {
 		return err
 	}
-	// A mount that is to be read-only is prepared aside, so that a crash leaves none that can be written to.
+	// A mount that is to be read-only is prepared aside, so that a crash leaves none that can be
+	// written to.
 	tree, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	if err != nil {
 		return fmt.Errorf("clone the mount of %s: %w", source, err)

@@ -14,10 +14,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// nfs are directories of NFS servers. Each pod has a mount of its own, which the kernel shares where it can.
+// nfs are directories of NFS servers. Each pod has a mount of its own, which the kernel shares
+// where it can.
 type nfs struct{ mounts Mounts }
 
-// nfsPatience bounds one try to mount: a server that does not answer keeps one pod waiting, and that pod is told.
+// nfsPatience bounds one try to mount: a server that does not answer keeps one pod waiting, and
+// that pod is told.
 const nfsPatience = 2 * time.Minute
 
 func (nfs) Name() string { return "kubernetes.io/nfs" }

@@ -24,10 +24,11 @@ const (
 	groupSearches fs.FileMode = 0o110
 )
 
-// giveTo makes all files of a directory those of the pod's fsGroup, which may read them, and write them unless the
-// volume is read-only. New files get the group too. Under the policy OnRootMismatch nothing is done when the
-// directory itself is the group's already: it is changed last, so that a walk which was cut short begins again.
-// Other pods may write to the volume meanwhile: no symbolic link leads the walk out of it.
+// giveTo makes all files of a directory those of the pod's fsGroup, which may read them, and write
+// them unless the volume is read-only. New files get the group too. Under the policy OnRootMismatch
+// nothing is done when the directory itself is the group's already: it is changed last, so that a
+// walk which was cut short begins again. Other pods may write to the volume meanwhile: no symbolic
+// link leads the walk out of it.
 func giveTo(ctx context.Context, pod *v1.Pod, dir string, readOnly bool) error {
 	group := fsGroup(pod)
 	if group == nil {

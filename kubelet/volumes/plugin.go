@@ -15,8 +15,8 @@ type Volume struct {
 	Name string // in the pod
 	// Source is what the pod says. It is nil for a volume that the disk remembers: see record.
 	Source *v1.VolumeSource
-	// PV is what the pod's claim is bound to, and Claim is the claim's name. Both are empty for volumes that the
-	// pod describes itself.
+	// PV is what the pod's claim is bound to, and Claim is the claim's name. Both are empty for
+	// volumes that the pod describes itself.
 	PV    *v1.PersistentVolume
 	Claim string
 	// ReadOnly is said by the claim's user. What a PV says of itself is the plugin's to heed.
@@ -40,22 +40,25 @@ type Plugin interface {
 	Name() string
 	// Provides tells whether a volume is of this kind.
 	Provides(v *Volume) bool
-	// SetUp makes a volume of a pod ready and up to date. It returns where the volume is on the host: a directory,
-	// a file, or the device of a block volume. again is when to call it again though nothing has changed: zero for
-	// never. It is called often, and does nothing when nothing is to be done.
+	// SetUp makes a volume of a pod ready and up to date. It returns where the volume is on the
+	// host: a directory, a file, or the device of a block volume. again is when to call it again
+	// though nothing has changed: zero for never. It is called often, and does nothing when nothing
+	// is to be done.
 	SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (path string, again time.Time, err error)
-	// TearDown undoes SetUp, also one of an earlier process, and one that was interrupted. It needs no pod, and
-	// no API server. Plain files below v.Dir are removed by the manager.
+	// TearDown undoes SetUp, also one of an earlier process, and one that was interrupted. It needs
+	// no pod, and no API server. Plain files below v.Dir are removed by the manager.
 	TearDown(v *Volume) error
 	// Usage measures a volume that is set up. It is nil where the volume has no size of its own.
 	Usage(ctx context.Context, v *Volume, path string) (*Usage, error)
 }
 
-// Stager is a Plugin of volumes that the node makes ready once for all of its pods. Whether some pod still has a
-// volume is read from the disk, so that a new process knows what an earlier one has staged.
+// Stager is a Plugin of volumes that the node makes ready once for all of its pods. Whether some
+// pod still has a volume is read from the disk, so that a new process knows what an earlier one has
+// staged.
 type Stager interface {
 	Plugin
-	// NeedsStaging tells whether a volume is to be staged at all. It is asked when the volume first comes to a pod.
+	// NeedsStaging tells whether a volume is to be staged at all. It is asked when the volume first
+	// comes to a pod.
 	NeedsStaging(v *Volume) (bool, error)
 	// Stage makes a volume ready at v.Staged. It is called before each SetUp.
 	Stage(ctx context.Context, v *Volume) error

@@ -16,10 +16,11 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// record is what the disk remembers of a pod's volume that comes from a claim, in claims/<volume>.json of the pod's
-// directory. It is written before the volume is set up, and goes when it has been torn down. So a pod goes on while no
-// API server answers, its volumes are torn down though nobody knows their claims any more, and what pods of the node
-// share is in use for as long as there is a record of it.
+// record is what the disk remembers of a pod's volume that comes from a claim, in
+// claims/<volume>.json of the pod's directory. It is written before the volume is set up, and goes
+// when it has been torn down. So a pod goes on while no API server answers, its volumes are torn
+// down though nobody knows their claims any more, and what pods of the node share is in use for as
+// long as there is a record of it.
 type record struct {
 	Plugin   string                  `json:"plugin"`
 	Claim    string                  `json:"claim"`
@@ -51,7 +52,8 @@ func (m *Manager) remember(uid types.UID, plugin string, v *Volume) error {
 	return nil
 }
 
-// reconstruct returns a pod's volume as its record has it, with its plugin, or nil when there is no record.
+// reconstruct returns a pod's volume as its record has it, with its plugin, or nil when there is no
+// record.
 func (m *Manager) reconstruct(uid types.UID, volume string) (*Volume, Plugin, error) {
 	path := m.recordPath(uid, volume)
 	data, err := os.ReadFile(path)

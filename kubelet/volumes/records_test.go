@@ -35,8 +35,8 @@ func (s *stubborn) Release(dir string) error {
 	return nil
 }
 
-// TestUnmountIsPatient: nothing of a volume is removed that is still mounted, even if that is not told. The pod keeps its record until it
-// is rid of the volume.
+// TestUnmountIsPatient: nothing of a volume is removed that is still mounted, even if that is not
+// told. The pod keeps its record until it is rid of the volume.
 func TestUnmountIsPatient(t *testing.T) {
 	root, disk := t.TempDir(), t.TempDir()
 	mounts := &stubborn{busy: true}

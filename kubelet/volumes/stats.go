@@ -34,8 +34,8 @@ type measured struct {
 	done    chan struct{} // closed when the measurement that runs is over; nil while none runs
 }
 
-// Stats tells how full the volumes of a pod are. What is told may be a minute old, and is older when a file system does
-// not answer: then only the measurements of that pod wait for it.
+// Stats tells how full the volumes of a pod are. What is told may be a minute old, and is older
+// when a file system does not answer: then only the measurements of that pod wait for it.
 func (m *Manager) Stats(ctx context.Context, pod *v1.Pod) []VolumeUsage {
 	m.mu.Lock()
 	known := m.usage[pod.UID]

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usage is how full a volume is. Of a volume without a file system of its own, what is free is what the node's has.
+// Usage is how full a volume is. Of a volume without a file system of its own, what is free is what
+// the node's has.
 type Usage struct {
 	Used, Available, Capacity      uint64 // bytes
 	InodesUsed, InodesFree, Inodes uint64
@@ -29,7 +30,8 @@ func fileSystem(path string) (*Usage, error) {
 	}, nil
 }
 
-// walked adds up the files below path, as du does: blocks that are in use, each file once, on one file system.
+// walked adds up the files below path, as du does: blocks that are in use, each file once, on one
+// file system.
 func walked(ctx context.Context, path string) (*Usage, error) {
 	u, err := fileSystem(path)
 	if err != nil {

@@ -62,8 +62,8 @@ func walk(t *testing.T, path, name string, into map[string]string) {
 	}
 }
 
-// TestReplaceShowsExactlyThePayload replaces random payloads by random ones; what can be read is the
-// newest, whatever was there, and one version is kept.
+// TestReplaceShowsExactlyThePayload replaces random payloads by random ones; what can be read is
+// the newest, whatever was there, and one version is kept.
 func TestReplaceShowsExactlyThePayload(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	dir := t.TempDir()
