@@ -437,7 +437,8 @@ func scenarios() []scenario {
 	stateful := func(replicas int32) *appsv1.StatefulSet {
 		return &appsv1.StatefulSet{ObjectMeta: named("web"), Spec: appsv1.StatefulSetSpec{
 			Replicas: &replicas, Selector: selects(), Template: template(), PodManagementPolicy: appsv1.OrderedReadyPodManagement,
-			UpdateStrategy:       appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
+			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: pointer(int32(0))}}, // as the API has it
 			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}, RevisionHistoryLimit: pointer(int32(0)),
 		}}
 	}

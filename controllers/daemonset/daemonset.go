@@ -158,7 +158,16 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
-	record, current, err := t.remember(ctx, key, set, revisions)
+	record, err := history.Decide(set, kind, &set.Spec.Template, set.Status.CollisionCount, revisions)
+	if err != nil {
+		return 0, fmt.Errorf("history of DaemonSet %s: %w", key, err)
+	}
+	if record.Create != nil || record.Raise != nil { // or this is the template of before
+		if behind, err := t.fresh.Behind(ctx, t.client, owner, mine); err != nil || behind {
+			return runtime.Retry, err
+		}
+	}
+	current, err := t.remember(ctx, key, set, record)
 	if err != nil {
 		return 0, err
 	}
@@ -177,11 +186,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 }
 
 // remember makes sure that the current template is the newest of the history.
-func (t *term) remember(ctx context.Context, key runtime.Key, set *appsv1.DaemonSet, revisions []*appsv1.ControllerRevision) (history.Plan, *appsv1.ControllerRevision, error) {
-	record, err := history.Decide(set, kind, &set.Spec.Template, set.Status.CollisionCount, revisions)
-	if err != nil {
-		return record, nil, fmt.Errorf("history of DaemonSet %s: %w", key, err)
-	}
+func (t *term) remember(ctx context.Context, key runtime.Key, set *appsv1.DaemonSet, record history.Plan) (*appsv1.ControllerRevision, error) {
 	current, taken, err := t.history.Act(ctx, key, set, record)
 	if taken {
 		status := *set.Status.DeepCopy()
@@ -193,9 +198,9 @@ func (t *term) remember(ctx context.Context, key runtime.Key, set *appsv1.Daemon
 		err = errors.Join(err, t.writeStatus(ctx, key, set, status))
 	}
 	if err != nil {
-		return record, nil, fmt.Errorf("history of DaemonSet %s: %w", key, err)
+		return nil, fmt.Errorf("history of DaemonSet %s: %w", key, err)
 	}
-	return record, current, nil
+	return current, nil
 }
 
 // act carries a plan out.

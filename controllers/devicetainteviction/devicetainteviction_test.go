@@ -60,7 +60,7 @@ func TestRuleEvicts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		changed.Spec.Taint.Effect = resourcev1.DeviceTaintEffectNoExecute
+		changed.Spec.Taint.Effect, changed.Spec.Taint.TimeAdded = resourcev1.DeviceTaintEffectNoExecute, ptr.To(metav1.Now())
 		changed.Generation++
 		if _, err := c.Client.ResourceV1().DeviceTaintRules().Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)

@@ -150,7 +150,16 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
-	o, record, err := t.observe(ctx, key, set, mine, revisions)
+	record, err := history.Decide(set, kind, &set.Spec.Template, set.Status.CollisionCount, revisions)
+	if err != nil {
+		return 0, fmt.Errorf("history of StatefulSet %s: %w", key, err)
+	}
+	if record.Create != nil || record.Raise != nil { // or this is the template of before
+		if behind, err := t.fresh.Behind(ctx, t.client, owner, mine); err != nil || behind {
+			return runtime.Retry, err
+		}
+	}
+	o, err := t.observe(ctx, key, set, mine, revisions, record)
 	if err != nil {
 		return 0, err
 	}
@@ -168,16 +177,12 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 }
 
 // observe gathers what decide wants to know, and notes the current template in the history.
-func (t *term) observe(ctx context.Context, key runtime.Key, set *appsv1.StatefulSet, mine []*corev1.Pod, revisions []*appsv1.ControllerRevision) (observed, history.Plan, error) {
-	record, err := history.Decide(set, kind, &set.Spec.Template, set.Status.CollisionCount, revisions)
-	if err != nil {
-		return observed{}, record, fmt.Errorf("history of StatefulSet %s: %w", key, err)
-	}
+func (t *term) observe(ctx context.Context, key runtime.Key, set *appsv1.StatefulSet, mine []*corev1.Pod, revisions []*appsv1.ControllerRevision, record history.Plan) (observed, error) {
 	o := observed{set: set, pods: mine, claims: map[string]*corev1.PersistentVolumeClaim{}}
 	update := record.Current
 	if set.DeletionTimestamp == nil {
-		var taken bool
-		update, taken, err = t.history.Act(ctx, key, set, record)
+		now, taken, err := t.history.Act(ctx, key, set, record)
+		update = now
 		if taken {
 			status := *set.Status.DeepCopy()
 			count := int32(1)
@@ -188,7 +193,7 @@ func (t *term) observe(ctx context.Context, key runtime.Key, set *appsv1.Statefu
 			err = errors.Join(err, t.writeStatus(ctx, key, set, status))
 		}
 		if err != nil {
-			return observed{}, record, fmt.Errorf("history of StatefulSet %s: %w", key, err)
+			return observed{}, fmt.Errorf("history of StatefulSet %s: %w", key, err)
 		}
 	}
 	o.update = version{set.Status.UpdateRevision, &set.Spec.Template}
@@ -202,21 +207,21 @@ func (t *term) observe(ctx context.Context, key runtime.Key, set *appsv1.Statefu
 		}
 		template, err := history.Template(r)
 		if err != nil {
-			return observed{}, record, err
+			return observed{}, err
 		}
 		o.current = version{r.Name, template}
 	}
 	if len(set.Spec.VolumeClaimTemplates) == 0 {
-		return o, record, nil
+		return o, nil
 	}
 	claims, err := t.listClaims.PersistentVolumeClaims(set.Namespace).List(labels.Everything())
 	if err != nil {
-		return observed{}, record, err
+		return observed{}, err
 	}
 	for _, c := range claims {
 		o.claims[c.Name] = c
 	}
-	return o, record, nil
+	return o, nil
 }
 
 // act carries a plan out. A pod is not created when one of the claims could not be.
