@@ -73,7 +73,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	defer stop()
 	t := &term{Controller: c, client: client, recorder: recorder}
 	t.loop = runtime.NewLoop("deployment", c.cfg.Workers, c.cfg.Logger, t.reconcile)
-	runtime.Watch(t.loop, c.deployments, runtime.Itself[appsv1.Deployment])
+	runtime.WatchOwners[appsv1.Deployment](t.loop, c.deployments, t.fresh.Forget)
 	runtime.WatchOwned(t.loop, c.sets, kind, t.matching)
 	runtime.Watch(t.loop, c.pods, t.ofPod)
 	return t.loop.Run(ctx)
@@ -85,6 +85,7 @@ type term struct {
 	client   kubernetes.Interface
 	recorder record.EventRecorder
 	loop     *runtime.Loop
+	fresh    pods.Fresh
 }
 
 // matching tells which Deployments may adopt a ReplicaSet.
@@ -135,21 +136,26 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
-	o, err := t.observe(ctx, key, d)
+	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+	if err != nil {
+		return 0, fmt.Errorf("selector of Deployment %s: %w", key, err)
+	}
+	owner := claim.Owner{Object: d, Kind: kind, Selector: selector, Read: claim.ReadBy(t.client.AppsV1().Deployments(d.Namespace), d.Name)}
+	o, err := t.observe(ctx, key, d, owner)
 	if err != nil {
 		return 0, err
 	}
 	p := decide(o, time.Now())
+	if p.create != nil || len(p.update) > 0 || len(p.remove) > 0 {
+		if behind, err := t.fresh.BehindSets(ctx, t.client, owner, o.sets); err != nil || behind {
+			return runtime.Retry, err
+		}
+	}
 	return p.again, t.act(ctx, key, d, p)
 }
 
 // observe gathers what decide wants to know, adopting and releasing ReplicaSets on the way.
-func (t *term) observe(ctx context.Context, key runtime.Key, d *appsv1.Deployment) (observed, error) {
-	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-	if err != nil {
-		return observed{}, fmt.Errorf("selector of Deployment %s: %w", key, err)
-	}
-	owner := claim.Owner{Object: d, Kind: kind, Selector: selector, Read: claim.ReadBy(t.client.AppsV1().Deployments(d.Namespace), d.Name)}
+func (t *term) observe(ctx context.Context, key runtime.Key, d *appsv1.Deployment, owner claim.Owner) (observed, error) {
 	sets, err := claim.Objects(ctx, t.loop, key, t.sets, owner, t.client.AppsV1().ReplicaSets(d.Namespace))
 	if err != nil {
 		return observed{}, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,35 @@ func (f *Fresh) Forget(owner types.UID) { f.seen.Forget(owner) }
 // afterwards it is no without asking. A controller asks before its first act for an owner in a term: it would create pods
 // once more, or choose other victims than those which are going.
 func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, owner claim.Owner, shown []*corev1.Pod) (bool, error) {
+	return behind(ctx, f, owner, shown, func(selector metav1.ListOptions) ([]*corev1.Pod, error) {
+		list, err := client.CoreV1().Pods(owner.GetNamespace()).List(ctx, selector)
+		if err != nil {
+			return nil, err
+		}
+		return pointers(list.Items), nil
+	})
+}
+
+// BehindSets is Behind for a Deployment and its ReplicaSets: by the template of before it would roll back.
+func (f *Fresh) BehindSets(ctx context.Context, client kubernetes.Interface, owner claim.Owner, shown []*appsv1.ReplicaSet) (bool, error) {
+	return behind(ctx, f, owner, shown, func(selector metav1.ListOptions) ([]*appsv1.ReplicaSet, error) {
+		list, err := client.AppsV1().ReplicaSets(owner.GetNamespace()).List(ctx, selector)
+		if err != nil {
+			return nil, err
+		}
+		return pointers(list.Items), nil
+	})
+}
+
+func pointers[T any](items []T) []*T {
+	out := make([]*T, len(items))
+	for i := range items {
+		out[i] = &items[i]
+	}
+	return out
+}
+
+func behind[T metav1.Object](ctx context.Context, f *Fresh, owner claim.Owner, shown []T, list func(metav1.ListOptions) ([]T, error)) (bool, error) {
 	if f.seen.Has(owner.GetUID()) {
 		return false, nil
 	}
@@ -37,23 +67,22 @@ func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, owner c
 	if err != nil {
 		return false, fmt.Errorf("reading %s/%s: %w", owner.GetNamespace(), owner.GetName(), err)
 	}
-	live, err := client.CoreV1().Pods(owner.GetNamespace()).List(ctx, metav1.ListOptions{LabelSelector: owner.Selector.String()})
+	live, err := list(metav1.ListOptions{LabelSelector: owner.Selector.String()})
 	if err != nil {
-		return false, fmt.Errorf("reading the pods of %s/%s: %w", owner.GetNamespace(), owner.GetName(), err)
+		return false, fmt.Errorf("reading what belongs to %s/%s: %w", owner.GetNamespace(), owner.GetName(), err)
 	}
-	known := make(map[types.UID]*corev1.Pod, len(shown))
-	for _, pod := range shown {
-		known[pod.UID] = pod
+	known := make(map[types.UID]T, len(shown))
+	for _, obj := range shown {
+		known[obj.GetUID()] = obj
 	}
-	for i := range live.Items {
-		pod := &live.Items[i]
-		if !metav1.IsControlledBy(pod, owner) || owner.May != nil && !owner.May(pod) {
+	for _, obj := range live {
+		if !metav1.IsControlledBy(obj, owner) || owner.May != nil && !owner.May(obj) {
 			continue
 		}
-		if known[pod.UID] == nil || older(known[pod.UID], pod) {
+		if was, ok := known[obj.GetUID()]; !ok || older(was, obj) {
 			return true, nil
 		}
-		delete(known, pod.UID)
+		delete(known, obj.GetUID())
 	}
 	if len(known) > 0 {
 		return true, nil
@@ -62,8 +91,8 @@ func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, owner c
 	return false, nil
 }
 
-// older reports whether a pod is of before another version of the same name.
-func older(shown, live *corev1.Pod) bool {
-	order, err := resourceversion.CompareResourceVersion(shown.ResourceVersion, live.ResourceVersion)
+// older reports whether an object is of before another version of it.
+func older(shown, live metav1.Object) bool {
+	order, err := resourceversion.CompareResourceVersion(shown.GetResourceVersion(), live.GetResourceVersion())
 	return err == nil && order < 0
 }
