@@ -50,7 +50,7 @@ func BenchmarkQueries(b *testing.B) {
 	node := newUpstream(func() []netip.AddrPort { return nil }, overNetwork)
 	server.guard = &loopGuard{node: node}
 	server.resolver = &resolver{zone: &zone{state: s, origin: testZone}, cache: newAnswers(cacheSize), node: node, loops: server.guard.looping,
-		nodeFailed: server.guard.failed, silent: func() {}, rules: server.rules.Load, waiting: make(chan struct{}, maxForwarded), ready: func() bool { return true }}
+		nodeFailed: server.guard.failed, silent: func() {}, rules: server.rules.Load, waiting: newLimiter(maxForwarded, maxForwardedOfOne), ready: func() bool { return true }}
 	server.setRules(&Rules{})
 	ctx, cancel := context.WithCancel(context.Background())
 	listening, ended := make(chan struct{}), make(chan error, 1)

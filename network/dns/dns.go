@@ -124,7 +124,7 @@ func newServer(config Config, ask exchange) (*Server, error) {
 		zone:  &zone{state: s.state, origin: dns.CanonicalName(config.Domain), server: config.Addresses},
 		own:   config.Networks,
 		cache: newAnswers(cacheSize), node: node, loops: s.guard.looping, nodeFailed: s.guard.failed, silent: s.metrics.silent.Inc,
-		rules: s.rules.Load, waiting: make(chan struct{}, maxForwarded), ready: s.synced.Load,
+		rules: s.rules.Load, waiting: newLimiter(maxForwarded, maxForwardedOfOne), ready: s.synced.Load,
 	}
 	s.setRules(&Rules{})
 	s.recall()

@@ -172,21 +172,46 @@ func TestOneQuestionAtATime(t *testing.T) {
 	})
 }
 
+// TestTooManyQuestions: clients that wait for other servers leave room for the cluster's names and for
+// each other, also when all of them wait for the same answer.
 func TestTooManyQuestions(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		b.world.change(func() { b.world.silent[first], b.world.silent[second] = true, true })
-		var all sync.WaitGroup
-		for i := range maxForwarded {
-			all.Go(func() { b.fails(t, fmt.Sprintf("a%d.example.com.", i), dns.TypeA, dns.RcodeServerFailure) })
+	for name, tarpits := range map[string]int{"one name": 1, "names": maxQueries + 1} {
+		t.Run(name, func(t *testing.T) { inBubble(t, func(t *testing.T, b *bench) { testTooManyQuestions(t, b, tarpits) }) })
+	}
+}
+
+func testTooManyQuestions(t *testing.T, b *bench, names int) {
+	const web, www = "web.default.svc.cluster.local.", "www.example.com."
+	b.know(clusterIPs("web", "10.43.0.20"))
+	b.world.change(func() { b.world.tarpit = ".tarpit.example.com." })
+	var all sync.WaitGroup
+	flood := func(from string, questions int) {
+		for i := range questions {
+			all.Go(func() { b.arrives(t, from, fmt.Sprintf("a%d.tarpit.example.com.", i%names)) })
 		}
 		synctest.Wait()
+	}
+	wants := func(from, name string, rcode int) {
+		t.Helper()
 		began := time.Now()
-		b.fails(t, "more.example.com.", dns.TypeA, dns.RcodeServerFailure)
-		if took := time.Since(began); took != 0 {
-			t.Errorf("one too many waits %v", took)
+		if reply := b.arrives(t, from, name); reply == nil || reply.Rcode != rcode || time.Since(began) != 0 {
+			t.Errorf("%s from %s after %v: %v", name, from, time.Since(began), reply)
 		}
-		all.Wait()
-	})
+	}
+	flood("10.42.0.1", maxQueries+1)
+	wants("10.42.0.1", www, dns.RcodeServerFailure)
+	wants("10.42.0.1", web, dns.RcodeSuccess)
+	wants("10.42.0.2", www, dns.RcodeSuccess)
+	for i := range maxForwarded / maxForwardedOfOne {
+		flood(fmt.Sprintf("10.42.1.%d", i), maxForwardedOfOne+1)
+	}
+	wants("10.42.0.2", "brief.example.com.", dns.RcodeServerFailure)
+	wants("10.42.0.2", web, dns.RcodeSuccess)
+	all.Wait()
+	wants("10.42.0.1", "brief.example.com.", dns.RcodeSuccess)
+	if b.resolver.waiting.used != 0 || len(b.resolver.waiting.by) != 0 {
+		t.Errorf("places of nobody: %v", b.resolver.waiting)
+	}
 }
 
 // TestLoop: resolvers that ask this server are found out, left alone, and found again when they have
@@ -194,7 +219,7 @@ func TestTooManyQuestions(t *testing.T) {
 func TestLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.world.change(func() {
-			b.world.loop = func(q *dns.Msg) *dns.Msg { return b.reply(t.Context(), q, true) }
+			b.world.loop = func(q *dns.Msg) *dns.Msg { return b.reply(t.Context(), request{Msg: q, source: someone, udp: true}) }
 		})
 		b.fails(t, "www.example.com.", dns.TypeA, dns.RcodeServerFailure)
 		if got := len(b.world.took()); got > attempts {
@@ -223,7 +248,7 @@ func TestLoop(t *testing.T) {
 
 		// One that comes later is found when answers stay out.
 		b.world.change(func() {
-			b.world.loop = func(q *dns.Msg) *dns.Msg { return b.reply(t.Context(), q, true) }
+			b.world.loop = func(q *dns.Msg) *dns.Msg { return b.reply(t.Context(), request{Msg: q, source: someone, udp: true}) }
 		})
 		b.fails(t, "late.example.com.", dns.TypeA, dns.RcodeServerFailure)
 		time.Sleep(probeEvery + lookEvery)

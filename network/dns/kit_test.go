@@ -27,6 +27,9 @@ var (
 	second = netip.MustParseAddrPort("192.0.2.2:53")
 )
 
+// someone is a client where it does not matter which one.
+var someone = netip.MustParseAddr("10.42.0.9")
+
 // bench is a server with a cluster and a world that are the test's.
 type bench struct {
 	*Server
@@ -41,6 +44,7 @@ type world struct {
 	mu      sync.Mutex
 	records map[string][]string // by "name TYPE", as lines of a zone file
 	silent  map[netip.AddrPort]bool
+	tarpit  string // the end of names that nobody answers for
 	rcodes  map[netip.AddrPort]int
 	asked   []string // "server name TYPE"
 	loop    func(*dns.Msg) *dns.Msg
@@ -51,7 +55,7 @@ func (w *world) exchange(ctx context.Context, server netip.AddrPort, query *dns.
 	key := strings.ToLower(asked.Name) + " " + dns.TypeToString[asked.Qtype]
 	w.mu.Lock()
 	w.asked = append(w.asked, server.String()+" "+key)
-	silent, rcode, lines, loop := w.silent[server], w.rcodes[server], w.records[key], w.loop
+	silent, rcode, lines, loop := w.silent[server] || w.tarpit != "" && strings.HasSuffix(asked.Name, w.tarpit), w.rcodes[server], w.records[key], w.loop
 	w.mu.Unlock()
 	if silent {
 		<-ctx.Done()
@@ -165,7 +169,31 @@ func (b *bench) asks(t *testing.T, name string, kind uint16) *dns.Msg {
 	t.Helper()
 	query := new(dns.Msg).SetQuestion(name, kind)
 	query.SetEdns0(maxPayload, false)
-	return b.reply(t.Context(), query, true)
+	return b.reply(t.Context(), request{Msg: query, source: someone, udp: true})
+}
+
+// client is the other end of what a handler writes.
+type client struct {
+	dns.ResponseWriter
+	addr netip.Addr
+	got  *dns.Msg
+}
+
+func (c *client) RemoteAddr() net.Addr {
+	return net.UDPAddrFromAddrPort(netip.AddrPortFrom(c.addr, 5300))
+}
+
+func (c *client) WriteMsg(m *dns.Msg) error {
+	c.got = m
+	return nil
+}
+
+// arrives hands a client's question to the server, as a packet does, and returns the reply or nil.
+func (b *bench) arrives(t *testing.T, from, name string) *dns.Msg {
+	t.Helper()
+	c := &client{addr: netip.MustParseAddr(from)}
+	b.handler(t.Context(), true)(c, new(dns.Msg).SetQuestion(name, dns.TypeA))
+	return c.got
 }
 
 // answers wants exactly these records, in the model's words, and NOERROR.

@@ -18,8 +18,10 @@ const (
 	answerTime = 4500 * time.Millisecond
 	// maxAliases is how many CNAMEs one answer follows.
 	maxAliases = 8
-	// maxForwarded bounds the questions that wait for other servers at once.
-	maxForwarded = 1000
+	// maxForwarded bounds the clients that wait for other servers at once, maxForwardedOfOne those at
+	// one address. It is well below maxQueries: slow servers elsewhere leave room for the cluster's names.
+	maxForwarded      = 1000
+	maxForwardedOfOne = 250
 )
 
 // resolver finds answers: by the users' rules, in the cluster's zone, in the cache, from others.
@@ -37,7 +39,7 @@ type resolver struct {
 	silent     func() // told that nobody outside answered
 	rules      func() *compiled
 	flights    singleflight.Group
-	waiting    chan struct{} // a place for each question that waits for other servers
+	waiting    *limiter // of clients that wait for other servers
 	ready      func() bool
 }
 
@@ -80,6 +82,8 @@ var (
 	errUnknown = errors.New("the cluster's services are not known yet")
 	errLoop    = errors.New("the node's resolvers ask cluster DNS itself")
 	errTooMany = errors.New("too many questions wait for other servers")
+	// errTooManyOfOne: others are still served.
+	errTooManyOfOne = errors.New("too many questions of this client wait for other servers")
 )
 
 // result is what a client is told, without its header.
@@ -96,7 +100,7 @@ type result struct {
 func failed(err error) result { return result{rcode: dns.RcodeServerFailure, err: err} }
 
 // resolve answers one question of class IN.
-func (r *resolver) resolve(ctx context.Context, query *dns.Msg) result {
+func (r *resolver) resolve(ctx context.Context, query request) result {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errors.New("no server answered in time"))
 	defer cancel()
 	asked := query.Question[0]
@@ -122,7 +126,7 @@ func (r *resolver) resolve(ctx context.Context, query *dns.Msg) result {
 }
 
 // follow answers, and goes on where the cluster's names are aliases of others.
-func (r *resolver) follow(ctx context.Context, query *dns.Msg, rules *compiled, name string, kind uint16) result {
+func (r *resolver) follow(ctx context.Context, query request, rules *compiled, name string, kind uint16) result {
 	var chain []dns.RR
 	for range maxAliases {
 		found, alias := r.once(ctx, query, rules, name, kind)
@@ -138,7 +142,7 @@ func (r *resolver) follow(ctx context.Context, query *dns.Msg, rules *compiled, 
 }
 
 // once answers for a name without following aliases.
-func (r *resolver) once(ctx context.Context, query *dns.Msg, rules *compiled, name string, kind uint16) (found result, alias string) {
+func (r *resolver) once(ctx context.Context, query request, rules *compiled, name string, kind uint16) (found result, alias string) {
 	lower := strings.ToLower(name)
 	b, special := rules.forName(lower)
 	if !special {
@@ -210,7 +214,7 @@ func (r *resolver) reverse(name string, addr netip.Addr, kind uint16) (result, b
 }
 
 // forward asks others, each question once at a time.
-func (r *resolver) forward(ctx context.Context, query *dns.Msg, rules *compiled, b block, name string, kind uint16) (found result) {
+func (r *resolver) forward(ctx context.Context, query request, rules *compiled, b block, name string, kind uint16) (found result) {
 	defer func() {
 		if found.from == "" {
 			found.from = fromForwarded
@@ -235,6 +239,11 @@ func (r *resolver) forward(ctx context.Context, query *dns.Msg, rules *compiled,
 		found.from = fromCache
 		return found
 	}
+	// Clients that wait for somebody else's question count too.
+	if err := r.waiting.enter(query.source); err != nil {
+		return failed(err)
+	}
+	defer r.waiting.leave(query.source)
 	key := fmt.Sprintf("%p/%s/%d/%t/%t", to, q.name, kind, q.do, q.cd)
 	// Who asks first may give up first, and the others still wait: the search has a time of its own.
 	done := r.flights.DoChan(key, func() (any, error) {
@@ -252,12 +261,6 @@ func (r *resolver) forward(ctx context.Context, query *dns.Msg, rules *compiled,
 }
 
 func (r *resolver) askOthers(ctx context.Context, to *upstream, q question, name string, keep time.Duration) (*dns.Msg, error) {
-	select {
-	case r.waiting <- struct{}{}:
-		defer func() { <-r.waiting }()
-	default:
-		return nil, errTooMany
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errors.New("no server answered in time"))
 	defer cancel()
 	message := new(dns.Msg)

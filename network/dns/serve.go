@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -96,6 +97,13 @@ func (c *boundedConn) Close() error {
 	return err
 }
 
+// request is a client's message.
+type request struct {
+	*dns.Msg
+	source netip.Addr
+	udp    bool
+}
+
 func (s *Server) handler(ctx context.Context, udp bool) dns.HandlerFunc {
 	return func(w dns.ResponseWriter, query *dns.Msg) {
 		select {
@@ -104,7 +112,7 @@ func (s *Server) handler(ctx context.Context, udp bool) dns.HandlerFunc {
 		default:
 			return
 		}
-		if err := w.WriteMsg(s.safely(ctx, query, udp)); err != nil {
+		if err := w.WriteMsg(s.safely(ctx, request{Msg: query, source: sourceOf(w.RemoteAddr()), udp: udp})); err != nil {
 			// An answer that has no form on the wire is a failure, and not silence. Where the client
 			// is gone, so is this.
 			_ = w.WriteMsg(new(dns.Msg).SetRcode(query, dns.RcodeServerFailure))
@@ -114,20 +122,20 @@ func (s *Server) handler(ctx context.Context, udp bool) dns.HandlerFunc {
 
 // safely is reply, and a failure where that panics: whoever can send packets must not end a process
 // that holds the cluster's data.
-func (s *Server) safely(ctx context.Context, query *dns.Msg, udp bool) (m *dns.Msg) {
+func (s *Server) safely(ctx context.Context, query request) (m *dns.Msg) {
 	defer func() {
 		if what := recover(); what != nil {
 			s.config.Logger.Error("cluster DNS: a query cannot be answered; please report this",
 				"question", query.Question, "panic", what, "stack", string(debug.Stack()))
-			m = new(dns.Msg).SetRcode(query, dns.RcodeServerFailure)
+			m = new(dns.Msg).SetRcode(query.Msg, dns.RcodeServerFailure)
 		}
 	}()
-	return s.reply(ctx, query, udp)
+	return s.reply(ctx, query)
 }
 
 // reply makes the answer to a message that holds one question.
-func (s *Server) reply(ctx context.Context, query *dns.Msg, udp bool) *dns.Msg {
-	m := new(dns.Msg).SetReply(query)
+func (s *Server) reply(ctx context.Context, query request) *dns.Msg {
+	m := new(dns.Msg).SetReply(query.Msg)
 	m.RecursionAvailable, m.Compress = true, true
 	size := dns.MinMsgSize
 	opt := query.IsEdns0()
@@ -158,14 +166,14 @@ func (s *Server) reply(ctx context.Context, query *dns.Msg, udp bool) *dns.Msg {
 	default:
 		s.answer(ctx, query, m)
 	}
-	if !udp {
+	if !query.udp {
 		size = dns.MaxMsgSize
 	}
 	m.Truncate(size)
 	return m
 }
 
-func (s *Server) answer(ctx context.Context, query, m *dns.Msg) {
+func (s *Server) answer(ctx context.Context, query request, m *dns.Msg) {
 	began := time.Now()
 	found := s.resolver.resolve(ctx, query)
 	s.metrics.answered(found, time.Since(began))
