@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
@@ -19,9 +20,12 @@ const (
 	// maxQueries bounds the questions that are answered at once, of all clients. Others are dropped:
 	// their clients ask again.
 	maxQueries = 4000
-	// maxConnections bounds the TCP connections of all clients.
-	maxConnections = 1000
-	tcpIdle        = 8 * time.Second
+	// maxConnections bounds the TCP connections of all clients, maxConnectionsOfOne those of one address.
+	maxConnections      = 1000
+	maxConnectionsOfOne = 250
+	// tcpIdle bounds the wait for a client's next question, tcpWrite the wait for it to read an answer.
+	tcpIdle  = 8 * time.Second
+	tcpWrite = 2 * time.Second
 )
 
 // serve answers at the address until ctx ends or a socket fails.
@@ -31,32 +35,40 @@ func (s *Server) serve(ctx context.Context, listening func()) error {
 	if err != nil {
 		return err
 	}
-	defer packets.Close() // again, after the server has: harmless
 	// With port 0, as tests have it, both are to have the same one.
 	listener, err := net.Listen("tcp", packets.LocalAddr().String())
 	if err != nil {
+		_ = packets.Close()
 		return err
 	}
-	defer listener.Close()
 	s.at.Store(packets.LocalAddr().(*net.UDPAddr))
+	return s.serveOn(ctx, packets, listener, listening)
+}
+
+// serveOn is serve with the sockets, which it closes. No client keeps it from ending.
+func (s *Server) serveOn(ctx context.Context, packets net.PacketConn, listener net.Listener, listening func()) error {
+	answering, cancel := context.WithCancel(ctx)
+	defer cancel()
+	bounded := newBoundedListener(listener)
 	ended := make(chan error, 2)
 	servers := []*dns.Server{
-		{PacketConn: packets, Handler: s.handler(ctx, true)},
-		{Listener: &boundedListener{listener, make(chan struct{}, maxConnections)}, Handler: s.handler(ctx, false),
-			IdleTimeout: func() time.Duration { return tcpIdle }},
+		{PacketConn: packets, Handler: s.handler(answering, true)},
+		{Listener: bounded, Handler: s.handler(answering, false), IdleTimeout: func() time.Duration { return tcpIdle }},
 	}
 	for _, one := range servers {
-		go func() { ended <- one.ActivateAndServe() }()
+		go func() { ended <- one.ActivateAndServe() }() // ends with its socket and its clients' questions
 	}
 	listening()
 	left := len(servers)
+	var err error
 	select {
 	case <-ctx.Done():
 	case err = <-ended:
 		left--
 	}
+	cancel()
 	_ = packets.Close() // this ends both, whether they had begun or not
-	_ = listener.Close()
+	_ = bounded.Close()
 	for range left {
 		if e := <-ended; ctx.Err() == nil {
 			err = errors.Join(err, e)
@@ -68,33 +80,77 @@ func (s *Server) serve(ctx context.Context, listening func()) error {
 	return err
 }
 
-// boundedListener lets so many connections be open at once; the next ones wait to be taken.
+// boundedListener lets so many connections be open at once; the next ones wait to be taken. Those that
+// one source has too many of are closed. Close closes the connections too.
 type boundedListener struct {
 	net.Listener
-	places chan struct{}
+	places  chan struct{}
+	sources *limiter
+	ctx     context.Context // ends with Close
+	close   context.CancelFunc
+}
+
+func newBoundedListener(listener net.Listener) *boundedListener {
+	l := &boundedListener{
+		Listener: listener, places: make(chan struct{}, maxConnections), sources: newLimiter(maxConnections, maxConnectionsOfOne),
+	}
+	l.ctx, l.close = context.WithCancel(context.Background())
+	return l
 }
 
 func (l *boundedListener) Accept() (net.Conn, error) {
-	l.places <- struct{}{}
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		<-l.places
-		return nil, err
+	select {
+	case l.places <- struct{}{}:
+	case <-l.ctx.Done():
+		return nil, net.ErrClosed
 	}
-	return &boundedConn{Conn: conn, leave: func() { <-l.places }}, nil
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			<-l.places
+			return nil, err
+		}
+		source := sourceOf(conn.RemoteAddr())
+		if l.sources.enter(source) != nil {
+			_ = conn.Close()
+			continue
+		}
+		return &boundedConn{
+			Conn: conn,
+			// A connection that was taken while the listener closes is closed at once.
+			forget: context.AfterFunc(l.ctx, func() { _ = conn.Close() }),
+			leave: sync.OnceFunc(func() {
+				l.sources.leave(source)
+				<-l.places
+			}),
+		}, nil
+	}
 }
 
+func (l *boundedListener) Close() error {
+	l.close()
+	return l.Listener.Close()
+}
+
+// boundedConn is a connection of a boundedListener.
 type boundedConn struct {
 	net.Conn
-	leave func()
+	forget func() bool // the listener's end is no matter of it any more
+	leave  func()
 }
 
 func (c *boundedConn) Close() error {
-	err := c.Conn.Close()
-	if !errors.Is(err, net.ErrClosed) { // the first time
-		c.leave()
+	defer c.leave()
+	c.forget()
+	return c.Conn.Close()
+}
+
+// Write gives up on a client that does not read: the library has no bound of its own.
+func (c *boundedConn) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(tcpWrite)); err != nil {
+		return 0, err
 	}
-	return err
+	return c.Conn.Write(p)
 }
 
 // request is a client's message.
