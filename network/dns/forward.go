@@ -137,7 +137,14 @@ func over(ctx context.Context, network string, server netip.AddrPort, query *dns
 	}
 	query = query.Copy() // with an identifier of its own
 	query.Id = dns.Id()
-	reply, _, err := client.ExchangeContext(ctx, query, server.String())
+	conn, err := client.DialContext(ctx, server.String())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // the library looks at the deadline only
+	defer stop()
+	reply, _, err := client.ExchangeWithConnContext(ctx, query, conn)
 	if err != nil {
 		return nil, err
 	}

@@ -172,6 +172,30 @@ func TestOneQuestionAtATime(t *testing.T) {
 	})
 }
 
+// TestPanic: what nobody has thought of is a failure for those who ask, and no more.
+func TestPanic(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.world.change(func() {
+			b.world.silent[first] = true
+			b.world.bad = second
+		})
+		var all sync.WaitGroup
+		for i := range 5 {
+			all.Go(func() {
+				reply := b.arrives(t, fmt.Sprintf("10.42.0.%d", i), "www.example.com.")
+				if reply == nil || reply.Rcode != dns.RcodeServerFailure {
+					t.Errorf("%v", reply)
+				}
+			})
+		}
+		all.Wait()
+		b.world.change(func() { b.world.bad = netip.AddrPort{} })
+		if reply := b.arrives(t, "10.42.0.9", "www.example.com."); reply == nil || reply.Rcode != dns.RcodeSuccess {
+			t.Errorf("afterwards: %v", reply)
+		}
+	})
+}
+
 // TestTooManyQuestions: clients that wait for other servers leave room for the cluster's names and for
 // each other, also when all of them wait for the same answer.
 func TestTooManyQuestions(t *testing.T) {

@@ -245,24 +245,16 @@ func (r *resolver) forward(ctx context.Context, query request, rules *compiled, 
 	}
 	defer r.waiting.leave(query.source)
 	key := fmt.Sprintf("%p/%s/%d/%t/%t", to, q.name, kind, q.do, q.cd)
-	// Who asks first may give up first, and the others still wait: the search has a time of its own.
-	done := r.flights.DoChan(key, func() (any, error) {
-		return r.askOthers(context.WithoutCancel(ctx), to, q, name, b.keep)
-	})
-	select {
-	case <-ctx.Done():
-		return failed(context.Cause(ctx))
-	case got := <-done:
-		if got.Err != nil {
-			return failed(got.Err)
-		}
-		return resultOf(got.Val.(*dns.Msg).Copy())
+	// Who asks first asks for all, in its own goroutine, and gives up first. A panic is one of each
+	// client's goroutine then, where Server.safely takes it.
+	reply, err, _ := r.flights.Do(key, func() (any, error) { return r.askOthers(ctx, to, q, name, b.keep) })
+	if err != nil {
+		return failed(err)
 	}
+	return resultOf(reply.(*dns.Msg).Copy())
 }
 
 func (r *resolver) askOthers(ctx context.Context, to *upstream, q question, name string, keep time.Duration) (*dns.Msg, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errors.New("no server answered in time"))
-	defer cancel()
 	message := new(dns.Msg)
 	message.SetQuestion(name, q.kind)
 	message.SetEdns0(payload, q.do)
