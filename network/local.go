@@ -14,9 +14,9 @@ import (
 	"github.com/barque/barque/network/proxy"
 )
 
-// localDNS is where cluster DNS listens on each node. No machine routes link-local addresses, so that
-// nobody else can ask there; the loopback itself is closed to pods. The port leaves 53 to a name
-// server of the machine that listens at all its addresses.
+// localDNS is where cluster DNS listens on each node. No machine routes link-local addresses, and the
+// service proxy drops what neighbours send there; the loopback itself is closed to pods. The port
+// leaves 53 to a name server of the machine that listens at all its addresses.
 var localDNS = netip.MustParseAddrPort("169.254.20.53:10053")
 
 // portDNS is where clients ask.

@@ -48,6 +48,7 @@ func (tx transaction) skeleton(t table) {
 			nft.HasState(nft.StateNew), nft.Verdict(expr.VerdictJump, chainRefuse))
 	}
 	tx.quiet(t)
+	tx.private(t)
 	tx.postrouting(t)
 }
 
@@ -62,6 +63,21 @@ func (tx transaction) quiet(t table) {
 			nft.One(nft.LoadProtocol(nft.RegA)), nft.Equal(nft.RegA, []byte{unix.IPPROTO_ICMP}),
 			nft.One(&expr.Payload{DestRegister: nft.RegA, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1}),
 			nft.Equal(nft.RegA, []byte{icmpUnreachable}),
+			nft.Verdict(expr.VerdictDrop, ""))
+	}
+}
+
+// private keeps other machines from the addresses that the node itself answers at. The kernel answers
+// ARP for them on every link, so that a neighbour needs no more than a route. The chain sees packets
+// before they are led anywhere: those to a service's address are not its matter.
+func (tx transaction) private(t table) {
+	chain := tx.Hook("private", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
+	for _, addr := range t.local {
+		tx.Rule(chain,
+			nft.DestinationIn(netip.PrefixFrom(addr, addr.BitLen()), true),
+			nft.One(&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.RegA}),
+			nft.One(&expr.Cmp{Op: expr.CmpOpNeq, Register: nft.RegA, Data: nft.InterfaceName("lo")}),
+			nft.SourceIn(t.podNetwork, false),
 			nft.Verdict(expr.VerdictDrop, ""))
 	}
 }
