@@ -20,6 +20,8 @@ const (
 	attempts    = 3
 	// avoidFor is how long a server that did not answer is asked after the others.
 	avoidFor = 10 * time.Second
+	// plainFor is how long a server that does not know EDNS is asked without it.
+	plainFor = 10 * time.Minute
 	// payload is the largest UDP answer that is asked for: what needs no fragments anywhere
 	// (DNS flag day 2020).
 	payload = 1232
@@ -35,10 +37,12 @@ type upstream struct {
 
 	mu      sync.Mutex
 	avoided map[netip.AddrPort]time.Time // until when
+	plain   map[netip.AddrPort]time.Time // those that do not know EDNS, until when
 }
 
 func newUpstream(servers func() []netip.AddrPort, ask exchange) *upstream {
-	return &upstream{servers: servers, exchange: ask, avoided: map[netip.AddrPort]time.Time{}}
+	return &upstream{servers: servers, exchange: ask,
+		avoided: map[netip.AddrPort]time.Time{}, plain: map[netip.AddrPort]time.Time{}}
 }
 
 var errNoServers = errors.New("there is no server to ask")
@@ -64,7 +68,7 @@ func (u *upstream) ask(ctx context.Context, query *dns.Msg) (*dns.Msg, error) {
 		case err != nil:
 			u.avoid(server, true)
 			errs = append(errs, fmt.Errorf("%v: %w", server, err))
-		case reply.Rcode == dns.RcodeServerFailure || reply.Rcode == dns.RcodeRefused || reply.Rcode == dns.RcodeNotImplemented:
+		case reply.Rcode == dns.RcodeServerFailure || reply.Rcode == dns.RcodeRefused || ununderstood(reply):
 			u.avoid(server, false)
 			poor = reply
 		default:
@@ -78,10 +82,45 @@ func (u *upstream) ask(ctx context.Context, query *dns.Msg) (*dns.Msg, error) {
 	return nil, errors.Join(errs...)
 }
 
+// attempt asks one server, and once more without EDNS where it seems not to know that (RFC 6891,
+// section 6.2.2).
 func (u *upstream) attempt(ctx context.Context, server netip.AddrPort, query *dns.Msg) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
-	return u.exchange(ctx, server, query)
+	if query.IsEdns0() == nil {
+		return u.exchange(ctx, server, query)
+	}
+	if u.isPlain(server) {
+		return u.exchange(ctx, server, withoutEDNS(query))
+	}
+	reply, err := u.exchange(ctx, server, query)
+	if err != nil || !ununderstood(reply) || reply.IsEdns0() != nil {
+		return reply, err
+	}
+	reply, err = u.exchange(ctx, server, withoutEDNS(query))
+	if err == nil && !ununderstood(reply) {
+		u.mu.Lock()
+		u.plain[server] = time.Now().Add(plainFor)
+		u.mu.Unlock()
+	}
+	return reply, err
+}
+
+// ununderstood tells whether a server says that it cannot read the question.
+func ununderstood(reply *dns.Msg) bool {
+	return reply.Rcode == dns.RcodeFormatError || reply.Rcode == dns.RcodeNotImplemented
+}
+
+func withoutEDNS(query *dns.Msg) *dns.Msg {
+	query = query.Copy()
+	query.Extra = slices.DeleteFunc(query.Extra, func(record dns.RR) bool { return record.Header().Rrtype == dns.TypeOPT })
+	return query
+}
+
+func (u *upstream) isPlain(server netip.AddrPort) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return time.Now().Before(u.plain[server])
 }
 
 // order puts the servers that did not answer lately behind the others.
@@ -93,6 +132,11 @@ func (u *upstream) order() []netip.AddrPort {
 	for server, until := range u.avoided {
 		if !now.Before(until) {
 			delete(u.avoided, server)
+		}
+	}
+	for server, until := range u.plain {
+		if !now.Before(until) {
+			delete(u.plain, server)
 		}
 	}
 	slices.SortStableFunc(servers, func(a, b netip.AddrPort) int {
@@ -147,6 +191,9 @@ func over(ctx context.Context, network string, server netip.AddrPort, query *dns
 	reply, _, err := client.ExchangeWithConnContext(ctx, query, conn)
 	if err != nil {
 		return nil, err
+	}
+	if reply.Response && ununderstood(reply) && len(reply.Question) == 0 {
+		return reply, nil // it does not repeat what it cannot read
 	}
 	if !reply.Response || len(reply.Question) != 1 || reply.Question[0].Qtype != query.Question[0].Qtype ||
 		!strings.EqualFold(reply.Question[0].Name, query.Question[0].Name) {

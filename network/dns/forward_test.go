@@ -143,6 +143,32 @@ func TestServersRefuse(t *testing.T) {
 	})
 }
 
+// TestServersWithoutEDNS are asked again without it, and from then on.
+func TestServersWithoutEDNS(t *testing.T) {
+	for _, rcode := range []int{dns.RcodeFormatError, dns.RcodeNotImplemented} {
+		inBubble(t, func(t *testing.T, b *bench) {
+			const www, brief = "192.0.2.1:53 www.example.com. A", "192.0.2.1:53 brief.example.com. A"
+			b.world.change(func() { b.world.plain = map[netip.AddrPort]int{first: rcode} })
+			b.answers(t, "www.example.com.", dns.TypeA, "A 198.51.100.1")
+			b.wantAsked(t, www+" EDNS", www)
+			b.answers(t, "brief.example.com.", dns.TypeA, "A 198.51.100.2")
+			b.wantAsked(t, brief)
+			time.Sleep(plainFor)
+			b.answers(t, "www.example.com.", dns.TypeA, "A 198.51.100.1")
+			b.wantAsked(t, www+" EDNS", www)
+
+			// One that cannot read the question without it either tells nothing of EDNS.
+			time.Sleep(plainFor)
+			b.world.change(func() { b.world.rcodes[first] = rcode })
+			b.answers(t, "www.example.com.", dns.TypeA, "A 198.51.100.1")
+			b.wantAsked(t, www+" EDNS", www, second.String()+" www.example.com. A")
+			b.world.change(func() { delete(b.world.rcodes, first) })
+			b.answers(t, "brief.example.com.", dns.TypeA, "A 198.51.100.2")
+			b.wantAsked(t, brief+" EDNS", brief)
+		})
+	}
+}
+
 // TestResolversChange: the node's file is read again; this server itself is not among those it asks.
 func TestResolversChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {

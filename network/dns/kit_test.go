@@ -44,8 +44,9 @@ type world struct {
 	mu      sync.Mutex
 	records map[string][]string // by "name TYPE", as lines of a zone file
 	silent  map[netip.AddrPort]bool
-	bad     netip.AddrPort // whose answers make this server panic
-	tarpit  string         // the end of names that nobody answers for
+	plain   map[netip.AddrPort]int // what servers that do not know EDNS say to it
+	bad     netip.AddrPort         // whose answers make this server panic
+	tarpit  string                 // the end of names that nobody answers for
 	rcodes  map[netip.AddrPort]int
 	asked   []string                // "server name TYPE"
 	loop    func(*dns.Msg) *dns.Msg // in a goroutine of its own, as behind a network
@@ -55,6 +56,11 @@ func (w *world) exchange(ctx context.Context, server netip.AddrPort, query *dns.
 	asked := query.Question[0]
 	key := strings.ToLower(asked.Name) + " " + dns.TypeToString[asked.Qtype]
 	w.mu.Lock()
+	if rcode, old := w.plain[server]; old && query.IsEdns0() != nil {
+		defer w.mu.Unlock()
+		w.asked = append(w.asked, server.String()+" "+key+" EDNS")
+		return new(dns.Msg).SetRcode(query, rcode), nil
+	}
 	w.asked = append(w.asked, server.String()+" "+key)
 	bad := server == w.bad
 	silent, rcode, lines, loop := w.silent[server] || w.tarpit != "" && strings.HasSuffix(asked.Name, w.tarpit), w.rcodes[server], w.records[key], w.loop

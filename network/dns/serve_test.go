@@ -189,11 +189,17 @@ func TestOverNetwork(t *testing.T) {
 		m.Question[0].Name = "other." + m.Question[0].Name
 		_ = w.WriteMsg(m)
 	})
+	old := outside(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		_ = w.WriteMsg(new(dns.Msg).SetRcodeFormatError(q))
+	})
 	q := new(dns.Msg).SetQuestion("www.example.com.", dns.TypeA)
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	if reply, err := overNetwork(ctx, long, q); err != nil || len(reply.Answer) != 100 || reply.Truncated {
 		t.Errorf("a long answer: %v %v", reply, err)
+	}
+	if reply, err := overNetwork(ctx, old, q); err != nil || reply.Rcode != dns.RcodeFormatError {
+		t.Errorf("an answer without the question: %v %v", reply, err)
 	}
 	if reply, err := overNetwork(ctx, other, q); err == nil || !strings.Contains(err.Error(), "another question") {
 		t.Errorf("an answer to another question: %v %v", reply, err)
