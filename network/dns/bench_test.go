@@ -48,9 +48,9 @@ func BenchmarkQueries(b *testing.B) {
 	runtime.ReadMemStats(&after)
 	server := &Server{config: Config{Listen: netip.MustParseAddrPort("127.0.0.1:0")}, state: s, metrics: newMetrics(), places: make(chan struct{}, maxQueries)}
 	node := newUpstream(func() []netip.AddrPort { return nil }, overNetwork)
-	server.guard = &loopGuard{node: node}
+	server.guard = &loopGuard{}
 	server.resolver = &resolver{zone: &zone{state: s, origin: testZone}, cache: newAnswers(cacheSize), node: node, loops: server.guard.looping,
-		nodeFailed: server.guard.failed, silent: func() {}, rules: server.rules.Load, waiting: newLimiter(maxForwarded, maxForwardedOfOne), ready: func() bool { return true }}
+		failed: server.guard.failed, rules: server.rules.Load, waiting: newLimiter(maxForwarded, maxForwardedOfOne), ready: func() bool { return true }}
 	server.setRules(&Rules{})
 	ctx, cancel := context.WithCancel(context.Background())
 	listening, ended := make(chan struct{}), make(chan error, 1)

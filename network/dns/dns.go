@@ -59,7 +59,7 @@ type Config struct {
 	Addresses []netip.Addr
 	// Networks are those of pods and services: reverse names in them are asked of nobody else.
 	Networks []netip.Prefix
-	// ResolvConf names the node's resolvers. It is read again when it changes.
+	// ResolvConf names the node's resolvers (package resolvconf). It is read again when it changes.
 	ResolvConf string
 
 	Services       coreinformers.ServiceInformer
@@ -119,13 +119,14 @@ func newServer(config Config, ask exchange) (*Server, error) {
 		},
 	}
 	node := newUpstream((&nodeResolvers{path: config.ResolvConf, own: config.own}).servers, ask)
-	s.guard = &loopGuard{node: node, told: s.tellLoop}
+	s.guard = &loopGuard{told: s.tellLoop, show: s.metrics.loop}
 	s.resolver = &resolver{
 		zone:  &zone{state: s.state, origin: dns.CanonicalName(config.Domain), server: config.Addresses},
 		own:   config.Networks,
-		cache: newAnswers(cacheSize), node: node, loops: s.guard.looping, nodeFailed: s.guard.failed, silent: s.metrics.silent.Inc,
+		cache: newAnswers(cacheSize), node: node, loops: s.guard.looping, failed: s.forwardFailed,
 		rules: s.rules.Load, waiting: newLimiter(maxForwarded, maxForwardedOfOne), ready: s.synced.Load,
 	}
+	s.guard.upstreams = s.resolver.upstreams
 	s.setRules(&Rules{})
 	s.recall()
 	_ = s.sources() // asking for them is what makes their factory start them
@@ -280,7 +281,7 @@ func (s *Server) rulesSource() source {
 				return
 			}
 			last = m.ResourceVersion
-			rules, err := ParseRules(m.Data, s.config.Domain)
+			rules, err := ParseRules(m.Data, s.config.Domain, s.config.own)
 			if err != nil {
 				s.config.Logger.Error("cluster DNS: the rules are wrong, those before stay", "configmap", RulesName, "err", err)
 				s.metrics.refused.Inc()
@@ -301,14 +302,27 @@ func (s *Server) rulesSource() source {
 	}
 }
 
-func (s *Server) tellLoop(loops bool) {
+// forwardFailed notes that nobody outside answered.
+func (s *Server) forwardFailed(to *upstream) {
+	s.metrics.silent.Inc()
+	s.guard.failed(to)
+}
+
+func (s *Server) tellLoop(of *upstream, loops bool) {
+	if of != s.resolver.node {
+		if loops {
+			s.config.Logger.Error("cluster DNS: the servers of a rule ask cluster DNS itself, so that its names have no answer; "+
+				"let the rule name others", "configmap", RulesName, "servers", of.servers(), "zones", of.zones)
+			return
+		}
+		s.config.Logger.Info("cluster DNS: the servers of a rule no longer ask cluster DNS itself", "servers", of.servers(), "zones", of.zones)
+		return
+	}
 	if loops {
-		s.metrics.loops.Set(1)
 		s.config.Logger.Error("cluster DNS: the node's resolvers ask cluster DNS itself, so that names outside of the cluster have no answer; "+
 			"let them ask a server outside", "file", s.config.ResolvConf)
 		return
 	}
-	s.metrics.loops.Set(0)
 	s.config.Logger.Info("cluster DNS: the node's resolvers no longer ask cluster DNS itself")
 }
 

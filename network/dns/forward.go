@@ -33,6 +33,7 @@ type exchange func(ctx context.Context, server netip.AddrPort, query *dns.Msg) (
 // upstream is a group of servers of which any knows the answers.
 type upstream struct {
 	servers  func() []netip.AddrPort // in the order of preference
+	zones    []string                // whose names they are asked for; none: all names
 	exchange exchange
 
 	mu      sync.Mutex

@@ -281,7 +281,7 @@ func TestLoop(t *testing.T) {
 			b.guard.run(t.Context())
 		}()
 		synctest.Wait()
-		if !b.guard.looping() {
+		if !b.guard.looping(b.resolver.node) {
 			t.Fatal("the loop is not found")
 		}
 		began := time.Now()
@@ -303,8 +303,57 @@ func TestLoop(t *testing.T) {
 		b.fails(t, "late.example.com.", dns.TypeA, dns.RcodeServerFailure)
 		time.Sleep(probeEvery + lookEvery)
 		synctest.Wait()
-		if !b.guard.looping() {
+		if !b.guard.looping(b.resolver.node) {
 			t.Error("the later loop is not found")
+		}
+	})
+}
+
+// TestLoopOfARule: the servers of a rule may ask cluster DNS, but not for the zones of the rule.
+func TestLoopOfARule(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		const ruled = "192.0.2.9:53"
+		use := func(text string) {
+			t.Helper()
+			rules, err := ParseRules(map[string]string{"a.server": text}, "cluster.local", b.config.own)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.setRules(rules)
+			time.Sleep(lookEvery)
+			synctest.Wait()
+		}
+		fails := func(name string) {
+			t.Helper()
+			began := time.Now()
+			reply := b.asks(t, name, dns.TypeA)
+			if reply.Rcode != dns.RcodeServerFailure || time.Since(began) != 0 || !strings.Contains(reply.String(), errRuled.Error()) {
+				t.Errorf("after %v: %v", time.Since(began), reply)
+			}
+		}
+		circle := ".corp.example." // the names for which the rule's server asks cluster DNS
+		b.world.change(func() {
+			b.world.loop = func(q *dns.Msg) *dns.Msg { return b.reply(t.Context(), request{Msg: q, source: someone, udp: true}) }
+			b.world.loops = func(server netip.AddrPort, name string) bool {
+				return server.String() == ruled && strings.HasSuffix(name, circle)
+			}
+		})
+		go b.guard.run(t.Context())
+		synctest.Wait()
+		use("example.com, corp.example {\nforward . 192.0.2.9\n}")
+		fails("www.corp.example.")
+		fails("www.example.com.") // it is the same rule
+		b.fails(t, "elsewhere.example.", dns.TypeA, dns.RcodeNameError)
+		if got := testutil.ToFloat64(b.metrics.loops); got != 1 {
+			t.Errorf("the metric says %v", got)
+		}
+		use("example.com {\nforward . 192.0.2.9\n}")
+		b.answers(t, "www.example.com.", dns.TypeA, "A 198.51.100.1")
+		if got := testutil.ToFloat64(b.metrics.loops); got != 0 {
+			t.Errorf("the metric says %v without a loop", got)
+		}
+		if got := len(b.guard.checks); got != 2 {
+			t.Errorf("%d upstreams are looked at, want the node's and the rule's", got)
 		}
 	})
 }
@@ -313,7 +362,7 @@ func TestLoop(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.know(clusterIPs("web", "10.43.0.20"))
-		rules, err := ParseRules(map[string]string{"a.override": "hosts {\n 192.0.2.50 a.example.com\n fallthrough\n}"}, "cluster.local")
+		rules, err := ParseRules(map[string]string{"a.override": "hosts {\n 192.0.2.50 a.example.com\n fallthrough\n}"}, "cluster.local", b.config.own)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package dns
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,71 +14,91 @@ import (
 )
 
 const (
-	// lookEvery is how often the node's resolvers are looked at.
+	// lookEvery is how often the servers that are asked are looked at.
 	lookEvery = 5 * time.Second
-	// probeEvery is how often a loop is looked for again, while there is one or while the resolvers
-	// do not answer.
+	// probeEvery is how often a loop is looked for again, while there is one or while the servers do
+	// not answer.
 	probeEvery = 30 * time.Second
 	// probeZone is where no names are: what is asked for there reaches this server by a loop only.
-	probeZone = "loop-check.barque.invalid."
+	probeZone = probeLabel + "barque.invalid."
+	// probeLabel follows probeLetters random ones in the name of a probe.
+	probeLabel   = "loop-check."
+	probeLetters = 20
 )
 
-// loopGuard finds out whether what is asked of the node's resolvers comes back here, as it does when
-// somebody tells the node to use cluster DNS for everything. While it does, those are not asked: each
-// question would be answered with a time-out, which clients take for a slow network.
+// loopGuard finds out whether what is asked of other servers comes back here, as it does when somebody
+// tells the node to use cluster DNS for everything. While it does, those are not asked: each question
+// would be answered with a time-out, which clients take for a slow network.
+//
+// A server that a rule names for some zones may ask cluster DNS for all others, so that its probes are
+// names of these zones.
 //
 // One question that goes in a circle is no storm: it waits for itself (see resolver.forward).
 type loopGuard struct {
-	node *upstream
-	told func(loops bool)
+	upstreams func() []*upstream // that are asked now
+	told      func(of *upstream, loops bool)
+	show      func(loops bool) // whether any does, each time after a look
 
-	mu       sync.Mutex
-	probe    string // the name that is on its way
-	returned bool
+	mu     sync.Mutex
+	checks map[*upstream]*loopCheck
+	probes map[string]*loopCheck // by the names that are on their way
+}
+
+// loopCheck is what is known of one upstream.
+type loopCheck struct {
+	servers  []netip.AddrPort // that were probed
+	probed   time.Time
+	returned bool // a probe came back
 	loops    bool
-	failing  bool // the resolvers did not answer, since the last probe
+	failing  bool // the servers did not answer, since the last probe
+}
+
+// of returns the check of an upstream, with mu held.
+func (g *loopGuard) of(u *upstream) *loopCheck {
+	check := g.checks[u]
+	if check == nil {
+		check = &loopCheck{}
+		if g.checks == nil {
+			g.checks, g.probes = map[*upstream]*loopCheck{}, map[string]*loopCheck{}
+		}
+		g.checks[u] = check
+	}
+	return check
 }
 
 // looping tells whether there is a loop.
-func (g *loopGuard) looping() bool {
+func (g *loopGuard) looping(u *upstream) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.loops
+	check := g.checks[u]
+	return check != nil && check.loops
 }
 
-// failed notes that the node's resolvers did not answer: a loop may be why.
-func (g *loopGuard) failed() {
+// failed notes that an upstream's servers did not answer: a loop may be why.
+func (g *loopGuard) failed(u *upstream) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.failing = true
+	g.of(u).failing = true
 }
 
-// arrived tells whether a name in lower case is a probe's.
+// arrived tells whether a name in lower case is a probe's, this server's or another's.
 func (g *loopGuard) arrived(name string) bool {
-	if !strings.HasSuffix(name, probeZone) {
+	if len(name) <= probeLetters || !strings.HasPrefix(name[probeLetters:], "."+probeLabel) {
 		return false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if name == g.probe {
-		g.returned = true
+	check, own := g.probes[name]
+	if own {
+		check.returned = true
 	}
-	return true
+	return own || strings.HasSuffix(name, "."+probeZone)
 }
 
 // run looks for loops until ctx ends.
 func (g *loopGuard) run(ctx context.Context) {
-	var known []netip.AddrPort
-	var probed time.Time
 	for {
-		servers := g.node.servers()
-		g.mu.Lock()
-		again := (g.loops || g.failing) && time.Since(probed) >= probeEvery
-		g.mu.Unlock()
-		if again || !slices.Equal(servers, known) {
-			known, probed = slices.Clone(servers), time.Now()
-			g.look(ctx, known)
-		}
+		g.lookAtAll(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -86,29 +107,74 @@ func (g *loopGuard) run(ctx context.Context) {
 	}
 }
 
-// look sends a probe to each server.
-func (g *loopGuard) look(ctx context.Context, servers []netip.AddrPort) {
-	probe := rand.String(20) + "." + probeZone
-	g.mu.Lock()
-	g.probe, g.returned, g.failing = probe, false, false
-	g.mu.Unlock()
-	query := new(dns.Msg)
-	query.SetQuestion(probe, dns.TypeHINFO)
-	var all sync.WaitGroup
-	for _, server := range servers {
-		// What is answered does not matter, nor whether anything is.
-		all.Go(func() { _, _ = g.node.attempt(ctx, server, query) })
+// lookAtAll probes the upstreams where there is reason to.
+func (g *loopGuard) lookAtAll(ctx context.Context) {
+	asked := g.upstreams()
+	var looks sync.WaitGroup
+	for _, u := range asked {
+		servers := u.servers()
+		g.mu.Lock()
+		check := g.of(u)
+		again := (check.loops || check.failing) && time.Since(check.probed) >= probeEvery
+		due := again || !slices.Equal(servers, check.servers)
+		if due {
+			check.servers, check.probed = slices.Clone(servers), time.Now()
+			check.returned, check.failing = false, false
+		}
+		g.mu.Unlock()
+		if due {
+			looks.Go(func() { g.look(ctx, u, check, servers) })
+		}
 	}
-	all.Wait()
+	looks.Wait()
 	if ctx.Err() != nil {
 		return
 	}
 	g.mu.Lock()
-	changed := g.loops != g.returned
-	g.loops = g.returned
-	now := g.loops
+	maps.DeleteFunc(g.checks, func(u *upstream, _ *loopCheck) bool { return !slices.Contains(asked, u) })
+	loops := false
+	for _, check := range g.checks {
+		loops = loops || check.loops
+	}
+	g.mu.Unlock()
+	g.show(loops)
+}
+
+// look sends a probe for each zone to each server.
+func (g *loopGuard) look(ctx context.Context, u *upstream, check *loopCheck, servers []netip.AddrPort) {
+	var names []string
+	for _, zone := range u.zones {
+		names = append(names, rand.String(probeLetters)+"."+probeLabel+zone)
+	}
+	if len(u.zones) == 0 {
+		names = []string{rand.String(probeLetters) + "." + probeZone}
+	}
+	g.mu.Lock()
+	for _, name := range names {
+		g.probes[name] = check
+	}
+	g.mu.Unlock()
+	var all sync.WaitGroup
+	for _, name := range names {
+		query := new(dns.Msg)
+		query.SetQuestion(name, dns.TypeHINFO)
+		for _, server := range servers {
+			// What is answered does not matter, nor whether anything is.
+			all.Go(func() { _, _ = u.attempt(ctx, server, query) })
+		}
+	}
+	all.Wait()
+	g.mu.Lock()
+	for _, name := range names {
+		delete(g.probes, name)
+	}
+	changed := ctx.Err() == nil && check.loops != check.returned
+	if changed {
+		check.loops = check.returned
+	}
+	now := check.loops
 	g.mu.Unlock()
 	if changed {
-		g.told(now)
+		g.told(u, now)
 	}
 }

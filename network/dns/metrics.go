@@ -38,7 +38,7 @@ func newMetrics() *metrics {
 		silent:  prometheus.NewCounter(counter("forward_failures_total", "Questions that no other server answered.")),
 		refused: prometheus.NewCounter(counter("refused_rules_total", "Versions of the users' rules that were wrong.")),
 		loops: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "loop", Help: "1 while the node's resolvers ask cluster DNS itself.",
+			Namespace: namespace, Subsystem: subsystem, Name: "loop", Help: "1 while servers that are asked ask cluster DNS itself.",
 		}),
 	}
 }
@@ -50,6 +50,14 @@ func (m *metrics) all() []prometheus.Collector {
 func (m *metrics) answered(found result, took time.Duration) {
 	m.queries.WithLabelValues(found.from, dns.RcodeToString[found.rcode]).Inc()
 	m.seconds.WithLabelValues(found.from).Observe(took.Seconds())
+}
+
+func (m *metrics) loop(is bool) {
+	if is {
+		m.loops.Set(1)
+	} else {
+		m.loops.Set(0)
+	}
 }
 
 // Collectors are the server's metrics.

@@ -145,7 +145,7 @@ func (s *Server) recall() {
 		return
 	}
 	s.resolver.former = &zone{state: m.restore(), origin: s.resolver.zone.origin, server: s.resolver.zone.server}
-	if rules, err := ParseRules(m.Rules, s.config.Domain); err == nil {
+	if rules, err := ParseRules(m.Rules, s.config.Domain, s.config.own); err == nil {
 		s.setRules(rules)
 		s.accepted, s.recalled = m.Rules, true
 	}

@@ -45,7 +45,7 @@ func TestStartWithoutServers(t *testing.T) {
 		b := newBenchIn(t, dir, namespace("default"), clusterIPs("web", "10.43.0.20"))
 		running(t, b)
 		rules := map[string]string{"a.override": "hosts {\n 192.0.2.50 a.example.com\n fallthrough\n}"}
-		parsed, err := ParseRules(rules, "cluster.local")
+		parsed, err := ParseRules(rules, "cluster.local", b.config.own)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -32,15 +33,14 @@ type resolver struct {
 	own    []netip.Prefix // reverse names in these networks are nobody else's to answer
 	cache  *answers
 	node   *upstream // the node's own resolvers
-	// loops tells whether what is asked of the node's resolvers comes back.
-	loops func() bool
-	// nodeFailed is told that the node's resolvers did not answer.
-	nodeFailed func()
-	silent     func() // told that nobody outside answered
-	rules      func() *compiled
-	flights    singleflight.Group
-	waiting    *limiter // of clients that wait for other servers
-	ready      func() bool
+	// loops tells whether what is asked of others comes back.
+	loops func(*upstream) bool
+	// failed is told that none of an upstream's servers answered.
+	failed  func(*upstream)
+	rules   func() *compiled
+	flights singleflight.Group
+	waiting *limiter // of clients that wait for other servers
+	ready   func() bool
 }
 
 // compiled are rules with what they forward to.
@@ -51,23 +51,40 @@ type compiled struct {
 
 func compile(rules *Rules, node *upstream, ask, askTCP exchange) *compiled {
 	c := &compiled{Rules: rules, forwards: map[*forwardRule]*upstream{}}
-	blocks := []block{rules.override}
-	for _, b := range rules.servers {
-		blocks = append(blocks, b)
-	}
-	for _, b := range blocks {
-		rule := b.forward
-		switch {
-		case rule == nil:
-		case rule.node:
+	add := func(rule *forwardRule) *upstream {
+		if rule.node {
 			c.forwards[rule] = node
-		case rule.tcp:
-			c.forwards[rule] = newUpstream(func() []netip.AddrPort { return rule.servers }, askTCP)
-		default:
-			c.forwards[rule] = newUpstream(func() []netip.AddrPort { return rule.servers }, ask)
+		} else if c.forwards[rule] == nil {
+			by := ask
+			if rule.tcp {
+				by = askTCP
+			}
+			c.forwards[rule] = newUpstream(func() []netip.AddrPort { return rule.servers }, by)
+		}
+		return c.forwards[rule]
+	}
+	if rule := rules.override.forward; rule != nil {
+		add(rule)
+	}
+	for _, zone := range slices.Sorted(maps.Keys(rules.servers)) {
+		if rule := rules.servers[zone].forward; rule != nil {
+			if to := add(rule); to != node {
+				to.zones = append(to.zones, zone)
+			}
 		}
 	}
 	return c
+}
+
+// upstreams are all that are asked, each once.
+func (r *resolver) upstreams() []*upstream {
+	all := []*upstream{r.node}
+	for _, to := range r.rules().forwards {
+		if to != r.node {
+			all = append(all, to)
+		}
+	}
+	return all
 }
 
 // known returns the zone to answer from, or nil.
@@ -81,6 +98,7 @@ func (r *resolver) known() *zone {
 var (
 	errUnknown = errors.New("the cluster's services are not known yet")
 	errLoop    = errors.New("the node's resolvers ask cluster DNS itself")
+	errRuled   = errors.New("the servers of a rule ask cluster DNS itself")
 	errTooMany = errors.New("too many questions wait for other servers")
 	// errTooManyOfOne: others are still served.
 	errTooManyOfOne = errors.New("too many questions of this client wait for other servers")
@@ -227,8 +245,11 @@ func (r *resolver) forward(ctx context.Context, query request, rules *compiled, 
 			to = r.node
 		}
 	}
-	if to == r.node && r.loops() {
-		return failed(errLoop)
+	if r.loops(to) {
+		if to == r.node {
+			return failed(errLoop)
+		}
+		return failed(errRuled)
 	}
 	q := question{name: strings.ToLower(name), kind: kind, cd: query.CheckingDisabled, upstream: to}
 	if opt := query.IsEdns0(); opt != nil {
@@ -262,10 +283,7 @@ func (r *resolver) askOthers(ctx context.Context, to *upstream, q question, name
 	message.AuthenticatedData = true
 	reply, err := to.ask(ctx, message)
 	if err != nil {
-		r.silent()
-		if to == r.node {
-			r.nodeFailed()
-		}
+		r.failed(to)
 		failure := new(dns.Msg)
 		failure.SetRcode(message, dns.RcodeServerFailure)
 		r.cache.put(q, failure, 0)

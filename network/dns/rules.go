@@ -57,18 +57,19 @@ type hostTable struct {
 	noReverse bool
 }
 
-// ParseRules reads and checks rules. domain is the cluster's: its names are nobody else's. The error
-// names every file that is wrong, with the line.
-func ParseRules(files map[string]string, domain string) (*Rules, error) {
+// ParseRules reads and checks rules. domain is the cluster's: its names are nobody else's. own tells
+// the addresses of cluster DNS, which is not to ask itself. The error names every file that is wrong,
+// with the line.
+func ParseRules(files map[string]string, domain string, own func(netip.Addr) bool) (*Rules, error) {
 	rules := &Rules{servers: map[string]block{}}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		var err error
 		switch {
 		case strings.HasSuffix(name, ".override"):
-			err = rules.addOverride(files[name])
+			err = rules.addOverride(files[name], own)
 		case strings.HasSuffix(name, ".server"):
-			err = rules.addServers(files[name], dns.CanonicalName(domain))
+			err = rules.addServers(files[name], dns.CanonicalName(domain), own)
 		default:
 			err = errors.New("the name of a key ends with .server or .override")
 		}
@@ -82,13 +83,13 @@ func ParseRules(files map[string]string, domain string) (*Rules, error) {
 	return rules, nil
 }
 
-func (r *Rules) addOverride(text string) error {
+func (r *Rules) addOverride(text string, own func(netip.Addr) bool) error {
 	statements, err := parseStatements(text)
 	if err != nil {
 		return err
 	}
 	for _, s := range statements {
-		if err := r.override.add(s); err != nil {
+		if err := r.override.add(s, own); err != nil {
 			return fmt.Errorf("line %d: %w", s.line, err)
 		}
 		if s.words[0] == "hosts" && !r.override.hosts.next {
@@ -98,7 +99,7 @@ func (r *Rules) addOverride(text string) error {
 	return nil
 }
 
-func (r *Rules) addServers(text, domain string) error {
+func (r *Rules) addServers(text, domain string, own func(netip.Addr) bool) error {
 	statements, err := parseStatements(text)
 	if err != nil {
 		return err
@@ -109,7 +110,7 @@ func (r *Rules) addServers(text, domain string) error {
 		}
 		var b block
 		for _, inner := range s.block {
-			if err := b.add(inner); err != nil {
+			if err := b.add(inner, own); err != nil {
 				return fmt.Errorf("line %d: %w", inner.line, err)
 			}
 		}
@@ -162,11 +163,11 @@ func nameOf(text string) (string, error) {
 var builtIn = []string{"errors", "loadbalance", "loop", "reload"}
 
 // add takes one directive into a block.
-func (b *block) add(s statement) error {
+func (b *block) add(s statement, own func(netip.Addr) bool) error {
 	name, args := s.words[0], s.words[1:]
 	switch name {
 	case "forward":
-		return b.addForward(args, s.block)
+		return b.addForward(args, s.block, own)
 	case "hosts":
 		return b.addHosts(args, s.block)
 	case "rewrite":
@@ -215,7 +216,7 @@ func (b *block) addCache(args []string, open bool) error {
 // maxForward is how many servers a forward directive may name, as with CoreDNS.
 const maxForward = 15
 
-func (b *block) addForward(args []string, options []statement) error {
+func (b *block) addForward(args []string, options []statement, own func(netip.Addr) bool) error {
 	switch {
 	case b.forward != nil:
 		return errors.New("forward: there is one already")
@@ -236,6 +237,9 @@ func (b *block) addForward(args []string, options []statement) error {
 		server, err := serverOf(to)
 		if err != nil {
 			return fmt.Errorf("forward: %w", err)
+		}
+		if own(server.Addr().Unmap()) {
+			return fmt.Errorf("forward: %s is cluster DNS itself; name a server that it can ask", to)
 		}
 		rule.servers = append(rule.servers, server)
 	}

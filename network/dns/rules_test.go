@@ -3,6 +3,7 @@ package dns
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -12,6 +13,8 @@ import (
 
 	"github.com/barque/barque/internal/await"
 )
+
+func ownAddress(addr netip.Addr) bool { return addr == netip.MustParseAddr("10.43.0.10") }
 
 func TestRulesThatAreWrong(t *testing.T) {
 	for text, want := range map[string]string{
@@ -48,10 +51,12 @@ func TestRulesThatAreWrong(t *testing.T) {
 		"a.override: cache 0":                                                    "no number of seconds",
 		"a.override: cache {\n}":                                                 "nothing but a number",
 		"a.override: rewrite name \"a b":                                         "a quotation mark is missing",
-		"Corefile: log":                                                          "ends with .server or .override",
+		"a.server: example.com {\n forward . 192.0.2.1 10.43.0.10\n}":            "line 2: forward: 10.43.0.10 is cluster DNS itself",
+		"a.override: forward . [::ffff:10.43.0.10]:53":                           "is cluster DNS itself",
+		"Corefile: log": "ends with .server or .override",
 	} {
 		key, content, _ := strings.Cut(text, ": ")
-		rules, err := ParseRules(map[string]string{key: content, "good.override": "log"}, "cluster.local")
+		rules, err := ParseRules(map[string]string{key: content, "good.override": "log"}, "cluster.local", ownAddress)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), key+": ") {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
@@ -124,7 +129,7 @@ func TestRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.know(clusterIPs("web", "10.43.0.20"))
-			rules, err := ParseRules(c.rules, "cluster.local")
+			rules, err := ParseRules(c.rules, "cluster.local", ownAddress)
 			if err != nil {
 				t.Fatal(err)
 			}
