@@ -25,7 +25,36 @@ type Config struct {
 }
 
 // Read reads a file. One that does not exist says nothing: a machine without names has none to give.
+//
+// Pods have a loopback of their own. Where Default names nothing but a stub there, systemd-resolved's
+// list of the servers behind it counts.
 func Read(path string) (Config, error) {
+	if path == Default {
+		return readBehind(path, behindStub)
+	}
+	return read(path)
+}
+
+func readBehind(usual, behind string) (Config, error) {
+	c, err := read(usual)
+	if err != nil || !c.stubOnly() {
+		return c, err
+	}
+	if real, err := read(behind); err == nil && len(real.Nameservers) > 0 {
+		return real, nil
+	}
+	return c, nil
+}
+
+// stubOnly tells whether all servers are on the loopback.
+func (c *Config) stubOnly() bool {
+	return len(c.Nameservers) > 0 && !slices.ContainsFunc(c.Nameservers, func(server string) bool {
+		addr, err := netip.ParseAddr(server)
+		return err != nil || !addr.IsLoopback()
+	})
+}
+
+func read(path string) (Config, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Config{}, nil
@@ -74,23 +103,4 @@ func SetOption(options []string, option string) []string {
 		}
 	}
 	return append(options, option)
-}
-
-// Find returns the file whose servers can be reached from anywhere on the machine: where the usual
-// one names nothing but a stub on the loopback, systemd-resolved's list of what is behind it. Pods
-// have a loopback of their own.
-func Find() string { return find(Default, behindStub) }
-
-func find(usual, behind string) string {
-	c, err := Read(usual)
-	if err != nil || len(c.Nameservers) == 0 || slices.ContainsFunc(c.Nameservers, func(server string) bool {
-		addr, err := netip.ParseAddr(server)
-		return err != nil || !addr.IsLoopback()
-	}) {
-		return usual
-	}
-	if c, err := Read(behind); err == nil && len(c.Nameservers) > 0 {
-		return behind
-	}
-	return usual
 }

@@ -3,6 +3,7 @@ package resolvconf
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,30 +27,37 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestFind(t *testing.T) {
-	for name, c := range map[string]struct {
-		usual, behind string // "" for no file
-		want          string
+// TestReadBehind: which file counts is decided each time.
+func TestReadBehind(t *testing.T) {
+	dir := t.TempDir()
+	usual, behind := filepath.Join(dir, "usual"), filepath.Join(dir, "behind")
+	write := func(path, content string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name, usual, behind, want string
 	}{
-		"real servers":             {"nameserver 192.0.2.1\n", "nameserver 192.0.2.2\n", "usual"},
-		"a stub":                   {"nameserver 127.0.0.53\n", "nameserver 192.0.2.2\n", "behind"},
-		"a stub of somebody else":  {"nameserver 127.0.0.1\n", "", "usual"},
-		"a stub without servers":   {"nameserver 127.0.0.53\n", "search example.com\n", "usual"},
-		"a stub beside a real one": {"nameserver 127.0.0.53\nnameserver 192.0.2.1\n", "nameserver 192.0.2.2\n", "usual"},
-		"no file":                  {"", "nameserver 192.0.2.2\n", "usual"},
+		{"no behind file", "nameserver 127.0.0.53\n", "", "127.0.0.53"},
+		{"a stub", "nameserver 127.0.0.53\n", "nameserver 192.0.2.2\n", "192.0.2.2"},
+		{"a stub without servers", "nameserver 127.0.0.53\n", "search example.com\n", "127.0.0.53"},
+		{"a stub again, of IPv6", "nameserver ::1\n", "nameserver 192.0.2.3\n", "192.0.2.3"},
+		{"real servers", "nameserver 192.0.2.1\n", "nameserver 192.0.2.2\n", "192.0.2.1"},
+		{"a stub beside a real one", "nameserver 127.0.0.53\nnameserver 192.0.2.1\n", "nameserver 192.0.2.2\n", "127.0.0.53 192.0.2.1"},
+		{"nothing", "search example.com\n", "nameserver 192.0.2.2\n", ""},
 	} {
-		dir := t.TempDir()
-		paths := map[string]string{"usual": filepath.Join(dir, "usual"), "behind": filepath.Join(dir, "behind")}
-		for file, content := range map[string]string{"usual": c.usual, "behind": c.behind} {
-			if content == "" {
-				continue
-			}
-			if err := os.WriteFile(paths[file], []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+		write(usual, c.usual)
+		if c.behind != "" {
+			write(behind, c.behind)
 		}
-		if got := find(paths["usual"], paths["behind"]); got != paths[c.want] {
-			t.Errorf("%s: %s", name, got)
+		got, err := readBehind(usual, behind)
+		if err != nil || strings.Join(got.Nameservers, " ") != c.want {
+			t.Errorf("%s: %v, %v; want %s", c.name, got, err, c.want)
 		}
+	}
+	if got, err := readBehind(filepath.Join(dir, "none"), behind); err != nil || len(got.Nameservers) > 0 {
+		t.Errorf("no file: %v, %v", got, err)
 	}
 }

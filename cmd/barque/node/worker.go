@@ -99,7 +99,7 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 func (w *worker) dns(factory, rules informers.SharedInformerFactory, events clientrecord.EventBroadcaster) *dns.Config {
 	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "cluster-dns", Host: w.options.Name})
 	return &dns.Config{
-		Domain: w.settings.Domain, Addresses: []netip.Addr{w.settings.dnsAddr()}, ResolvConf: resolvconf.Find(),
+		Domain: w.settings.Domain, Addresses: []netip.Addr{w.settings.dnsAddr()}, ResolvConf: resolvconf.Default,
 		File:       filepath.Join(w.options.DataDir, "cluster-dns.json"),
 		Namespaces: factory.Core().V1().Namespaces(), Rules: rules.Core().V1().ConfigMaps(),
 		Refused: func(of *corev1.ConfigMap, err error) {
@@ -137,7 +137,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 		RuntimeEndpoint: endpoint,
 		VolumesDir:      o.VolumesDir,
 		RootDir:         filepath.Join(o.DataDir, "kubelet"), LogDir: filepath.Join(o.DataDir, "pods-log"), CgroupRoot: o.CgroupRoot,
-		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain, ResolvConf: resolvconf.Find(),
+		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain, ResolvConf: resolvconf.Default,
 		Network: packets, Collectors: packets.Collectors(), Found: w.health.observe, Settings: o.Kubelet,
 		Logger: w.logger.With("part", "kubelet"),
 	})
