@@ -24,6 +24,7 @@ type StatusInput struct {
 	Runtime         string // the name before :// in container IDs
 	Resize          ResizeState
 	Disrupted       bool // the node ends the pod for its own sake
+	Refused         bool // the node has not taken the pod: no container of it was ever to start
 }
 
 // Status computes the status that clients see. It starts from the one that the API server has, so
@@ -66,6 +67,9 @@ func Status(in StatusInput) v1.PodStatus {
 		s.Phase = cmp.Or(pod.Status.Phase, v1.PodPending) // it is over when nothing of it runs
 	}
 	setConditions(&in, &s)
+	if in.Refused { // kubectl shows the reason then, and not that containers are being created
+		s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses = nil, nil, nil
+	}
 	return s
 }
 

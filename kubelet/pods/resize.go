@@ -112,7 +112,7 @@ func (w *worker) allot(pod *v1.Pod, f *Facts) bool {
 	}
 	if r := answer.Refused; r != nil {
 		w.m.Logger.Info("the node does not take a pod", "pod", pod.Namespace+"/"+pod.Name, "reason", r.Reason, "message", r.Message)
-		w.failReason, w.failMessage = r.Reason, "Pod was rejected: "+r.Message
+		w.refused, w.failReason, w.failMessage = true, r.Reason, "Pod was rejected: "+r.Message
 		w.m.Events.Event(pod, nil, v1.EventTypeWarning, r.Reason, r.Message)
 		return true
 	}

@@ -111,7 +111,7 @@ func TestResizeThatDoesNotFit(t *testing.T) {
 		w.status(b)
 		late := sized("late", "2", "1Gi")
 		w.manager.Update(late)
-		if s := w.status(late); s.Phase != v1.PodFailed || s.Reason != "OutOfcpu" ||
+		if s := w.status(late); s.Phase != v1.PodFailed || s.Reason != "OutOfcpu" || len(s.ContainerStatuses) > 0 ||
 			s.Message != "Pod was rejected: Node didn't have enough resource: cpu, requested: 2000, used: 3000, capacity: 4000" {
 			t.Errorf("a pod too many: %s %s %q", s.Phase, s.Reason, s.Message)
 		}

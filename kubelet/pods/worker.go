@@ -56,6 +56,7 @@ type worker struct {
 
 	// ---- the goroutine's own
 	phase       phaseOfWork
+	refused     bool   // the node has not taken the pod
 	failReason  string // why the kubelet itself ends the pod
 	failMessage string
 	paths       map[string]string // of the pod's volumes
@@ -426,7 +427,7 @@ func (w *worker) adoptGroup(f Facts) {
 // compute says how the pod is, for clients.
 func (w *worker) compute(f Facts, plan Plan, ending bool) v1.PodStatus {
 	return Status(StatusInput{
-		Facts: f, Plan: plan, Ending: ending, Reason: w.failReason, Message: w.failMessage,
+		Facts: f, Plan: plan, Ending: ending, Reason: w.failReason, Message: w.failMessage, Refused: w.refused,
 		HostIPs: w.m.HostIPs, Runtime: w.m.RuntimeName, Resize: w.resizing.state(),
 		Disrupted: w.eviction() != nil,
 	})

@@ -59,7 +59,7 @@ func TestWatchTellsOthersChangesFromOwn(t *testing.T) {
 		}
 	}
 	await.True(t, "the watch stands", func() bool {
-		do(stranger, "ours", func(tx *Tx) { tx.AddChain(tx.Chain("probe")) })
+		do(stranger, "ours", func(tx *Tx) { tx.Rule(tx.Chain("c"), Verdict(expr.VerdictAccept, "")) }) // a change each time
 		select {
 		case <-changed:
 			return true
