@@ -19,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/barque/barque/scheduler"
@@ -41,8 +43,8 @@ type apiServer struct {
 	events  []*v1.Event
 	// onBind may answer a binding in the server's place, before or after it took effect.
 	onBind func(b *v1.Binding, apply func() error) error
-	// onDelete answers a deletion in the server's place.
-	onDelete func(p *v1.Pod) error
+	// onDelete answers a deletion in the server's place. It may take its time, as long as ctx lasts.
+	onDelete func(ctx context.Context, p *v1.Pod) error
 }
 
 func newAPIServer(tb testing.TB, objects ...runtime.Object) *apiServer {
@@ -81,13 +83,43 @@ func (s *apiServer) react(a clienttesting.Action) (bool, runtime.Object, error) 
 	case clienttesting.PatchActionImpl:
 		return s.patch(a)
 	case clienttesting.DeleteActionImpl:
-		if s.onDelete == nil {
-			s.remove(a.Namespace, a.Name)
-			return true, nil, nil
-		}
-		return true, nil, s.onDelete(s.get(a.Namespace, a.Name))
+		s.remove(a.Namespace, a.Name)
+		return true, nil, nil
 	}
 	return false, nil, nil
+}
+
+// termClient is the client of a term. The fake serves one call after the other, and holds a lock
+// meanwhile: a call that is to hang beside others must do so before it gets there.
+type termClient struct {
+	kubernetes.Interface
+	s *apiServer
+}
+
+func (c termClient) CoreV1() typedcorev1.CoreV1Interface {
+	return termCore{c.Interface.CoreV1(), c.s}
+}
+
+type termCore struct {
+	typedcorev1.CoreV1Interface
+	s *apiServer
+}
+
+func (c termCore) Pods(namespace string) typedcorev1.PodInterface {
+	return termPods{c.CoreV1Interface.Pods(namespace), c.s, namespace}
+}
+
+type termPods struct {
+	typedcorev1.PodInterface
+	s         *apiServer
+	namespace string
+}
+
+func (p termPods) Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
+	if p.s.onDelete != nil {
+		return p.s.onDelete(ctx, p.s.get(p.namespace, name))
+	}
+	return p.PodInterface.Delete(ctx, name, opts)
 }
 
 func (s *apiServer) bind(b *v1.Binding) error {
@@ -252,7 +284,7 @@ func (s *apiServer) start(cfg scheduler.Config) *scheduler.Scheduler {
 func (s *apiServer) lead(sched *scheduler.Scheduler) (depose func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- sched.Run(ctx, s.client) }()
+	go func() { done <- sched.Run(ctx, termClient{s.client, s}) }()
 	var once sync.Once
 	depose = func() {
 		once.Do(func() {

@@ -228,12 +228,16 @@ func TestPreemptsOnce(t *testing.T) {
 			pod("on-b", "2", "1Gi", priority(2), func(p *v1.Pod) { p.Spec.NodeName = "b" }),
 		)
 		answer, deletions := make(chan struct{}), 0
-		s.onDelete = func(p *v1.Pod) error {
+		s.onDelete = func(ctx context.Context, p *v1.Pod) error {
 			s.mu.Lock()
 			deletions++
 			s.announce()
 			s.mu.Unlock()
-			<-answer
+			select {
+			case <-answer:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 			p.DeletionTimestamp = &created
 			s.put(p)
 			return nil

@@ -36,7 +36,7 @@ type nodeFlags struct {
 	storeMemory              string
 	schedulerConfig          string
 	controllerWorkers        map[string]*int
-	kubelet                  *kubeletFlags
+	kubelet                  kubeletFlags
 	clusterCIDR, serviceCIDR string
 }
 
@@ -58,7 +58,7 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	flags.StringVar(&o.VolumesDir, "local-volumes-dir", "", "where the volumes of this node are that the cluster makes for claims (default: DATA-DIR/volumes)")
 	flags.StringVar(&o.CgroupRoot, "cgroup-root", "", "cgroup below which the pods run (default: /barque/NAME)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
-	f.kubelet = addKubeletFlags(c)
+	addKubeletFlags(c, &f.kubelet)
 	return f
 }
 

@@ -130,7 +130,7 @@ func (j *joining) write(c *cobra.Command, p *prepared, token string) error {
 	unit := filepath.Join(j.unitDir, "barque-"+j.role+".service")
 	info, err := os.Stat(j.unitDir)
 	if err != nil || !info.IsDir() { // no systemd here
-		p.Next = "barque " + j.role + " " + strings.Join(args, " ")
+		p.Next = "barque " + j.role + " " + shellLine(args)
 		return nil
 	}
 	p.Next = "systemctl daemon-reload && systemctl enable --now barque-" + j.role
@@ -153,6 +153,17 @@ func (j *joining) arguments(c *cobra.Command, tokenFile string) []string {
 		names = append(names, "peer-port")
 	}
 	return append([]string{to, j.flags.options.Join, "--token-file", tokenFile}, changedFlags(c, names)...)
+}
+
+// shellLine are arguments as a shell takes them: --eviction-hard=memory.available<1Gi would read a file.
+func shellLine(args []string) string {
+	words := slices.Clone(args)
+	for i, w := range words {
+		if w == "" || strings.ContainsAny(w, " \t\n'\"\\`$&|;<>()*?[]{}~#!") {
+			words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // unitText is the systemd unit of a node; examples has the same.

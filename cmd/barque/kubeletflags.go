@@ -20,8 +20,8 @@ type kubeletFlags struct {
 	transition                     time.Duration
 }
 
-func addKubeletFlags(c *cobra.Command) *kubeletFlags {
-	f, flags := &kubeletFlags{}, c.Flags()
+func addKubeletFlags(c *cobra.Command, f *kubeletFlags) {
+	flags := c.Flags()
 	flags.StringVar(&f.file, "kubelet-config", "", "file with a KubeletConfiguration of kubelet.config.k8s.io/v1beta1")
 	flags.StringVar(&f.dir, "kubelet-config-dir", "", "directory of more of them, *.conf, which are read after the file in the order of their names")
 	flags.StringVar(&f.manifests, "pod-manifest-path", "", "directory of manifests of static pods (staticPodPath)")
@@ -33,11 +33,17 @@ func addKubeletFlags(c *cobra.Command) *kubeletFlags {
 	flags.Int32Var(&f.maxPodGrace, "eviction-max-pod-grace-period", 0, "seconds that a pod has at most to end when it is evicted for --eviction-soft (evictionMaxPodGracePeriod)")
 	flags.DurationVar(&f.transition, "eviction-pressure-transition-period", 5*time.Minute, "how long a node keeps a condition of pressure after it is over (evictionPressureTransitionPeriod)")
 	flags.Int32Var(&f.maxPods, "max-pods", 110, "how many pods this node takes (maxPods)")
-	return f
 }
 
 // complete reads the files and puts the flags that were given over them.
 func (f *kubeletFlags) complete(c *cobra.Command, o *node.Options) error {
+	// Over the files, 0 would be what is not said, and the default came back in silence.
+	switch {
+	case c.Flags().Changed("max-pods") && f.maxPods < 1:
+		return fmt.Errorf("--max-pods %d: want 1 at least", f.maxPods)
+	case c.Flags().Changed("eviction-pressure-transition-period") && f.transition <= 0:
+		return fmt.Errorf("--eviction-pressure-transition-period %s: want more than 0", f.transition)
+	}
 	over := map[string]any{}
 	given := func(flag, field string, value any) {
 		if c.Flags().Changed(flag) {

@@ -156,6 +156,15 @@ func (t *term) fail(ctx context.Context, key runtime.Key, m *migrationv1.Storage
 	return t.write(ctx, key, m, with(m.Status, migrationv1.MigrationFailed, metav1.ConditionTrue, reasonFailed, message, time.Now()))
 }
 
+// unserved waits for a resource, or fails with a message if it should be there by now. Right after a CRD
+// is made, one server may know it while the next does not.
+func (t *term) unserved(ctx context.Context, key runtime.Key, m *migrationv1.StorageVersionMigration, message string) error {
+	if time.Since(m.CreationTimestamp.Time) < unknown {
+		return fmt.Errorf("the API does not serve %s yet", m.Spec.Resource.String())
+	}
+	return t.fail(ctx, key, m, message)
+}
+
 // mark notes the revision of the resource: what is written after it is in the version of today.
 func (t *term) mark(ctx context.Context, key runtime.Key, m *migrationv1.StorageVersionMigration) error {
 	r, gvr, err := t.find(m.Spec.Resource)
@@ -163,10 +172,7 @@ func (t *term) mark(ctx context.Context, key runtime.Key, m *migrationv1.Storage
 		return err
 	}
 	if r == nil {
-		if time.Since(m.CreationTimestamp.Time) < unknown {
-			return fmt.Errorf("the API does not serve %s yet", m.Spec.Resource.String())
-		}
-		return t.fail(ctx, key, m, "resource does not exist in discovery")
+		return t.unserved(ctx, key, m, "resource does not exist in discovery")
 	}
 	needed := []string{"update", "patch", "list"}
 	for _, verb := range needed {
@@ -177,6 +183,10 @@ func (t *term) mark(ctx context.Context, key runtime.Key, m *migrationv1.Storage
 	list, err := t.meta.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return fmt.Errorf("getting the latest resourceVersion of %s: %w", gvr.String(), err)
+	}
+	// One that has no order says of no object whether it is older.
+	if _, err := resourceversion.CompareResourceVersion(list.ResourceVersion, list.ResourceVersion); err != nil {
+		return t.fail(ctx, key, m, fmt.Sprintf("latest resourceVersion for %s is not valid: %v", gvr.String(), err))
 	}
 	status := *m.Status.DeepCopy()
 	status.ResourceVersion = list.ResourceVersion
@@ -190,9 +200,12 @@ func (t *term) migrate(ctx context.Context, key runtime.Key, m *migrationv1.Stor
 		return err
 	}
 	if r == nil {
-		return t.fail(ctx, key, m, "migration encountered unhandled error: unable to obtain GVR from discovery")
+		return t.unserved(ctx, key, m, "migration encountered unhandled error: unable to obtain GVR from discovery")
 	}
 	older, total, err := t.olderThan(ctx, gvr, m.Status.ResourceVersion)
+	if invalid := (resourceversion.InvalidResourceVersion{}); errors.As(err, &invalid) {
+		return t.fail(ctx, key, m, fmt.Sprintf("migration encountered unhandled error: %v", err))
+	}
 	if err != nil {
 		return err
 	}

@@ -2,10 +2,14 @@ package storageversionmigration
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,10 +118,14 @@ func TestStoredVersions(t *testing.T) {
 
 // definitions has one CustomResourceDefinition.
 type definitions struct {
-	crd *apiextensionsv1.CustomResourceDefinition
+	mu      sync.Mutex
+	crd     *apiextensionsv1.CustomResourceDefinition
+	updates []string // the messages that were written
 }
 
 func (d *definitions) Get(_ context.Context, name string, _ metav1.GetOptions) (*apiextensionsv1.CustomResourceDefinition, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if name != d.crd.Name {
 		return nil, apierrors.NewNotFound(schema.GroupResource{}, name)
 	}
@@ -125,8 +133,120 @@ func (d *definitions) Get(_ context.Context, name string, _ metav1.GetOptions) (
 }
 
 func (d *definitions) UpdateStatus(_ context.Context, crd *apiextensionsv1.CustomResourceDefinition, _ metav1.UpdateOptions) (*apiextensionsv1.CustomResourceDefinition, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if crd.ResourceVersion != d.crd.ResourceVersion {
+		return nil, apierrors.NewConflict(schema.GroupResource{}, crd.Name, errors.New("it is newer"))
+	}
 	d.crd = crd.DeepCopy()
-	return crd, nil
+	d.crd.ResourceVersion += "1"
+	d.updates = append(d.updates, crd.Status.Conditions[0].Message)
+	return d.crd.DeepCopy(), nil
+}
+
+// stored is an object in a store.
+type stored struct {
+	version  string // in which it is stored
+	revision int
+}
+
+// store has the tabs, and serves them as an API does that keeps what is changed in version v2: listings are paged and show one
+// revision, patches meet preconditions, and one that neither changes an object nor its form is not written.
+type store struct {
+	mu       sync.Mutex
+	revision int
+	tabs     map[string]stored
+	pages    map[string][]kruntime.RawExtension // what is left of listings, by continue token
+	patches  []string
+	// after is called after a listing has been made, before when a patch comes: the world does not stand still.
+	after  func(limit int64)
+	before func(name string) error
+	// form is how the revision is written.
+	form func(revision int) string
+	// unknown is until when discovery does not know the tabs.
+	unknown time.Time
+}
+
+func newStore() *store {
+	s := &store{revision: 10, pages: map[string][]kruntime.RawExtension{}, form: strconv.Itoa, after: func(int64) {}, before: func(string) error { return nil }}
+	s.tabs = map[string]stored{"gone": {"v1", 6}, "last": {"v1", 10}, "old": {"v1", 5}, "same": {"v2", 8}, "written": {"v1", 7}}
+	return s
+}
+
+// write stores an object in today's version.
+func (s *store) write(name string) {
+	s.revision++
+	s.tabs[name] = stored{"v2", s.revision}
+}
+
+func (s *store) partial(name string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, ResourceVersion: s.form(s.tabs[name].revision)}}
+}
+
+// list is what the fake metadata client takes: a metav1.List.
+func (s *store) list(a clienttesting.Action) (bool, kruntime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	opts := a.(clienttesting.ListActionImpl).ListOptions
+	items, revision, going := s.pages[opts.Continue], strconv.Itoa(s.revision), opts.Continue != ""
+	if going {
+		revision, _, _ = strings.Cut(opts.Continue, "/")
+	} else {
+		for _, name := range slices.Sorted(maps.Keys(s.tabs)) {
+			items = append(items, kruntime.RawExtension{Object: s.partial(name)})
+		}
+	}
+	n, _ := strconv.Atoi(revision)
+	list := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: s.form(n)}, Items: items}
+	if most := int(min(opts.Limit, 2)); len(items) > most { // a server may send less than asked for
+		list.Continue = fmt.Sprintf("%s/%d", revision, len(s.pages))
+		list.Items, s.pages[list.Continue] = items[:most], items[most:]
+	}
+	if !going {
+		s.after(opts.Limit)
+	}
+	return true, list, nil
+}
+
+func (s *store) patch(a clienttesting.Action) (bool, kruntime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, gr := a.(clienttesting.PatchActionImpl), a.GetResource().GroupResource()
+	name := p.GetName()
+	s.patches = append(s.patches, fmt.Sprint(name, " ", p.GetPatchType(), " ", string(p.GetPatch())))
+	if err := s.before(name); err != nil {
+		return true, nil, err
+	}
+	var of metav1.PartialObjectMetadata
+	if err := json.Unmarshal(p.GetPatch(), &of); err != nil || a.GetNamespace() != "d" || a.GetResource().Version != "v2" {
+		return true, nil, apierrors.NewBadRequest(fmt.Sprint("a patch of ", a.GetNamespace(), " ", a.GetResource(), ": ", err))
+	}
+	switch tab, exists := s.tabs[name]; {
+	case !exists:
+		return true, nil, apierrors.NewNotFound(gr, name)
+	case of.ResourceVersion != s.form(tab.revision):
+		return true, nil, apierrors.NewConflict(gr, name, errors.New("it is newer"))
+	case tab.version != "v2":
+		s.write(name)
+	}
+	return true, s.partial(name), nil
+}
+
+// patched returns the names of the objects that were patched, in order.
+func (s *store) patched() string {
+	var names []string
+	for _, p := range s.patches {
+		name, _, _ := strings.Cut(p, " ")
+		names = append(names, name)
+	}
+	return strings.Join(names, " ")
+}
+
+func (s *store) client() metadata.Interface {
+	client := fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme())
+	client.PrependReactor("list", "tabs", s.list)
+	client.PrependReactor("patch", "tabs", s.patch)
+	return client
 }
 
 type discovering struct {
@@ -136,89 +256,173 @@ type discovering struct {
 
 func (d discovering) Discovery() discovery.DiscoveryInterfaces { return d.known }
 
-type known struct{ *fakediscovery.FakeDiscovery }
+type known struct {
+	*fakediscovery.FakeDiscovery
+	store *store
+}
 
-func (known) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
+func (k known) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
+	k.store.mu.Lock()
+	defer k.store.mu.Unlock()
+	if time.Now().Before(k.store.unknown) {
+		return nil, nil
+	}
 	return []*metav1.APIResourceList{{GroupVersion: "example.com/v2", APIResources: []metav1.APIResource{
 		{Name: "tabs", Kind: "Tab", Namespaced: true, Verbs: metav1.Verbs{"list", "patch", "update"}},
 		{Name: "views", Kind: "View", Namespaced: true, Verbs: metav1.Verbs{"list"}},
 	}}}, nil
 }
 
-func tab(name, revision string) metav1.PartialObjectMetadata {
-	return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, ResourceVersion: revision}}
+// migrate runs new migrations of a store for five minutes, and returns what has become of each.
+func migrate(t *testing.T, s *store, crds *definitions, migrations ...*migrationv1.StorageVersionMigration) map[string]migrationv1.StorageVersionMigrationStatus {
+	t.Helper()
+	c := controllertest.New(t)
+	for _, m := range migrations {
+		m.UID, m.CreationTimestamp = "", metav1.Now()
+		c.Add(m)
+	}
+	ctrl, err := New(Config{Informers: c.Informers,
+		MetadataFor:    func(context.Context) (metadata.Interface, error) { return s.client(), nil },
+		DefinitionsFor: func(context.Context) (Definitions, error) { return crds, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := c.Start(func(ctx context.Context, client kubernetes.Interface) error {
+		return ctrl.Run(ctx, discovering{client, &known{&fakediscovery.FakeDiscovery{Fake: &c.Client.Fake}, s}})
+	})
+	time.Sleep(5 * time.Minute)
+	stop()
+	got := map[string]migrationv1.StorageVersionMigrationStatus{}
+	list, err := c.Client.StoragemigrationV1().StorageVersionMigrations().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range list.Items {
+		got[m.Name] = m.Status
+	}
+	return got
+}
+
+// message returns the message of a condition that is true.
+func message(s migrationv1.StorageVersionMigrationStatus, condition string) string {
+	if c := meta.FindStatusCondition(s.Conditions, condition); c != nil && c.Status == metav1.ConditionTrue {
+		return c.Message
+	}
+	return ""
+}
+
+// isOver reports whether a migration no longer runs.
+func isOver(s migrationv1.StorageVersionMigrationStatus) bool {
+	c := meta.FindStatusCondition(s.Conditions, "Running")
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reasonCompleted
 }
 
 // Objects that are older than the migration are written again, those that are newer or change meanwhile are not, what passes is
 // tried again; the next migration of the resource waits for the end.
 func TestMigrates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme())
-		client.PrependReactor("list", "tabs", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-			list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "10"}, Items: []metav1.PartialObjectMetadata{tab("old", "5"), tab("gone", "6"), tab("written", "7"), tab("new", "11")}}
-			return true, list, nil
-		})
-		var patches []string
-		busy := true
-		client.PrependReactor("patch", "tabs", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-			p := a.(clienttesting.PatchActionImpl)
-			patches = append(patches, fmt.Sprint(p.GetName(), " ", p.GetPatchType(), " ", string(p.GetPatch())))
-			switch {
-			case p.GetName() == "gone":
-				return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "gone")
-			case p.GetName() == "written" && busy:
+		s, crds := newStore(), &definitions{crd: definition()}
+		lists, busy := 0, true
+		s.after = func(limit int64) {
+			switch lists++; lists {
+			case 1: // the revision is known; the next server does not know the definition yet
+				s.write("new")
+				s.unknown = time.Now().Add(10 * time.Second)
+			case 2:
+				delete(s.tabs, "gone")
+				s.write("written")
+			}
+		}
+		s.before = func(name string) error {
+			if name == "written" && busy {
 				busy = false
-				return true, nil, apierrors.NewTooManyRequests("not now", 1)
-			case p.GetName() == "written":
-				return true, nil, apierrors.NewConflict(schema.GroupResource{}, "written", errors.New("it is newer"))
+				return apierrors.NewTooManyRequests("not now", 1)
 			}
-			obj := tab(p.GetName(), "5")
-			return true, &obj, nil
-		})
-		first, second, views, none := newMigration("first"), newMigration("second"), newMigration("views"), newMigration("none")
-		for _, m := range []*migrationv1.StorageVersionMigration{first, second, views, none} {
-			m.UID, m.CreationTimestamp = "", metav1.Now()
+			return nil
 		}
+		views, none := newMigration("views"), newMigration("none")
 		views.Spec.Resource.Resource, none.Spec.Resource.Resource = "views", "none"
-		c := controllertest.New(t, first, second, views, none)
-		crds := &definitions{definition()}
-		ctrl, err := New(Config{Informers: c.Informers,
-			MetadataFor:    func(context.Context) (metadata.Interface, error) { return client, nil },
-			DefinitionsFor: func(context.Context) (Definitions, error) { return crds, nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Start(func(ctx context.Context, client kubernetes.Interface) error {
-			return ctrl.Run(ctx, discovering{client, &known{&fakediscovery.FakeDiscovery{Fake: &c.Client.Fake}}})
-		})
-		time.Sleep(5 * time.Minute)
-		get := func(name string) migrationv1.StorageVersionMigrationStatus {
-			m, err := c.Client.StoragemigrationV1().StorageVersionMigrations().Get(t.Context(), name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return m.Status
-		}
-		for _, name := range []string{"first", "second"} {
-			s := get(name)
-			running := meta.FindStatusCondition(s.Conditions, "Running")
-			if !meta.IsStatusConditionTrue(s.Conditions, "Succeeded") || running == nil || running.Status != metav1.ConditionFalse || running.Reason != reasonCompleted || s.ResourceVersion != "10" {
-				t.Errorf("%s: %+v", name, s)
+		got := migrate(t, s, crds, newMigration("first"), newMigration("second"), views, none)
+		// new is 11, written 12, last 13, old 14.
+		for name, revision := range map[string]string{"first": "10", "second": "14"} {
+			if m := got[name]; message(m, "Succeeded") != "Migration completed" || !isOver(m) || m.ResourceVersion != revision {
+				t.Errorf("%s: %+v", name, m)
 			}
 		}
-		if s := get("views"); !strings.Contains(meta.FindStatusCondition(s.Conditions, "Failed").Message, `does not support discovery operations: [update patch list]`) {
-			t.Errorf("views: %+v", s)
+		if m := got["views"]; !strings.Contains(message(m, "Failed"), `does not support discovery operations: [update patch list]`) || !isOver(m) {
+			t.Errorf("views: %+v", m)
 		}
-		if s := get("none"); !meta.IsStatusConditionTrue(s.Conditions, "Failed") || meta.FindStatusCondition(s.Conditions, "Failed").Message != "resource does not exist in discovery" {
-			t.Errorf("none: %+v", s)
+		if m := got["none"]; message(m, "Failed") != "resource does not exist in discovery" || !isOver(m) {
+			t.Errorf("none: %+v", m)
 		}
-		// Twice for the first migration, once for the second.
-		if len(patches) != 9 || patches[0] != `old application/merge-patch+json {"apiVersion":"example.com/v2","kind":"Tab","metadata":{"resourceVersion":"5"}}` ||
-			slices.ContainsFunc(patches, func(p string) bool { return strings.HasPrefix(p, "new ") }) {
-			t.Errorf("%d patches: %s", len(patches), strings.Join(patches, "\n"))
+		// The first migration is interrupted, and goes on with what is still older; the second finds all older.
+		if got, want := s.patched(), "gone last old same written"+" same"+" last new old same written"; got != want {
+			t.Errorf("patched %s, want %s", got, want)
+		}
+		if len(s.patches) > 2 && s.patches[2] != `old application/merge-patch+json {"apiVersion":"example.com/v2","kind":"Tab","metadata":{"resourceVersion":"5"}}` {
+			t.Errorf("patch %s", s.patches[2])
+		}
+		for name, tab := range s.tabs {
+			if tab.version != "v2" {
+				t.Errorf("%s is stored in %s", name, tab.version)
+			}
 		}
 		if got := crds.crd.Status; strings.Join(got.StoredVersions, " ") != "v2" || len(got.Conditions) != 1 || got.Conditions[0].Status != apiextensionsv1.ConditionFalse {
 			t.Errorf("definition: %+v", got)
 		}
+		// One after the other.
+		const done = "The migration has succeeded and the stored versions have been updated"
+		if want := []string{"Migration first is running", done, "Migration second is running", done}; !slices.Equal(crds.updates, want) {
+			t.Errorf("definition: %q", crds.updates)
+		}
 	})
+}
+
+// A migration that cannot go on fails, leaves the stored versions as they are, and lets the next one begin.
+func TestFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		of   func(*store)
+		want string
+	}{
+		"no revision": {func(s *store) { s.form = func(int) string { return "" } },
+			"latest resourceVersion for example.com/v2, Resource=tabs is not valid: resource version is not well formed: "},
+		"revisions without an order": {func(s *store) {
+			s.form = func(n int) string {
+				if n == 5 {
+					return "v5"
+				}
+				return strconv.Itoa(n)
+			}
+		}, "migration encountered unhandled error: comparing the resourceVersion of tabs old: resource version is not well formed: v5"},
+		"an object is refused": {func(s *store) {
+			s.before = func(name string) error {
+				if name == "old" {
+					return apierrors.NewBadRequest("no")
+				}
+				return nil
+			}
+		}, "3/5 not yet migrated. migration encountered unhandled error: no"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, crds := newStore(), &definitions{crd: definition()}
+				c.of(s)
+				for name, m := range migrate(t, s, crds, newMigration("first"), newMigration("second")) {
+					got := message(m, "Failed")
+					if name == "second" { // the first has written some
+						got = strings.Replace(got, "1/5", "3/5", 1)
+					}
+					if got != c.want || !isOver(m) {
+						t.Errorf("%s: %+v", name, m)
+					}
+				}
+				if got := crds.crd.Status; strings.Join(got.StoredVersions, " ") != "v1 v2" || len(got.Conditions) != 1 || got.Conditions[0].Message != "The migration has failed" {
+					t.Errorf("definition: %+v", got)
+				}
+				if len(crds.updates) != 4 {
+					t.Errorf("definition: %q", crds.updates)
+				}
+			})
+		})
+	}
 }

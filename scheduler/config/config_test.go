@@ -78,6 +78,10 @@ profiles:
         requestedToCapacityRatio: {shape: [{utilization: 0, score: 0}, {utilization: 100, score: 10}]}
   - name: VolumeBinding
     args: {bindTimeoutSeconds: 60}
+  - name: DynamicResources
+    args: {filterTimeout: 3s}
+  - name: GangScheduling
+    args: {}
 - schedulerName: packer
 `)
 	if c.Parallelism != 3 || c.PercentageOfNodesToScore != 20 || c.InitialBackoff != 2*time.Second || c.MaxBackoff != time.Minute {
@@ -88,7 +92,9 @@ profiles:
 		t.Errorf("percentages of the profiles: %v, %v", p.PercentageOfNodesToScore, c.Profiles[1].PercentageOfNodesToScore)
 	}
 	want := plugins.Default().Plugins
-	want = slices.DeleteFunc(want, func(e framework.Enabled) bool { return e.Name == plugins.ImageLocalityName })
+	want = slices.DeleteFunc(want, func(e framework.Enabled) bool {
+		return e.Name == plugins.ImageLocalityName || e.Name == plugins.VolumeZoneName
+	})
 	want[slices.IndexFunc(want, func(e framework.Enabled) bool { return e.Name == plugins.NodeAffinityName })].Weight = 9
 	if !slices.Equal(p.Plugins, want) {
 		t.Errorf("plugins are %v, want %v", p.Plugins, want)
@@ -100,7 +106,14 @@ profiles:
 	if fit.Resources[0].Weight != 2 || fit.Resources[1].Weight != 1 || fit.RequestedToCapacityRatio.Shape[1].Score != 10 {
 		t.Errorf("arguments of NodeResourcesFit: %+v", fit)
 	}
-	for _, about := range []string{"leaderElection ", "clientConnection ", "enableProfiling ", "delayCacheUntilActive ", `"Nonesuch"`, "permit.disabled ", "profiles[0].pluginConfig[1] "} {
+	volumes := p.Args[plugins.VolumeBindingName].(*configv1.VolumeBindingArgs)
+	if *volumes.BindTimeoutSeconds != 60 || len(volumes.Shape) != 2 {
+		t.Errorf("arguments of VolumeBinding: %+v", volumes)
+	}
+	if got := p.Args[plugins.DevicesName].(*configv1.DynamicResourcesArgs); got.FilterTimeout.Duration != 3*time.Second {
+		t.Errorf("arguments of DynamicResources: %+v", got)
+	}
+	for _, about := range []string{"leaderElection ", "clientConnection ", "enableProfiling ", "delayCacheUntilActive ", `"Nonesuch"`, "permit.disabled ", "profiles[0].pluginConfig[3] "} {
 		if !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, about) }) {
 			t.Errorf("no note about %s among %q", about, notes)
 		}
@@ -204,6 +217,9 @@ func TestWrongFiles(t *testing.T) {
 		"constraint":          {args("PodTopologySpread", "{defaultingType: List, defaultConstraints: [{maxSkew: 0, topologyKey: '', whenUnsatisfiable: Maybe, labelSelector: {}}]}"), at + "defaultConstraints[0].labelSelector: Forbidden"},
 		"constraint twice":    {args("PodTopologySpread", "{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: a, whenUnsatisfiable: DoNotSchedule}, {maxSkew: 2, topologyKey: a, whenUnsatisfiable: DoNotSchedule}]}"), at + `defaultConstraints[1]: Duplicate value: "{a, DoNotSchedule}"`},
 		"volume binding":      {args("VolumeBinding", "{bindTimeoutSeconds: -1}"), at + "bindTimeoutSeconds: Invalid value: -1"},
+		"volumes' shape":      {args("VolumeBinding", "{shape: [{utilization: 101, score: 1}]}"), at + "shape[0].utilization: Invalid value: 101: not in valid range [0, 100]"},
+		"devices' filter":     {args("DynamicResources", "{filterTimeout: -1s}"), at + "filterTimeout: Invalid value"},
+		"devices' binding":    {args("DynamicResources", "{bindingTimeout: 999ms}"), at + "bindingTimeout: Invalid value"},
 		"extender's address":  {extender("urlPrefix: 'localhost:80'"), "extenders[0].urlPrefix: Invalid value"},
 		"extender's weight":   {extender("urlPrefix: 'http://a', prioritizeVerb: p"), "extenders[0].weight: Invalid value: 0: must have a positive weight applied to it"},
 		"extender's time-out": {extender("urlPrefix: 'http://a', httpTimeout: -1s"), "extenders[0].httpTimeout: Invalid value"},

@@ -16,9 +16,8 @@ import (
 	"github.com/barque/barque/scheduler/plugins"
 )
 
-// upstreamOnly are plugins of kube-scheduler that files may name. Where the registry has them, they
-// are as any other.
-var upstreamOnly = sets.New("DynamicResources",
+// upstreamOnly are plugins of kube-scheduler that files may name and the registry does not have.
+var upstreamOnly = sets.New(
 	"NodeDeclaredFeatures", "DeferredPodScheduling", "GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount")
 
 // removed are plugins that kube-scheduler had before this version of its configuration.

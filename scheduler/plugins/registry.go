@@ -65,8 +65,8 @@ func Default() framework.Spec {
 		Plugins: []framework.Enabled{
 			{Name: PrioritySortName},
 			{Name: SchedulingGatesName},
-			{Name: NodeUnschedulableName},
 			{Name: NodeNameName},
+			{Name: NodeUnschedulableName},
 			{Name: TaintTolerationName, Weight: 3},
 			{Name: NodeAffinityName, Weight: 2},
 			{Name: NodePortsName},
@@ -79,7 +79,7 @@ func Default() framework.Spec {
 			{Name: InterPodAffinityName, Weight: 2},
 			{Name: BalancedName, Weight: 1},
 			{Name: ImageLocalityName, Weight: 1},
-			{Name: DevicesName},
+			{Name: DevicesName, Weight: 2},
 			{Name: PreemptionName},
 			{Name: BinderName},
 		},
