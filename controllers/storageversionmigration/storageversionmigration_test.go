@@ -156,10 +156,10 @@ type store struct {
 	mu       sync.Mutex
 	revision int
 	tabs     map[string]stored
-	pages    map[string][]kruntime.RawExtension // what is left of listings, by continue token
+	pages    map[string][]metav1.PartialObjectMetadata // what is left of listings, by continue token
 	patches  []string
 	// after is called after a listing has been made, before when a patch comes: the world does not stand still.
-	after  func(limit int64)
+	after  func()
 	before func(name string) error
 	// form is how the revision is written.
 	form func(revision int) string
@@ -168,7 +168,7 @@ type store struct {
 }
 
 func newStore() *store {
-	s := &store{revision: 10, pages: map[string][]kruntime.RawExtension{}, form: strconv.Itoa, after: func(int64) {}, before: func(string) error { return nil }}
+	s := &store{revision: 10, pages: map[string][]metav1.PartialObjectMetadata{}, form: strconv.Itoa, after: func() {}, before: func(string) error { return nil }}
 	s.tabs = map[string]stored{"gone": {"v1", 6}, "last": {"v1", 10}, "old": {"v1", 5}, "same": {"v2", 8}, "written": {"v1", 7}}
 	return s
 }
@@ -183,29 +183,35 @@ func (s *store) partial(name string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, ResourceVersion: s.form(s.tabs[name].revision)}}
 }
 
-// list is what the fake metadata client takes: a metav1.List.
-func (s *store) list(a clienttesting.Action) (bool, kruntime.Object, error) {
+// List is not left to the fake metadata client, which does not tell a reactor the limit and the continue token.
+func (s *store) List(_ context.Context, opts metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	opts := a.(clienttesting.ListActionImpl).ListOptions
-	items, revision, going := s.pages[opts.Continue], strconv.Itoa(s.revision), opts.Continue != ""
-	if going {
-		revision, _, _ = strings.Cut(opts.Continue, "/")
+	items, revision := []metav1.PartialObjectMetadata(nil), s.revision
+	if opts.Continue != "" {
+		left, exists := s.pages[opts.Continue]
+		if !exists {
+			return nil, apierrors.NewResourceExpired("no such page")
+		}
+		delete(s.pages, opts.Continue)
+		items = left
+		if _, err := fmt.Sscanf(opts.Continue, "%d/", &revision); err != nil {
+			return nil, err
+		}
 	} else {
 		for _, name := range slices.Sorted(maps.Keys(s.tabs)) {
-			items = append(items, kruntime.RawExtension{Object: s.partial(name)})
+			items = append(items, *s.partial(name))
 		}
 	}
-	n, _ := strconv.Atoi(revision)
-	list := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: s.form(n)}, Items: items}
-	if most := int(min(opts.Limit, 2)); len(items) > most { // a server may send less than asked for
-		list.Continue = fmt.Sprintf("%s/%d", revision, len(s.pages))
+	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: s.form(revision)}, Items: items}
+	if most := int(min(opts.Limit, 2)); opts.Limit > 0 && len(items) > most { // a server may send less than asked for
+		list.Continue = fmt.Sprintf("%d/%d", revision, len(items)-most)
 		list.Items, s.pages[list.Continue] = items[:most], items[most:]
 	}
-	if !going {
-		s.after(opts.Limit)
+	if opts.Continue == "" {
+		s.after()
 	}
-	return true, list, nil
+	return list, nil
 }
 
 func (s *store) patch(a clienttesting.Action) (bool, kruntime.Object, error) {
@@ -232,6 +238,15 @@ func (s *store) patch(a clienttesting.Action) (bool, kruntime.Object, error) {
 	return true, s.partial(name), nil
 }
 
+type tabs struct {
+	metadata.Getter
+	store *store
+}
+
+func (t tabs) List(ctx context.Context, opts metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	return t.store.List(ctx, opts)
+}
+
 // patched returns the names of the objects that were patched, in order.
 func (s *store) patched() string {
 	var names []string
@@ -244,9 +259,18 @@ func (s *store) patched() string {
 
 func (s *store) client() metadata.Interface {
 	client := fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme())
-	client.PrependReactor("list", "tabs", s.list)
 	client.PrependReactor("patch", "tabs", s.patch)
-	return client
+	return listing{client, s}
+}
+
+// listing is a metadata client whose listings of all namespaces are those of a store.
+type listing struct {
+	metadata.Interface
+	store *store
+}
+
+func (l listing) Resource(gvr schema.GroupVersionResource) metadata.Getter {
+	return tabs{l.Interface.Resource(gvr), l.store}
 }
 
 type discovering struct {
@@ -323,7 +347,7 @@ func TestMigrates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, crds := newStore(), &definitions{crd: definition()}
 		lists, busy := 0, true
-		s.after = func(limit int64) {
+		s.after = func() {
 			switch lists++; lists {
 			case 1: // the revision is known; the next server does not know the definition yet
 				s.write("new")
