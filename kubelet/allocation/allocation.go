@@ -191,10 +191,9 @@ func (m *Manager) Answer(pod *v1.Pod, runs bool) Answer {
 		m.pods[pod.UID] = h
 	}
 	h.pod = pod
-	given, ok := m.saved[pod.UID]
-	if !ok {
+	if _, ok := m.saved[pod.UID]; !ok {
 		// A pod that was started by a kubelet that kept no allocations may be in the middle of a resize.
-		given = asked(pod)
+		given := asked(pod)
 		if seen, ok := told(pod); ok {
 			given = seen
 		}

@@ -217,7 +217,8 @@ func (m *Manager) checkNode(pv *v1.PersistentVolume) error {
 
 // unprocessed tells of a volume for which nothing could be begun.
 func unprocessed(volume string, err error) error {
-	return fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[], failed to process volumes=[%[1]s]: %[2]w", volume, err) //nolint:staticcheck // upstream's event
+	//lint:ignore ST1005 upstream's event
+	return fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[], failed to process volumes=[%[1]s]: %[2]w", volume, err)
 }
 
 func (m *Manager) locate(uid types.UID, plugin Plugin, v *Volume, staged bool) {
