@@ -585,7 +585,7 @@ func scenarios() []scenario {
 			change: func(t *testing.T, c *controllertest.Cluster) {
 				c.Client.PrependReactor("update", "cronjobs", func(a clienttesting.Action) (bool, kruntime.Object, error) {
 					if a.GetSubresource() == "status" {
-						time.AfterFunc(time.Second, func() {
+						time.AfterFunc(time.Second, func() { // brief: virtual time
 							jobs, err := c.Client.BatchV1().Jobs("d").List(context.Background(), metav1.ListOptions{})
 							if err != nil {
 								return
