@@ -127,8 +127,9 @@ func TestResizeThatDoesNotFit(t *testing.T) {
 		w.stop()
 		w.start()
 		b.Status = s
-		w.manager.Update(b)
 		w.manager.Update(a)
+		w.status(a)
+		w.manager.Update(b)
 		if s = w.status(b); s.Phase != v1.PodRunning || has(s) != "1 1Gi of 1" || conditionOf(s, v1.PodResizePending) == nil {
 			t.Errorf("after a restart: %+v", s)
 		}
