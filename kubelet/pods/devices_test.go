@@ -10,8 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestDevicesComeFirst: no container starts before the pod's devices are prepared.
-func TestDevicesComeFirst(t *testing.T) {
+// TestDevicesComeFirstAndGoFirst: no container starts before the pod's devices are prepared, and the
+// pod's end is not told before they were taken back: from then on they may be another pod's.
+func TestDevicesComeFirstAndGoFirst(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.devices.fail(errors.New("no driver"), nil)
 		pod := appPod(v1.RestartPolicyNever)
@@ -24,12 +25,17 @@ func TestDevicesComeFirst(t *testing.T) {
 		if want := "Warning FailedPrepareDynamicResources Failed to prepare dynamic resources: no driver"; !strings.Contains(w.events(), want) {
 			t.Errorf("events:\n%s\nwant %q", w.events(), want)
 		}
-		w.devices.fail(nil, nil)
+		w.devices.fail(nil, errors.New("busy"))
 		time.Sleep(time.Minute)
 		if s := w.status(pod); s.Phase != v1.PodRunning {
 			t.Fatalf("with its devices: %+v", s)
 		}
 		w.runtime.End("main", 0, "Completed")
+		time.Sleep(time.Minute)
+		if s := w.status(pod); s.Phase != v1.PodRunning {
+			t.Fatalf("while its devices are not taken back: %+v", s)
+		}
+		w.devices.fail(nil, nil)
 		time.Sleep(time.Minute)
 		if s := w.status(pod); s.Phase != v1.PodSucceeded {
 			t.Fatalf("in the end: %+v", s)

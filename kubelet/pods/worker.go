@@ -542,8 +542,10 @@ func (w *worker) terminate(ctx context.Context, f Facts) time.Time {
 			return w.m.Now().Add(retryCleanUp)
 		}
 	}
-	if !w.mute {
-		w.tell(w.compute(f, plan, true))
+	status := w.compute(f, plan, true)
+	// The end of a pod with devices is told when they were taken back.
+	if held := !plan.Ended && finished(status.Phase) && len(f.Pod.Spec.ResourceClaims) > 0; !w.mute && !held {
+		w.tell(status)
 	}
 	if plan.Ended {
 		w.phase = phaseTerminated
