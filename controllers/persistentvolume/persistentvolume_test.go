@@ -119,10 +119,11 @@ func TestCrowd(t *testing.T) {
 }
 
 // TestNewVolume: a claim that waits gets a volume as soon as there is one, and so it does when its
-// class comes late. What it waits for it says once, and not every 15 s.
+// class comes late. What it waits for it says once, and not every 15 s. The claim that waits for a
+// default class asks for more than the volume has: without a class it would take any volume too.
 func TestNewVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, nothing, aClaim("c", "1Gi"), aClaim("d", "1Gi", inClass("fast")), aClaim("e", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil }))
+		c := start(t, nothing, aClaim("c", "1Gi"), aClaim("d", "1Gi", inClass("fast")), aClaim("e", "2Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil }))
 		time.Sleep(4 * time.Minute)
 		if got := messages(t, c, "c"); !slices.Equal(got, []string{"FailedBinding"}) {
 			t.Errorf("events %v", got)
