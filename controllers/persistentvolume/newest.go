@@ -2,6 +2,7 @@ package persistentvolume
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/controllers/runtime"
@@ -43,10 +44,12 @@ func (n *newest[T, P]) byIndex(index, value string) ([]P, error) {
 func (n *newest[T, P]) over(known P) P {
 	key := runtime.KeyOf(known)
 	written, ok := n.written[key]
-	switch {
-	case !ok:
+	if !ok {
 		return known
-	case written.GetUID() != known.GetUID() || runtime.Reached(n.informer, written.GetResourceVersion()):
+	}
+	// The object itself is asked: the informer may have moved on since the object was read from it.
+	order, err := resourceversion.CompareResourceVersion(known.GetResourceVersion(), written.GetResourceVersion())
+	if written.GetUID() != known.GetUID() || err != nil || order >= 0 {
 		delete(n.written, key)
 		return known
 	}
