@@ -3,7 +3,8 @@
 // A pod is given what its spec asks for when the node takes it. A later change of the spec (a resize)
 // is given only when it fits beside all other pods; until then the pod keeps what it has. What was
 // given is on disk before anything is done with it, so that a kubelet that starts again neither
-// refuses a pod that runs nor actuates a resize that does not fit.
+// refuses a pod that runs nor actuates a resize that does not fit. It decides about new pods and about
+// resizes only when all pods of the node are known.
 //
 // Decisions are those of package admission. Actuating is the pods' own workers' part.
 package allocation
@@ -144,7 +145,9 @@ func started(pod *v1.Pod) bool {
 	return false
 }
 
-// Synced tells that Known was called with all pods of the node. What was given to others is forgotten.
+// Synced tells that Known was called with all pods of the node. What was given to others is forgotten:
+// they were deleted while the kubelet was down. Resizes are decided from now on, when Answer is asked
+// again.
 func (m *Manager) Synced() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -303,6 +306,11 @@ func (m *Manager) resize(h *holder) {
 		h.pending = nil
 		return
 	}
+	if !m.synced {
+		// A pod that is not known yet may hold what this one asks for. Synced is the time to decide.
+		h.pending = toldPending(h.pod)
+		return
+	}
 	pending := m.obstacle(h.pod)
 	if pending == nil {
 		m.saved[h.pod.UID] = wanted
@@ -392,6 +400,16 @@ func told(pod *v1.Pod) (Given, bool) {
 		}
 	}
 	return g, seen > 0
+}
+
+// toldPending is why a resize waits by the pod's status; nil when the status does not tell.
+func toldPending(pod *v1.Pod) *Pending {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == v1.PodResizePending && c.Status == v1.ConditionTrue {
+			return &Pending{Reason: c.Reason, Message: c.Message}
+		}
+	}
+	return nil
 }
 
 // same compares amounts, not generations.

@@ -107,6 +107,42 @@ func TestWhatWasGivenOutlivesTheProcess(t *testing.T) {
 	}
 }
 
+// After a restart pods become known in any order. A resize waits for the last of them.
+func TestResizesWaitForAllPods(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state")
+	m, _ := managed(t, file)
+	m.Synced()
+	a, b := pod("a", 4), pod("b", 4)
+	m.Answer(a, false)
+	m.Answer(b, false)
+	m.Answer(pod("gone", 1), false)
+	b = resized(b, 6)
+	first := m.Answer(b, true)
+	if first.Pending == nil {
+		t.Fatalf("a resize without room: %+v", first)
+	}
+	b.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: first.Pending.Reason, Message: first.Pending.Message}}
+
+	m, woken := managed(t, file)
+	m.Known(b)
+	if got := m.Answer(b, true); cpus(got.Pod) != 4 || got.Resized || got.Pending == nil || *got.Pending != *first.Pending {
+		t.Errorf("while other pods are not known: %+v, %+v", got, got.Pending)
+	}
+	m.Known(a)
+	m.Synced()
+	// The pod that was deleted meanwhile holds nothing any more: its CPU is free, and a still has 4.
+	if got := m.Answer(b, true); cpus(got.Pod) != 6 || got.Pending != nil || !got.Resized {
+		t.Errorf("when all are known: %+v, %+v", got, got.Pending)
+	}
+	if a = resized(a, 5); m.Answer(a, true).Pending == nil {
+		t.Error("more was given than the node has")
+	}
+	m.Release("b")
+	if !slices.Equal(*woken, []types.UID{"a"}) {
+		t.Errorf("woken: %v", *woken)
+	}
+}
+
 func TestUnreadableState(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state")
 	for _, content := range []string{"{", `{"version":2}`} {

@@ -106,8 +106,14 @@ func newWorld(t *testing.T) *world {
 	return &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir}
 }
 
-// start runs a manager until w.stop.
+// start runs a manager, which is told that it knows all pods, until w.stop.
 func (w *world) start() {
+	w.launch()
+	w.manager.Synced()
+}
+
+// launch runs a manager until w.stop.
+func (w *world) launch() {
 	prober := probes.New(probes.Config{Exec: w.runtime, Logger: slog.New(slog.DiscardHandler),
 		Changed:   func(uid types.UID) { w.manager.Wake(uid) },
 		Unhealthy: func(*v1.Pod, *v1.Container, string) {}})
@@ -129,7 +135,6 @@ func (w *world) start() {
 		}
 		prober.Close()
 	}
-	w.manager.Synced()
 }
 
 type noCgroups struct {

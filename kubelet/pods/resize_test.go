@@ -125,11 +125,14 @@ func TestResizeThatDoesNotFit(t *testing.T) {
 		}
 		// A new process neither refuses what runs nor gives what does not fit.
 		w.stop()
-		w.start()
+		w.launch()
 		b.Status = s
-		w.manager.Update(a)
-		w.status(a)
 		w.manager.Update(b)
+		if s = w.status(b); has(s) != "1 1Gi of 1" || conditionOf(s, v1.PodResizePending) == nil {
+			t.Errorf("after a restart, before the other pod is known: %s %+v", has(s), s.Conditions)
+		}
+		w.manager.Update(a)
+		w.manager.Synced()
 		if s = w.status(b); s.Phase != v1.PodRunning || has(s) != "1 1Gi of 1" || conditionOf(s, v1.PodResizePending) == nil {
 			t.Errorf("after a restart: %+v", s)
 		}
