@@ -25,7 +25,7 @@ var ErrNotReady = errors.New("the server is not ready")
 type backend struct {
 	addr     netip.AddrPort
 	grade    grade
-	since    time.Time // when grade began
+	since    time.Time // when grade began, or when it became known
 	answered time.Time // when it answered last
 	failures int       // questions without answer in a row
 
@@ -75,17 +75,18 @@ func (be *backend) learn(err error, now time.Time) bool {
 	return true
 }
 
-// worseThan tells whether what runs through the server is to be cut, because the other is better: at once when it is
-// silent, after the patience when it says that it is not ready. The other has to have answered since, because it may have
-// gone together with this one. The balancer's mutex is held.
+// worseThan tells whether what runs through the server is to be cut, because the other is better: after the patience, when
+// it is silent or says that it is not ready. A busy server is silent for a second now and then, and answers what it was
+// asked all the same; the connections of one that died are closed by the kernel. The other has to have answered since,
+// because it may have gone together with this one. The balancer's mutex is held.
 func (be *backend) worseThan(other *backend, now time.Time, patience time.Duration) bool {
-	if other.grade <= be.grade || other.failures > 0 {
+	if other.grade <= be.grade || other.failures > 0 || now.Sub(be.since) < patience {
 		return false
 	}
 	if be.grade == silent {
 		return !be.outdone.IsZero() && !be.outdone.After(be.worseBy) && !other.since.After(be.worseBy)
 	}
-	return now.Sub(be.since) >= patience && other.answered.After(be.since)
+	return other.answered.After(be.since)
 }
 
 // cut ends what runs through the server. The balancer's mutex is held.

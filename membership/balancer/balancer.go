@@ -1,14 +1,16 @@
 // Package balancer gives a machine one address that always leads to a living API server.
 //
 // It forwards TCP connections, so TLS stays end to end and client certificates arrive. It asks the servers all
-// the time whether they are ready; connections through one that has fallen ill are cut, because a client whose connection
-// hangs finds another server only when its own time-out is over. A connection is cut only when there is a better server
-// to go to: where the store has lost its quorum no server is ready, and those that live still answer what they can.
+// the time whether they are ready. New connections go to those that are, at once. Connections through one that has fallen
+// ill are cut after Config.Patience, because a client whose connection hangs finds another server only when its own time-out
+// is over; not earlier, because a server that is busy answers late what others would have to do again. A connection is cut
+// only when there is a better server to go to: where the store has lost its quorum no server is ready, and those that live
+// still answer what they can. Connections to a process that has died are closed by its kernel.
 //
 // A server in use is asked each Interval. One that goes on without a word is known after Interval and Timeout, 0.8 s:
 //
-//	answered ──Interval──▶ a probe ──Hedge──▶ a second one, over another connection; ──────▶ silent: cut, if another
-//	                                          the other servers are asked, too     Timeout   server answered meanwhile
+//	answered ──Interval──▶ a probe ──Hedge──▶ a second one, over another connection; ──────▶ silent: new connections
+//	                                          the other servers are asked, too     Timeout   go elsewhere
 //
 // When another server answers meanwhile, the silent one is asked once more, and has Hedge for it: after a blip of the whole
 // network the first answer may be anybody's. It is 0.8 s yet where the others answer at once, and 1 s where they take 0.2 s.
@@ -43,8 +45,8 @@ type Config struct {
 	// Hedge is how long a probe stays unanswered before the second one, and Timeout how long it takes in all until a server
 	// that answers neither is silent. Defaults: 200 ms and 500 ms.
 	Hedge, Timeout time.Duration
-	// Patience is how long connections stay with a server that answers that it is not ready. Most of the time that is an
-	// election, which ends by itself. Default: 5 s.
+	// Patience is how long connections stay with a server that is silent, or answers that it is not ready. Most of the time
+	// that is a busy machine or an election, which end by themselves. Default: 5 s.
 	Patience time.Duration
 	// Return is how long a better server, by the order of Servers, must have been ready before connections move back to
 	// it: after this time and up to as much again, one after the other, when nothing flows through them. 0 is never.
@@ -155,7 +157,7 @@ func (b *Balancer) discover(ctx context.Context, watchers *sync.WaitGroup) {
 		for _, addr := range want {
 			if b.backends[addr] == nil {
 				watchCtx, stop := context.WithCancel(ctx)
-				be := &backend{addr: addr, links: map[*link]struct{}{}, woken: make(chan struct{}, 1), anew: make(chan struct{}, 1), stop: stop}
+				be := &backend{addr: addr, links: map[*link]struct{}{}, since: time.Now(), woken: make(chan struct{}, 1), anew: make(chan struct{}, 1), stop: stop}
 				b.backends[addr] = be
 				watchers.Go(func() { b.watch(watchCtx, be) })
 			}

@@ -26,6 +26,7 @@ type world struct {
 	order   []netip.AddrPort
 	probes  map[netip.AddrPort]int
 	givenUp int // probes that began and were not waited for
+	open    map[netip.AddrPort][]net.Conn
 	serving sync.WaitGroup
 }
 
@@ -51,6 +52,12 @@ func (w *world) set(server netip.AddrPort, c condition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.state[server] = c
+	if c == killed { // the kernel closes what the process had open
+		for _, conn := range w.open[server] {
+			conn.Close()
+		}
+		delete(w.open, server)
+	}
 }
 
 func (w *world) get(server netip.AddrPort) condition {
@@ -103,7 +110,8 @@ func (w *world) asked() map[netip.AddrPort]int {
 
 // dial connects to a server that echoes.
 func (w *world) dial(ctx context.Context, _, address string) (net.Conn, error) {
-	switch w.get(netip.MustParseAddrPort(address)) {
+	server := netip.MustParseAddrPort(address)
+	switch w.get(server) {
 	case killed:
 		return nil, errors.New("connection refused")
 	case partitioned:
@@ -111,6 +119,9 @@ func (w *world) dial(ctx context.Context, _, address string) (net.Conn, error) {
 		return nil, context.Cause(ctx)
 	}
 	near, far := net.Pipe()
+	w.mu.Lock()
+	w.open[server] = append(w.open[server], far)
+	w.mu.Unlock()
 	w.serving.Go(func() {
 		defer far.Close()
 		if _, err := io.WriteString(far, address+"\n"); err == nil {
@@ -176,7 +187,7 @@ func (c *client) isOpen() bool {
 func inWorld(t *testing.T, c Config, f func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{state: map[netip.AddrPort]condition{}, accept: make(chan net.Conn), closed: make(chan struct{}),
-			order: []netip.AddrPort{one, two, three}, probes: map[netip.AddrPort]int{}}
+			order: []netip.AddrPort{one, two, three}, probes: map[netip.AddrPort]int{}, open: map[netip.AddrPort][]net.Conn{}}
 		c.Listener, c.Servers, c.Probe, c.Dial = w, func() []netip.AddrPort { return w.order }, w.probe, w.dial
 		c.Logger = slog.New(slog.DiscardHandler)
 		b := New(c)
@@ -252,9 +263,9 @@ func TestHowSoonConnectionsMove(t *testing.T) {
 		newSoon time.Duration // a connection that begins then leads elsewhere,
 		newTook time.Duration // within this time
 	}{
-		"killed":    {killed, 600 * time.Millisecond, 0, 0, 0},
-		"stopped":   {stopped, 800 * time.Millisecond, 450 * time.Millisecond, 800 * time.Millisecond, 0},
-		"cut off":   {partitioned, 800 * time.Millisecond, 450 * time.Millisecond, 0, dialTimeout},
+		"killed":    {killed, 0, 0, 0, 0},
+		"stopped":   {stopped, 6600 * time.Millisecond, 5400 * time.Millisecond, 800 * time.Millisecond, 0},
+		"cut off":   {partitioned, 6600 * time.Millisecond, 5400 * time.Millisecond, 0, dialTimeout},
 		"not ready": {unready, 5600 * time.Millisecond, 4900 * time.Millisecond, 320 * time.Millisecond, 0},
 	} {
 		for phase := time.Duration(0); phase < 300*time.Millisecond; phase += 20 * time.Millisecond {
@@ -298,10 +309,43 @@ func TestHowSoonConnectionsMoveToDistantServers(t *testing.T) {
 			after(3*time.Second + phase)
 			w.set(one, stopped)
 			after(time.Second)
+			if now := w.connect(t); now.server == one.String() {
+				t.Errorf("at %s: after 1 s a new connection leads to the silent server", phase)
+			}
+			after(6 * time.Second)
 			if old.isOpen() {
-				t.Errorf("at %s: not cut after 1 s", phase)
+				t.Errorf("at %s: not cut after 7 s", phase)
 			}
 		})
+	}
+}
+
+// A server that a busy machine does not let run keeps what runs through it, while new connections go elsewhere.
+func TestAShortSilenceCutsNothing(t *testing.T) {
+	for what, c := range map[string]condition{"stopped": stopped, "cut off": partitioned} {
+		for phase := time.Duration(0); phase < 300*time.Millisecond; phase += 20 * time.Millisecond {
+			t.Run(fmt.Sprint(what, " ", phase), func(t *testing.T) {
+				inWorld(t, Config{}, func(t *testing.T, w *world) {
+					old := w.connect(t)
+					after(time.Second + phase)
+					for range 3 {
+						w.set(one, c)
+						after(4 * time.Second)
+						if now := w.connect(t); now.server == one.String() {
+							t.Error("a new connection leads to the silent server")
+						}
+						w.set(one, fine)
+						after(2 * time.Second)
+					}
+					if !old.isOpen() {
+						t.Error("a connection was cut though its server answers again")
+					}
+					if now := w.connect(t); now.server != one.String() {
+						t.Errorf("a new connection leads to %s", now.server)
+					}
+				})
+			})
+		}
 	}
 }
 
