@@ -122,7 +122,7 @@ func (j *joining) write(c *cobra.Command, p *prepared, token string) error {
 		return err
 	}
 	args := j.arguments(c, tokenFile)
-	text := fmt.Sprintf("# written by `barque cluster join`; systemd gives these to barque %s\nBARQUE_ARGS=%s\n", j.role, strings.Join(args, " "))
+	text := fmt.Sprintf("# written by `barque cluster join`; systemd gives these to barque %s\nBARQUE_ARGS=%s\n", j.role, systemdLine(args))
 	if err := atomicfile.Write(env, []byte(text), 0o644); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (j *joining) write(c *cobra.Command, p *prepared, token string) error {
 	return atomicfile.Write(unit, []byte(unitText(j.role, program, env)), 0o644)
 }
 
-// arguments are those of the node, as they were given here. A value with a space would be two for systemd.
+// arguments are those of the node, as they were given here.
 func (j *joining) arguments(c *cobra.Command, tokenFile string) []string {
 	to := map[string]string{"server": "--join", "agent": "--server"}[j.role]
 	names := append(slices.Clone(nodeFlagNames), "api-port")
@@ -164,6 +164,23 @@ func shellLine(args []string) string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// systemdLine is the value of a variable in an environment file that ExecStart expands to the
+// arguments. It is read twice: as a value of the file, in double quotes as in a shell
+// (systemd.exec(5)), and then split into words, whose quotes are removed (systemd.service(5)).
+func systemdLine(args []string) string {
+	words := slices.Clone(args)
+	for i, w := range words {
+		if w == "" || strings.ContainsAny(w, " \t\r\n'\"\\") {
+			words[i] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(w) + `"`
+		}
+	}
+	line := strings.Join(words, " ")
+	if !strings.ContainsAny(line, "\"'\\`$\r\n") {
+		return line
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "`", "\\`", `$`, `\$`).Replace(line) + `"`
 }
 
 // unitText is the systemd unit of a node; examples has the same.
