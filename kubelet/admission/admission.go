@@ -157,10 +157,10 @@ func Fit(in *Input) *Refusal {
 	if limit, ok := free[v1.ResourcePods]; ok && int64(len(in.Others))+1 > limit.Value() {
 		return insufficient(v1.ResourcePods, 1, int64(len(in.Others)), limit.Value())
 	}
-	wanted := Requests(in.Pod)
+	wanted := withoutClaimed(in.Pod, Requests(in.Pod))
 	used := v1.ResourceList{}
 	for _, other := range in.Others {
-		for name, q := range Held(other) {
+		for name, q := range withoutClaimed(other, Held(other)) {
 			sum := used[name]
 			sum.Add(q)
 			used[name] = sum
@@ -177,6 +177,18 @@ func Fit(in *Input) *Refusal {
 		}
 	}
 	return nil
+}
+
+// withoutClaimed leaves out the extended resources that a pod has by a ResourceClaim: a DeviceClass
+// stands for them, and the scheduler has chosen the devices. What device plugins bring to the node is
+// not touched by them.
+func withoutClaimed(pod *v1.Pod, list v1.ResourceList) v1.ResourceList {
+	if claimed := pod.Status.ExtendedResourceClaimStatus; claimed != nil {
+		for i := range claimed.RequestMappings {
+			delete(list, v1.ResourceName(claimed.RequestMappings[i].ResourceName))
+		}
+	}
+	return list
 }
 
 // Requests is what a pod asks for by its spec.

@@ -46,6 +46,13 @@ func TestCheck(t *testing.T) {
 	extended := func(name v1.ResourceName, n string) func(*v1.Pod) {
 		return func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests[name] = resource.MustParse(n) }
 	}
+	claimed := func(name v1.ResourceName) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			extended(name, "1")(p)
+			p.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "c",
+				RequestMappings: []v1.ContainerExtendedResourceRequest{{ContainerName: "c", ResourceName: string(name), RequestName: "r"}}}
+		}
+	}
 	critical := func(p *v1.Pod) { n := int32(2000001000); p.Spec.Priority = &n }
 	static := func(p *v1.Pod) { p.Annotations = map[string]string{"kubernetes.io/config.source": "file"} }
 	confined := func(p *v1.Pod) {
@@ -69,6 +76,16 @@ func TestCheck(t *testing.T) {
 		{name: "a device", pod: changed(podOf("", ""), extended("example.com/gpu", "2")),
 			want: "OutOfexample.com/gpu: Node didn't have enough resource: example.com/gpu, requested: 2, used: 0, capacity: 1"},
 		{name: "a resource that the node does not count", pod: changed(podOf("", ""), extended("example.com/other", "2"))},
+		{name: "a device of a claim where the plugin has gone", pod: changed(podOf("", ""), claimed("example.com/gpu")), in: func(in *Input) {
+			in.Node.Status.Allocatable["example.com/gpu"] = resource.MustParse("0")
+		}},
+		{name: "a device of a claim, by the name of its class", pod: changed(podOf("", ""), claimed("deviceclass.resource.kubernetes.io/gpu"))},
+		{name: "a device of a class without a claim", pod: changed(podOf("", ""), extended("deviceclass.resource.kubernetes.io/gpu", "1")),
+			want: "OutOfdeviceclass.resource.kubernetes.io/gpu: Node didn't have enough resource: deviceclass.resource.kubernetes.io/gpu, requested: 1, used: 0, capacity: 0"},
+		{name: "a claim covers no other resource", pod: changed(changed(podOf("", ""), claimed("example.com/fpga")), extended("example.com/gpu", "2")),
+			want: "OutOfexample.com/gpu: Node didn't have enough resource: example.com/gpu, requested: 2, used: 0, capacity: 1"},
+		{name: "devices of claims are none of the plugin's", pod: changed(podOf("", ""), extended("example.com/gpu", "1")),
+			others: []*v1.Pod{changed(podOf("", ""), claimed("example.com/gpu"))}},
 		{name: "selector", pod: changed(podOf("", ""), func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "b"} }),
 			want: "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
 		{name: "another node", pod: changed(podOf("", ""), func(p *v1.Pod) { p.Spec.NodeName = "n2" }),
