@@ -72,6 +72,12 @@ func (s *Server) admissionParts(sec *security) (*registry.Parts, error) {
 		NotReadySeconds:    s.cfg.TolerationSeconds.NotReady,
 		UnreachableSeconds: s.cfg.TolerationSeconds.Unreachable,
 	}
+	if signs := s.cfg.SignsOfLife; signs != nil {
+		p.Member = func(node string) bool {
+			_, heard := signs.LastSeen(node)
+			return heard
+		}
+	}
 	for _, r := range s.cfg.Resources {
 		if gv := r.GroupVersionResource().GroupVersion(); !slices.Contains(p.GroupVersions, gv) {
 			p.GroupVersions = append(p.GroupVersions, gv)

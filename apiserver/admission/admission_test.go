@@ -23,6 +23,8 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
+
+	"github.com/barque/barque/apiserver/nodeleases"
 )
 
 // request describes a write of obj.
@@ -220,7 +222,7 @@ func TestNodeRestriction(t *testing.T) {
 	if err := known.Add(earlier); err != nil {
 		t.Fatal(err)
 	}
-	n := NewNodeRestriction(core, client, grants{})
+	n := NewNodeRestriction(core, client, grants{}, func(node string) bool { return node == "member" })
 	kubelet := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{user.NodesGroup}}
 	node := func(change func(*corev1.Node)) *corev1.Node {
 		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelHostname: "n1", "example.com/x": "y"}}}
@@ -291,6 +293,11 @@ func TestNodeRestriction(t *testing.T) {
 		{"sets a role", request{obj: labelled("node-role.kubernetes.io/control-plane"), old: node(nil), resource: "nodes", name: "n1", op: admission.Update}, false},
 		{"sets a restricted label", request{obj: labelled("node-restriction.kubernetes.io/x"), resource: "nodes", name: "n1"}, false},
 		{"drops a restricted label", request{obj: node(nil), old: labelled("node-restriction.kubernetes.io/x"), resource: "nodes", name: "n1", op: admission.Update}, false},
+		{"says that it is a member", request{obj: labelled(nodeleases.MemberLabel), resource: "nodes", name: "n1"}, false},
+		{"says later that it is a member", request{obj: labelled(nodeleases.MemberLabel), old: node(nil), resource: "nodes", name: "n1", op: admission.Update}, false},
+		{"says by its status that it is a member", request{obj: labelled(nodeleases.MemberLabel), old: node(nil), resource: "nodes", subresource: "status", name: "n1", op: admission.Update}, false},
+		{"says that it is a member no more", request{obj: node(nil), old: labelled(nodeleases.MemberLabel), resource: "nodes", name: "n1", op: admission.Update}, false},
+		{"is a member as before", request{obj: labelled(nodeleases.MemberLabel), old: labelled(nodeleases.MemberLabel), resource: "nodes", name: "n1", op: admission.Update}, true},
 		{"mirrors a static pod", request{obj: mirror, name: "p"}, true},
 		{"mirrors without an owner", request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences = nil }), name: "p"}, false},
 		{"mirrors with two owners", request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, p.OwnerReferences[0]) }), name: "p"}, false},
@@ -363,5 +370,10 @@ func TestNodeRestriction(t *testing.T) {
 		if err := n.Validate(t.Context(), c.r.attributes(), nil); err != nil {
 			t.Errorf("%s, by somebody who is no node: %v", c.name, err)
 		}
+	}
+	member := node(func(n *corev1.Node) { n.Name, n.Labels[nodeleases.MemberLabel] = "member", "" })
+	r := request{obj: member, resource: "nodes", name: "member", user: &user.DefaultInfo{Name: "system:node:member", Groups: []string{user.NodesGroup}}}
+	if err := n.Validate(t.Context(), r.attributes(), nil); err != nil {
+		t.Errorf("a member registers with the label: %v", err)
 	}
 }

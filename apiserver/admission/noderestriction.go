@@ -23,10 +23,11 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 
 	"github.com/barque/barque/apiserver/nodeauth"
+	"github.com/barque/barque/apiserver/nodeleases"
 )
 
 // NodeRestriction keeps what kubelets write to their own Node object, without its taints and its
-// restricted labels, and to the pods bound to them; and the certificates that they ask for to their
+// restricted labels, nor the label of members where they are none, and to the pods bound to them; and the certificates that they ask for to their
 // own and those pods'.
 type NodeRestriction struct {
 	*admission.Handler
@@ -35,17 +36,19 @@ type NodeRestriction struct {
 	accounts listers.ServiceAccountLister
 	client   kubernetes.Interface
 	authz    authorizer.UnconditionalAuthorizer
+	member   func(node string) bool
 }
 
 var _ admission.ValidationInterface = (*NodeRestriction)(nil)
 
 // NewNodeRestriction returns the step. It reads through the informers, and through the client what
-// they do not show yet.
-func NewNodeRestriction(core coreinformers.Interface, client kubernetes.Interface, authz authorizer.UnconditionalAuthorizer) *NodeRestriction {
+// they do not show yet. Member tells whether a node is a member of the cluster; nil where nothing
+// depends on that.
+func NewNodeRestriction(core coreinformers.Interface, client kubernetes.Interface, authz authorizer.UnconditionalAuthorizer, member func(node string) bool) *NodeRestriction {
 	return &NodeRestriction{
 		Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete),
 		pods:    core.Pods().Lister(), nodes: core.Nodes().Lister(), accounts: core.ServiceAccounts().Lister(),
-		client: client, authz: authz,
+		client: client, authz: authz, member: member,
 	}
 }
 
@@ -126,7 +129,19 @@ func (n *NodeRestriction) node(node string, a admission.Attributes) error {
 	if bad := restrictedLabels(obj.Labels, old.Labels); len(bad) > 0 {
 		return fmt.Errorf("is not allowed to modify labels: %s", strings.Join(bad, ", "))
 	}
-	return nil
+	return n.memberLabel(node, obj, old)
+}
+
+// memberLabel keeps the label of the cluster's members to their own kubelets: its lease is then made
+// from gossip, and whatever needs all members waits for the node. Members and others have the same
+// user name; which of them a node is, gossip knows. A kubelet tries again until gossip has told.
+func (n *NodeRestriction) memberLabel(node string, obj, old *corev1.Node) error {
+	is, has := obj.Labels[nodeleases.MemberLabel]
+	was, had := old.Labels[nodeleases.MemberLabel]
+	if n.member == nil || is == was && has == had || n.member(node) {
+		return nil
+	}
+	return fmt.Errorf("is not allowed to modify the label %s: this server has not heard of such a member by gossip", nodeleases.MemberLabel)
 }
 
 // restrictedLabels names the changed labels that a kubelet does not set: those under

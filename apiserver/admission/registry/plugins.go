@@ -68,6 +68,9 @@ type Parts struct {
 	// NodeLeases tells that the leases of nodes are made up, so that their namespace can never be
 	// emptied and must not be deleted.
 	NodeLeases bool
+	// Member tells whether a node is a member of the cluster, as far as this server has heard; nil where
+	// the leases of nodes are stored like all others.
+	Member func(node string) bool
 	// NotReadySeconds and UnreachableSeconds are the default tolerations of pods.
 	NotReadySeconds, UnreachableSeconds int64
 }
@@ -125,7 +128,7 @@ func plugins() []plugin {
 		})},
 		// Upstream leaves it off. Every installer turns it on, and Barque's nodes rely on it.
 		{name: "NodeRestriction", on: true, create: step(func(p *Parts) admission.Interface {
-			return barqueadmission.NewNodeRestriction(p.Informers.Core().V1(), p.Client, p.Authorizer)
+			return barqueadmission.NewNodeRestriction(p.Informers.Core().V1(), p.Client, p.Authorizer, p.Member)
 		})},
 		{name: "TaintNodesByCondition", on: true, create: step(func(*Parts) admission.Interface { return barqueadmission.NewNewNodes() })},
 		{name: "AlwaysPullImages", create: step(func(*Parts) admission.Interface { return optional.NewAlwaysPullImages() })},
