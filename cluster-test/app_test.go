@@ -249,6 +249,13 @@ func checkHealing(s *Space) {
 		return nil
 	})
 	pod := pods[0]
+	// A pod without a readiness probe is ready before nginx has said anything.
+	Eventually(s, deadline, "the first words of nginx", func(context.Context) error {
+		if log := s.K("logs", pod.Name); !strings.Contains(log, "start worker process") {
+			return fmt.Errorf("the log is %q", log)
+		}
+		return nil
+	})
 	KillContainer(s, pod.Status.ContainerStatuses[0].ContainerID)
 	again := s.WaitPod(pod.Name, deadline, "restarted once and ready", func(p *corev1.Pod) bool {
 		return Ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1

@@ -92,6 +92,8 @@ type Config struct {
 	RootDir    string // files of pods
 	VolumesDir string // local volumes that the cluster makes; none when empty
 	LogDir     string // logs of pods
+	LogLinkDir string // links to the logs of containers, for collectors; none when empty
+	OldLogDir  string // where an earlier version had the logs of pods; none when empty
 	CgroupRoot string // for example /barque/<node>
 
 	ClusterDNS    []netip.Addr
@@ -297,12 +299,17 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		Puller: puller,
 		Status: k.mirrors, Events: recorder, Allocator: k.allocations, HostIPs: hostIPs, RuntimeName: c.RuntimeName, Logger: c.Logger,
 		Kit: &pods.Kit{
-			Volumes: files, Cgroups: groups, Devices: k.devices, Objects: k.objects, Services: k.services, LogDir: c.LogDir,
+			Volumes: files, Cgroups: groups, Devices: k.devices, Objects: k.objects, Services: k.services, LogDir: c.LogDir, LogLinkDir: c.LogLinkDir, Owner: c.RootDir,
 			ClusterDNS: texts(c.ClusterDNS), ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
 			NodeHostname: c.Hostname, Allocatable: k.node.Allocatable, MemoryBytes: machine.MemoryBytes,
 			LowestOOM: cgroups.LowestOOMScoreAdj(), Logger: c.Logger,
 		},
 	})
+	if c.OldLogDir != "" {
+		if err := k.pods.Kit.AdoptLogs(c.OldLogDir); err != nil {
+			return err
+		}
+	}
 	k.logs = logs.New(logs.Config{Runtime: k.runtime, MaxSize: logSize, MaxFiles: int(*set.ContainerLogMaxFiles), Logger: c.Logger})
 	k.garbage = images.NewCollector(images.CollectorConfig{
 		Images: k.runtime, Containers: k.runtime, Logger: c.Logger,

@@ -13,7 +13,7 @@ import (
 
 // kubeletFlags are the settings of the node's kubelet. Those that have a flag win over the files.
 type kubeletFlags struct {
-	file, dir, manifests           string
+	file, dir, manifests, podLogs  string
 	unsafeSysctls                  []string
 	hard, soft, softGrace, reclaim []string
 	maxPods, maxPodGrace           int32
@@ -25,6 +25,7 @@ func addKubeletFlags(c *cobra.Command, f *kubeletFlags) {
 	flags.StringVar(&f.file, "kubelet-config", "", "file with a KubeletConfiguration of kubelet.config.k8s.io/v1beta1")
 	flags.StringVar(&f.dir, "kubelet-config-dir", "", "directory of more of them, *.conf, which are read after the file in the order of their names")
 	flags.StringVar(&f.manifests, "pod-manifest-path", "", "directory of manifests of static pods (staticPodPath)")
+	flags.StringVar(&f.podLogs, "pod-logs-dir", "/var/log/pods", "where the logs of pods are; links to those of containers are in containers beside it (podLogsDir)")
 	flags.StringSliceVar(&f.unsafeSysctls, "allowed-unsafe-sysctls", nil, "sysctls that pods may set besides the safe ones, such as net.core.somaxconn or kernel.msg* (allowedUnsafeSysctls)")
 	flags.StringSliceVar(&f.hard, "eviction-hard", nil, "what must be left, or pods are evicted at once, such as memory.available<100Mi,nodefs.available<10% (evictionHard)")
 	flags.StringSliceVar(&f.soft, "eviction-soft", nil, "what must be left, or pods are evicted after a grace period, such as memory.available<1Gi (evictionSoft)")
@@ -51,6 +52,7 @@ func (f *kubeletFlags) complete(c *cobra.Command, o *node.Options) error {
 		}
 	}
 	given("pod-manifest-path", "staticPodPath", f.manifests)
+	given("pod-logs-dir", "podLogsDir", f.podLogs)
 	given("allowed-unsafe-sysctls", "allowedUnsafeSysctls", f.unsafeSysctls)
 	given("eviction-max-pod-grace-period", "evictionMaxPodGracePeriod", f.maxPodGrace)
 	given("eviction-pressure-transition-period", "evictionPressureTransitionPeriod", f.transition.String())

@@ -44,7 +44,7 @@ var honoured = []string{
 	"allowedUnsafeSysctls", "containerLogMaxFiles", "containerLogMaxSize", "evictionHard", "evictionMaxPodGracePeriod",
 	"evictionMinimumReclaim", "evictionPressureTransitionPeriod", "evictionSoft", "evictionSoftGracePeriod", "fileCheckFrequency",
 	"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMinimumGCAge", "kubeReserved", "maxParallelImagePulls",
-	"maxPods", "mergeDefaultEvictionSettings", "podPidsLimit", "registerWithTaints", "registryBurst", "registryPullQPS",
+	"maxPods", "mergeDefaultEvictionSettings", "podLogsDir", "podPidsLimit", "registerWithTaints", "registryBurst", "registryPullQPS",
 	"serializeImagePulls", "staticPodPath", "systemReserved",
 }
 
@@ -62,6 +62,7 @@ func Default() *Configuration {
 		ImageMinimumGCAge:                metav1.Duration{Duration: 2 * time.Minute},
 		MaxParallelImagePulls:            ptr.To[int32](5),
 		MaxPods:                          110,
+		PodLogsDir:                       "/var/log/pods",
 		PodPidsLimit:                     ptr.To[int64](-1),
 		RegistryPullQPS:                  ptr.To[int32](5),
 		RegistryBurst:                    10,
@@ -175,6 +176,9 @@ func complete(c *Configuration) {
 	if c.ContainerLogMaxSize == "" {
 		c.ContainerLogMaxSize = d.ContainerLogMaxSize
 	}
+	if c.PodLogsDir == "" {
+		c.PodLogsDir = d.PodLogsDir
+	}
 	if c.MaxPods == 0 {
 		c.MaxPods = d.MaxPods
 	}
@@ -225,6 +229,7 @@ func Validate(c *Configuration) error {
 	check(*c.RegistryPullQPS >= 0, "registryPullQPS: %d: want 0 (no limit) or more", *c.RegistryPullQPS)
 	check(c.RegistryBurst > 0, "registryBurst: %d: want 1 or more", c.RegistryBurst)
 	check(c.EvictionMaxPodGracePeriod >= 0, "evictionMaxPodGracePeriod: %d: want 0 or more", c.EvictionMaxPodGracePeriod)
+	check(filepath.IsAbs(c.PodLogsDir) && filepath.Clean(c.PodLogsDir) == c.PodLogsDir, "podLogsDir: %q: want an absolute path without . and ..", c.PodLogsDir)
 	check(c.StaticPodPath == "" || filepath.IsAbs(c.StaticPodPath), "staticPodPath: %q: want an absolute path", c.StaticPodPath)
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("the kubelet's configuration: %w", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -42,7 +41,7 @@ func (w *worker) act(ctx context.Context, f Facts, p Plan) (changed bool) {
 	}
 	changed = w.resize(ctx, f, p)
 	for _, id := range p.RemoveContainers {
-		changed = w.try(f.Pod, "remove a container", w.m.Runtime.RemoveContainer(ctx, id)) || changed
+		changed = w.try(f.Pod, "remove a container", w.m.removeContainer(ctx, id)) || changed
 		delete(w.messages, id)
 	}
 	for _, id := range p.StopSandboxes {
@@ -105,7 +104,7 @@ func (w *worker) trySandbox(pod *v1.Pod, attempt uint32) error {
 	for _, note := range w.m.Kit.dnsNotes(pod) {
 		w.m.Events.Event(pod, nil, v1.EventTypeWarning, note.reason, note.message)
 	}
-	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
+	if err := w.m.Kit.makeLogDir(pod); err != nil {
 		return err
 	}
 	w.noteGroup(pod)
@@ -222,6 +221,9 @@ func (w *worker) tryStart(f Facts, s Start, box *Sandbox) (id, reason string, er
 		return "", reasonRunError, err
 	}
 	w.m.Events.Event(pod, c, v1.EventTypeNormal, "Started", "Container started")
+	if err := w.m.Kit.linkLog(pod, c.Name, id, s.Attempt); err != nil {
+		w.m.Logger.Warn("cannot make the link to a container's log by which collectors find it", "pod", pod.Namespace+"/"+pod.Name, "container", c.Name, "error", err)
+	}
 	return id, "", nil
 }
 

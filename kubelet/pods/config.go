@@ -45,7 +45,9 @@ type Kit struct {
 	// Services lists the services that a namespace's pods are told of, the API's own among them.
 	Services func(namespace string) []*v1.Service
 
-	LogDir        string
+	LogDir        string // an absolute path
+	LogLinkDir    string // of links to the logs of containers; none when empty
+	Owner         string // of the directories of pods' logs: the kubelet's root directory
 	ClusterDNS    []string
 	ClusterDomain string
 	ResolvConf    string

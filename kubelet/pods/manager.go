@@ -18,10 +18,7 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -313,8 +310,8 @@ func (m *Manager) RemoveDead(ctx context.Context) error {
 		if c.State != runtimeapi.ContainerState_CONTAINER_EXITED || alive[c.Labels[cri.LabelPodUID]] && newest[of(c)] == c.GetMetadata().GetAttempt() {
 			continue
 		}
-		if err := m.Runtime.RemoveContainer(ctx, c.Id); err != nil {
-			errs = append(errs, fmt.Errorf("remove container %s: %s", c.Id, cri.Message(err)))
+		if err := m.removeContainer(ctx, c.Id); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
@@ -500,27 +497,7 @@ func (m *Manager) sweep() {
 	}
 	sweepEach("directory", m.Volumes.Pods, m.Volumes.Unmount)
 	sweepEach("logs", m.loggedPods, m.removeLogs)
-}
-
-// loggedPods lists the pods that have a directory of logs, named <namespace>_<name>_<uid>.
-func (m *Manager) loggedPods() ([]types.UID, error) {
-	entries, err := os.ReadDir(m.Kit.LogDir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+	if err := m.removeLinks(); err != nil {
+		m.Logger.Warn("cannot remove links to logs that are gone", "error", err)
 	}
-	var uids []types.UID
-	for _, e := range entries {
-		if at := strings.LastIndexByte(e.Name(), '_'); at >= 0 {
-			uids = append(uids, types.UID(e.Name()[at+1:]))
-		}
-	}
-	return uids, err
-}
-
-func (m *Manager) removeLogs(uid types.UID) error {
-	dirs, err := filepath.Glob(filepath.Join(m.Kit.LogDir, "*_"+string(uid)))
-	for _, dir := range dirs {
-		err = errors.Join(err, os.RemoveAll(dir))
-	}
-	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"sync"
 	"time"
 
@@ -601,7 +600,7 @@ func (w *worker) cleanUp(ctx context.Context, f Facts, gone bool) (next time.Tim
 		if err := w.m.Cgroups.Remove(w.uid); err != nil {
 			return fail(err)
 		}
-		if err := os.RemoveAll(w.m.Kit.PodLogDir(pod)); err != nil {
+		if err := removeLogDir(w.m.Kit.PodLogDir(pod)); err != nil {
 			return fail(err)
 		}
 		w.removed = true

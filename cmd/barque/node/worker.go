@@ -26,6 +26,7 @@ import (
 	"github.com/barque/barque/internal/resolvconf"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/kubelet"
+	kubeletconfig "github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/containerd"
 	"github.com/barque/barque/network"
 	"github.com/barque/barque/network/dns"
@@ -128,6 +129,10 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 	if len(o.KubeletIgnored) > 0 {
 		w.logger.Warn("the kubelet's configuration has fields that do not count here; docs/node.md lists those that do", "fields", strings.Join(o.KubeletIgnored, ", "))
 	}
+	settings := o.Kubelet
+	if settings == nil {
+		settings = kubeletconfig.Default()
+	}
 	services := factory.Core().V1().Services()
 	return kubelet.New(kubelet.Config{
 		NodeName: o.Name, NodeIPs: []netip.Addr{o.addr()}, Labels: w.labels, Taints: taints, Version: version.String(),
@@ -136,9 +141,10 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls,
 		RuntimeEndpoint: endpoint,
 		VolumesDir:      o.VolumesDir,
-		RootDir:         filepath.Join(o.DataDir, "kubelet"), LogDir: filepath.Join(o.DataDir, "pods-log"), CgroupRoot: o.CgroupRoot,
+		LogDir:          settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"), OldLogDir: filepath.Join(o.DataDir, "pods-log"),
+		RootDir: filepath.Join(o.DataDir, "kubelet"), CgroupRoot: o.CgroupRoot,
 		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain, ResolvConf: resolvconf.Default,
-		Network: packets, Collectors: packets.Collectors(), Found: w.health.observe, Settings: o.Kubelet,
+		Network: packets, Collectors: packets.Collectors(), Found: w.health.observe, Settings: settings,
 		Logger: w.logger.With("part", "kubelet"),
 	})
 }
