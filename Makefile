@@ -138,10 +138,10 @@ $(MKSCHEMAS)/packed: Makefile go.mod $(SCHEMAS_DIR)/pack.go $(SCHEMAS_DIR)/schem
 E2E_PKGS  := ./cluster-test ./cluster-test/chaos
 UNIT_PKGS  = $$($(GO) list ./... | grep -v -e '/cluster-test$$' -e '/cluster-test/chaos$$')
 # Where goroutines meet: `make test` runs these with the race detector, and all others without. The
-# store's files and formats hardly have goroutines (`make test-all` runs them with it), and the
-# simulation would take ten times as long.
+# store's files and formats hardly have goroutines, nor do the tests of how much it holds (`make
+# test-all` runs them with it), and the simulation would take ten times as long.
 RACE_PKGS = $$($(GO) list ./raftstore/... ./membership/... ./controllers/runtime/... ./kubelet/pods/... | \
-	grep -v -E '/raftstore/(backup|command|fsm|logstore|sim|snapdir|snapshot)$$')
+	grep -v -E '/raftstore/(amounts|backup|command|fsm|logstore|sim|snapdir|snapshot)$$')
 
 # With two threads the race detector of Go 1.26 can crash in a bubble of testing/synctest: two
 # goroutines of a bubble that look at one due timer share a race context (golang/go#78156 is the

@@ -42,7 +42,7 @@ func deadNewcomer(t *testing.T, c *storetest.Cluster, edit func(int, *raftstore.
 // minutes. When it comes back it joins again by itself.
 func TestADeadNewcomerIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := onDisk(t)
+		disk := both(unhurried, onDisk(t))
 		c := storetest.NewCluster(t, 3, disk)
 		witness := c.Servers[0]
 		dead := deadNewcomer(t, c, disk)
@@ -95,7 +95,7 @@ func TestTheLeaderAloneTakesNobodyForDead(t *testing.T) {
 	for name, votes := range map[string]bool{"without a vote": false, "with a vote": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				edit := func(i int, cfg *raftstore.Config) { cfg.CleanAfter = time.Minute }
+				edit := both(unhurried, func(_ int, cfg *raftstore.Config) { cfg.CleanAfter = time.Minute })
 				c := storetest.NewCluster(t, 3, edit)
 				leader, _ := c.Leader()
 				cut := c.Add(edit)
@@ -135,7 +135,7 @@ func TestTheLeaderAloneTakesNobodyForDead(t *testing.T) {
 func TestAServerWithoutAVoteMayBeAway(t *testing.T) {
 	needs.AllTests(t)
 	synctest.Test(t, func(t *testing.T) {
-		disk := onDisk(t)
+		disk := both(unhurried, onDisk(t))
 		c := storetest.NewCluster(t, 3, disk)
 		slow := deadNewcomer(t, c, disk)
 		for range 2 {
@@ -166,7 +166,7 @@ func TestADroppedServerWhoseNameIsTaken(t *testing.T) {
 	needs.AllTests(t)
 	synctest.Test(t, func(t *testing.T) {
 		var log syncbuf.Buffer
-		disk := onDisk(t)
+		disk := both(unhurried, onDisk(t))
 		c := storetest.NewCluster(t, 3, disk)
 		dead := deadNewcomer(t, c, func(i int, cfg *raftstore.Config) {
 			disk(i, cfg)

@@ -10,29 +10,15 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/internal/await"
-	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/faultpoint"
+	"github.com/barque/barque/raftstore/storetest"
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
-
-// smallVolume mounts a file system of some size.
-func smallVolume(t *testing.T, size string) string {
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-		if os.Geteuid() == 0 && !errors.Is(err, unix.EPERM) {
-			t.Fatal(err)
-		}
-		needs.NoError(t, err, "a disk that is full under the store")
-	}
-	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
-	return dir
-}
 
 // ballast fills a volume but for some bytes, as another program would.
 func ballast(t *testing.T, dir string, but int64) (path string) {
@@ -58,21 +44,17 @@ func ballast(t *testing.T, dir string, but int64) (path string) {
 	return path
 }
 
-// inShort is the first of the cases in a short run, else all of them.
-func inShort[T any](cases []T) []T {
-	if testing.Short() {
-		return cases[:1]
-	}
-	return cases
-}
-
 // TestFullDisk fills the disk under a server, which must say so, must not crash, must keep what it has
 // acknowledged, must still read, delete, shorten its log, stop and start, and must go on when there is room again.
 func TestFullDisk(t *testing.T) {
-	for _, c := range inShort([]struct{ kind, size string }{{"boltdb", "24m"}, {"wal", "96m"}}) {
+	cases := []struct{ kind, size string }{{"boltdb", "24m"}, {"wal", "96m"}}
+	if testing.Short() {
+		cases = cases[:1]
+	}
+	for _, c := range cases {
 		t.Run(c.kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				dir := smallVolume(t, c.size)
+				dir := storetest.SmallVolume(t, c.size)
 				open := func() *raftstore.Server {
 					s, err := raftstore.Open(raftstore.Config{
 						Dir: filepath.Join(dir, "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), LogStore: c.kind,
@@ -169,7 +151,7 @@ func TestFullDisk(t *testing.T) {
 // written to the log is written, and the snapshot is for another time.
 func TestALogThatNeedsRoomGetsThatOfASnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dir := smallVolume(t, "24m")
+		dir := storetest.SmallVolume(t, "24m")
 		var s *raftstore.Server
 		var meanwhile func()
 		s, err := raftstore.Open(raftstore.Config{
@@ -215,45 +197,4 @@ func TestALogThatNeedsRoomGetsThatOfASnapshot(t *testing.T) {
 			t.Errorf("with room again: %v", err)
 		}
 	})
-}
-
-// TestDeletingMakesRoom fills the disk by what the store itself holds. It must say that nobody can help, take deletions,
-// and go on by itself when these have made room, without a restart.
-func TestDeletingMakesRoom(t *testing.T) {
-	for _, c := range inShort([]struct{ kind, size string }{{"boltdb", "48m"}, {"wal", "160m"}}) {
-		t.Run(c.kind, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, err := raftstore.Open(raftstore.Config{
-					Dir: filepath.Join(smallVolume(t, c.size), "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), LogStore: c.kind,
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer s.Close()
-				random := rand.NewChaCha8([32]byte{})
-				write := func(key string) error {
-					value := make([]byte, 300<<10) // nothing makes it smaller
-					random.Read(value)
-					_, err := s.Commit(limited(t), put(key, string(value)))
-					return err
-				}
-				n := 0
-				await.True(t, "the disk is full", func() bool {
-					if err = write(fmt.Sprintf("/%d", n)); err == nil {
-						n++
-					}
-					return errors.Is(err, raftstore.ErrDiskFull)
-				})
-				t.Logf("after %d writes: %v", n, err)
-				for i := range n {
-					if _, err := s.Commit(limited(t), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Delete, Key: fmt.Sprintf("/%d", i)}}}); err != nil {
-						t.Fatalf("deletion %d of %d: %v", i, n, err)
-					}
-				}
-				began := time.Now()
-				await.NoError(t, "a write after all was deleted", func(context.Context) error { return write("/new") })
-				t.Logf("it takes writes again %v after all was deleted", time.Since(began).Round(time.Millisecond))
-			})
-		})
-	}
 }

@@ -140,7 +140,7 @@ func TestHistoryWithClocksThatJump(t *testing.T) {
 // before its time.
 func TestHistoryOutlivesItsLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := storetest.NewCluster(t, 3, nil)
+		c := storetest.NewCluster(t, 3, unhurried)
 		r, err := c.Servers[1].Commit(limited(t), put("/k", "1"))
 		if err != nil {
 			t.Fatal(err)

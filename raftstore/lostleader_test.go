@@ -59,7 +59,11 @@ func TestLeaderWhoseProcessDiesIsReplacedAtOnce(t *testing.T) {
 // TestOneElectionFollowsADeath lets the servers lose their leader while some are behind and each finds out in its
 // own time. Two that stand depose each other, after which the group waits for the heartbeats' time-out.
 func TestOneElectionFollowsADeath(t *testing.T) {
-	for round := range 60 {
+	rounds := 60
+	if testing.Short() {
+		rounds = 20
+	}
+	for round := range rounds {
 		size := 3 + 2*(round%2)
 		synctest.Test(t, func(t *testing.T) {
 			c := newPatientCluster(t, size)

@@ -113,7 +113,11 @@ func TestDeparturesSurviveCrashes(t *testing.T) {
 	}
 	t.Logf("repeat with -seed %d", seed)
 	done := map[bool]int{}
-	for round := range 24 {
+	rounds, away := 24, time.Minute
+	if testing.Short() {
+		rounds, away = 12, 15*time.Second
+	}
+	for round := range rounds {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, uint64(round)))
 			leaves := round%2 == 0
@@ -146,7 +150,7 @@ func TestDeparturesSurviveCrashes(t *testing.T) {
 			}
 			asking.Wait()
 			for _, v := range victims {
-				<-time.After(time.Duration(rnd.IntN(int(time.Minute))))
+				<-time.After(time.Duration(rnd.IntN(int(away))))
 				var removed *raftstore.RemovedError
 				if err := startAgain(c, v); err != nil && !errors.As(err, &removed) {
 					t.Fatal(err)
@@ -213,7 +217,7 @@ func startAgain(c *storetest.Cluster, i int) error {
 
 func TestDemotedStaysWithoutAVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := storetest.NewCluster(t, 3, nil)
+		c := storetest.NewCluster(t, 3, unhurried)
 		leader, _ := c.Leader()
 		s := c.Servers[(leader+1)%3]
 		id := c.Servers[leader].ID()
@@ -293,8 +297,7 @@ func TestNewcomerGetsItsVoteWhileAMachineIsOff(t *testing.T) {
 
 func TestDeadServerIsTakenOutWhenReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := onDisk(t)
-		edit := func(i int, cfg *raftstore.Config) { disk(i, cfg); cfg.CleanAfter = time.Minute }
+		edit := both(both(unhurried, onDisk(t)), func(_ int, cfg *raftstore.Config) { cfg.CleanAfter = time.Minute })
 		c := storetest.NewCluster(t, 3, edit)
 		leader, _ := c.Leader()
 		dead := (leader + 1) % 3

@@ -34,6 +34,7 @@ func newReseeding(t *testing.T, root string) *reseeding {
 	r := &reseeding{ready: make(chan int, 10)}
 	r.Cluster = storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
 		cfg.InMemory, cfg.Dir = false, filepath.Join(root, fmt.Sprint(i))
+		unhurried(i, cfg)
 		cfg.OnReseed = func() { r.ready <- i }
 		cfg.Logger = slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		cfg.FaultPoint = func(point string) {

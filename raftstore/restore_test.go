@@ -332,7 +332,7 @@ func watchRevisions(t *testing.T, ctx context.Context, s *raftstore.Server) {
 
 func TestAbandonedRestoreIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := storetest.NewCluster(t, 3, nil)
+		c := storetest.NewCluster(t, 3, unhurried)
 		leader, _ := c.Leader()
 		maker := (leader + 1) % 3
 		staged, dies := make(chan struct{}), make(chan struct{})

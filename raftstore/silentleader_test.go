@@ -19,8 +19,12 @@ func newListeningCluster(t *testing.T, size int) *storetest.Cluster {
 
 // TestASilentLeaderIsReplaced drops all that the leader sends and gets, as when its process is stopped.
 func TestASilentLeaderIsReplaced(t *testing.T) {
+	rounds := 10
+	if testing.Short() {
+		rounds = 4
+	}
 	for _, size := range []int{3, 5} {
-		for range 10 {
+		for range rounds {
 			synctest.Test(t, func(t *testing.T) {
 				c := newListeningCluster(t, size)
 				for i := range 20 {

@@ -25,12 +25,15 @@ type split struct {
 }
 
 // newCluster is one of three, all of which run.
-func newCluster(t *testing.T) *split {
+func newCluster(t *testing.T, edit func(i int, cfg *raftstore.Config)) *split {
 	t.Helper()
 	s := &split{t: t, told: make([]atomic.Pointer[raftstore.Succession], 3)}
 	disk := onDisk(t)
 	s.Cluster = storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
 		disk(i, cfg)
+		if edit != nil {
+			edit(i, cfg)
+		}
 		cfg.OnSuperseded = func(o raftstore.Succession) { s.told[i].Store(&o) }
 	})
 	if _, err := s.Servers[0].Commit(limited(t), put("/before", "1")); err != nil {
@@ -41,7 +44,7 @@ func newCluster(t *testing.T) *split {
 
 func newSplit(t *testing.T) *split {
 	t.Helper()
-	s := newCluster(t)
+	s := newCluster(t, nil)
 	s.survivor, _ = s.Leader()
 	for i := range s.Servers {
 		s.Stop(i)
@@ -266,7 +269,7 @@ func TestSupersededServerIsRecovered(t *testing.T) {
 // that cluster is the last one.
 func TestRecoveryByMistakeIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newCluster(t)
+		s := newCluster(t, nil)
 		leader, _ := s.Leader()
 		wrong, others := (leader+1)%3, []int{leader, (leader + 2) % 3}
 		s.Stop(wrong)
@@ -295,7 +298,7 @@ func TestRecoveryByMistakeIsTakenBack(t *testing.T) {
 // the cluster: nobody stops.
 func TestDrillStopsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newCluster(t)
+		s := newCluster(t, unhurried)
 		s.Stop(1)
 		dir := filepath.Join(t.TempDir(), "copy")
 		if err := os.CopyFS(dir, os.DirFS(s.Configs[1].Dir)); err != nil {
@@ -326,7 +329,7 @@ func TestDrillStopsNobody(t *testing.T) {
 // have come back and serve, stop when they meet it.
 func TestOldMajorityStopsBesideARebuiltCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newCluster(t)
+		s := newCluster(t, nil)
 		for i := range s.Servers {
 			s.Stop(i)
 		}

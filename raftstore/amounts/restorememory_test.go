@@ -1,4 +1,4 @@
-package raftstore_test
+package amounts
 
 import (
 	"context"

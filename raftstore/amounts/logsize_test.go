@@ -1,4 +1,4 @@
-package raftstore_test
+package amounts
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
@@ -45,13 +46,13 @@ func TestALogThatHasGrownGetsSmall(t *testing.T) {
 		for i := range values {
 			value := make([]byte, bytes)
 			random.Read(value)
-			if _, err := s.Commit(limited(t), put(fmt.Sprintf("/%d", i%10), string(value))); err != nil {
+			if _, err := s.Commit(await.Context(t), put(fmt.Sprintf("/%d", i%10), string(value))); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for range 2 { // the log reaches back to the older one of two snapshots
 			for i := range 20 {
-				if _, err := s.Commit(limited(t), put(fmt.Sprintf("/small/%d", i), "v")); err != nil {
+				if _, err := s.Commit(await.Context(t), put(fmt.Sprintf("/small/%d", i), "v")); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -69,7 +70,7 @@ func TestALogThatHasGrownGetsSmall(t *testing.T) {
 			t.Errorf("the file had %d bytes and has %d", large, small)
 		}
 		for range 2 {
-			v, err := s.View(limited(t), raftstore.ViewOptions{})
+			v, err := s.View(await.Context(t), raftstore.ViewOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
