@@ -16,7 +16,8 @@ import (
 type StatusInput struct {
 	Facts
 	Plan Plan
-	// Ending is set once the pod is being ended for good: what has ended will not be started again.
+	// Ending is set once the pod is being ended for good: what has ended will not be started again. The
+	// pod is over once Plan.Ended is set, too.
 	Ending bool
 	// Reason and Message tell why the kubelet itself ended the pod, such as DeadlineExceeded.
 	Reason, Message string
@@ -63,8 +64,10 @@ func Status(in StatusInput) v1.PodStatus {
 	switch {
 	case finished(pod.Status.Phase):
 		s.Phase = pod.Status.Phase
-	case finished(s.Phase) && in.Ending && in.Observed.anyAlive():
-		s.Phase = cmp.Or(pod.Status.Phase, v1.PodPending) // it is over when nothing of it runs
+	case finished(s.Phase) && in.Ending && !in.Plan.Ended:
+		// It is over when nothing of it is left to stop: from then on its room is others'.
+		s.Phase = cmp.Or(pod.Status.Phase, v1.PodPending)
+		s.Reason, s.Message = pod.Status.Reason, pod.Status.Message
 	}
 	setConditions(&in, &s)
 	if in.Refused { // kubectl shows the reason then, and not that containers are being created

@@ -93,15 +93,6 @@ func (o *Observed) previous(c *Container) *Container {
 	return nil
 }
 
-func (o *Observed) anyAlive() bool {
-	for i := range o.Containers {
-		if o.Containers[i].alive() {
-			return true
-		}
-	}
-	return false
-}
-
 // Health is what probes have found out about a running container.
 type Health struct {
 	Started bool // the startup probe succeeded, or there is none

@@ -34,18 +34,21 @@ type world struct {
 	manager *pods.Manager
 	stop    func()
 
-	mu       sync.Mutex
-	statuses map[types.UID]v1.PodStatus
-	finished map[types.UID]bool
-	all      []v1.PodStatus // in the order in which they were told
-	told     []string
-	mountErr error
-	unmounts int
-	mounts   int
-	grouped  atomic.Int32
-	dir      string
-	network  pods.Network
-	devices  devices
+	mu          sync.Mutex
+	statuses    map[types.UID]v1.PodStatus
+	finished    map[types.UID]bool
+	all         []v1.PodStatus // in the order in which they were told
+	told        []string
+	mountErr    error
+	unmounts    int
+	mounts      int
+	grouped     atomic.Int32
+	dir         string
+	network     pods.Network
+	devices     devices
+	unmountErr  error
+	allocations *allocation.Manager
+	onEnd       func() // called when the end of a pod is told
 
 	allocatable v1.ResourceList // of the node; plenty when nil
 	usage       atomic.Int64    // of each pod's memory
@@ -117,8 +120,9 @@ func (w *world) launch() {
 	prober := probes.New(probes.Config{Exec: w.runtime, Logger: slog.New(slog.DiscardHandler),
 		Changed:   func(uid types.UID) { w.manager.Wake(uid) },
 		Unhealthy: func(*v1.Pod, *v1.Container, string) {}})
+	w.allocations = w.allocator()
 	w.manager = pods.New(pods.Config{
-		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage}, Devices: &w.devices, Probes: prober, Status: w, Events: w, Allocator: w.allocator(), Network: w.network,
+		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage}, Devices: &w.devices, Probes: prober, Status: w, Events: w, Allocator: w.allocations, Network: w.network,
 		Puller:  images.NewPuller(images.Config{Images: w.runtime, Events: w, Logger: slog.New(slog.DiscardHandler)}),
 		HostIPs: []string{"192.0.2.7"}, RuntimeName: "fake", Logger: slog.New(slog.DiscardHandler),
 		Kit: &pods.Kit{Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage}, Devices: &w.devices, LogDir: filepath.Join(w.dir, "logs"), ResolvConf: filepath.Join(w.dir, "resolv.conf"),
@@ -166,7 +170,7 @@ func (w *world) Unmount(types.UID) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.unmounts++
-	return nil
+	return w.unmountErr
 }
 
 func (w *world) Set(pod *v1.Pod, s v1.PodStatus) {
@@ -174,6 +178,9 @@ func (w *world) Set(pod *v1.Pod, s v1.PodStatus) {
 	defer w.mu.Unlock()
 	w.statuses[pod.UID] = s
 	w.all = append(w.all, s)
+	if w.onEnd != nil && (s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed) {
+		w.onEnd()
+	}
 }
 
 func (w *world) Finish(pod *v1.Pod) {
@@ -314,6 +321,59 @@ func TestGraceIsGivenAndTakenBack(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if !w.done(second) {
 			t.Error("a shorter grace period came too late")
+		}
+	})
+}
+
+// TestEndIsToldWhenItsRoomIsFree: clients put another pod in a pod's place as soon as they see its
+// end. By then its network is gone and its room is free, though its volumes may still be there.
+func TestEndIsToldWhenItsRoomIsFree(t *testing.T) {
+	dir := newWorld(t).dir // outside the bubble: t.TempDir belongs to the test
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		networkErr := errors.New("the address is not released")
+		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir,
+			unmountErr: errors.New("busy"), allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}
+		w.runtime.Fail = func(call, _ string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if call == "StopPodSandbox" {
+				return networkErr
+			}
+			return nil
+		}
+		whole := func(uid string) *v1.Pod {
+			pod := appPod(v1.RestartPolicyNever)
+			pod.UID, pod.Name = types.UID(uid), uid
+			pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
+			return pod
+		}
+		first, second := whole("u1"), whole("u2")
+		var ends []allocation.Answer
+		w.onEnd = func() { ends = append(ends, w.allocations.Answer(second, false)) }
+		w.start()
+		defer func() { w.stop() }()
+		w.manager.Update(first)
+		if s := w.status(first); s.Phase != v1.PodRunning {
+			t.Fatalf("at first: %+v", s)
+		}
+		w.runtime.End("main", 1, "Error")
+		time.Sleep(time.Minute)
+		s := w.status(first)
+		if s.Phase != v1.PodRunning || isReady(s) || s.ContainerStatuses[0].State.Terminated == nil {
+			t.Errorf("while its network is there: %+v", s)
+		}
+		mu.Lock()
+		networkErr = nil
+		mu.Unlock()
+		time.Sleep(time.Minute)
+		if s := w.status(first); s.Phase != v1.PodFailed {
+			t.Errorf("when its network is gone: %+v", s)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(ends) != 1 || ends[0].Refused != nil {
+			t.Errorf("another pod, each time that the end was told: %+v", ends)
 		}
 	})
 }

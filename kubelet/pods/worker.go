@@ -535,16 +535,15 @@ func (w *worker) terminate(ctx context.Context, f Facts) time.Time {
 	w.hurry(f.Pod)
 	plan := DecideEnd(f)
 	if plan.Ended {
-		// Before the end is told: from then on the devices may be another pod's.
+		// Before the end is told: from then on all that the pod had may be another pod's.
 		if err := w.unprepare(ctx); err != nil {
 			w.m.Logger.Warn("cannot take back a pod's devices; trying again", "pod", f.Pod.Namespace+"/"+f.Pod.Name, "error", err)
 			return w.m.Now().Add(retryCleanUp)
 		}
+		w.m.Allocator.Release(w.uid)
 	}
-	status := w.compute(f, plan, true)
-	// The end of a pod with devices is told when they were taken back.
-	if held := !plan.Ended && finished(status.Phase) && len(f.Pod.Spec.ResourceClaims) > 0; !w.mute && !held {
-		w.tell(status)
+	if !w.mute {
+		w.tell(w.compute(f, plan, true))
 	}
 	if plan.Ended {
 		w.phase = phaseTerminated
@@ -563,7 +562,7 @@ func (w *worker) terminate(ctx context.Context, f Facts) time.Time {
 // retryCleanUp is the pause between tries to remove what is left.
 const retryCleanUp = 2 * time.Second
 
-// cleanUp frees what an ended pod held. Its containers stay, for their logs, until the API server
+// cleanUp removes what an ended pod has left. Its containers stay, for their logs, until the API server
 // deletes the pod; then they go too, and once nothing is left the pod's object may go.
 func (w *worker) cleanUp(ctx context.Context, f Facts, gone bool) (next time.Time, done bool) {
 	pod := f.Pod
@@ -586,7 +585,6 @@ func (w *worker) cleanUp(ctx context.Context, f Facts, gone bool) (next time.Tim
 			return fail(err)
 		}
 		w.cleaned = true
-		w.m.Allocator.Release(w.uid)
 	}
 	if !gone && pod.DeletionTimestamp == nil {
 		return time.Time{}, false
