@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -228,7 +229,9 @@ func (t *term) view(name string, volume *corev1.PersistentVolume) (view, error) 
 		return v, err
 	}
 	for _, a := range list {
-		v.attachments[a.Spec.NodeName] = a
+		if isOurs(a) {
+			v.attachments[a.Spec.NodeName] = a
+		}
 	}
 	var unique corev1.UniqueVolumeName
 	if volume != nil && volume.Spec.CSI != nil {
@@ -305,6 +308,12 @@ func (t *term) remember(volume string, v view) map[string]time.Time {
 // AttachmentName is the name of the attachment of a volume to a node, the same for all who know the three.
 func AttachmentName(handle, driver, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
+}
+
+// isOurs tells by its name whether an attachment was made by this controller, in any term. Who makes
+// one under another name takes it away too. The volume, which the name is made of, may be gone.
+func isOurs(a *storagev1.VolumeAttachment) bool {
+	return strings.HasPrefix(a.Name, "csi-") && len(a.Name) == len(AttachmentName("", "", ""))
 }
 
 // uniqueName is the name under which a node says that it uses a volume.

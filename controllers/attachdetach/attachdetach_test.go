@@ -245,12 +245,27 @@ func TestMove(t *testing.T) {
 	})
 }
 
+func attachment(name string) *storagev1.VolumeAttachment {
+	return &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{
+		NodeName: "a", Attacher: "d", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("v")}}}
+}
+
+// TestMadeByOthers: an attachment that somebody made under a name of their own is theirs to take away.
+func TestMadeByOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, aVolume(corev1.ReadWriteOnce), aClaim(), aNode("a", corev1.ConditionTrue), attachment("theirs"), attachment("csi-theirs"))
+		time.Sleep(time.Hour)
+		if got := attachments(t, c); len(got) != 2 {
+			t.Errorf("of two attachments %d are left", len(got))
+		}
+	})
+}
+
 // TestNodeDown: a node that is not ready keeps the volume for six minutes.
 func TestNodeDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := aVolume(corev1.ReadWriteOnce)
-		c := start(t, v, aClaim(), aNode("a", corev1.ConditionUnknown, uniqueName(v)),
-			&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "a", Attacher: "d", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("v")}}})
+		c := start(t, v, aClaim(), aNode("a", corev1.ConditionUnknown, uniqueName(v)), attachment(AttachmentName("h", "d", "a")))
 		time.Sleep(DefaultForceAfter - time.Second)
 		if got := attachments(t, c); len(got) != 1 {
 			t.Fatalf("attached to %v before the time", got)

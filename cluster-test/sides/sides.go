@@ -1,0 +1,266 @@
+// Package sides runs three servers of Barque, or three of upstream, each with a member of etcd, for
+// benchmarks that compare the two: `make bench-api`, `make bench-scheduler`.
+package sides
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/tools/clientcmd"
+
+	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/kubeapiserver"
+	"github.com/barque/barque/internal/procstat"
+)
+
+const servers = 3
+
+// Side is the servers of one kind.
+type Side struct {
+	Name    string
+	Servers []Endpoint
+	Restart func(ctx context.Context) (time.Duration, error) // of the last server, until it is ready
+	// KillLeader kills the server whose controllers and scheduler act, as kill -9 does, all of its
+	// processes.
+	KillLeader func(ctx context.Context) (Killed, error)
+	Stop       func() error
+}
+
+// Killed is what follows from the death of a server.
+type Killed struct {
+	At     time.Time
+	Others []Endpoint
+	Start  func() error // the killed one, again
+}
+
+// Endpoint is a server.
+type Endpoint struct {
+	URL       string
+	TLS       *tls.Config
+	Processes func() []int
+}
+
+// Client returns a client with a connection of its own.
+func (e Endpoint) Client() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig: e.TLS.Clone(), ForceAttemptHTTP2: true, DisableCompression: true,
+	}}
+}
+
+// Upstream starts kube-apiservers over etcd, and with controllers also kube-controller-managers and
+// kube-schedulers. bin has the programs: see kubeapiserver.Build.
+func Upstream(ctx context.Context, bin, work string, controllers bool) (*Side, error) {
+	c, err := kubeapiserver.Start(ctx, kubeapiserver.Options{Bin: bin, Work: work, Members: servers, Controllers: controllers})
+	if err != nil {
+		return nil, err
+	}
+	s := &Side{Name: "upstream", Stop: func() error { c.Stop(); return nil }}
+	for _, server := range c.Servers {
+		s.Servers = append(s.Servers, Endpoint{
+			URL: server.URL, TLS: &tls.Config{RootCAs: server.Roots, Certificates: []tls.Certificate{c.Client}},
+			Processes: server.Processes,
+		})
+	}
+	s.Restart = func(context.Context) (time.Duration, error) { return c.Servers[servers-1].Restart() }
+	s.KillLeader = func(context.Context) (Killed, error) {
+		k := Killed{At: time.Now(), Others: s.Servers[1:], Start: c.Restore}
+		c.KillLeader()
+		return k, nil
+	}
+	return s, nil
+}
+
+func without(all []Endpoint, i int) []Endpoint { return slices.Delete(slices.Clone(all), i, i+1) }
+
+// Barque starts a dev cluster.
+func Barque(ctx context.Context) (_ *Side, err error) {
+	c, err := clustertest.Up(ctx, clustertest.Options{Servers: servers})
+	if err != nil {
+		if c != nil {
+			err = errors.Join(err, c.Down())
+		}
+		return nil, err
+	}
+	s := &Side{Name: "Barque", Stop: c.Down}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Down())
+		}
+	}()
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := tls.X509KeyPair(config.CertData, config.KeyData)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(config.CAData)
+	nodes, err := devNodes(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range nodes {
+		s.Servers = append(s.Servers, Endpoint{
+			URL: "https://" + n.Address + ":6443", TLS: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}},
+			Processes: func() []int { return []int{nodes[i].PID} },
+		})
+	}
+	s.KillLeader = func(ctx context.Context) (Killed, error) {
+		status, err := c.Status(ctx)
+		if err != nil {
+			return Killed{}, err
+		}
+		leader := slices.IndexFunc(nodes, func(n devNode) bool { return n.Name == status.Leader })
+		if leader < 0 {
+			return Killed{}, fmt.Errorf("no server has the name of the leader, %q", status.Leader)
+		}
+		k := Killed{At: time.Now(), Others: without(s.Servers, leader)}
+		k.Start = func() (err error) {
+			if err := c.StartNode(ctx, nodes[leader].Name); err != nil {
+				return err
+			}
+			nodes, err = devNodes(ctx, c)
+			return err
+		}
+		return k, c.KillNodes(ctx, nodes[leader].Name)
+	}
+	last := s.Servers[servers-1]
+	s.Restart = func(ctx context.Context) (time.Duration, error) {
+		if err := c.KillNodes(ctx, nodes[servers-1].Name); err != nil {
+			return 0, err
+		}
+		started := make(chan error, 1)
+		// It ends with the command, which the context ends.
+		go func() { started <- c.StartNode(ctx, nodes[servers-1].Name) }()
+		client := last.Client()
+		err := kubeapiserver.Retry(ctx, nil, func() error { return kubeapiserver.Ready(ctx, client, last.URL) })
+		ready := uptime()
+		if err := errors.Join(err, <-started); err != nil {
+			return 0, err
+		}
+		if nodes, err = devNodes(ctx, c); err != nil {
+			return 0, err
+		}
+		stat, err := procstat.Read(nodes[servers-1].PID)
+		return ready - time.Duration(stat.Started)*time.Second/ticks, err
+	}
+	return s, nil
+}
+
+type devNode struct {
+	Name, Address string
+	PID           int
+}
+
+// devNodes returns the servers of a dev cluster.
+func devNodes(ctx context.Context, c *clustertest.Cluster) ([]devNode, error) {
+	r := c.DevResult(ctx, "status", "-o", "json")
+	if r.Error != nil {
+		return nil, r.Error
+	}
+	var status struct{ Nodes []devNode }
+	if err := json.Unmarshal([]byte(r.Out), &status); err != nil {
+		return nil, err
+	}
+	if len(status.Nodes) != servers {
+		return nil, fmt.Errorf("%d servers run, not %d", len(status.Nodes), servers)
+	}
+	return status.Nodes, nil
+}
+
+// ticks is how many of the clock ticks of /proc make a second, on every Linux that Go runs on.
+const ticks = 100
+
+// uptime is the time since boot.
+func uptime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // fails for clocks that do not exist
+	return time.Duration(t.Nano())
+}
+
+// Usage is what processes have used so far, and what they hold.
+type Usage struct {
+	CPU       time.Duration
+	Anonymous float64 // MiB of memory that is not of files
+}
+
+// Use adds up all processes of a side.
+func (s *Side) Use() (total Usage, err error) {
+	for _, e := range s.Servers {
+		u, err := e.Use()
+		if err != nil {
+			return total, err
+		}
+		total.CPU += u.CPU
+		total.Anonymous += u.Anonymous
+	}
+	return total, nil
+}
+
+// Use adds up the processes of a server.
+func (e Endpoint) Use() (total Usage, err error) {
+	for _, pid := range e.Processes() {
+		u, err := processUse(pid)
+		if err != nil {
+			return total, err
+		}
+		total.CPU += u.CPU
+		total.Anonymous += u.Anonymous
+	}
+	return total, nil
+}
+
+func processUse(pid int) (Usage, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return Usage{}, err
+	}
+	u, err := parseCPU(stat)
+	if err != nil {
+		return u, fmt.Errorf("process %d: %w", pid, err)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return u, err
+	}
+	for line := range bytes.Lines(status) {
+		if value, ok := bytes.CutPrefix(line, []byte("RssAnon:")); ok {
+			kib, err := strconv.ParseFloat(strings.Fields(string(value))[0], 64)
+			u.Anonymous = kib / 1024
+			return u, err
+		}
+	}
+	return u, fmt.Errorf("process %d has no RssAnon", pid)
+}
+
+// parseCPU reads the times in user and kernel mode from /proc/PID/stat (proc_pid_stat(5)).
+func parseCPU(stat []byte) (Usage, error) {
+	// The name of the program, in parentheses, may have anything in it.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 13 {
+		return Usage{}, errors.New("its stat is short")
+	}
+	var sum uint64
+	for _, text := range fields[11:13] {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return Usage{}, err
+		}
+		sum += n
+	}
+	return Usage{CPU: time.Duration(sum) * time.Second / ticks}, nil
+}
