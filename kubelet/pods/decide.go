@@ -25,9 +25,8 @@ const pullErrorShown = 2 * time.Second
 // A pod needs a sandbox; then its init containers, one after the other, where a sidecar (an init
 // container with restartPolicy Always) only has to have started; then all its containers. What ends
 // is started again as the restart policy says, after its back-off. A new sandbox starts it all anew.
-func Decide(f Facts) Plan {
-	var p Plan
-	defer p.tidy(&f)
+func Decide(f Facts) (p Plan) {
+	defer p.tidy(&f) // the named result: another one would be copied before
 	box := f.Observed.sandbox()
 	if box == nil || !box.Ready {
 		p.replaceSandbox(&f, box)

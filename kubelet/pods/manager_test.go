@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -374,6 +375,52 @@ func TestEndIsToldWhenItsRoomIsFree(t *testing.T) {
 		defer w.mu.Unlock()
 		if len(ends) != 1 || ends[0].Refused != nil {
 			t.Errorf("another pod, each time that the end was told: %+v", ends)
+		}
+	})
+}
+
+// TestLogsGoWithTheirContainers: a pod that starts again and again keeps the logs of its current
+// container and of the one before, which clients may ask for.
+func TestLogsGoWithTheirContainers(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := appPod(v1.RestartPolicyAlways)
+		w.manager.Update(pod)
+		dir := filepath.Join(w.dir, "logs", "default_app_u1", "main")
+		logs := func() string {
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, e := range entries {
+				names = append(names, e.Name())
+			}
+			return strings.Join(names, " ")
+		}
+		const last = 11
+		for attempt := range last + 1 {
+			if s := w.status(pod); int(s.ContainerStatuses[0].RestartCount) != attempt {
+				t.Fatalf("attempt %d: %+v", attempt, s.ContainerStatuses)
+			}
+			for _, rotated := range []string{"", ".20260101-000000.000", ".20260101-000001.000.gz"} {
+				if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(attempt)+".log"+rotated), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if attempt < last {
+				w.runtime.End("main", 1, "Error")
+				time.Sleep(10 * time.Minute)
+			}
+		}
+		const current = "11.log 11.log.20260101-000000.000 11.log.20260101-000001.000.gz"
+		if got := logs(); got != "10.log 10.log.20260101-000000.000 10.log.20260101-000001.000.gz "+current {
+			t.Errorf("after %d restarts: %s", last, got)
+		}
+		if err := w.manager.RemoveDead(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := logs(); got != current {
+			t.Errorf("when the disk is short: %s", got)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -208,7 +209,7 @@ func (r *Runtime) ListPodSandboxes(_ context.Context, selector map[string]string
 }
 
 // CreateContainer implements cri.Runtime.
-func (r *Runtime) CreateContainer(ctx context.Context, boxID string, config *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+func (r *Runtime) CreateContainer(ctx context.Context, boxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	if err := r.making(ctx, "CreateContainer", config.Metadata.Name); err != nil {
 		return "", err
 	}
@@ -220,6 +221,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, boxID string, config *run
 	id := r.id("container")
 	r.containers[id] = &runtimeapi.ContainerStatus{Id: id, Metadata: config.Metadata, Labels: config.Labels, Annotations: config.Annotations,
 		Image: config.Image, ImageRef: config.Image.Image, State: runtimeapi.ContainerState_CONTAINER_CREATED, CreatedAt: int64(r.next),
+		LogPath:   filepath.Join(sandbox.GetLogDirectory(), config.LogPath),
 		Resources: &runtimeapi.ContainerResources{Linux: config.GetLinux().GetResources()}}
 	r.box[id], r.labels[id] = boxID, config.Labels
 	r.tellLocked(boxID)
