@@ -318,7 +318,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		Measure:    &eviction.Machine{Runtime: k.runtime, RootDir: c.RootDir, PodDir: files.PodDir, LogDir: k.pods.Kit.PodLogDir},
 		Thresholds: thresholds, Transition: set.EvictionPressureTransitionPeriod.Duration,
 		MaxPodGrace: time.Duration(set.EvictionMaxPodGracePeriod) * time.Second,
-		Pods:        k.pods.Active, Free: k.free, Changed: k.node.Look, Logger: c.Logger,
+		Pods:        k.pods.Active, Gone: k.pods.Gone, Free: k.free, Changed: k.node.Look, Logger: c.Logger,
 		Evict: func(uid types.UID, message string, grace time.Duration) bool {
 			return k.pods.Evict(uid, pods.Eviction{Reason: "Evicted", Message: message, Grace: grace})
 		},

@@ -2,13 +2,16 @@ package eviction
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,6 +71,18 @@ func TestJudge(t *testing.T) {
 		if fmt.Sprint(v.Conditions) != step.conditions || short != step.short || grace != step.grace {
 			t.Errorf("step %d: %v, short of %q after %s", i, v.Conditions, short, grace)
 		}
+	}
+}
+
+// Nothing and all turn a threshold off, as upstream: "100%" would evict every pod.
+func TestThresholdsThatAreOff(t *testing.T) {
+	off := map[string]string{"memory.available": "0", "nodefs.available": "0%", "imagefs.available": "100%"}
+	grace := map[string]string{"memory.available": "1m", "nodefs.available": "1m", "imagefs.available": "1m"}
+	if list := thresholds(t, off, off, grace, nil); len(list) != 0 {
+		t.Errorf("%+v", list)
+	}
+	if list := thresholds(t, map[string]string{"nodefs.available": "99%"}, nil, nil, nil); len(list) != 1 {
+		t.Errorf("99%%: %+v", list)
 	}
 }
 
@@ -164,13 +179,30 @@ func TestOverLimit(t *testing.T) {
 
 // machine is a node whose memory its pods use up, and whose images take disk.
 type machine struct {
+	mu           sync.Mutex
 	disk, images int64
+	pods         []*v1.Pod
 	uses         map[types.UID]Use
+	dying        time.Duration // how long a pod that was evicted holds what it has
+	slow         bool          // the disk of pods cannot be measured in time
 	frees        int
 	evicted      []string
+	events       []string
+}
+
+func newMachine(memory ...int64) *machine {
+	m := &machine{disk: 50 * gib, images: 45 * gib, uses: map[types.UID]Use{}}
+	for i, used := range memory {
+		pod := podOf(fmt.Sprint("p", i), 0, "")
+		m.pods = append(m.pods, pod)
+		m.uses[pod.UID] = using(pod, used*gib).Use
+	}
+	return m
 }
 
 func (m *machine) Node(context.Context) (map[Signal]Observation, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	free := int64(10 * gib)
 	for _, u := range m.uses {
 		free -= u.memory()
@@ -178,54 +210,152 @@ func (m *machine) Node(context.Context) (map[Signal]Observation, error) {
 	return map[Signal]Observation{MemoryAvailable: {free, 10 * gib}, NodeFsAvailable: {m.disk - m.images, 100 * gib}}, nil
 }
 
-func (m *machine) Pods(context.Context, []*v1.Pod, func(*v1.Pod) bool) (map[types.UID]Use, error) {
-	return m.uses, nil
+func (m *machine) Pods(ctx context.Context, pods []*v1.Pod, disk func(*v1.Pod) bool) (map[types.UID]Use, error) {
+	m.mu.Lock()
+	uses := maps.Clone(m.uses)
+	m.mu.Unlock()
+	if m.slow && slices.ContainsFunc(pods, disk) {
+		<-ctx.Done()
+		return uses, context.Cause(ctx)
+	}
+	return uses, nil
 }
+
 func (m *machine) OneDisk(context.Context) bool { return true }
+
+func (m *machine) active() []*v1.Pod {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.pods)
+}
+
+func (m *machine) evict(uid types.UID, _ string, grace time.Duration) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.evicted = append(m.evicted, string(uid))
+	m.pods = slices.DeleteFunc(m.pods, func(p *v1.Pod) bool { return p.UID == uid })
+	time.AfterFunc(grace+m.dying, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.uses, uid)
+	})
+	return true
+}
+
+func (m *machine) gone(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, there := m.uses[uid]
+	return !there
+}
+
+func (m *machine) victims() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return strings.Join(m.evicted, " ")
+}
+
+// watch runs a manager over the machine until the test ends.
+func (m *machine) watch(t *testing.T, list []Threshold, maxGrace time.Duration) *Manager {
+	e := New(Config{
+		Measure: m, Thresholds: list, MaxPodGrace: maxGrace, Pods: m.active, Evict: m.evict, Gone: m.gone,
+		Changed: func() {}, Logger: slog.New(slog.DiscardHandler),
+		Free: func(context.Context) error {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.frees++
+			m.images = 0
+			return nil
+		},
+		NodeEvent: func(reason, message string) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.events = append(m.events, reason+" "+message)
+		},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
 
 // TestManager: images go first, then one pod at a time until there is enough.
 func TestManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &machine{disk: 50 * gib, images: 45 * gib, uses: map[types.UID]Use{}}
-		var pods []*v1.Pod
-		for i, used := range []int64{4, 3, 1} {
-			pod := podOf(fmt.Sprint("p", i), 0, "")
-			pods = append(pods, pod)
-			m.uses[pod.UID] = using(pod, used*gib).Use
-		}
-		var events []string
-		e := New(Config{
-			Measure: m, Thresholds: thresholds(t, map[string]string{"memory.available": "4Gi", "nodefs.available": "10%"}, nil, nil, nil),
-			Pods: func() []*v1.Pod { return pods }, Changed: func() {}, Logger: slog.New(slog.DiscardHandler),
-			Free:      func(context.Context) error { m.frees++; m.images = 0; return nil },
-			NodeEvent: func(reason, message string) { events = append(events, reason+" "+message) },
-			Evict: func(uid types.UID, _ string, grace time.Duration) bool {
-				m.evicted = append(m.evicted, string(uid))
-				delete(m.uses, uid)
-				pods = slices.DeleteFunc(pods, func(p *v1.Pod) bool { return p.UID == uid })
-				return true
-			},
-		})
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- e.Run(ctx) }()
+		m := newMachine(4, 3, 1)
+		e := m.watch(t, thresholds(t, map[string]string{"memory.available": "4Gi", "nodefs.available": "10%"}, nil, nil, nil), 0)
 		time.Sleep(30 * time.Second)
-		if !slices.Equal(m.evicted, []string{"p0"}) || m.frees != 1 {
-			t.Errorf("evicted %v, freed %d times", m.evicted, m.frees)
+		if m.victims() != "p0" || m.frees != 1 {
+			t.Errorf("evicted %s, freed %d times", m.victims(), m.frees)
 		}
 		if got := fmt.Sprint(e.Conditions()); got != "[MemoryPressure DiskPressure]" {
 			t.Errorf("conditions: %s", got)
 		}
-		if want := []string{"EvictionThresholdMet Attempting to reclaim memory", "EvictionThresholdMet Attempting to reclaim ephemeral-storage"}; !slices.Equal(events, want) {
-			t.Errorf("events: %q", events)
+		if want := []string{"EvictionThresholdMet Attempting to reclaim memory", "EvictionThresholdMet Attempting to reclaim ephemeral-storage"}; !slices.Equal(m.events, want) {
+			t.Errorf("events: %q", m.events)
 		}
 		time.Sleep(6 * time.Minute)
 		if len(e.Conditions()) != 0 {
 			t.Errorf("conditions stay: %v", e.Conditions())
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
+	})
+}
+
+// TestOneAtATime: what an evicted pod holds counts until the pod is gone; no other is evicted for it.
+func TestOneAtATime(t *testing.T) {
+	hard := map[string]string{"memory.available": "4Gi"}
+	for _, c := range []struct {
+		name  string
+		soft  bool
+		dying time.Duration // beyond its grace
+		after time.Duration
+		want  string
+	}{
+		{"it dies slowly", false, 20 * time.Second, 2 * time.Minute, "p0"},
+		{"it has a grace period", true, 20 * time.Second, 5 * time.Minute, "p0"},
+		{"it hangs", false, time.Hour, 25 * time.Second, "p0"},
+		{"it has hung for half a minute", false, time.Hour, 35 * time.Second, "p0 p1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine(4, 3, 1)
+				m.images, m.dying = 0, c.dying
+				list := thresholds(t, hard, nil, nil, nil)
+				if c.soft {
+					list = thresholds(t, nil, hard, map[string]string{"memory.available": "10s"}, nil)
+				}
+				m.watch(t, list, time.Minute)
+				time.Sleep(c.after)
+				if got := m.victims(); got != c.want {
+					t.Errorf("evicted %s, want %s", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// TestMemoryDoesNotWaitForDisk: measuring the disk that pods use may take minutes; memory is short now.
+func TestMemoryDoesNotWaitForDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(4, 3, 1)
+		m.images, m.slow = 0, true
+		size := resource.MustParse("1Gi")
+		m.pods[2].Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &size}}}}
+		m.uses["p2"] = Use{Memory: gib, Volumes: map[string]int64{"v": 2 * gib}}
+		m.watch(t, thresholds(t, map[string]string{"memory.available": "4Gi"}, nil, nil, nil), 0)
+		time.Sleep(time.Second)
+		if got := m.victims(); got != "p0" {
+			t.Errorf("evicted %q at once, want p0", got)
+		}
+		time.Sleep(10 * time.Minute)
+		if got := m.victims(); got != "p0 p2" { // by what could be measured of it
+			t.Errorf("evicted %q in the end, want p0 p2", got)
 		}
 	})
 }
@@ -258,5 +388,10 @@ func TestMachine(t *testing.T) {
 	uses, err := m.Pods(context.Background(), []*v1.Pod{pod}, func(*v1.Pod) bool { return true })
 	if n := uses["p"].Volumes["v"]; err != nil || n < 1<<20 || n > 1<<20+1<<16 {
 		t.Errorf("the volume has %d bytes: %v", n, err)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errors.New("too slow"))
+	if uses, err := m.Pods(ctx, []*v1.Pod{pod}, func(*v1.Pod) bool { return true }); err == nil || uses == nil {
+		t.Errorf("when it takes too long: %v %v; want what is known and an error", uses, err)
 	}
 }

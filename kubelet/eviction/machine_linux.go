@@ -123,27 +123,30 @@ func (m *Machine) Pods(ctx context.Context, pods []*v1.Pod, disk func(*v1.Pod) b
 		}
 		uses[types.UID(box.Attributes.Metadata.Uid)] = use
 	}
+	var errs []error
 	for _, pod := range pods {
 		if !disk(pod) {
 			continue
 		}
 		use := uses[pod.UID]
 		if err := m.addDisk(ctx, pod, &use); err != nil {
-			return nil, err
+			errs = append(errs, err)
 		}
 		uses[pod.UID] = use
+		if ctx.Err() != nil {
+			break
+		}
 	}
-	return uses, nil
+	return uses, errors.Join(errs...)
 }
 
-// addDisk adds logs and volumes to what a pod uses.
+// addDisk adds logs and volumes to what a pod uses, also when it cannot measure all of them.
 func (m *Machine) addDisk(ctx context.Context, pod *v1.Pod, use *Use) error {
+	var errs []error
 	for i := range use.Containers {
 		c := &use.Containers[i]
 		bytes, inodes, err := walk(ctx, filepath.Join(m.LogDir(pod), c.Name))
-		if err != nil {
-			return err
-		}
+		errs = append(errs, err)
 		c.Disk, c.Inodes = c.Disk+bytes, c.Inodes+inodes
 	}
 	use.Volumes = map[string]int64{}
@@ -153,17 +156,15 @@ func (m *Machine) addDisk(ctx context.Context, pod *v1.Pod, use *Use) error {
 			continue // others are small, or not of this disk
 		}
 		bytes, inodes, err := walk(ctx, filepath.Join(m.PodDir(pod.UID), "volumes", "kubernetes.io~empty-dir", v.Name))
-		if err != nil {
-			return err
-		}
+		errs = append(errs, err)
 		use.Volumes[v.Name] = bytes
 		use.VolumeInodes += inodes
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // walk adds up the blocks of all files below a directory, on its own file system, each file once. What
-// disappears meanwhile is not counted.
+// disappears meanwhile is not counted. With an error it returns what it has counted so far.
 func walk(ctx context.Context, dir string) (bytes, inodes int64, err error) {
 	type file struct{ dev, ino uint64 }
 	seen := map[file]bool{}

@@ -3,10 +3,11 @@
 // Every ten seconds it measures what is left (a Signal), compares that with thresholds, and says which
 // conditions the node has. When something is short it first frees what nobody misses: unused images
 // and dead containers. It measures again, and only then ends one pod, the one that matters least by
-// Kubernetes' order. Judge, Rank and OverLimit decide, and are pure.
+// Kubernetes' order. The next one stays until nothing of that one is left: only then it shows whether
+// that was enough. Judge, Rank and OverLimit decide, and are pure.
 //
-// It also ends pods that exceed their own limits of local storage. Memory limits of containers are
-// the kernel's matter.
+// It also ends pods that exceed their own limits of local storage. Measuring these takes walks over
+// files, which nothing else waits for. Memory limits of containers are the kernel's matter.
 package eviction
 
 import (
@@ -25,7 +26,8 @@ import (
 type Measure interface {
 	// Node returns what is left, by signal. A signal that cannot be read is left out.
 	Node(ctx context.Context) (map[Signal]Observation, error)
-	// Pods returns what pods use. Disk is measured for those for which disk returns true.
+	// Pods returns what pods use. Disk is measured for those for which disk returns true. With an error
+	// it may return what it has measured so far.
 	Pods(ctx context.Context, pods []*v1.Pod, disk func(*v1.Pod) bool) (map[types.UID]Use, error)
 	// OneDisk tells whether nodefs and imagefs are the same file system.
 	OneDisk(ctx context.Context) bool
@@ -45,6 +47,8 @@ type Config struct {
 	Pods func() []*v1.Pod
 	// Evict ends a pod. It is false when the pod is being ended already.
 	Evict func(uid types.UID, message string, grace time.Duration) bool
+	// Gone tells whether a pod that was evicted holds nothing on the node any more.
+	Gone func(uid types.UID) bool
 	// Free removes unused images and dead containers.
 	Free func(ctx context.Context) error
 	// NodeEvent records an event of the node.
@@ -58,11 +62,11 @@ type Config struct {
 // Manager watches over a node. It is safe for concurrent use.
 type Manager struct {
 	Config
-	memory Memory // Run's goroutine alone touches these
-	diskAt time.Time
+	memory Memory // Run's goroutine alone touches it
 
 	mu         sync.Mutex
 	conditions []v1.NodeConditionType
+	ending     map[types.UID]time.Time // pods that were evicted, and until when others wait for their end
 }
 
 // New returns a manager that has not looked yet.
@@ -76,7 +80,7 @@ func New(config Config) *Manager {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	return &Manager{Config: config}
+	return &Manager{Config: config, ending: map[types.UID]time.Time{}}
 }
 
 // Conditions are those of MemoryPressure, DiskPressure and PIDPressure that the node has.
@@ -86,11 +90,17 @@ func (m *Manager) Conditions() []v1.NodeConditionType {
 	return slices.Clone(m.conditions)
 }
 
-// quickly is how soon to look again after a pod was evicted.
+// quickly is how soon to look again while an evicted pod ends.
 const quickly = 2 * time.Second
+
+// endPatience bounds the wait for an evicted pod beyond its grace period.
+const endPatience = 30 * time.Second
 
 // Run watches until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
+	var limits sync.WaitGroup
+	limits.Go(func() { m.watchLimits(ctx) }) // ends with ctx
+	defer limits.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -99,11 +109,11 @@ func (m *Manager) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		evicted, err := m.look(ctx)
+		err := m.look(ctx)
 		if err != nil && ctx.Err() == nil {
 			m.Logger.Warn("cannot tell how much of its resources this node has left; trying again", "error", err)
 		}
-		if evicted {
+		if m.waits() {
 			timer.Reset(quickly)
 		} else {
 			timer.Reset(m.Every)
@@ -111,21 +121,41 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// look measures, decides and acts once. It tells whether a pod was evicted.
-func (m *Manager) look(ctx context.Context) (bool, error) {
+// waits tells whether an evicted pod still holds something.
+func (m *Manager) waits() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.Now()
+	for uid, until := range m.ending {
+		if m.Gone(uid) || !now.Before(until) {
+			delete(m.ending, uid)
+		}
+	}
+	return len(m.ending) > 0
+}
+
+// end evicts a pod. It is false when the pod is being ended already.
+func (m *Manager) end(pod *v1.Pod, message string, grace time.Duration) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.Evict(pod.UID, message, grace) {
+		return false
+	}
+	m.ending[pod.UID] = m.Now().Add(grace + endPatience)
+	return true
+}
+
+// look measures, decides and acts once.
+func (m *Manager) look(ctx context.Context) error {
 	seen, err := m.Measure.Node(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
-	now := m.Now()
-	verdict := Judge(&m.memory, m.Thresholds, seen, m.Transition, now)
+	verdict := Judge(&m.memory, m.Thresholds, seen, m.Transition, m.Now())
 	m.publish(verdict.Conditions)
-	if over, err := m.overLimit(ctx, now); over || err != nil {
-		return over, err
-	}
 	short := verdict.Short
-	if short == nil {
-		return false, nil
+	if short == nil || m.waits() {
+		return nil
 	}
 	name := about[short.Signal].resource
 	m.Logger.Warn("this node is short of a resource", "signal", short.Signal, "available", seen[short.Signal].Available)
@@ -135,10 +165,10 @@ func (m *Manager) look(ctx context.Context) (bool, error) {
 			m.Logger.Warn("cannot free all that nobody uses", "error", err)
 		}
 		if seen, err = m.Measure.Node(ctx); err != nil {
-			return false, err
+			return err
 		}
 		if o, ok := seen[short.Signal]; !ok || o.Available >= short.Value.of(o.Capacity)+short.MinReclaim.of(o.Capacity) {
-			return false, nil
+			return nil
 		}
 	}
 	return m.evict(ctx, *short, seen[short.Signal])
@@ -165,14 +195,23 @@ func (m *Manager) frees(ctx context.Context, s Signal) bool {
 	return false
 }
 
+// rankPatience bounds the walks over the files of pods while the disk is short: memory may become short
+// meanwhile.
+const rankPatience = 30 * time.Second
+
 // evict ends the pod that matters least.
-func (m *Manager) evict(ctx context.Context, t Threshold, o Observation) (bool, error) {
+func (m *Manager) evict(ctx context.Context, t Threshold, o Observation) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, rankPatience, fmt.Errorf("measuring all pods took longer than %s", rankPatience))
+	defer cancel()
 	pods := m.Pods()
 	name := about[t.Signal].resource
 	onDisk := name == v1.ResourceEphemeralStorage || name == resourceInodes
 	uses, err := m.Measure.Pods(ctx, pods, func(*v1.Pod) bool { return onDisk })
+	if uses == nil {
+		return err
+	}
 	if err != nil {
-		return false, err
+		m.Logger.Warn("cannot measure all that pods use; ranking them by what is known", "error", err)
 	}
 	candidates := make([]Candidate, 0, len(pods))
 	for _, pod := range pods {
@@ -183,25 +222,41 @@ func (m *Manager) evict(ctx context.Context, t Threshold, o Observation) (bool, 
 		grace = m.MaxPodGrace
 	}
 	for _, c := range Rank(name, candidates) {
-		if m.Evict(c.Pod.UID, Message(t, o, c), grace) {
+		if m.end(c.Pod, Message(t, o, c), grace) {
 			m.Logger.Warn("evicted a pod", "pod", c.Pod.Namespace+"/"+c.Pod.Name, "signal", t.Signal)
-			return true, nil
+			return nil
 		}
 	}
 	m.Logger.Warn("no pod can be evicted, and this node is short of a resource", "signal", t.Signal)
-	return false, nil
+	return nil
 }
 
-// diskEvery is how often the disk that pods use is measured while nothing is short: it takes a walk
-// over all files.
-const diskEvery = time.Minute
+// limitsEvery is the pause between two rounds of measuring the disk that pods with limits use.
+// limitsPatience bounds a round: after it, pods are judged by what was measured so far.
+const (
+	limitsEvery    = time.Minute
+	limitsPatience = 5 * time.Minute
+)
 
-// overLimit ends pods that use more local storage than they may.
-func (m *Manager) overLimit(ctx context.Context, now time.Time) (bool, error) {
-	if now.Sub(m.diskAt) < diskEvery {
-		return false, nil
+// watchLimits ends pods that use more local storage than they may, until ctx ends.
+func (m *Manager) watchLimits(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if err := m.endOverLimit(ctx); err != nil && ctx.Err() == nil {
+			m.Logger.Warn("cannot measure the local storage of all pods that have a limit of it; trying again", "error", err)
+		}
+		timer.Reset(limitsEvery)
 	}
-	m.diskAt = now
+}
+
+// endOverLimit measures once.
+func (m *Manager) endOverLimit(ctx context.Context) error {
 	var limited []*v1.Pod
 	for _, pod := range m.Pods() {
 		if MeasuresDisk(pod) {
@@ -209,18 +264,15 @@ func (m *Manager) overLimit(ctx context.Context, now time.Time) (bool, error) {
 		}
 	}
 	if len(limited) == 0 {
-		return false, nil
+		return nil
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limitsPatience, fmt.Errorf("it took longer than %s", limitsPatience))
+	defer cancel()
 	uses, err := m.Measure.Pods(ctx, limited, func(*v1.Pod) bool { return true })
-	if err != nil {
-		return false, err
-	}
-	evicted := false
 	for _, pod := range limited {
-		if message := OverLimit(Candidate{pod, uses[pod.UID]}); message != "" && m.Evict(pod.UID, message, 0) {
+		if message := OverLimit(Candidate{pod, uses[pod.UID]}); message != "" && m.end(pod, message, 0) {
 			m.Logger.Warn("evicted a pod", "pod", pod.Namespace+"/"+pod.Name, "because", message)
-			evicted = true
 		}
 	}
-	return evicted, nil
+	return err
 }

@@ -58,6 +58,11 @@ func (a Amount) of(capacity int64) int64 {
 	return a.Quantity.Value()
 }
 
+// off tells whether an amount turns a threshold off: nothing, or all that there is.
+func (a Amount) off() bool {
+	return a.Share >= 1 || a.Share == 0 && a.Quantity.Sign() == 0
+}
+
 // ParseAmount reads a quantity, or a percentage such as 10%.
 func ParseAmount(text string) (Amount, error) {
 	if percent, ok := strings.CutSuffix(text, "%"); ok {
@@ -103,7 +108,7 @@ func Parse(hard, soft, grace, reclaim map[string]string) ([]Threshold, error) {
 		if err != nil {
 			return nil, fmt.Errorf("evictionHard: %w", err)
 		}
-		if t.Value.Share > 0 || t.Value.Quantity.Sign() > 0 { // 0 turns a threshold off
+		if !t.Value.off() {
 			list = append(list, t)
 		}
 	}
@@ -119,7 +124,9 @@ func Parse(hard, soft, grace, reclaim map[string]string) ([]Threshold, error) {
 		if t.Grace, err = time.ParseDuration(text); err != nil || t.Grace <= 0 {
 			return nil, fmt.Errorf("evictionSoftGracePeriod: %s: want a positive duration such as 1m30s, not %q", name, text)
 		}
-		list = append(list, t)
+		if !t.Value.off() {
+			list = append(list, t)
+		}
 	}
 	for _, each := range []struct {
 		field string

@@ -272,6 +272,15 @@ func (m *Manager) Evict(uid types.UID, why Eviction) bool {
 	return w != nil && w.evict(why)
 }
 
+// Gone tells whether a pod has ended and its containers, volumes and groups are removed from the node.
+// Its object may still be there.
+func (m *Manager) Gone(uid types.UID) bool {
+	m.mu.Lock()
+	w := m.pods[uid]
+	m.mu.Unlock()
+	return w == nil || w.cleaned.Load()
+}
+
 // Active lists the pods that run or are to run, with the resources that they were given.
 func (m *Manager) Active() []*v1.Pod {
 	m.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -83,7 +84,7 @@ type worker struct {
 	syncCtx     context.Context   // ends when the pod is to be ended
 	grouped     *cgroups.Limits   // of the pod's group, once it is known to have them
 	attached    string            // the sandbox that the network knows
-	cleaned     bool
+	cleaned     atomic.Bool       // what it held is removed from the node; others may read it
 	removed     bool
 }
 
@@ -574,7 +575,7 @@ func (w *worker) cleanUp(ctx context.Context, f Facts, gone bool) (next time.Tim
 		w.act(ctx, f, plan) // something came to life late
 		return w.m.Now().Add(retryCleanUp), false
 	}
-	if !w.cleaned {
+	if !w.cleaned.Load() {
 		if err := w.unprepare(ctx); err != nil { // a container that came to life late may have had them
 			return fail(err)
 		}
@@ -584,7 +585,7 @@ func (w *worker) cleanUp(ctx context.Context, f Facts, gone bool) (next time.Tim
 		if err := w.m.Cgroups.Remove(w.uid); err != nil {
 			return fail(err)
 		}
-		w.cleaned = true
+		w.cleaned.Store(true)
 	}
 	if !gone && pod.DeletionTimestamp == nil {
 		return time.Time{}, false
