@@ -145,6 +145,7 @@ type Kubelet struct {
 	garbage      *images.Collector
 	events       record.EventBroadcaster
 	listed       chan struct{} // closed once the API server's pods are known
+	registered   chan struct{} // closed once the API server's Node is known
 	appArmor     bool          // the host confines processes with it
 }
 
@@ -166,7 +167,7 @@ func New(c Config) (*Kubelet, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kubelet{config: c, runtime: client, appArmor: node.AppArmor(), listed: make(chan struct{})}
+	k := &Kubelet{config: c, runtime: client, appArmor: node.AppArmor(), listed: make(chan struct{}), registered: make(chan struct{})}
 	if err := k.assemble(machine); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -477,10 +478,12 @@ func only[L runtime.Object](client kubernetes.Interface, selector fields.Selecto
 // watchNode follows this node's own object.
 func (k *Kubelet) watchNode(ctx context.Context) error {
 	nodes := k.config.Client.CoreV1().Nodes()
+	known := sync.OnceFunc(func() { close(k.registered) })
 	observe := func(obj any) {
 		if n, ok := obj.(*v1.Node); ok && n.Name == k.config.NodeName {
 			k.own.Store(n)
 			k.node.Observe(n)
+			known()
 			if k.local != nil {
 				k.local.Observe(n)
 			}
@@ -522,6 +525,25 @@ func (k *Kubelet) watchManifests(ctx context.Context) error {
 	case <-timer.C:
 	}
 	return k.static.Run(ctx)
+}
+
+// followed tells the pods that all those of the API server are known, once the labels and taints are
+// known by which new ones are decided about; then that those of files are, too.
+func (k *Kubelet) followed(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-k.registered:
+	}
+	k.pods.Synced()
+	if k.static != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.static.Known():
+		}
+	}
+	k.pods.Complete()
 }
 
 // watchPods follows the pods that are bound to this node.
@@ -578,9 +600,9 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 	defer func() { _ = k.config.Pods.RemoveEventHandler(registration) }() // fails only for strangers
 	// It has synced when every pod of the first list has been handed on.
 	if cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
-		k.pods.Synced()
 		k.mirrors.Synced()
 		close(k.listed)
+		k.followed(ctx)
 	}
 	<-ctx.Done()
 	return nil

@@ -152,11 +152,11 @@ type Manager struct {
 	// keeps what a cancelled call has half made. Each call has a deadline of its own.
 	making context.Context
 
-	mu     sync.Mutex
-	ctx    context.Context // set while Run runs
-	pods   map[types.UID]*worker
-	synced bool // the API server's pods are all known: others are orphans
-	seen   map[types.UID]uint64
+	mu       sync.Mutex
+	ctx      context.Context // set while Run runs
+	pods     map[types.UID]*worker
+	complete bool // all pods of this node are known: others are orphans
+	seen     map[types.UID]uint64
 }
 
 // New returns a manager. Nothing happens before Run.
@@ -222,15 +222,22 @@ func (m *Manager) Has(uid types.UID) bool {
 }
 
 // Synced tells that Update has been called with every pod that the API server has bound to this node.
-// From now on, what the runtime runs besides is ended.
+// From now on new ones are decided about.
 func (m *Manager) Synced() {
 	m.Allocator.Synced()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.synced = true
 	for _, w := range m.pods {
 		w.poke() // those that are new have waited for this
 	}
+}
+
+// Complete tells that Update has been called with every pod of this node, those of files among them.
+// From now on, what the runtime has besides is ended and removed.
+func (m *Manager) Complete() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.complete = true
 }
 
 // Wake makes a pod be looked at. It is how others tell that something the pod depends on changed.
@@ -296,8 +303,15 @@ func (m *Manager) Active() []*v1.Pod {
 }
 
 // RemoveDead removes the containers that have ended and that nothing is restarted after: those of pods
-// that are over, and earlier ones. Their logs go with them.
+// that are over, and earlier ones. Their logs go with them. Before all pods are known it removes
+// nothing: how a pod has ended while no kubelet ran is read from its containers.
 func (m *Manager) RemoveDead(ctx context.Context) error {
+	m.mu.Lock()
+	complete := m.complete
+	m.mu.Unlock()
+	if !complete {
+		return nil
+	}
 	containers, err := m.Runtime.ListContainers(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("list containers: %s", cri.Message(err))
@@ -459,7 +473,7 @@ func (m *Manager) relist(ctx context.Context) error {
 	defer m.mu.Unlock()
 	for uid, sum := range sums {
 		w := m.pods[uid]
-		if w == nil && m.synced && stubs[uid] != nil {
+		if w == nil && m.complete && stubs[uid] != nil {
 			m.Logger.Info("ending a pod that the API server does not know", "pod", stubs[uid].Namespace+"/"+stubs[uid].Name, "uid", uid)
 			w = m.updateLocked(stubs[uid], true)
 		}
@@ -483,7 +497,7 @@ func (m *Manager) sweep() {
 		defer m.mu.Unlock()
 		_, ok := m.pods[uid]
 		_, runs := m.seen[uid]
-		return ok || runs || !m.synced
+		return ok || runs || !m.complete
 	}
 	sweepEach := func(what string, list func() ([]types.UID, error), remove func(types.UID) error) {
 		uids, err := list()

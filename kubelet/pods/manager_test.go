@@ -114,6 +114,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) start() {
 	w.launch()
 	w.manager.Synced()
+	w.manager.Complete()
 }
 
 // launch runs a manager until w.stop.
@@ -421,6 +422,33 @@ func TestLogsGoWithTheirContainers(t *testing.T) {
 		}
 		if got := logs(); got != current {
 			t.Errorf("when the disk is short: %s", got)
+		}
+	})
+}
+
+// TestDeadStayUntilAllPodsAreKnown: a container that ended while no kubelet ran is all that tells how.
+func TestDeadStayUntilAllPodsAreKnown(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := appPod(v1.RestartPolicyNever)
+		w.manager.Update(pod)
+		pod.Status = w.status(pod)
+		w.stop()
+		w.runtime.End("main", 0, "Completed")
+		w.launch()
+		if err := w.manager.RemoveDead(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.manager.Synced()
+		w.manager.Update(pod)
+		w.manager.Complete()
+		if s := w.status(pod); s.Phase != v1.PodSucceeded {
+			t.Errorf("a job that had succeeded: %+v", s)
+		}
+		if err := w.manager.RemoveDead(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := w.runtime.ListContainers(t.Context(), nil); err != nil || len(left) != 0 {
+			t.Errorf("left when all pods are known: %v %v", left, err)
 		}
 	})
 }

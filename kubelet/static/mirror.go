@@ -2,9 +2,11 @@ package static
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,11 +64,12 @@ type Mirrors struct {
 	synced  bool
 	wanted  map[string]*v1.Pod // static pods by namespace/name; nil until they were read
 	mirrors map[string]*v1.Pod // of this node, as the API server has them
+	spent   map[types.UID]bool // mirrors of pods that are over, to be replaced
 }
 
 // NewMirrors returns Mirrors that keep nothing yet.
 func NewMirrors(config MirrorsConfig) *Mirrors {
-	return &Mirrors{MirrorsConfig: config, wake: make(chan struct{}, 1), mirrors: map[string]*v1.Pod{}}
+	return &Mirrors{MirrorsConfig: config, wake: make(chan struct{}, 1), mirrors: map[string]*v1.Pod{}, spent: map[types.UID]bool{}}
 }
 
 func key(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
@@ -91,14 +94,41 @@ func (m *Mirrors) want(pods map[string]*v1.Pod) {
 func (m *Mirrors) None() { m.want(nil) }
 
 // adopt gives a static pod the status that its mirror has, if that is of the same file: containers are
-// counted on over restarts of the kubelet.
+// counted on over restarts of the kubelet. A pod that was ended, or never taken, starts anew with a new
+// mirror: what is over stays over for clients. One that ran to its end has nothing more to do.
 func (m *Mirrors) adopt(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if mirror := m.mirrors[key(pod)]; mirror != nil && reflects(mirror, pod) {
-		pod.Status = *mirror.Status.DeepCopy()
-		pod.CreationTimestamp = mirror.CreationTimestamp
+	mirror := m.mirrors[key(pod)]
+	if mirror == nil || !m.shows(mirror, pod) {
+		return
 	}
+	if phase := mirror.Status.Phase; (phase == v1.PodFailed || phase == v1.PodSucceeded) && !ranOut(pod, &mirror.Status) {
+		m.spent[mirror.UID] = true
+		return
+	}
+	pod.Status = *mirror.Status.DeepCopy()
+	pod.CreationTimestamp = mirror.CreationTimestamp
+}
+
+// ranOut tells whether all containers of a pod have ended, and it has none that are to start again.
+func ranOut(pod *v1.Pod, s *v1.PodStatus) bool {
+	return pod.Spec.RestartPolicy != v1.RestartPolicyAlways && len(s.ContainerStatuses) == len(pod.Spec.Containers) &&
+		!slices.ContainsFunc(s.ContainerStatuses, func(c v1.ContainerStatus) bool { return c.State.Terminated == nil })
+}
+
+// renew makes a pod that has ended get another mirror when it is started again.
+func (m *Mirrors) renew(pod *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if mirror := m.mirrors[key(pod)]; mirror != nil {
+		m.spent[mirror.UID] = true
+	}
+}
+
+// shows tells whether a mirror is that of a pod. m.mu is held.
+func (m *Mirrors) shows(mirror, pod *v1.Pod) bool {
+	return reflects(mirror, pod) && !m.spent[mirror.UID]
 }
 
 func reflects(mirror, pod *v1.Pod) bool {
@@ -122,6 +152,9 @@ func (m *Mirrors) Observe(mirror *v1.Pod, gone bool) {
 		m.mirrors[key(mirror)] = mirror
 	}
 	pod := m.wanted[key(mirror)]
+	if gone {
+		delete(m.spent, mirror.UID)
+	}
 	m.mu.Unlock()
 	if gone {
 		m.Status.Forget(mirror.UID)
@@ -157,7 +190,7 @@ func (m *Mirrors) Forget(uid types.UID) { m.Status.Forget(uid) }
 func (m *Mirrors) of(pod *v1.Pod) *v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if mirror := m.mirrors[key(pod)]; mirror != nil && mirror.DeletionTimestamp == nil && reflects(mirror, pod) {
+	if mirror := m.mirrors[key(pod)]; mirror != nil && mirror.DeletionTimestamp == nil && m.shows(mirror, pod) {
 		return mirror
 	}
 	return nil
@@ -194,36 +227,36 @@ func (m *Mirrors) sync(ctx context.Context) error {
 	}
 	missing, surplus := m.plan()
 	m.mu.Unlock()
+	var errs []error // one that cannot be had keeps no other from it
 	for _, mirror := range surplus {
 		now := int64(0)
 		err := m.Client.CoreV1().Pods(mirror.Namespace).Delete(ctx, mirror.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &mirror.UID}})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return fmt.Errorf("delete mirror pod %s: %w", key(mirror), err)
+			errs = append(errs, fmt.Errorf("delete mirror pod %s: %w", key(mirror), err))
 		}
 	}
 	if len(missing) == 0 {
-		return nil
+		return errors.Join(errs...)
 	}
 	node := m.Node()
 	if node == nil || node.UID == "" {
-		return fmt.Errorf("the node is not registered yet")
+		return errors.Join(append(errs, errors.New("the node is not registered yet"))...)
 	}
 	for _, pod := range missing {
-		if _, err := m.Client.CoreV1().Pods(pod.Namespace).Create(ctx, mirrorOf(pod, node), metav1.CreateOptions{}); err != nil {
-			if apierrors.IsAlreadyExists(err) {
-				continue // another one of that name: it comes by Observe if it is of this node
-			}
-			return fmt.Errorf("create mirror pod %s: %w", key(pod), err)
+		_, err := m.Client.CoreV1().Pods(pod.Namespace).Create(ctx, mirrorOf(pod, node), metav1.CreateOptions{})
+		// Another one of that name comes by Observe if it is of this node.
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			errs = append(errs, fmt.Errorf("create mirror pod %s: %w", key(pod), err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // plan says which mirrors are missing and which are to go. m.mu is held.
 func (m *Mirrors) plan() (missing, surplus []*v1.Pod) {
 	for name, mirror := range m.mirrors {
-		if pod := m.wanted[name]; pod == nil || !reflects(mirror, pod) || mirror.DeletionTimestamp != nil {
+		if pod := m.wanted[name]; pod == nil || !m.shows(mirror, pod) || mirror.DeletionTimestamp != nil {
 			surplus = append(surplus, mirror)
 		}
 	}

@@ -40,7 +40,9 @@ type SourceConfig struct {
 // Source makes the node run what is in a directory.
 type Source struct {
 	SourceConfig
+	once    chan struct{}      // closed once the manifests have been read
 	running map[string]*v1.Pod // by namespace/name; Run's goroutine alone touches these
+	ending  map[string]bool    // those of running that were told to end
 	told    map[string]string  // the mistake of a file that was last logged
 }
 
@@ -52,8 +54,11 @@ func NewSource(config SourceConfig) *Source {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	return &Source{SourceConfig: config, running: map[string]*v1.Pod{}, told: map[string]string{}}
+	return &Source{SourceConfig: config, once: make(chan struct{}), running: map[string]*v1.Pod{}, ending: map[string]bool{}, told: map[string]string{}}
 }
+
+// Known is closed once Pods have been told of all manifests.
+func (s *Source) Known() <-chan struct{} { return s.once }
 
 // A burst of changes is read once, when it is over; a pod that must end first is asked for again soon.
 const (
@@ -108,13 +113,20 @@ func (s *Source) sync() bool {
 	}
 	done := true
 	for name, pod := range s.running {
-		if now := wanted[name]; now == nil || now.UID != pod.UID {
+		now := wanted[name]
+		if now == nil || now.UID != pod.UID {
+			s.ending[name] = true
 			s.Pods.Remove(pod)
-			if s.Pods.Has(pod.UID) {
-				done = false // a successor has the same name and ports: it waits
-				continue
-			}
+		}
+		switch {
+		case !s.Pods.Has(pod.UID): // it has ended, or was ended by others: if it is wanted it starts anew
 			delete(s.running, name)
+			if s.ending[name] {
+				delete(s.ending, name)
+				s.Mirrors.renew(pod)
+			}
+		case s.ending[name]:
+			done = false // a successor has the same name and ports, and maybe the same UID: it waits
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
@@ -128,6 +140,11 @@ func (s *Source) sync() bool {
 		s.Pods.Update(pod)
 	}
 	s.Mirrors.want(s.running)
+	select {
+	case <-s.once:
+	default:
+		close(s.once)
+	}
 	return done
 }
 

@@ -2,6 +2,7 @@ package static
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,8 +15,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 const manifest = `apiVersion: v1
@@ -214,4 +217,144 @@ func TestOldMirrorsGo(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+// sourceOf is a source of one manifest, and what it works with.
+func sourceOf(t *testing.T, client *fake.Clientset) (s *Source, h *host, write func(), remove func()) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "web.yaml")
+	h = &host{pods: map[types.UID]*v1.Pod{}}
+	m := NewMirrors(MirrorsConfig{Client: client, Status: &statuses{set: map[types.UID]v1.PodPhase{}}, Wake: func(types.UID) {}, Logger: slog.New(slog.DiscardHandler),
+		Node: func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}} }})
+	m.Synced()
+	s = NewSource(SourceConfig{Dir: dir, NodeName: "n1", Pods: h, Mirrors: m, Logger: slog.New(slog.DiscardHandler)})
+	write = func() {
+		if err := os.WriteFile(file, fmt.Appendf(nil, manifest, 1), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove = func() {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s, h, write, remove
+}
+
+// TestManifestComesBack: a pod whose manifest is moved away and back, while the pod has time to end, runs
+// again once it has ended. It shows as another one: the first one has ended.
+func TestManifestComesBack(t *testing.T) {
+	s, h, write, remove := sourceOf(t, fake.NewClientset())
+	write()
+	s.sync()
+	uid := s.running["kube-system/web-n1"].UID
+	s.Mirrors.Observe(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "web-n1", UID: "mirror",
+		Annotations: map[string]string{v1.MirrorPodAnnotationKey: string(uid)}}}, false)
+	h.slow = true
+	remove()
+	if s.sync() {
+		t.Error("nobody looks whether the pod has ended")
+	}
+	write()
+	if s.sync() {
+		t.Error("nobody looks whether the pod has ended, when its manifest is back")
+	}
+	h.mu.Lock()
+	delete(h.pods, uid)
+	h.mu.Unlock()
+	s.sync()
+	if !h.Has(uid) {
+		t.Fatal("the pod does not run again")
+	}
+	if _, surplus := s.Mirrors.plan(); len(surplus) != 1 || s.Mirrors.of(h.pods[uid]) != nil {
+		t.Errorf("the mirror of the pod that has ended stays: surplus %v", surplus)
+	}
+	// Somebody else has ended it, such as a kubelet that took it for a pod nobody wants.
+	h.mu.Lock()
+	delete(h.pods, uid)
+	h.mu.Unlock()
+	s.sync()
+	if !h.Has(uid) {
+		t.Error("a pod that others have ended does not run again")
+	}
+}
+
+// TestManifestsAreRead: it is told when all static pods are known.
+func TestManifestsAreRead(t *testing.T) {
+	s, h, write, _ := sourceOf(t, fake.NewClientset())
+	select {
+	case <-s.Known():
+		t.Error("before the first look")
+	default:
+	}
+	dir := s.Dir
+	s.Dir = filepath.Join(dir, "web.yaml")
+	write()
+	s.sync()
+	select {
+	case <-s.Known():
+		t.Error("though the directory cannot be read")
+	default:
+	}
+	s.Dir = dir
+	s.sync()
+	<-s.Known()
+	if len(h.pods) != 1 {
+		t.Errorf("%d pods", len(h.pods))
+	}
+}
+
+// TestWhatAPodHadBeen: after a restart of the kubelet a pod goes on with its mirror's status, unless it was
+// ended or refused: it is tried anew.
+func TestWhatAPodHadBeen(t *testing.T) {
+	ended := v1.ContainerStatus{Name: "c", RestartCount: 3, ContainerID: "x://1", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}
+	for _, c := range []struct {
+		name    string
+		policy  v1.RestartPolicy
+		status  v1.PodStatus
+		adopted bool
+	}{
+		{"runs", v1.RestartPolicyAlways, v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{ended}}, true},
+		{"refused", v1.RestartPolicyAlways, v1.PodStatus{Phase: v1.PodFailed, Reason: "OutOfcpu"}, false},
+		{"refused, and would run once", v1.RestartPolicyNever, v1.PodStatus{Phase: v1.PodFailed, Reason: "NodePorts"}, false},
+		{"ended by the node", v1.RestartPolicyAlways, v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{ended}}, false},
+		{"ran to its end", v1.RestartPolicyNever, v1.PodStatus{Phase: v1.PodSucceeded, ContainerStatuses: []v1.ContainerStatus{ended}}, true},
+	} {
+		m := NewMirrors(MirrorsConfig{Wake: func(types.UID) {}})
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Annotations: map[string]string{annotationHash: "h"}},
+			Spec: v1.PodSpec{RestartPolicy: c.policy, Containers: []v1.Container{{Name: "c"}}}}
+		m.Observe(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "m", Annotations: map[string]string{v1.MirrorPodAnnotationKey: "h"}},
+			Status: c.status}, false)
+		m.adopt(pod)
+		m.want(map[string]*v1.Pod{"ns/p": pod})
+		_, surplus := m.plan()
+		if got := pod.Status.Phase == c.status.Phase; got != c.adopted || len(surplus) == 0 != c.adopted {
+			t.Errorf("%s: status %+v, surplus mirrors %d", c.name, pod.Status, len(surplus))
+		}
+	}
+}
+
+// TestOneBadMirror: a namespace that is missing keeps no other pod from its mirror.
+func TestOneBadMirror(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if a.GetNamespace() == "missing" {
+			return true, nil, errors.New(`namespaces "missing" not found`)
+		}
+		return false, nil, nil
+	})
+	m := NewMirrors(MirrorsConfig{Client: client, Wake: func(types.UID) {},
+		Node: func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}} }})
+	pods := map[string]*v1.Pod{}
+	for _, namespace := range []string{"a", "b", "missing", "y", "z"} {
+		pods[namespace+"/p"] = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p", Annotations: map[string]string{annotationHash: "h"}}}
+	}
+	m.Synced()
+	m.want(pods)
+	if err := m.sync(t.Context()); err == nil || !strings.Contains(err.Error(), "missing/p") {
+		t.Errorf("the pod without a mirror: %v", err)
+	}
+	if list, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 4 {
+		t.Errorf("%d mirrors: %v", len(list.Items), err)
+	}
 }
