@@ -284,7 +284,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		},
 	})
 	k.allocations, err = allocation.New(allocation.Config{
-		File: filepath.Join(c.RootDir, "allocated_pods_state"), Node: k.node.Node, Host: k.host, Wake: wake, Logger: c.Logger,
+		File: filepath.Join(c.RootDir, "allocated_pods_state"), Node: k.node.Node, Newest: k.node.Newest, Host: k.host, Wake: wake, Logger: c.Logger,
 		Preempt: func(uid types.UID) {
 			k.pods.Evict(uid, pods.Eviction{Reason: "Preempting", Message: "Preempted in order to admit critical pod", Grace: preemptionGrace})
 		},

@@ -26,6 +26,8 @@ type Refusal struct {
 	Message string
 	// Resource is set when the node has too little of it.
 	Resource v1.ResourceName
+	// ByNode is set when labels or taints of the Node are the reason: a newer Node may have others.
+	ByNode bool
 }
 
 // Input is all that a decision depends on.
@@ -239,9 +241,14 @@ func predicate(name, message string) *Refusal {
 	return &Refusal{Reason: name, Message: fmt.Sprintf("Predicate %s failed: %s", name, message)}
 }
 
+func byNode(r *Refusal) *Refusal {
+	r.ByNode = true
+	return r
+}
+
 func affinity(in *Input) *Refusal {
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(in.Pod).Match(in.Node); err != nil || !ok {
-		return predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+		return byNode(predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"))
 	}
 	return nil
 }
@@ -261,7 +268,7 @@ func taints(in *Input) *Refusal {
 	ends := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
 	_, untolerated := schedulinghelper.FindMatchingUntoleratedTaint(klog.Background(), in.Node.Spec.Taints, in.Pod.Spec.Tolerations, ends, false)
 	if untolerated {
-		return predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
+		return byNode(predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate"))
 	}
 	return nil
 }

@@ -62,8 +62,10 @@ type Answer struct {
 type Config struct {
 	// File keeps what was given. Its directory exists.
 	File string
-	// Node is the node as it is now, with what of it is for pods.
-	Node func() *v1.Node
+	// Node is the node as far as it is known, with what of it is for pods. Newest asks the API server
+	// for it, since a watch may be late; it is nil when there is no answer. Newest may be nil itself.
+	Node   func() *v1.Node
+	Newest func() *v1.Node
 	// Host says what of the machine and its state matters for admission; Pod, Others and Node are
 	// not read.
 	Host func() admission.Input
@@ -164,8 +166,21 @@ func (m *Manager) Synced() {
 }
 
 // Answer says with which resources a pod is to run, if at all. A pod of which something runs was taken
-// before.
+// before. It may wait for the API server.
 func (m *Manager) Answer(pod *v1.Pod, runs bool) Answer {
+	a := m.decide(pod, runs, m.Node())
+	if a.Refused == nil || !a.Refused.ByNode || m.Newest == nil || admission.IsStatic(pod) {
+		return a
+	}
+	// Labels and taints that let the scheduler choose this node may be younger than what is known here.
+	if node := m.Newest(); node != nil {
+		return m.decide(pod, runs, node)
+	}
+	return a
+}
+
+// decide is Answer by the labels and taints of one Node.
+func (m *Manager) decide(pod *v1.Pod, runs bool, node *v1.Node) Answer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := m.pods[pod.UID]
@@ -174,6 +189,7 @@ func (m *Manager) Answer(pod *v1.Pod, runs bool) Answer {
 			return Answer{Pod: pod, Waiting: true}
 		}
 		in := m.input(pod)
+		in.Node = node
 		refusal := admission.Check(in)
 		if refusal != nil && refusal.Resource != "" {
 			if victims := admission.Victims(in); len(victims) > 0 {

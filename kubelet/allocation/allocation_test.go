@@ -231,3 +231,27 @@ func TestCriticalPodsMakeRoom(t *testing.T) {
 		t.Errorf("with room: %+v", a)
 	}
 }
+
+// TestNewerLabelsCount: the scheduler may know a label or a taint before this node does.
+func TestNewerLabelsCount(t *testing.T) {
+	m, _ := managed(t, filepath.Join(t.TempDir(), "state"))
+	m.Synced()
+	var newest *v1.Node
+	m.Newest = func() *v1.Node { return newest }
+	fast := pod("fast", 1)
+	fast.Spec.NodeSelector = map[string]string{"disk": "fast"}
+	if a := m.Answer(fast, false); a.Refused == nil || a.Refused.Reason != "NodeAffinity" {
+		t.Errorf("when the API server cannot be asked: %+v", a)
+	}
+	newest = m.Node()
+	if a := m.Answer(fast, false); a.Refused == nil || a.Refused.Reason != "NodeAffinity" {
+		t.Errorf("without the label: %+v", a)
+	}
+	newest.Labels = map[string]string{"disk": "fast"}
+	if a := m.Answer(fast, false); a.Refused != nil {
+		t.Errorf("with the label: %+v", a.Refused)
+	}
+	if a := m.Answer(pod("large", 100), false); a.Refused == nil || a.Refused.Resource != v1.ResourceCPU {
+		t.Errorf("a pod that is too large: %+v", a)
+	}
+}

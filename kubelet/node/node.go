@@ -119,13 +119,36 @@ func (r *Reporter) Node() *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.Name, Labels: labels}, Spec: v1.NodeSpec{Taints: r.Taints},
 			Status: v1.NodeStatus{Allocatable: r.allocatable}}
 	}
-	node := *r.observed
-	node.Status.Allocatable = maps.Clone(r.observed.Status.Allocatable)
+	return r.withOwn(r.observed)
+}
+
+// withOwn is a Node with what this node itself finds for pods. r.mu is held.
+func (r *Reporter) withOwn(observed *v1.Node) *v1.Node {
+	node := *observed
+	node.Status.Allocatable = maps.Clone(observed.Status.Allocatable)
 	if node.Status.Allocatable == nil {
 		node.Status.Allocatable = v1.ResourceList{}
 	}
 	maps.Copy(node.Status.Allocatable, r.allocatable)
 	return &node
+}
+
+// newestPatience bounds the wait for the API server in Newest.
+const newestPatience = 5 * time.Second
+
+// Newest is Node with what the API server says now, which a watch may be late to tell. It is nil when
+// there is no answer.
+func (r *Reporter) Newest() *v1.Node {
+	ctx, cancel := context.WithTimeout(context.Background(), newestPatience)
+	defer cancel()
+	node, err := r.Client.CoreV1().Nodes().Get(ctx, r.Name, metav1.GetOptions{})
+	if err != nil {
+		r.Logger.Warn("cannot ask for the newest labels and taints of this node; going by those that are known", "error", err)
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.withOwn(node)
 }
 
 // Registered is the Node object as the API server has it; nil before it is known.
