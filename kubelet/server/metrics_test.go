@@ -3,18 +3,22 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/volumes"
 )
 
 // measured is a runtime that tells what sandboxes use.
@@ -114,4 +118,46 @@ func TestCadvisorMetrics(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, w.Body)
 		}
 	}
+}
+
+// unmeasured volumes have no figures yet.
+type unmeasured struct{ asked int }
+
+func (u *unmeasured) Stats(ctx context.Context, _ *v1.Pod) []volumes.VolumeUsage {
+	u.asked++
+	<-ctx.Done()
+	return nil
+}
+
+// TestScrapesDoNotWaitForVolumes: kubectl top and autoscalers give a node seconds. Whoever asks for volumes
+// waits a second for all of them together.
+func TestScrapesDoNotWaitForVolumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var list podList
+		var boxes []*runtimeapi.PodSandboxStats
+		for i := range 20 {
+			name := fmt.Sprint("p", i)
+			list = append(list, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID("uid-" + name)}})
+			boxes = append(boxes, box(name, "c", time.Now()))
+		}
+		slow := &unmeasured{}
+		s := &Server{Config: Config{Runtime: measured{boxes: boxes}, Pods: list, Volumes: slow, Now: time.Now, RootDir: t.TempDir()}}
+		for _, c := range []struct {
+			path  string
+			serve http.HandlerFunc
+			asked int
+			takes time.Duration
+		}{
+			{"/metrics/resource", s.resourceMetrics, 0, 0},
+			{"/metrics/cadvisor", s.cadvisorMetrics, 0, 0},
+			{"/stats/summary", s.summary, 20, time.Second},
+		} {
+			began := time.Now()
+			w := httptest.NewRecorder()
+			c.serve(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, c.path, nil))
+			if took := time.Since(began); w.Code != http.StatusOK || slow.asked != c.asked || took != c.takes {
+				t.Errorf("%s: %d after %s of virtual time, volumes of %d pods asked for; want %s and %d", c.path, w.Code, took, slow.asked, c.takes, c.asked)
+			}
+		}
+	})
 }

@@ -27,9 +27,11 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
+	s.addVolumes(r.Context(), summary)
 	writeJSON(w, summary)
 }
 
+// gather reads what is known at once: all but how full volumes are.
 func (s *Server) gather(ctx context.Context) (*stats.Summary, error) {
 	boxes, err := s.Runtime.ListPodSandboxStats(ctx)
 	if err != nil {
@@ -52,7 +54,6 @@ func (s *Server) gather(ctx context.Context) (*stats.Summary, error) {
 	for i := range sum.Pods {
 		if pod := pods[sum.Pods[i].PodRef.UID]; pod != nil {
 			addStarts(&sum.Pods[i], pod)
-			sum.Pods[i].VolumeStats = s.volumeStats(ctx, pod)
 		}
 	}
 	return sum, nil

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -14,6 +15,24 @@ import (
 // Volumes tells how full the volumes of pods are.
 type Volumes interface {
 	Stats(ctx context.Context, pod *v1.Pod) []volumes.VolumeUsage
+}
+
+// volumePatience bounds the wait for measurements of volumes, of all pods together.
+const volumePatience = time.Second
+
+// addVolumes tells how full volumes are. Those that are not measured yet are left out.
+func (s *Server) addVolumes(ctx context.Context, sum *stats.Summary) {
+	ctx, cancel := context.WithTimeout(ctx, volumePatience)
+	defer cancel()
+	pods := map[string]*v1.Pod{}
+	for _, pod := range s.Pods.Pods() {
+		pods[string(pod.UID)] = pod
+	}
+	for i := range sum.Pods {
+		if pod := pods[sum.Pods[i].PodRef.UID]; pod != nil {
+			sum.Pods[i].VolumeStats = s.volumeStats(ctx, pod)
+		}
+	}
 }
 
 // volumeStats are those of a pod's volumes, under the names of claims where they come from some.
@@ -64,9 +83,11 @@ func (volumeMetrics) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. A claim that several pods have is told once.
 func (m volumeMetrics) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), volumePatience)
+	defer cancel()
 	told := map[[2]string]bool{}
 	for _, pod := range m.server.Pods.Pods() {
-		for _, u := range m.server.Volumes.Stats(context.Background(), pod) {
+		for _, u := range m.server.Volumes.Stats(ctx, pod) {
 			claim := [2]string{pod.Namespace, u.Claim}
 			if u.Claim == "" || told[claim] {
 				continue

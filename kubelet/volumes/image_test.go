@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,13 +94,37 @@ func TestStats(t *testing.T) {
 		}
 		plugin.release <- struct{}{} // the one that runs
 		synctest.Wait()
-		for range 2 {
+		known := func(when string) {
+			t.Helper()
+			began := time.Now()
 			if got := m.Stats(t.Context(), pod); len(got) != 1 || got[0].Name != "v" || got[0].Used != 7 {
-				t.Errorf("measured: %v", got)
+				t.Errorf("%s: %v", when, got)
+			}
+			if took := time.Since(began); took != 0 {
+				t.Errorf("%s: it took %s of virtual time", when, took)
 			}
 		}
+		known("measured")
+		known("measured, again")
+		time.Sleep(time.Minute) // virtual, as below
+		known("while the next measurement runs")
+		time.Sleep(time.Hour)
+		known("while it takes long")
+		plugin.release <- struct{}{}
+		synctest.Wait()
+		time.Sleep(time.Hour - time.Second)
+		known("after a long one")
+		select {
+		case plugin.release <- struct{}{}:
+			t.Error("more than half of the time is spent on measuring")
+		default:
+		}
+		time.Sleep(time.Minute)
+		known("when the next one is due")
+		synctest.Wait()
 		if err := m.Unmount("u"); err != nil {
 			t.Fatal(err)
 		}
+		plugin.release <- struct{}{}
 	})
 }

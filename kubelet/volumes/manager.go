@@ -318,7 +318,10 @@ func (m *Manager) Unmount(uid types.UID) error {
 	}
 	m.mu.Lock()
 	delete(m.resolved, uid)
-	delete(m.usage, uid)
+	if known := m.usage[uid]; known != nil {
+		known.stop()
+		delete(m.usage, uid)
+	}
 	m.mu.Unlock()
 	return nil
 }

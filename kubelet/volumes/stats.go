@@ -22,20 +22,22 @@ type VolumeUsage struct {
 const (
 	// measureEvery is how old measurements get: to add up the files of a volume takes time.
 	measureEvery = time.Minute
-	// measureWithin bounds a measurement, and measurePatience the wait for one.
-	measureWithin   = 2 * time.Minute
+	// measurePatience bounds the wait for the first measurement.
 	measurePatience = time.Second
 )
 
 // measured is what is known of the volumes of a pod.
 type measured struct {
 	volumes []VolumeUsage
-	at      time.Time
+	at      time.Time     // when the last measurement was over
+	pause   time.Duration // before the next one
 	done    chan struct{} // closed when the measurement that runs is over; nil while none runs
+	stop    context.CancelFunc
 }
 
-// Stats tells how full the volumes of a pod are. What is told may be a minute old, and is older
-// when a file system does not answer: then only the measurements of that pod wait for it.
+// Stats tells how full the volumes of a pod are. It waits for the first measurement only. What is
+// told may be a minute old. It is older when a measurement takes longer: half of the time, at most, is
+// spent on them. A file system that does not answer keeps only those of the pod waiting.
 func (m *Manager) Stats(ctx context.Context, pod *v1.Pod) []VolumeUsage {
 	m.mu.Lock()
 	known := m.usage[pod.UID]
@@ -47,13 +49,15 @@ func (m *Manager) Stats(ctx context.Context, pod *v1.Pod) []VolumeUsage {
 		known = &measured{}
 		m.usage[pod.UID] = known
 	}
-	if known.done == nil && time.Since(known.at) >= measureEvery {
+	if known.done == nil && time.Since(known.at) >= known.pause {
 		known.done = make(chan struct{})
-		go m.measure(pod.UID, known, known.done) // ends with the measurement
+		var measuring context.Context
+		measuring, known.stop = context.WithCancel(context.Background())
+		go m.measure(measuring, pod.UID, known, known.done) // ends with the measurement, or with the pod's volumes
 	}
-	done := known.done
+	done, first := known.done, known.at.IsZero()
 	m.mu.Unlock()
-	if done != nil {
+	if done != nil && first {
 		patience := time.NewTimer(measurePatience)
 		defer patience.Stop()
 		select {
@@ -67,9 +71,8 @@ func (m *Manager) Stats(ctx context.Context, pod *v1.Pod) []VolumeUsage {
 	return slices.Clone(known.volumes)
 }
 
-func (m *Manager) measure(uid types.UID, into *measured, done chan struct{}) {
-	ctx, cancel := context.WithTimeout(context.Background(), measureWithin)
-	defer cancel()
+func (m *Manager) measure(ctx context.Context, uid types.UID, into *measured, done chan struct{}) {
+	began := time.Now()
 	m.mu.Lock()
 	list := slices.Collect(maps.Values(m.resolved[uid]))
 	paths := make(map[string]string, len(list))
@@ -90,6 +93,8 @@ func (m *Manager) measure(uid types.UID, into *measured, done chan struct{}) {
 	slices.SortFunc(volumes, func(a, b VolumeUsage) int { return strings.Compare(a.Name, b.Name) })
 	m.mu.Lock()
 	into.volumes, into.at, into.done = volumes, time.Now(), nil
+	into.pause = max(measureEvery, into.at.Sub(began))
+	into.stop()
 	m.mu.Unlock()
 	close(done)
 }
