@@ -28,10 +28,7 @@ func (m apiData) setUp(ctx context.Context, pod *v1.Pod, v *Volume, secret bool)
 		return "", time.Time{}, err
 	}
 	if secret {
-		if err := m.mounts.Tmpfs(v.Dir, 0); err != nil {
-			return "", time.Time{}, err
-		}
-		if err := os.Chmod(v.Dir, 0o755); err != nil {
+		if err := m.mounts.Tmpfs(v.Dir, 0, Root{Mode: 0o755}); err != nil {
 			return "", time.Time{}, err
 		}
 	}

@@ -27,29 +27,23 @@ func (p emptyDirs) SetUp(_ context.Context, pod *v1.Pod, v *Volume) (string, tim
 	switch {
 	case source.Medium == v1.StorageMediumMemory:
 		node := p.allocatable()
-		return v.Dir, time.Time{}, p.mounted(pod, v.Dir, func() error {
-			return p.mounts.Tmpfs(v.Dir, memoryLimit(pod, source.SizeLimit, node.Memory().Value()))
-		})
+		if err := os.MkdirAll(v.Dir, 0o750); err != nil {
+			return "", time.Time{}, err
+		}
+		return v.Dir, time.Time{}, p.mounts.Tmpfs(v.Dir, memoryLimit(pod, source.SizeLimit, node.Memory().Value()), rootFor(pod))
 	case source.Medium == v1.StorageMediumHugePages || strings.HasPrefix(string(source.Medium), v1.ResourceHugePagesPrefix):
 		size, err := pageSize(pod, source.Medium)
 		if err != nil {
 			return "", time.Time{}, err
 		}
-		return v.Dir, time.Time{}, p.mounted(pod, v.Dir, func() error { return p.mounts.HugePages(v.Dir, size.Value()) })
+		if err := os.MkdirAll(v.Dir, 0o750); err != nil {
+			return "", time.Time{}, err
+		}
+		return v.Dir, time.Time{}, p.mounts.HugePages(v.Dir, size.Value(), rootFor(pod))
 	case source.Medium != v1.StorageMediumDefault:
 		return "", time.Time{}, fmt.Errorf("unknown storage medium %q", source.Medium)
 	}
 	return v.Dir, time.Time{}, onDisk(pod, v.Dir)
-}
-
-func (p emptyDirs) mounted(pod *v1.Pod, dir string, mount func() error) error {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return err
-	}
-	if err := mount(); err != nil {
-		return err
-	}
-	return openToPod(pod, dir)
 }
 
 func onDisk(pod *v1.Pod, dir string) error {
@@ -161,14 +155,22 @@ func (emptyDirs) Usage(ctx context.Context, v *Volume, path string) (*Usage, err
 	return walked(ctx, path)
 }
 
+// rootFor is a directory that everyone in the pod may write to.
+func rootFor(pod *v1.Pod) Root {
+	root := Root{Mode: 0o777, Group: fsGroup(pod)}
+	if root.Group != nil {
+		root.Mode |= fs.ModeSetgid
+	}
+	return root
+}
+
 // openToPod lets everyone in the pod write to dir.
 func openToPod(pod *v1.Pod, dir string) error {
-	mode := fs.FileMode(0o777)
-	if gid := fsGroup(pod); gid != nil {
-		if err := os.Chown(dir, -1, int(*gid)); err != nil {
+	root := rootFor(pod)
+	if root.Group != nil {
+		if err := os.Chown(dir, -1, int(*root.Group)); err != nil {
 			return err
 		}
-		mode |= fs.ModeSetgid
 	}
-	return os.Chmod(dir, mode)
+	return os.Chmod(dir, root.Mode)
 }

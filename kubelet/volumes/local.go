@@ -104,6 +104,7 @@ func (p locals) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string, time
 	}
 	if !v.ReadOnly && fsGroup(pod) != nil {
 		// The first pod decides: files do not change hands under one that runs.
+		defer v.Lock()()
 		shared, err := v.Shared()
 		if err == nil && !shared {
 			err = giveTo(ctx, pod, path, false)

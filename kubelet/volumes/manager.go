@@ -223,13 +223,34 @@ func unprocessed(volume string, err error) error {
 
 func (m *Manager) locate(uid types.UID, plugin Plugin, v *Volume, staged bool) {
 	v.Dir = m.place(uid, plugin.Name(), v)
-	v.Shared = func() (bool, error) {
-		n, err := m.users(v.PV.Name, uid, v.Name)
-		return n > 0, err
+	v.Lock = func() func() {
+		lock := m.lockOf(v.PV.Name)
+		lock.Lock()
+		return lock.Unlock
 	}
+	v.Shared = func() (bool, error) { return m.elsewhere(plugin, v) }
 	if staged {
 		v.Staged = m.stagingPlace(plugin.Name(), v.PV.Name)
 	}
+}
+
+// elsewhere tells whether the PV of a volume is mounted for another pod. A record does not tell: it is
+// written before anything is mounted.
+func (m *Manager) elsewhere(plugin Plugin, v *Volume) (bool, error) {
+	uids, err := m.Pods()
+	if err != nil {
+		return false, err
+	}
+	for _, uid := range uids {
+		place := m.place(uid, plugin.Name(), v)
+		if place == v.Dir {
+			continue
+		}
+		if mounted, err := m.mounts.Mounted(place); err != nil || mounted {
+			return mounted, err
+		}
+	}
+	return false, nil
 }
 
 func (m *Manager) pluginFor(v *Volume) Plugin {

@@ -3,8 +3,10 @@ package volumes
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -15,10 +17,10 @@ import (
 type Mounts interface {
 	// Tmpfs mounts a tmpfs on dir, of at most size bytes when size is not 0. It does nothing when
 	// one is mounted there.
-	Tmpfs(dir string, size int64) error
+	Tmpfs(dir string, size int64, root Root) error
 	// HugePages mounts a file system of huge pages of a size on dir. It does nothing when one is
 	// mounted there.
-	HugePages(dir string, page int64) error
+	HugePages(dir string, page int64, root Root) error
 	// Bind shows source at target, which it makes: a directory for a directory, else a file. It
 	// does nothing when something is mounted there.
 	Bind(source, target string, how Bind) error
@@ -28,11 +30,31 @@ type Mounts interface {
 	// BindBelow shows what root/path is at target. The path is resolved inside root: no symlink
 	// leads out of it. A missing path becomes a directory.
 	BindBelow(root, path, target string) error
-	// Unmount takes away whatever is mounted on dir or below, also what is in use.
+	// Unmount takes away whatever is mounted on dir or below, also what is in use. What was bound there
+	// keeps its own mounts.
 	Unmount(dir string) error
-	// Release takes away what is mounted on dir, and fails when that is in use: what was written is
-	// on the device when it returns.
+	// Release takes away what is mounted on dir and below, and fails when that is in use: what was
+	// written is on the device when it returns. What was bound to dir keeps its own mounts.
 	Release(dir string) error
+}
+
+// Root is the directory that a new file system begins with. From then on it is whose that use it.
+type Root struct {
+	Mode  fs.FileMode
+	Group *int64 // nil for that of this process
+}
+
+// options are those of the mount, which is never seen with others.
+func (r Root) options() string {
+	mode := uint32(r.Mode.Perm())
+	if r.Mode&fs.ModeSetgid != 0 {
+		mode |= unix.S_ISGID
+	}
+	options := fmt.Sprintf("mode=%o", mode)
+	if r.Group != nil {
+		options += fmt.Sprintf(",gid=%d", *r.Group)
+	}
+	return options
 }
 
 // Bind says how something is bound.
@@ -46,14 +68,14 @@ type Bind struct {
 type HostMounts struct{}
 
 // Tmpfs implements Mounts.
-func (HostMounts) Tmpfs(dir string, size int64) error {
+func (HostMounts) Tmpfs(dir string, size int64, root Root) error {
 	mounted, err := isMountpoint(dir)
 	if err != nil || mounted {
 		return err
 	}
-	options := ""
+	options := root.options()
 	if size > 0 {
-		options = fmt.Sprintf("size=%d", size)
+		options += fmt.Sprintf(",size=%d", size)
 	}
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("mount a tmpfs on %s: %w", dir, err)
@@ -62,15 +84,15 @@ func (HostMounts) Tmpfs(dir string, size int64) error {
 }
 
 // HugePages implements Mounts.
-func (HostMounts) HugePages(dir string, page int64) error {
+func (HostMounts) HugePages(dir string, page int64, root Root) error {
 	mounted, err := isMountpoint(dir)
 	if err != nil || mounted {
 		return err
 	}
-	if err := unix.Mount("nodev", dir, "hugetlbfs", 0, fmt.Sprintf("pagesize=%d", page)); err != nil {
+	if err := unix.Mount("nodev", dir, "hugetlbfs", 0, fmt.Sprintf("pagesize=%d,%s", page, root.options())); err != nil {
 		return fmt.Errorf("mount huge pages of %d bytes on %s: %w", page, dir, err)
 	}
-	return nil
+	return os.Chmod(dir, root.Mode) // hugetlbfs has no option for the bit of the group
 }
 
 // Bind implements Mounts.
@@ -132,16 +154,43 @@ func (HostMounts) Mounted(dir string) (bool, error) {
 }
 
 // Release implements Mounts.
-func (m HostMounts) Release(dir string) error {
+func (HostMounts) Release(dir string) error {
+	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	at := filepath.Join(parent, filepath.Base(dir))
 	for {
-		mounted, err := m.Mounted(dir)
-		if err != nil || !mounted {
+		points, err := mountpoints(func(point string) bool { return point == at || strings.HasPrefix(point, at+"/") })
+		if err != nil || len(points) == 0 {
 			return err
 		}
-		if err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW); err != nil {
-			return fmt.Errorf("unmount %s: %w", dir, err)
+		if err := isolate(points); err != nil {
+			return err
+		}
+		newest := points[len(points)-1]
+		if err := unix.Unmount(newest, unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("unmount %s: %w", newest, err)
 		}
 	}
+}
+
+// isolate keeps the end of what is mounted below other mount points to these. A mount that was bound
+// shares with its source what is mounted below: unmounted here, it would be unmounted there, too.
+func isolate(points []string) error {
+	for _, point := range points {
+		// Others are not touched: the lookup would wait for a server that does not answer.
+		if !slices.ContainsFunc(points, func(p string) bool { return strings.HasPrefix(p, point+"/") }) {
+			continue
+		}
+		if err := unix.Mount("", point, "", unix.MS_PRIVATE, ""); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("separate the mounts below %s from those of its source: %w", point, err)
+		}
+	}
+	return nil
 }
 
 // isMountpoint tells whether dir is on another file system than its parent, or bound there.
@@ -259,6 +308,9 @@ func bindPoint(target string, dir bool) error {
 func (HostMounts) Unmount(dir string) error {
 	points, err := mountpointsBelow(dir)
 	if err != nil {
+		return err
+	}
+	if err := isolate(points); err != nil {
 		return err
 	}
 	var errs []error

@@ -23,7 +23,9 @@ type Volume struct {
 	ReadOnly bool
 	// Dir is the place of the volume in the pod's directory. The plugin makes it.
 	Dir string
-	// Shared tells whether another volume of a pod on this node comes from the same PV.
+	// Lock keeps others from setting up volumes of the same PV until unlock is called. Shared tells
+	// whether it is set up for another pod of this node.
+	Lock   func() (unlock func())
 	Shared func() (bool, error)
 	// Staged is where a Stager has made the volume ready for the whole node.
 	Staged string

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // stubborn shows a file where something is bound, and does not always let go of it.
@@ -90,4 +92,62 @@ func TestUnreadableRecord(t *testing.T) {
 			t.Errorf("%s: in use: %t %v", content, used, err)
 		}
 	}
+}
+
+// binding is a host on which binding may fail.
+type binding struct {
+	noMounts
+	bound map[string]bool
+	err   error
+}
+
+func (b *binding) Mounted(dir string) (bool, error) { return b.bound[dir], nil }
+
+func (b *binding) Bind(_, target string, _ Bind) error {
+	if b.err == nil {
+		b.bound[target] = true
+	}
+	return b.err
+}
+
+// TestFirstPodGetsItsGroup: the first pod for which a volume is mounted decides whose its files are,
+// whoever else waits for it.
+func TestFirstPodGetsItsGroup(t *testing.T) {
+	root, disk := t.TempDir(), t.TempDir()
+	group := int64(os.Getgid())
+	mounts := &binding{bound: map[string]bool{}, err: errBusy}
+	m := newManager(t, root, boundTo(localPV("pv", disk)), nil)
+	m.mounts, m.kinds = mounts, []Plugin{locals{mounts, nil}}
+	a, b := claimant("a"), claimant("b")
+	for _, pod := range []*v1.Pod{a, b} {
+		pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &group}
+	}
+	given := func(what string, want bool) {
+		t.Helper()
+		info, err := os.Stat(disk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode()&os.ModeSetgid != 0; got != want {
+			t.Errorf("%s: the volume is the group's: %t, want %t", what, got, want)
+		}
+		if err := os.Chmod(disk, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, pod := range []*v1.Pod{a, b} {
+		if _, _, err := m.Mount(t.Context(), pod); err == nil {
+			t.Fatal("a volume that cannot be bound is mounted")
+		}
+		given("pod "+string(pod.UID)+", for which nothing could be mounted", true)
+	}
+	mounts.err = nil
+	if _, _, err := m.Mount(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	given("the first pod", true)
+	if _, _, err := m.Mount(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	given("the second pod", false)
 }

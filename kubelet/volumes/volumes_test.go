@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -198,11 +201,11 @@ func (noTrust) Forget(types.UID) {}
 // noMounts records what would be mounted.
 type noMounts struct{ tmpfs []string }
 
-func (m *noMounts) Tmpfs(dir string, _ int64) error {
+func (m *noMounts) Tmpfs(dir string, _ int64, _ Root) error {
 	m.tmpfs = append(m.tmpfs, filepath.Base(dir))
 	return nil
 }
-func (*noMounts) HugePages(string, int64) error          { return nil }
+func (*noMounts) HugePages(string, int64, Root) error    { return nil }
 func (*noMounts) Bind(string, string, Bind) error        { return nil }
 func (*noMounts) BindBelow(string, string, string) error { return nil }
 func (*noMounts) Mounted(string) (bool, error)           { return false, nil }
@@ -338,7 +341,7 @@ func TestHostMounts(t *testing.T) {
 		}
 	})
 	for range 2 { // the second does nothing
-		if err := m.Tmpfs(at, 1<<20); err != nil {
+		if err := m.Tmpfs(at, 1<<20, Root{Mode: 0o755}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -369,5 +372,81 @@ func TestHostMounts(t *testing.T) {
 	}
 	if points, err := mountpointsBelow(dir); err != nil || len(points) != 0 {
 		t.Errorf("still mounted: %v %v", points, err)
+	}
+}
+
+// TestEmptyDirInMemory: the pod's group has it at first, and what the pod then makes of it stays.
+func TestEmptyDirInMemory(t *testing.T) {
+	needs.Root(t, "emptyDir volumes in memory")
+	group := int64(4711)
+	pod := &v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{FSGroup: &group}}}
+	volume := &Volume{Name: "keys", Dir: filepath.Join(t.TempDir(), "keys"),
+		Source: &v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}}
+	p := emptyDirs{HostMounts{}, func() v1.ResourceList { return nil }}
+	t.Cleanup(func() {
+		if err := p.TearDown(volume); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, want := range []fs.FileMode{0o777 | fs.ModeSetgid, 0o700} {
+		if _, _, err := p.SetUp(t.Context(), pod, volume); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(volume.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gid := info.Sys().(*syscall.Stat_t).Gid; gid != 4711 || info.Mode() != want|fs.ModeDir {
+			t.Errorf("group %d, mode %s; want 4711 and %s", gid, info.Mode(), want|fs.ModeDir)
+		}
+		if err := os.Chmod(volume.Dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestMountsBelowAVolume: what is mounted below a volume, before or after it is bound, neither keeps it
+// from being taken away nor goes with it.
+func TestMountsBelowAVolume(t *testing.T) {
+	needs.Root(t, "mounts below the volumes of pods")
+	m := HostMounts{}
+	for name, release := range map[string]func(string) error{"Release": m.Release, "Unmount": m.Unmount} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			disk, place := filepath.Join(dir, "disk"), filepath.Join(dir, "pod", "v")
+			t.Cleanup(func() {
+				if err := m.Unmount(dir); err != nil {
+					t.Error(err)
+				}
+			})
+			mounted := func(at string) {
+				t.Helper()
+				if err := os.MkdirAll(at, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := m.Tmpfs(at, 1<<20, Root{Mode: 0o755}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			mounted(disk)
+			if err := unix.Mount("", disk, "", unix.MS_SHARED, ""); err != nil { // as systemd has all
+				t.Fatal(err)
+			}
+			mounted(filepath.Join(disk, "before"))
+			if err := m.Bind(disk, place, Bind{}); err != nil {
+				t.Fatal(err)
+			}
+			mounted(filepath.Join(disk, "after"))
+			if points, err := mountpointsBelow(place); err != nil || len(points) != 3 {
+				t.Fatalf("the pod has %v %v, want all three", points, err)
+			}
+			if err := release(place); err != nil {
+				t.Fatal(err)
+			}
+			points, err := mountpointsBelow(dir)
+			if want := []string{disk, filepath.Join(disk, "before"), filepath.Join(disk, "after")}; err != nil || !slices.Equal(points, want) {
+				t.Errorf("left: %v %v, want %v", points, err, want)
+			}
+		})
 	}
 }
