@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,9 +16,10 @@ import (
 	"github.com/barque/barque/kubelet/cri"
 )
 
-// Containers lists what images are used by.
+// Containers tells what images are used by.
 type Containers interface {
 	ListContainers(ctx context.Context, selector map[string]string) ([]*runtimeapi.Container, error)
+	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 }
 
 // CollectorConfig is what a Collector needs.
@@ -36,10 +38,12 @@ type CollectorConfig struct {
 }
 
 // Collector removes images that no container uses, those unused for longest first, when the disk on
-// which they are gets full. Pinned images, such as the sandbox's, stay.
+// which they are gets full. Pinned images, such as the sandbox's, stay. It is safe for concurrent use.
 type Collector struct {
 	CollectorConfig
-	seen map[string]*record // by image ID; Run's goroutine alone touches it
+
+	mu   sync.Mutex         // held while images are removed
+	seen map[string]*record // by image ID
 }
 
 type record struct {
@@ -71,6 +75,10 @@ func statfs(dir string) (total, free uint64, err error) {
 
 // Run collects until ctx ends.
 func (c *Collector) Run(ctx context.Context) error {
+	// The first look finds images of any age: they were not pulled just now for a pod that is to start.
+	if err := c.look(ctx, time.Time{}); err != nil && ctx.Err() == nil {
+		c.Logger.Warn("cannot tell which images there are; trying again", "error", err)
+	}
 	ticker := time.NewTicker(c.Every)
 	defer ticker.Stop()
 	for {
@@ -85,17 +93,22 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 }
 
+// look notes which images there are. Those that are new count as first seen at a time.
+func (c *Collector) look(ctx context.Context, first time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, _, err := c.note(ctx, first)
+	return err
+}
+
 // Collect looks once and removes what it must.
 func (c *Collector) Collect(ctx context.Context) error {
-	list, err := c.Images.ListImages(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list, used, err := c.note(ctx, c.Now())
 	if err != nil {
 		return err
 	}
-	used, err := c.inUse(ctx)
-	if err != nil {
-		return err
-	}
-	c.note(list, used)
 	excess, err := c.excess(ctx)
 	if err != nil || excess <= 0 {
 		return err
@@ -118,21 +131,17 @@ func (c *Collector) Collect(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// RemoveUnused removes all images that no container uses, however new.
+// RemoveUnused removes all images that no container uses and that are old enough: a new one may have
+// been pulled for a container that is to start.
 func (c *Collector) RemoveUnused(ctx context.Context) error {
-	list, err := c.Images.ListImages(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list, used, err := c.note(ctx, c.Now())
 	if err != nil {
-		return fmt.Errorf("list images: %s", cri.Message(err))
-	}
-	used, err := c.inUse(ctx)
-	if err != nil {
-		return fmt.Errorf("list containers: %s", cri.Message(err))
+		return err
 	}
 	var errs []error
-	for _, image := range list {
-		if image.Pinned || isUsed(image, used) {
-			continue
-		}
+	for _, image := range c.candidates(list, used) {
 		if err := c.Images.RemoveImage(ctx, image.Id); err != nil {
 			errs = append(errs, fmt.Errorf("remove image %s: %s", image.Id, cri.Message(err)))
 			continue
@@ -150,6 +159,16 @@ func (c *Collector) inUse(ctx context.Context) (map[string]bool, error) {
 	used := map[string]bool{}
 	for _, k := range containers {
 		used[k.ImageRef], used[k.ImageId], used[k.GetImage().GetImage()] = true, true, true
+		status, err := c.Containers.ContainerStatus(ctx, k.Id)
+		if cri.IsNotFound(err) {
+			continue // gone since
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range status.GetMounts() { // volumes made of images
+			used[m.GetImage().GetImage()] = true
+		}
 	}
 	delete(used, "")
 	return used, nil
@@ -160,15 +179,22 @@ func isUsed(image *runtimeapi.Image, used map[string]bool) bool {
 	return used[image.Id] || slices.ContainsFunc(image.RepoDigests, is) || slices.ContainsFunc(image.RepoTags, is)
 }
 
-// note keeps when each image was first seen and last used.
-func (c *Collector) note(list []*runtimeapi.Image, used map[string]bool) {
+// note keeps when each image was first seen and last used. It returns the images that there are, and the
+// names of those that are used.
+func (c *Collector) note(ctx context.Context, first time.Time) (list []*runtimeapi.Image, used map[string]bool, err error) {
+	if list, err = c.Images.ListImages(ctx); err != nil {
+		return nil, nil, fmt.Errorf("list images: %s", cri.Message(err))
+	}
+	if used, err = c.inUse(ctx); err != nil {
+		return nil, nil, fmt.Errorf("list containers: %s", cri.Message(err))
+	}
 	now := c.Now()
 	present := map[string]bool{}
 	for _, image := range list {
 		present[image.Id] = true
 		r := c.seen[image.Id]
 		if r == nil {
-			r = &record{first: now}
+			r = &record{first: first}
 			c.seen[image.Id] = r
 		}
 		if isUsed(image, used) {
@@ -180,6 +206,7 @@ func (c *Collector) note(list []*runtimeapi.Image, used map[string]bool) {
 			delete(c.seen, id)
 		}
 	}
+	return list, used, nil
 }
 
 // excess is how many bytes must go; 0 while the disk is not too full.

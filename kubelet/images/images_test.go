@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -150,6 +151,67 @@ func TestCollect(t *testing.T) {
 	if err := c.Collect(context.Background()); err == nil || count() != 0 {
 		t.Errorf("when full: %v, %d images", err, count()) // the fakes have no size: all go, and it is still full
 	}
+}
+
+// mounting is a runtime whose containers have volumes made of images.
+type mounting struct {
+	*fake.Runtime
+	images []string
+}
+
+func (m mounting) ListContainers(context.Context, map[string]string) ([]*runtimeapi.Container, error) {
+	return []*runtimeapi.Container{{Id: "c", ImageRef: app}}, nil
+}
+
+func (m mounting) ContainerStatus(context.Context, string) (*runtimeapi.ContainerStatus, error) {
+	var s runtimeapi.ContainerStatus
+	for _, name := range m.images {
+		s.Mounts = append(s.Mounts, &runtimeapi.Mount{Image: &runtimeapi.ImageSpec{Image: name}})
+	}
+	return &s, nil
+}
+
+// TestRemoveUnused: short of disk, a node keeps images that are used, be it for a volume, and those that
+// were pulled just now for a container that is to start.
+func TestRemoveUnused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runtime := fake.New(app, "data:1", "old:1")
+		c := NewCollector(CollectorConfig{Images: runtime, Containers: mounting{runtime, []string{"data:1"}}, Logger: slog.New(slog.DiscardHandler),
+			Usage: func(string) (uint64, uint64, error) { return 100, 50, nil }})
+		left := func() string {
+			if err := c.RemoveUnused(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			list, err := runtime.ListImages(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, image := range list {
+				names = append(names, image.Id)
+			}
+			slices.Sort(names)
+			return strings.Join(names, " ")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		synctest.Wait()
+		if _, err := runtime.PullImage(ctx, "new:1", nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := left(), "data:1 "+app+" new:1"; got != want {
+			t.Errorf("at once: %s, want %s", got, want)
+		}
+		time.Sleep(2 * time.Minute) // virtual
+		if got, want := left(), "data:1 "+app; got != want {
+			t.Errorf("later: %s, want %s", got, want)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // told keeps the messages of events.
