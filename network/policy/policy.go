@@ -203,7 +203,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only for strangers
 		synced = append(synced, registration.HasSynced)
 	}
-	if _, err := a.config.Peers.AddEventHandler(a.note(kinds[2])); err != nil {
+	peers, err := a.config.Peers.AddEventHandler(a.note(kinds[2]))
+	if err != nil {
 		return pace.EndOr(ctx, fmt.Errorf("network policies: watch all pods: %w", err))
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
@@ -212,12 +213,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	startPeers := func() {
 		beside.Go(func() { a.config.Peers.RunWithContext(ctx) }) // ends with ctx
 		beside.Go(func() {                                       // ends with ctx, or when they are there
-			if cache.WaitForCacheSync(ctx.Done(), a.config.Peers.HasSynced) {
+			if cache.WaitForCacheSync(ctx.Done(), peers.HasSynced) {
 				a.trigger.Fire()
 			}
 		})
 	}
-	pace.Run(ctx, syncPace, a.trigger, func(context.Context) error { return a.sync(startPeers) }, func(err error) {
+	pace.Run(ctx, syncPace, a.trigger, func(context.Context) error { return a.sync(startPeers, peers.HasSynced) }, func(err error) {
 		a.config.Logger.Error("network policies: cannot bring the rules up to date, trying again", "error", err)
 	})
 	return nil
@@ -242,8 +243,9 @@ func (a *Agent) note(kind func(*pending) map[string]struct{}) cache.ResourceEven
 	}
 }
 
-// sync brings the kernel to what the cluster says now.
-func (a *Agent) sync(startPeers func()) error {
+// sync brings the kernel to what the cluster says now. Once all peers were noted, it has them.
+func (a *Agent) sync(startPeers func(), peersNoted cache.InformerSynced) error {
+	noted := peersNoted() // before what is pending is taken: then that has the last of them
 	a.mu.Lock()
 	due, waiting, own := a.pending, a.waiting, a.own
 	a.pending, a.waiting = noneDue(), nil
@@ -264,7 +266,7 @@ func (a *Agent) sync(startPeers func()) error {
 		a.peers = true
 		startPeers()
 	}
-	if !own.IsValid() || a.peers && !a.config.Peers.HasSynced() {
+	if !own.IsValid() || a.peers && !noted {
 		return nil // the trigger fires when they are there
 	}
 	if a.lost.Swap(false) && a.known {

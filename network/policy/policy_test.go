@@ -178,3 +178,76 @@ func TestAgent(t *testing.T) {
 		factory.Shutdown()
 	})
 }
+
+// latePeers has its pods long before it hands them on.
+type latePeers struct {
+	cache.SharedIndexInformer
+	release chan struct{}
+}
+
+func (p latePeers) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return p.SharedIndexInformer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(object any, first bool) {
+			<-p.release
+			h.OnAdd(object, first)
+		},
+		UpdateFunc: h.OnUpdate, DeleteFunc: h.OnDelete,
+	})
+}
+
+// TestFirstTableHasAllPeers: pods that may be spoken with are not cut off after a restart because not
+// all of them were looked at.
+func TestFirstTableHasAllPeers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := func(name, node, ip string) *corev1.Pod {
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, UID: "u"}, Spec: corev1.PodSpec{NodeName: node},
+				Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip}}
+		}
+		here := pod("here", "node-1", "10.42.1.1")
+		client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, here, pod("elsewhere", "node-2", "10.42.2.1"),
+			&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"}, Spec: networkingv1.NetworkPolicySpec{
+				PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+				Ingress:     []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}},
+			}})
+		factory := informers.NewSharedInformerFactory(client, 0)
+		own := informers.NewSharedInformerFactory(fake.NewClientset(here), 0)
+		peers := latePeers{coreinformers.NewPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}), make(chan struct{})}
+		a := New(Config{NodeName: "node-1", Policies: factory.Networking().V1().NetworkPolicies(),
+			Namespaces: factory.Core().V1().Namespaces(), Pods: own.Core().V1().Pods(), Peers: peers})
+		kernel := &fakeKernel{}
+		a.kernel = kernel
+		ctx, cancel := context.WithCancel(t.Context())
+		factory.Start(ctx.Done())
+		own.Start(ctx.Done())
+		a.Share(netip.MustParsePrefix("10.42.1.0/24"))
+		ended := make(chan error, 1)
+		go func() { ended <- a.Run(ctx) }()
+		<-time.After(time.Minute) // virtual
+		synctest.Wait()
+		if calls := kernel.took(); !peers.HasSynced() || len(calls) > 0 {
+			t.Errorf("before all peers are looked at: the informer has them %v, the kernel was asked to %v", peers.HasSynced(), calls)
+		}
+		close(peers.release)
+		<-time.After(time.Minute)
+		synctest.Wait()
+		if calls := kernel.took(); !slices.Equal(calls, []string{"replace"}) {
+			t.Errorf("then the kernel was asked to %v", calls)
+		}
+		kernel.mu.Lock()
+		found := false
+		for _, set := range kernel.rules.Sets {
+			_, has := set[netip.AddrPortFrom(netip.MustParseAddr("10.42.2.1"), 0)]
+			found = found || has
+		}
+		if !found {
+			t.Errorf("the first table lacks the peer: %v", kernel.rules.Sets)
+		}
+		kernel.mu.Unlock()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		factory.Shutdown()
+		own.Shutdown()
+	})
+}
