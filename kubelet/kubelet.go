@@ -527,8 +527,8 @@ func (k *Kubelet) watchManifests(ctx context.Context) error {
 	return k.static.Run(ctx)
 }
 
-// followed tells the pods that all those of the API server are known, once the labels and taints are
-// known by which new ones are decided about; then that those of files are, too.
+// followed tells the pods that all those of the API server are known, once the labels and taints
+// are known by which new ones are decided about; then that those of files are, too.
 func (k *Kubelet) followed(ctx context.Context) {
 	select {
 	case <-ctx.Done():

@@ -62,8 +62,9 @@ type Answer struct {
 type Config struct {
 	// File keeps what was given. Its directory exists.
 	File string
-	// Node is the node as far as it is known, with what of it is for pods. Newest asks the API server
-	// for it, since a watch may be late; it is nil when there is no answer. Newest may be nil itself.
+	// Node is the node as far as it is known, with what of it is for pods. Newest asks the API
+	// server for it, since a watch may be late; it is nil when there is no answer. Newest may be
+	// nil itself.
 	Node   func() *v1.Node
 	Newest func() *v1.Node
 	// Host says what of the machine and its state matters for admission; Pod, Others and Node are
@@ -172,7 +173,8 @@ func (m *Manager) Answer(pod *v1.Pod, runs bool) Answer {
 	if a.Refused == nil || !a.Refused.ByNode || m.Newest == nil || admission.IsStatic(pod) {
 		return a
 	}
-	// Labels and taints that let the scheduler choose this node may be younger than what is known here.
+	// Labels and taints that let the scheduler choose this node may be younger than what is known
+	// here.
 	if node := m.Newest(); node != nil {
 		return m.decide(pod, runs, node)
 	}

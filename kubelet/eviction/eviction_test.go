@@ -307,7 +307,8 @@ func TestManager(t *testing.T) {
 	})
 }
 
-// TestOneAtATime: what an evicted pod holds counts until the pod is gone; no other is evicted for it.
+// TestOneAtATime: what an evicted pod holds counts until the pod is gone; no other is evicted for
+// it.
 func TestOneAtATime(t *testing.T) {
 	hard := map[string]string{"memory.available": "4Gi"}
 	for _, c := range []struct {
@@ -340,7 +341,8 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// TestMemoryDoesNotWaitForDisk: measuring the disk that pods use may take minutes; memory is short now.
+// TestMemoryDoesNotWaitForDisk: measuring the disk that pods use may take minutes; memory is short
+// now.
 func TestMemoryDoesNotWaitForDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(4, 3, 1)

@@ -1,10 +1,10 @@
 // Package eviction ends pods before the node itself runs out of memory, disk or processes.
 //
-// Every ten seconds it measures what is left (a Signal), compares that with thresholds, and says which
-// conditions the node has. When something is short it first frees what nobody misses: unused images
-// and dead containers. It measures again, and only then ends one pod, the one that matters least by
-// Kubernetes' order. The next one stays until nothing of that one is left: only then it shows whether
-// that was enough. Judge, Rank and OverLimit decide, and are pure.
+// Every ten seconds it measures what is left (a Signal), compares that with thresholds, and says
+// which conditions the node has. When something is short it first frees what nobody misses: unused
+// images and dead containers. It measures again, and only then ends one pod, the one that matters
+// least by Kubernetes' order. The next one stays until nothing of that one is left: only then it
+// shows whether that was enough. Judge, Rank and OverLimit decide, and are pure.
 //
 // It also ends pods that exceed their own limits of local storage. Measuring these takes walks over
 // files, which nothing else waits for. Memory limits of containers are the kernel's matter.
@@ -26,8 +26,8 @@ import (
 type Measure interface {
 	// Node returns what is left, by signal. A signal that cannot be read is left out.
 	Node(ctx context.Context) (map[Signal]Observation, error)
-	// Pods returns what pods use. Disk is measured for those for which disk returns true. With an error
-	// it may return what it has measured so far.
+	// Pods returns what pods use. Disk is measured for those for which disk returns true. With an
+	// error it may return what it has measured so far.
 	Pods(ctx context.Context, pods []*v1.Pod, disk func(*v1.Pod) bool) (map[types.UID]Use, error)
 	// OneDisk tells whether nodefs and imagefs are the same file system.
 	OneDisk(ctx context.Context) bool
@@ -195,8 +195,8 @@ func (m *Manager) frees(ctx context.Context, s Signal) bool {
 	return false
 }
 
-// rankPatience bounds the walks over the files of pods while the disk is short: memory may become short
-// meanwhile.
+// rankPatience bounds the walks over the files of pods while the disk is short: memory may become
+// short meanwhile.
 const rankPatience = 30 * time.Second
 
 // evict ends the pod that matters least.

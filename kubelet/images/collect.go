@@ -38,7 +38,8 @@ type CollectorConfig struct {
 }
 
 // Collector removes images that no container uses, those unused for longest first, when the disk on
-// which they are gets full. Pinned images, such as the sandbox's, stay. It is safe for concurrent use.
+// which they are gets full. Pinned images, such as the sandbox's, stay. It is safe for concurrent
+// use.
 type Collector struct {
 	CollectorConfig
 
@@ -75,7 +76,8 @@ func statfs(dir string) (total, free uint64, err error) {
 
 // Run collects until ctx ends.
 func (c *Collector) Run(ctx context.Context) error {
-	// The first look finds images of any age: they were not pulled just now for a pod that is to start.
+	// The first look finds images of any age: they were not pulled just now for a pod that is to
+	// start.
 	if err := c.look(ctx, time.Time{}); err != nil && ctx.Err() == nil {
 		c.Logger.Warn("cannot tell which images there are; trying again", "error", err)
 	}
@@ -131,8 +133,8 @@ func (c *Collector) Collect(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// RemoveUnused removes all images that no container uses and that are old enough: a new one may have
-// been pulled for a container that is to start.
+// RemoveUnused removes all images that no container uses and that are old enough: a new one may
+// have been pulled for a container that is to start.
 func (c *Collector) RemoveUnused(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,8 +181,8 @@ func isUsed(image *runtimeapi.Image, used map[string]bool) bool {
 	return used[image.Id] || slices.ContainsFunc(image.RepoDigests, is) || slices.ContainsFunc(image.RepoTags, is)
 }
 
-// note keeps when each image was first seen and last used. It returns the images that there are, and the
-// names of those that are used.
+// note keeps when each image was first seen and last used. It returns the images that there are,
+// and the names of those that are used.
 func (c *Collector) note(ctx context.Context, first time.Time) (list []*runtimeapi.Image, used map[string]bool, err error) {
 	if list, err = c.Images.ListImages(ctx); err != nil {
 		return nil, nil, fmt.Errorf("list images: %s", cri.Message(err))

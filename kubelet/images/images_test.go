@@ -171,8 +171,8 @@ func (m mounting) ContainerStatus(context.Context, string) (*runtimeapi.Containe
 	return &s, nil
 }
 
-// TestRemoveUnused: short of disk, a node keeps images that are used, be it for a volume, and those that
-// were pulled just now for a container that is to start.
+// TestRemoveUnused: short of disk, a node keeps images that are used, be it for a volume, and those
+// that were pulled just now for a container that is to start.
 func TestRemoveUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runtime := fake.New(app, "data:1", "old:1")

@@ -136,8 +136,8 @@ func (r *Reporter) withOwn(observed *v1.Node) *v1.Node {
 // newestPatience bounds the wait for the API server in Newest.
 const newestPatience = 5 * time.Second
 
-// Newest is Node with what the API server says now, which a watch may be late to tell. It is nil when
-// there is no answer.
+// Newest is Node with what the API server says now, which a watch may be late to tell. It is nil
+// when there is no answer.
 func (r *Reporter) Newest() *v1.Node {
 	ctx, cancel := context.WithTimeout(context.Background(), newestPatience)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 type StatusInput struct {
 	Facts
 	Plan Plan
-	// Ending is set once the pod is being ended for good: what has ended will not be started again. The
-	// pod is over once Plan.Ended is set, too.
+	// Ending is set once the pod is being ended for good: what has ended will not be started again.
+	// The pod is over once Plan.Ended is set, too.
 	Ending bool
 	// Reason and Message tell why the kubelet itself ended the pod, such as DeadlineExceeded.
 	Reason, Message string

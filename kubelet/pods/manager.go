@@ -232,8 +232,8 @@ func (m *Manager) Synced() {
 	}
 }
 
-// Complete tells that Update has been called with every pod of this node, those of files among them.
-// From now on, what the runtime has besides is ended and removed.
+// Complete tells that Update has been called with every pod of this node, those of files among
+// them. From now on, what the runtime has besides is ended and removed.
 func (m *Manager) Complete() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -279,8 +279,8 @@ func (m *Manager) Evict(uid types.UID, why Eviction) bool {
 	return w != nil && w.evict(why)
 }
 
-// Gone tells whether a pod has ended and its containers, volumes and groups are removed from the node.
-// Its object may still be there.
+// Gone tells whether a pod has ended and its containers, volumes and groups are removed from the
+// node. Its object may still be there.
 func (m *Manager) Gone(uid types.UID) bool {
 	m.mu.Lock()
 	w := m.pods[uid]

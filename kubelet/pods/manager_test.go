@@ -426,7 +426,8 @@ func TestLogsGoWithTheirContainers(t *testing.T) {
 	})
 }
 
-// TestDeadStayUntilAllPodsAreKnown: a container that ended while no kubelet ran is all that tells how.
+// TestDeadStayUntilAllPodsAreKnown: a container that ended while no kubelet ran is all that tells
+// how.
 func TestDeadStayUntilAllPodsAreKnown(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := appPod(v1.RestartPolicyNever)

@@ -563,8 +563,8 @@ func (w *worker) terminate(ctx context.Context, f Facts) time.Time {
 // retryCleanUp is the pause between tries to remove what is left.
 const retryCleanUp = 2 * time.Second
 
-// cleanUp removes what an ended pod has left. Its containers stay, for their logs, until the API server
-// deletes the pod; then they go too, and once nothing is left the pod's object may go.
+// cleanUp removes what an ended pod has left. Its containers stay, for their logs, until the API
+// server deletes the pod; then they go too, and once nothing is left the pod's object may go.
 func (w *worker) cleanUp(ctx context.Context, f Facts, gone bool) (next time.Time, done bool) {
 	pod := f.Pod
 	fail := func(err error) (time.Time, bool) {

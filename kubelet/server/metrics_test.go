@@ -129,8 +129,8 @@ func (u *unmeasured) Stats(ctx context.Context, _ *v1.Pod) []volumes.VolumeUsage
 	return nil
 }
 
-// TestScrapesDoNotWaitForVolumes: kubectl top and autoscalers give a node seconds. Whoever asks for volumes
-// waits a second for all of them together.
+// TestScrapesDoNotWaitForVolumes: kubectl top and autoscalers give a node seconds. Whoever asks for
+// volumes waits a second for all of them together.
 func TestScrapesDoNotWaitForVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var list podList

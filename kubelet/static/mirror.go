@@ -93,9 +93,10 @@ func (m *Mirrors) want(pods map[string]*v1.Pod) {
 // None tells that the node has no static pods: mirrors of earlier ones are to go.
 func (m *Mirrors) None() { m.want(nil) }
 
-// adopt gives a static pod the status that its mirror has, if that is of the same file: containers are
-// counted on over restarts of the kubelet. A pod that was ended, or never taken, starts anew with a new
-// mirror: what is over stays over for clients. One that ran to its end has nothing more to do.
+// adopt gives a static pod the status that its mirror has, if that is of the same file: containers
+// are counted on over restarts of the kubelet. A pod that was ended, or never taken, starts anew
+// with a new mirror: what is over stays over for clients. One that ran to its end has nothing more
+// to do.
 func (m *Mirrors) adopt(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -241,8 +241,8 @@ func sourceOf(t *testing.T, client *fake.Clientset) (s *Source, h *host, write f
 	return s, h, write, remove
 }
 
-// TestManifestComesBack: a pod whose manifest is moved away and back, while the pod has time to end, runs
-// again once it has ended. It shows as another one: the first one has ended.
+// TestManifestComesBack: a pod whose manifest is moved away and back, while the pod has time to
+// end, runs again once it has ended. It shows as another one: the first one has ended.
 func TestManifestComesBack(t *testing.T) {
 	s, h, write, remove := sourceOf(t, fake.NewClientset())
 	write()
@@ -304,8 +304,8 @@ func TestManifestsAreRead(t *testing.T) {
 	}
 }
 
-// TestWhatAPodHadBeen: after a restart of the kubelet a pod goes on with its mirror's status, unless it was
-// ended or refused: it is tried anew.
+// TestWhatAPodHadBeen: after a restart of the kubelet a pod goes on with its mirror's status,
+// unless it was ended or refused: it is tried anew.
 func TestWhatAPodHadBeen(t *testing.T) {
 	ended := v1.ContainerStatus{Name: "c", RestartCount: 3, ContainerID: "x://1", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}
 	for _, c := range []struct {

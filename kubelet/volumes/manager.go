@@ -234,8 +234,8 @@ func (m *Manager) locate(uid types.UID, plugin Plugin, v *Volume, staged bool) {
 	}
 }
 
-// elsewhere tells whether the PV of a volume is mounted for another pod. A record does not tell: it is
-// written before anything is mounted.
+// elsewhere tells whether the PV of a volume is mounted for another pod. A record does not tell: it
+// is written before anything is mounted.
 func (m *Manager) elsewhere(plugin Plugin, v *Volume) (bool, error) {
 	uids, err := m.Pods()
 	if err != nil {

@@ -30,8 +30,8 @@ type Mounts interface {
 	// BindBelow shows what root/path is at target. The path is resolved inside root: no symlink
 	// leads out of it. A missing path becomes a directory.
 	BindBelow(root, path, target string) error
-	// Unmount takes away whatever is mounted on dir or below, also what is in use. What was bound there
-	// keeps its own mounts.
+	// Unmount takes away whatever is mounted on dir or below, also what is in use. What was bound
+	// there keeps its own mounts.
 	Unmount(dir string) error
 	// Release takes away what is mounted on dir and below, and fails when that is in use: what was
 	// written is on the device when it returns. What was bound to dir keeps its own mounts.
@@ -178,8 +178,9 @@ func (HostMounts) Release(dir string) error {
 	}
 }
 
-// isolate keeps the end of what is mounted below other mount points to these. A mount that was bound
-// shares with its source what is mounted below: unmounted here, it would be unmounted there, too.
+// isolate keeps the end of what is mounted below other mount points to these. A mount that was
+// bound shares with its source what is mounted below: unmounted here, it would be unmounted there,
+// too.
 func isolate(points []string) error {
 	for _, point := range points {
 		// Others are not touched: the lookup would wait for a server that does not answer.

@@ -110,8 +110,8 @@ func (b *binding) Bind(_, target string, _ Bind) error {
 	return b.err
 }
 
-// TestFirstPodGetsItsGroup: the first pod for which a volume is mounted decides whose its files are,
-// whoever else waits for it.
+// TestFirstPodGetsItsGroup: the first pod for which a volume is mounted decides whose its files
+// are, whoever else waits for it.
 func TestFirstPodGetsItsGroup(t *testing.T) {
 	root, disk := t.TempDir(), t.TempDir()
 	group := int64(os.Getgid())

@@ -36,8 +36,8 @@ type measured struct {
 }
 
 // Stats tells how full the volumes of a pod are. It waits for the first measurement only. What is
-// told may be a minute old. It is older when a measurement takes longer: half of the time, at most, is
-// spent on them. A file system that does not answer keeps only those of the pod waiting.
+// told may be a minute old. It is older when a measurement takes longer: half of the time, at most,
+// is spent on them. A file system that does not answer keeps only those of the pod waiting.
 func (m *Manager) Stats(ctx context.Context, pod *v1.Pod) []VolumeUsage {
 	m.mu.Lock()
 	known := m.usage[pod.UID]

@@ -405,8 +405,8 @@ func TestEmptyDirInMemory(t *testing.T) {
 	}
 }
 
-// TestMountsBelowAVolume: what is mounted below a volume, before or after it is bound, neither keeps it
-// from being taken away nor goes with it.
+// TestMountsBelowAVolume: what is mounted below a volume, before or after it is bound, neither
+// keeps it from being taken away nor goes with it.
 func TestMountsBelowAVolume(t *testing.T) {
 	needs.Root(t, "mounts below the volumes of pods")
 	m := HostMounts{}

@@ -195,8 +195,8 @@ func (p latePeers) AddEventHandler(h cache.ResourceEventHandler) (cache.Resource
 	})
 }
 
-// TestFirstTableHasAllPeers: pods that may be spoken with are not cut off after a restart because not
-// all of them were looked at.
+// TestFirstTableHasAllPeers: pods that may be spoken with are not cut off after a restart because
+// not all of them were looked at.
 func TestFirstTableHasAllPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := func(name, node, ip string) *corev1.Pod {
