@@ -163,7 +163,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		return 0, fmt.Errorf("history of DaemonSet %s: %w", key, err)
 	}
 	if record.Create != nil || record.Raise != nil { // or this is the template of before
-		if behind, err := t.fresh.Behind(ctx, t.client, owner, mine); err != nil || behind {
+		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, owner, mine); err != nil || behind {
 			return runtime.Retry, err
 		}
 	}
@@ -177,7 +177,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		return 0, err
 	}
 	if len(p.create) > 0 || len(p.delete) > 0 {
-		if behind, err := t.fresh.Behind(ctx, t.client, owner, mine); err != nil || behind {
+		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, owner, mine); err != nil || behind {
 			return runtime.Retry, err
 		}
 	}

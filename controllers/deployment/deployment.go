@@ -147,7 +147,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	}
 	p := decide(o, time.Now())
 	if p.create != nil || len(p.update) > 0 || len(p.remove) > 0 {
-		if behind, err := t.fresh.BehindSets(ctx, t.client, owner, o.sets); err != nil || behind {
+		if behind, err := t.fresh.BehindSets(ctx, t.client, t.sets, owner, o.sets); err != nil || behind {
 			return runtime.Retry, err
 		}
 	}

@@ -165,7 +165,7 @@ func (t *term) step(ctx context.Context, key runtime.Key, job *batchv1.Job, now 
 	// A pod of which the informers do not show that it has lost its finalizer, or a status that counts it, would be
 	// counted once more.
 	if len(p.create)+len(p.release)+len(p.kill)+len(p.discard) > 0 {
-		if behind, err := t.fresh.Behind(ctx, t.client, owner, mine); err != nil || behind {
+		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, owner, mine); err != nil || behind {
 			return runtime.Retry, err
 		}
 	}

@@ -3,6 +3,8 @@ package pods
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -11,24 +13,61 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/controllers/claim"
 	"github.com/barque/barque/controllers/runtime"
 )
 
 // Fresh knows, for one term, for which owners the informers have been compared with the API server.
-type Fresh struct{ seen runtime.Seen }
+type Fresh struct {
+	seen runtime.Seen
+	mu   sync.Mutex
+	left map[types.UID]*picture
+}
+
+// picture is what the API server had of an owner when it was asked, and the informers have not shown yet. The leaders
+// before cannot write any more, so that one picture holds all that they did.
+type picture struct {
+	owner string // resourceVersion of the owner
+	items string // the newest resourceVersion of what belongs to it
+	// shown tells that the informer has had items before a decision.
+	shown bool
+	gone  map[types.UID]bool // what the informer showed, and the API server no longer had
+}
 
 // Forget drops what is known of an owner that is gone.
-func (f *Fresh) Forget(owner types.UID) { f.seen.Forget(owner) }
+func (f *Fresh) Forget(owner types.UID) {
+	f.seen.Forget(owner)
+	f.keep(owner, nil)
+}
 
-// Behind reports whether an owner, or its pods, are shown as they were, not as the API server has them: as a leader before
-// has left them a moment ago. A pod may be missing, older, or gone. shown are the pods that a decision has been made for:
-// what the informer has learned since is of no use to it. Behind asks the server once for each owner, until the answer is no;
-// afterwards it is no without asking. A controller asks before its first act for an owner in a term: it would create pods
-// once more, or choose other victims than those which are going.
-func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, owner claim.Owner, shown []*corev1.Pod) (bool, error) {
-	return behind(ctx, f, owner, shown, func(selector metav1.ListOptions) ([]*corev1.Pod, error) {
+func (f *Fresh) picture(owner types.UID) *picture {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.left[owner]
+}
+
+func (f *Fresh) keep(owner types.UID, p *picture) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case p == nil:
+		delete(f.left, owner)
+	case f.left == nil:
+		f.left = map[types.UID]*picture{owner: p}
+	default:
+		f.left[owner] = p
+	}
+}
+
+// Behind reports whether an owner, or its pods, are shown as they were, not as the leader before has left them a moment ago.
+// A pod may be missing, older, or gone. shown are the pods that a decision has been made for: what the informer has learned
+// since is of no use to it. Behind asks the API server once for each owner; then it waits until the informer has shown all of
+// the answer. What is newer than the answer is no reason to wait. A controller asks before its first act for an owner in a
+// term: it would create pods once more, or choose other victims than those which are going.
+func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, informer cache.SharedIndexInformer, owner claim.Owner, shown []*corev1.Pod) (bool, error) {
+	return behind(ctx, f, informer, owner, shown, func(selector metav1.ListOptions) ([]*corev1.Pod, error) {
 		list, err := client.CoreV1().Pods(owner.GetNamespace()).List(ctx, selector)
 		if err != nil {
 			return nil, err
@@ -38,8 +77,8 @@ func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, owner c
 }
 
 // BehindSets is Behind for a Deployment and its ReplicaSets: by the template of before it would roll back.
-func (f *Fresh) BehindSets(ctx context.Context, client kubernetes.Interface, owner claim.Owner, shown []*appsv1.ReplicaSet) (bool, error) {
-	return behind(ctx, f, owner, shown, func(selector metav1.ListOptions) ([]*appsv1.ReplicaSet, error) {
+func (f *Fresh) BehindSets(ctx context.Context, client kubernetes.Interface, informer cache.SharedIndexInformer, owner claim.Owner, shown []*appsv1.ReplicaSet) (bool, error) {
+	return behind(ctx, f, informer, owner, shown, func(selector metav1.ListOptions) ([]*appsv1.ReplicaSet, error) {
 		list, err := client.AppsV1().ReplicaSets(owner.GetNamespace()).List(ctx, selector)
 		if err != nil {
 			return nil, err
@@ -56,43 +95,69 @@ func pointers[T any](items []T) []*T {
 	return out
 }
 
-func behind[T metav1.Object](ctx context.Context, f *Fresh, owner claim.Owner, shown []T, list func(metav1.ListOptions) ([]T, error)) (bool, error) {
-	if f.seen.Has(owner.GetUID()) {
+func behind[T metav1.Object](ctx context.Context, f *Fresh, informer cache.SharedIndexInformer, owner claim.Owner, shown []T, list func(metav1.ListOptions) ([]T, error)) (bool, error) {
+	uid := owner.GetUID()
+	if f.seen.Has(uid) {
 		return false, nil
 	}
-	now, err := owner.Read(ctx)
-	if err == nil && now.GetResourceVersion() != owner.GetResourceVersion() || apierrors.IsNotFound(err) {
+	p, late := f.picture(uid), false
+	if p == nil {
+		var err error
+		if p, late, err = take(ctx, owner, shown, list); err != nil || p == nil {
+			return true, err
+		}
+		f.keep(uid, p)
+	} else {
+		late = !p.shown || slices.ContainsFunc(shown, func(obj T) bool { return p.gone[obj.GetUID()] })
+	}
+	if late || older(owner.GetResourceVersion(), p.owner) {
+		// Known for the next decision; this one may be of before.
+		p.shown = p.shown || runtime.Reached(informer, p.items)
 		return true, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("reading %s/%s: %w", owner.GetNamespace(), owner.GetName(), err)
+	f.seen.Note(uid)
+	f.keep(uid, nil)
+	return false, nil
+}
+
+// take asks the API server for an owner and what belongs to it. It returns nil for an owner that is gone. late tells that
+// shown differs.
+func take[T metav1.Object](ctx context.Context, owner claim.Owner, shown []T, list func(metav1.ListOptions) ([]T, error)) (p *picture, late bool, err error) {
+	now, err := owner.Read(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("reading %s/%s: %w", owner.GetNamespace(), owner.GetName(), err)
+	case now.GetUID() != owner.GetUID():
+		return nil, false, nil
 	}
 	live, err := list(metav1.ListOptions{LabelSelector: owner.Selector.String()})
 	if err != nil {
-		return false, fmt.Errorf("reading what belongs to %s/%s: %w", owner.GetNamespace(), owner.GetName(), err)
+		return nil, false, fmt.Errorf("reading what belongs to %s/%s: %w", owner.GetNamespace(), owner.GetName(), err)
 	}
-	known := make(map[types.UID]T, len(shown))
+	p = &picture{owner: now.GetResourceVersion(), shown: true, gone: map[types.UID]bool{}}
+	versions := make(map[types.UID]string, len(shown))
 	for _, obj := range shown {
-		known[obj.GetUID()] = obj
+		versions[obj.GetUID()] = obj.GetResourceVersion()
+		p.gone[obj.GetUID()] = true
 	}
 	for _, obj := range live {
 		if !metav1.IsControlledBy(obj, owner) || owner.May != nil && !owner.May(obj) {
 			continue
 		}
-		if was, ok := known[obj.GetUID()]; !ok || older(was, obj) {
-			return true, nil
+		delete(p.gone, obj.GetUID())
+		if p.items == "" || older(p.items, obj.GetResourceVersion()) {
+			p.items = obj.GetResourceVersion()
 		}
-		delete(known, obj.GetUID())
+		was, known := versions[obj.GetUID()]
+		p.shown = p.shown && known && !older(was, obj.GetResourceVersion())
 	}
-	if len(known) > 0 {
-		return true, nil
-	}
-	f.seen.Note(owner.GetUID())
-	return false, nil
+	return p, !p.shown || len(p.gone) > 0, nil
 }
 
-// older reports whether an object is of before another version of it.
-func older(shown, live metav1.Object) bool {
-	order, err := resourceversion.CompareResourceVersion(shown.GetResourceVersion(), live.GetResourceVersion())
+// older reports whether a resourceVersion is of before another one.
+func older(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
 }

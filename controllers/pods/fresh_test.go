@@ -9,59 +9,128 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/controllers/claim"
 	"github.com/barque/barque/controllers/controllertest"
 	"github.com/barque/barque/controllers/pods"
 )
 
-// The informer is behind as long as the API server has the owner in another version, or a pod more, a newer one, or one less.
-func TestBehind(t *testing.T) {
+// informer is one that has come to a resourceVersion.
+type informer struct {
+	cache.SharedIndexInformer
+	cache.Store
+	at string
+}
+
+func (i *informer) GetStore() cache.Store                { return i }
+func (i *informer) LastStoreSyncResourceVersion() string { return i.at }
+
+// view is what is asked of Fresh, and what the API server answers.
+type view struct {
+	t           *testing.T
+	c           *controllertest.Cluster
+	informer    informer
+	owner, live *appsv1.ReplicaSet
+	list        corev1.PodList
+	asked       int
+	fresh       pods.Fresh
+}
+
+func newView(t *testing.T) *view {
 	owner := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "rs"}}
-	c := controllertest.New(t, owner)
+	v := &view{t: t, c: controllertest.New(t, owner), informer: informer{at: "10"}, owner: owner}
+	owner.ResourceVersion = "10"
+	v.live = owner.DeepCopy()
+	v.c.Client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, kruntime.Object, error) { return true, v.list.DeepCopy(), nil })
+	return v
+}
+
+func (v *view) pod(name, version string) *corev1.Pod {
 	controller := true
-	pod := func(name string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, Labels: map[string]string{"app": "x"},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: owner.UID, Controller: &controller}}}}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name), ResourceVersion: version, Labels: map[string]string{"app": "x"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: v.owner.UID, Controller: &controller}}}}
+}
+
+func (v *view) has(pods ...*corev1.Pod) {
+	v.list.Items = nil
+	for _, pod := range pods {
+		v.list.Items = append(v.list.Items, *pod)
 	}
-	c.Add(pod("a"))
-	there, err := c.Client.CoreV1().Pods("d").Get(t.Context(), "a", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
+}
+
+func (v *view) behind(what string, want bool, shown ...*corev1.Pod) {
+	v.t.Helper()
+	got, err := v.fresh.Behind(v.t.Context(), v.c.Client, &v.informer, claim.Owner{Object: v.owner, Selector: labels.SelectorFromSet(labels.Set{"app": "x"}),
+		Read: func(context.Context) (metav1.Object, error) { v.asked++; return v.live.DeepCopy(), nil }}, shown)
+	if err != nil || got != want {
+		v.t.Errorf("%s: behind %t, %v", what, got, err)
 	}
-	shown := []*corev1.Pod{there}
-	live := owner.DeepCopy()
-	list := &corev1.PodList{}
-	c.Client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, kruntime.Object, error) { return true, list.DeepCopy(), nil })
-	var asked int
-	var fresh pods.Fresh
-	behind := func(what string, want bool) {
-		t.Helper()
-		got, err := fresh.Behind(t.Context(), c.Client, claim.Owner{Object: owner, Selector: labels.SelectorFromSet(labels.Set{"app": "x"}),
-			Read: func(context.Context) (metav1.Object, error) { asked++; return live, nil }}, shown)
-		if err != nil || got != want {
-			t.Errorf("%s: behind %t, %v", what, got, err)
-		}
-	}
-	behind("a pod is gone", true)
-	newer := shown[0].DeepCopy()
-	newer.ResourceVersion = "999999"
-	list.Items = []corev1.Pod{*newer}
-	behind("a pod is newer", true)
-	list.Items = []corev1.Pod{*shown[0], *pod("b")}
-	behind("a pod is missing", true)
-	list.Items = []corev1.Pod{*shown[0]}
-	live.ResourceVersion = "999999"
-	behind("the owner is newer", true)
-	live.ResourceVersion = owner.ResourceVersion
-	behind("all is shown", false)
-	before := asked
-	list.Items = nil
-	behind("it is not asked again", false)
-	if asked != before {
+}
+
+// The informer is behind when the API server has the owner in another version, or a pod more, a newer one, or one less.
+func TestBehind(t *testing.T) {
+	v := newView(t)
+	a, b := v.pod("a", "9"), v.pod("b", "9")
+	again := func() { v.fresh.Forget(v.owner.UID) }
+	v.behind("a pod is gone", true, a)
+	again()
+	v.has(v.pod("a", "12"))
+	v.behind("a pod is newer", true, a)
+	again()
+	v.has(a, b)
+	v.behind("a pod is missing", true, a)
+	again()
+	v.has(a)
+	v.live.ResourceVersion = "12"
+	v.behind("the owner is newer", true, a)
+	again()
+	v.live.ResourceVersion = "10"
+	v.behind("all is shown", false, a)
+	before := v.asked
+	v.has()
+	v.behind("it is not asked again", false, a)
+	if v.asked != before {
 		t.Error("it was asked again")
 	}
-	fresh.Forget(owner.UID)
-	behind("it is asked for another owner of that UID", true)
+	again()
+	v.behind("it is asked for another owner of that UID", true, a)
+}
+
+// The informer is behind until it has shown what the API server had once, however many pods change meanwhile. A decision
+// that has been made before that is not acted on.
+func TestBehindEnds(t *testing.T) {
+	v := newView(t)
+	a, b, c := v.pod("a", "9"), v.pod("b", "12"), v.pod("c", "8")
+	v.has(a, b)
+	v.behind("one is missing, and one is gone", true, a, c)
+	v.has(v.pod("a", "14"), v.pod("b", "15"), v.pod("d", "16"))
+	v.live.ResourceVersion = "17"
+	v.informer.at = "11"
+	v.behind("one is missing still", true, a, c)
+	v.informer.at = "12"
+	v.behind("the decision may be of before", true, a, c)
+	v.behind("one is gone", true, a, b, c)
+	v.behind("all that was there is shown", false, a, b)
+	if v.asked != 1 {
+		t.Errorf("asked %d times", v.asked)
+	}
+}
+
+// A pod that has ended before the informer shows it is not waited for.
+func TestBehindOfAShortPod(t *testing.T) {
+	v := newView(t)
+	v.has(v.pod("b", "12"))
+	v.behind("one is missing", true)
+	v.informer.at = "13"
+	v.behind("the decision may be of before", true)
+	v.behind("it came and went", false)
+	v.fresh.Forget(v.owner.UID)
+	v.has()
+	v.live.ResourceVersion = "12"
+	v.behind("the owner is newer", true)
+	v.owner.ResourceVersion = "13"
+	v.behind("it is newer still", false)
 }

@@ -129,7 +129,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	}
 	p := decide(set, mine, related, time.Now())
 	if p.create > 0 || len(p.delete) > 0 {
-		if behind, err := t.fresh.Behind(ctx, t.client, owner, mine); err != nil || behind {
+		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, owner, mine); err != nil || behind {
 			return runtime.Retry, err
 		}
 	}
