@@ -423,9 +423,41 @@ func testTokens(t *testing.T, c *cluster) {
 	if _, err := accounts.CreateToken(ctx, "robot", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &short}}, metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("a token for a minute: %v", err)
 	}
+	testTokenOfSecret(t, c)
 	_, keys := c.raw(t, "/openid/v1/jwks", nil)
 	if !strings.Contains(string(keys), `"ES256"`) {
 		t.Errorf("keys: %s", keys)
+	}
+}
+
+// testTokenOfSecret has a token made for a Secret. It is good when the Secret holds it.
+func testTokenOfSecret(t *testing.T, c *cluster) {
+	ctx, secrets := t.Context(), c.admin.CoreV1().Secrets("default")
+	request := func(name string) (*authenticationv1.TokenRequest, error) {
+		return c.admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, "robot", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			Audiences: []string{"kubernetes/serviceaccount"}, BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: name},
+		}}, metav1.CreateOptions{})
+	}
+	if _, err := request("bound"); !apierrors.IsBadRequest(err) {
+		t.Errorf("a token for a Secret of another type: %v", err)
+	}
+	secret := must(secrets.Create(ctx, &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken,
+		ObjectMeta: metav1.ObjectMeta{Name: "held", Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot"}}}, metav1.CreateOptions{}))(t)
+	token := must(request("held"))(t).Status.Token
+	review := func() bool {
+		r := must(c.admin.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{}))(t)
+		return r.Status.Authenticated && r.Status.User.Username == "system:serviceaccount:default:robot"
+	}
+	if review() {
+		t.Error("a token is good that no Secret holds")
+	}
+	secret.Data = map[string][]byte{corev1.ServiceAccountTokenKey: []byte(token)}
+	must(secrets.Update(ctx, secret, metav1.UpdateOptions{}))(t)
+	if !review() {
+		t.Error("the token of a Secret is refused")
+	}
+	if used := must(secrets.Get(ctx, "held", metav1.GetOptions{}))(t).Labels["kubernetes.io/legacy-token-last-used"]; used == "" {
+		t.Error("its use is not noted")
 	}
 }
 

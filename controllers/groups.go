@@ -45,6 +45,7 @@ import (
 	"github.com/barque/barque/controllers/resourcequota"
 	"github.com/barque/barque/controllers/rootca"
 	"github.com/barque/barque/controllers/serviceaccount"
+	"github.com/barque/barque/controllers/serviceaccounttoken"
 	"github.com/barque/barque/controllers/servicecidr"
 	"github.com/barque/barque/controllers/statefulset"
 	"github.com/barque/barque/controllers/storageversionmigration"
@@ -59,6 +60,13 @@ var basis = group{"basis", []entry{
 		name: "serviceaccount", upstream: []string{"serviceaccount-controller"},
 		make: func(c Config, _ int) (controller, error) {
 			return serviceaccount.New(serviceaccount.Config{Informers: c.Informers, Logger: c.Logger})
+		},
+	},
+	{
+		name: "serviceaccounttoken", upstream: []string{"serviceaccount-token-controller", "serviceaccount-token"},
+		syncs: "concurrent-serviceaccount-token-syncs", workers: 5,
+		make: func(c Config, workers int) (controller, error) {
+			return serviceaccounttoken.New(serviceaccounttoken.Config{Informers: c.Informers, Logger: c.Logger, CA: c.CA, Workers: workers})
 		},
 	},
 	{

@@ -65,7 +65,8 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 		kinds = append(kinds, authenticator.WrapAudienceAgnosticToken(cfg.Audiences, static))
 	}
 	if cfg.Issuer != nil {
-		kinds = append(kinds, &serviceAccountTokens{cfg.Issuer, cfg.Objects, cfg.Audiences, cfg.Now})
+		kinds = append(kinds, &serviceAccountTokens{cfg.Issuer, cfg.Objects, cfg.Audiences, cfg.Now},
+			&legacyTokens{cfg.Issuer, cfg.Objects, cfg.Audiences, cfg.Now})
 	}
 	kinds = append(kinds, authenticator.WrapAudienceAgnosticToken(cfg.Audiences, &bootstrapTokens{cfg.Objects, cfg.Now}))
 	token := tokencache.New(tokenunion.New(kinds...), true, cacheFor, 0)

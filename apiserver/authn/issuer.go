@@ -125,24 +125,32 @@ func (i *Issuer) Issue(b Binding) (token, id string, expires time.Time, err erro
 // verify checks signature, issuer, and time. mine is false for tokens of other issuers, which other
 // authenticators may know.
 func (i *Issuer) verify(token string) (c claims, mine bool, err error) {
+	if mine, err = i.open(token, i.url, &c); err == nil && mine {
+		err = inTime(c.Claims, i.now())
+	}
+	return c, mine, err
+}
+
+// open checks the signature of a token of an issuer name, and reads its claims. mine is false for others.
+func (i *Issuer) open(token, issuer string, claims any) (mine bool, err error) {
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256, jose.RS256})
 	if err != nil {
-		return c, false, nil
+		return false, nil
 	}
 	var unverified jwt.Claims
-	if err := parsed.UnsafeClaimsWithoutVerification(&unverified); err != nil || unverified.Issuer != i.url {
-		return c, false, nil
+	if err := parsed.UnsafeClaimsWithoutVerification(&unverified); err != nil || unverified.Issuer != issuer {
+		return false, nil
 	}
 	keys, err := i.keySet()
 	if err != nil {
-		return c, true, err
+		return true, err
 	}
 	for _, key := range candidates(keys, parsed) {
-		if err = parsed.Claims(key.Key, &c); err == nil {
-			return c, true, inTime(c.Claims, i.now())
+		if parsed.Claims(key.Key, claims) == nil {
+			return true, nil
 		}
 	}
-	return c, true, fmt.Errorf("the signature of the service-account token does not match any known key")
+	return true, fmt.Errorf("the signature of the service-account token does not match any known key")
 }
 
 // clocksDiffer is how far the clock of the server that has issued a token may be ahead of that of the one that is shown

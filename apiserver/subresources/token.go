@@ -91,8 +91,18 @@ func (t *Token) Create(ctx context.Context, name string, obj runtime.Object, val
 	if err := t.bind(ctx, req, &binding); err != nil {
 		return nil, err
 	}
-	t.setLifetime(ctx, req, &binding, lifetime)
+	if !ofSecret(req, &binding) {
+		t.setLifetime(ctx, req, &binding, lifetime)
+	}
 	if len(options.DryRun) > 0 {
+		return req, nil
+	}
+	if ofSecret(req, &binding) {
+		token, err := t.issuer.IssueLegacy(binding)
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		req.Status = authenticationv1.TokenRequestStatus{Token: token}
 		return req, nil
 	}
 	token, id, expires, err := t.issuer.Issue(binding)
@@ -168,6 +178,7 @@ func (t *Token) bind(ctx context.Context, req *authenticationv1.TokenRequest, b 
 		meta = secret
 		if err == nil {
 			b.SecretName, b.SecretUID = secret.Name, string(secret.UID)
+			err = checkSecret(req, b, secret)
 		}
 	case gvk.Group == "" && gvk.Kind == "Node":
 		var node *corev1.Node
@@ -183,6 +194,22 @@ func (t *Token) bind(ctx context.Context, req *authenticationv1.TokenRequest, b 
 		return err
 	}
 	return matches(ref.UID, ref.Kind, meta)
+}
+
+// ofSecret tells that a request is for the token that a Secret of type kubernetes.io/service-account-token is to hold: it
+// is bound to a Secret, and its audience is the issuer of such tokens. That one has no end: it is good as long as the
+// Secret holds it.
+func ofSecret(req *authenticationv1.TokenRequest, b *authn.Binding) bool {
+	return b.SecretName != "" && len(req.Spec.Audiences) == 1 && req.Spec.Audiences[0] == authn.LegacyIssuer
+}
+
+// checkSecret refuses the token of a Secret that is not made for it.
+func checkSecret(req *authenticationv1.TokenRequest, b *authn.Binding, secret *corev1.Secret) error {
+	if !ofSecret(req, b) || secret.Type == corev1.SecretTypeServiceAccountToken && secret.Annotations[corev1.ServiceAccountNameKey] == b.ServiceAccount {
+		return nil
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("secret %q of type %q does not hold tokens of serviceaccount %q: give it the type %s and the annotation %s",
+		secret.Name, secret.Type, b.ServiceAccount, corev1.SecretTypeServiceAccountToken, corev1.ServiceAccountNameKey))
 }
 
 func matches(want types.UID, kind string, obj metav1.Object) error {
