@@ -229,7 +229,7 @@ var cluster = group{"cluster", []entry{
 		name: "resourcequota", upstream: []string{"resourcequota-controller"}, syncs: "concurrent-resource-quota-syncs", workers: 5,
 		make: func(c Config, workers int) (controller, error) {
 			return resourcequota.New(resourcequota.Config{Informers: c.Informers, Logger: c.Logger, MetadataFor: c.MetadataFor,
-				Evaluators: c.QuotaEvaluators, Ignored: c.QuotaIgnored, Workers: workers})
+				Evaluators: c.QuotaEvaluators, Ignored: c.QuotaIgnored, Serves: c.Serves, Workers: workers})
 		},
 	},
 	{

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,6 +59,8 @@ type Config struct {
 	Evaluators func(quotav1.ListerForResourceFunc) []quotav1.Evaluator
 	// Ignored are resources that are never charged.
 	Ignored map[schema.GroupResource]struct{}
+	// Serves tells which resources the API has; nil means all.
+	Serves func(schema.GroupVersionResource) bool
 	// Workers is how many quotas are worked on at once. Default 5.
 	Workers int
 }
@@ -73,10 +76,11 @@ type Controller struct {
 }
 
 var (
-	pods     = corev1.SchemeGroupVersion.WithResource("pods")
-	services = corev1.SchemeGroupVersion.WithResource("services")
-	claims   = corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
-	quotas   = corev1.SchemeGroupVersion.WithResource("resourcequotas")
+	pods         = corev1.SchemeGroupVersion.WithResource("pods")
+	services     = corev1.SchemeGroupVersion.WithResource("services")
+	claims       = corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
+	quotas       = corev1.SchemeGroupVersion.WithResource("resourcequotas")
+	deviceClaims = resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
 )
 
 // New asks the factory for the informers it needs; it is called before they are started.
@@ -93,7 +97,11 @@ func New(cfg Config) (*Controller, error) {
 	core := cfg.Informers.Core().V1()
 	c := &Controller{cfg: cfg, quotas: core.ResourceQuotas().Informer(), list: core.ResourceQuotas().Lister(),
 		whole: map[schema.GroupVersionResource]informers.GenericInformer{}}
-	for _, gvr := range []schema.GroupVersionResource{pods, services, claims, quotas} {
+	looked := []schema.GroupVersionResource{pods, services, claims, quotas}
+	if cfg.Serves == nil || cfg.Serves(deviceClaims) {
+		looked = append(looked, deviceClaims)
+	}
+	for _, gvr := range looked {
 		informer, err := cfg.Informers.ForResource(gvr)
 		if err != nil {
 			return nil, fmt.Errorf("controllers/resourcequota: %w", err)
@@ -119,12 +127,18 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 		t.loop.Add(keys...)
 	})
 	defer t.counts.stop()
-	t.evaluators = c.cfg.Evaluators(t.lister)
+	_, served := c.whole[deviceClaims]
+	t.evaluators = slices.DeleteFunc(c.cfg.Evaluators(t.lister), func(e quotav1.Evaluator) bool {
+		return e.GroupResource() == deviceClaims.GroupResource() && !served // there are none to count
+	})
 	t.loop = runtime.NewLoop("resourcequota", c.cfg.Workers, c.cfg.Logger, t.reconcile)
 	runtime.Watch(t.loop, c.quotas, t.changed)
 	runtime.Watch(t.loop, c.whole[pods].Informer(), func(old, now *corev1.Pod) []runtime.Key { return follow(t, pods, old, now) })
 	runtime.Watch(t.loop, c.whole[services].Informer(), func(old, now *corev1.Service) []runtime.Key { return follow(t, services, old, now) })
 	runtime.Watch(t.loop, c.whole[claims].Informer(), func(old, now *corev1.PersistentVolumeClaim) []runtime.Key { return follow(t, claims, old, now) })
+	if served {
+		runtime.Watch(t.loop, c.whole[deviceClaims].Informer(), func(old, now *resourcev1.ResourceClaim) []runtime.Key { return follow(t, deviceClaims, old, now) })
+	}
 	return t.loop.Run(ctx)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -299,6 +300,83 @@ func TestAQuotaCountsItself(t *testing.T) {
 		time.Sleep(time.Minute) // what was charged a moment ago is not given back
 		expect(1)
 	})
+}
+
+// ofDevices counts the requests of claims of devices, into which it has to look.
+type ofDevices struct {
+	quotav1.Evaluator
+	list quotav1.ListerForResourceFunc
+}
+
+func (e ofDevices) Usage(obj kruntime.Object) (corev1.ResourceList, error) {
+	claim, ok := obj.(*resourcev1.ResourceClaim)
+	if !ok {
+		return nil, fmt.Errorf("a %T is no claim", obj)
+	}
+	return corev1.ResourceList{"gpu.deviceclass.resource.k8s.io/devices": *resource.NewQuantity(int64(len(claim.Spec.Devices.Requests)), resource.DecimalSI)}, nil
+}
+
+func (e ofDevices) MatchingResources(names []corev1.ResourceName) []corev1.ResourceName {
+	return quotav1.Intersection(names, []corev1.ResourceName{"gpu.deviceclass.resource.k8s.io/devices"})
+}
+
+func (e ofDevices) MatchingScopes(kruntime.Object, []corev1.ScopedResourceSelectorRequirement) ([]corev1.ScopedResourceSelectorRequirement, error) {
+	return nil, nil
+}
+
+func (e ofDevices) UsageStats(o quotav1.UsageStatsOptions) (quotav1.UsageStats, error) {
+	return generic.CalculateUsageStats(o, generic.ListResourceUsingListerFunc(e.list, deviceClaims), generic.MatchesNoScopeFunc, e.Usage)
+}
+
+// Claims of devices are counted with what they ask for, and given back when they go. An API that does not serve them has none.
+func TestClaimsOfDevices(t *testing.T) {
+	for _, served := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"},
+				Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "a"}, {Name: "b"}}}}}
+			c := controllertest.New(t, newQuota(amounts("gpu.deviceclass.resource.k8s.io/devices", "9", "pods", "9"), nil), claim)
+			ctrl, err := New(Config{
+				Informers: c.Informers, Serves: func(schema.GroupVersionResource) bool { return served },
+				Evaluators: func(list quotav1.ListerForResourceFunc) []quotav1.Evaluator {
+					return append(evaluators(list), ofDevices{generic.NewObjectCountEvaluator(deviceClaims.GroupResource(), nil, ""), list})
+				},
+				MetadataFor: func(context.Context) (metadata.Interface, error) {
+					return fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme()), nil
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Start(func(ctx context.Context, client kubernetes.Interface) error {
+				return ctrl.Run(ctx, discovering{client, &known{&fakediscovery.FakeDiscovery{Fake: &c.Client.Fake}}})
+			})
+			used := func() string {
+				q, err := c.Client.CoreV1().ResourceQuotas("ns").Get(t.Context(), "q", metav1.GetOptions{})
+				if err != nil {
+					return err.Error()
+				}
+				devices := q.Status.Used["gpu.deviceclass.resource.k8s.io/devices"]
+				return fmt.Sprintf("%d names, %s devices", len(q.Status.Used), devices.String())
+			}
+			time.Sleep(time.Minute)
+			if !served {
+				if got := used(); got != "1 names, 0 devices" {
+					t.Errorf("not served: %s", got)
+				}
+				return
+			}
+			if got := used(); got != "2 names, 2 devices" {
+				t.Errorf("a stored claim: %s", got)
+			}
+			if err := c.Client.ResourceV1().ResourceClaims("ns").Delete(t.Context(), "c", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if got := used(); got != "2 names, 0 devices" {
+				t.Errorf("a deleted claim: %s", got)
+			}
+		})
+	}
 }
 
 // What is made just before a quota, and is shown by its informer after that, is counted: nobody has charged it.
