@@ -28,7 +28,7 @@ func (q *Queue) Move(event fwk.ClusterEvent, old, new any) {
 	}
 }
 
-// Wake has a pod tried again though no event came, after its back-off. It counts for a pod in flight, too.
+// Wake has a pod tried again though no event came, as an event that helps would. It counts for a pod in flight, too.
 func (q *Queue) Wake(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -145,7 +145,7 @@ func (q *Queue) enqueue(p *Pod) {
 
 func (q *Queue) toBackoff(p *Pod) {
 	p.where = inBackoff
-	q.backoff.add(p)
+	q.backoff(p).add(p)
 	q.signal()
 }
 
@@ -155,7 +155,7 @@ func (q *Queue) takeOut(p *Pod) {
 	case inActive:
 		q.active.remove(p)
 	case inBackoff:
-		q.backoff.remove(p)
+		q.backoff(p).remove(p)
 	case inUnschedulable:
 		delete(q.unschedulable, p.UID())
 	}

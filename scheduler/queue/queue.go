@@ -43,7 +43,8 @@ type Queue struct {
 
 	mu            sync.Mutex
 	active        podHeap
-	backoff       podHeap
+	rejected      podHeap // back off after a rejection, while others are tried
+	failed        podHeap // back off after an error
 	unschedulable map[types.UID]*Pod
 	pods          map[types.UID]*Pod // all of the above and those in flight
 	flying        int
@@ -75,8 +76,21 @@ func New(cfg Config) *Queue {
 		}
 		return !cfg.Less(b, a) && a.tieBreak(b)
 	}
-	q.backoff.less = func(a, b *Pod) bool { return a.backoffUntil.Before(b.backoffUntil) }
+	q.failed.less = func(a, b *Pod) bool { return a.backoffUntil.Before(b.backoffUntil) }
+	// Those that end within one second come in the order of active pods: an event often wakes many at once.
+	q.rejected.less = func(a, b *Pod) bool {
+		x, y := a.backoffUntil.Truncate(time.Second), b.backoffUntil.Truncate(time.Second)
+		return x.Before(y) || x.Equal(y) && q.active.less(a, b)
+	}
 	return q
+}
+
+// backoff is where a pod backs off. In it, its errors do not change.
+func (q *Queue) backoff(p *Pod) *podHeap {
+	if p.errors > 0 {
+		return &q.failed
+	}
+	return &q.rejected
 }
 
 // tieBreak gives pods that are equal to the profile a stable order: by name, because informers
@@ -141,7 +155,7 @@ func (q *Queue) replace(p *Pod, info *framework.PodInfo) {
 	case inActive:
 		q.active.fix(p)
 	case inBackoff:
-		q.backoff.fix(p)
+		q.backoff(p).fix(p)
 	}
 }
 
@@ -179,6 +193,11 @@ func (q *Queue) tryPop() (*Pod, time.Duration) {
 	now := q.cfg.Clock.Now()
 	q.endBackoffs(now)
 	q.endWaits(now)
+	// The back-off after a rejection leaves the turn to others. When there are none, it would only keep the pod
+	// waiting. That after an error spares what has failed, and is kept.
+	for q.active.Len() == 0 && q.rejected.Len() > 0 {
+		q.enqueue(q.rejected.take())
+	}
 	if q.active.Len() == 0 {
 		return nil, q.untilNext(now)
 	}
@@ -207,9 +226,11 @@ func (q *Queue) sleep(ctx context.Context, wait time.Duration) error {
 }
 
 func (q *Queue) endBackoffs(now time.Time) {
-	for p := q.backoff.peek(); p != nil && !p.backoffUntil.After(now); p = q.backoff.peek() {
-		q.backoff.take()
-		q.enqueue(p)
+	for _, waiting := range []*podHeap{&q.rejected, &q.failed} {
+		for p := waiting.peek(); p != nil && !p.backoffUntil.After(now); p = waiting.peek() {
+			waiting.take()
+			q.enqueue(p)
+		}
 	}
 }
 
@@ -238,7 +259,7 @@ func (q *Queue) endWaits(now time.Time) {
 
 func (q *Queue) untilNext(now time.Time) time.Duration {
 	next := time.Duration(-1)
-	if p := q.backoff.peek(); p != nil {
+	if p := q.failed.peek(); p != nil { // none is in rejected
 		next = p.backoffUntil.Sub(now)
 	}
 	if !q.nextWait.IsZero() {
@@ -338,7 +359,7 @@ func (q *Queue) delay(failures int) time.Duration {
 func (q *Queue) Len() (active, backoff, unschedulable, flying int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.active.Len(), q.backoff.Len(), len(q.unschedulable), q.flying
+	return q.active.Len(), q.rejected.Len() + q.failed.Len(), len(q.unschedulable), q.flying
 }
 
 // signal wakes Pop to look again.

@@ -19,7 +19,7 @@ type Rejection struct{ Plugin, SchedulerName string }
 func (q *Queue) Summary() Summary {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := Summary{Active: q.active.Len(), Backoff: q.backoff.Len(), RejectedBy: map[Rejection]int{}}
+	s := Summary{Active: q.active.Len(), Backoff: q.rejected.Len() + q.failed.Len(), RejectedBy: map[Rejection]int{}}
 	for _, p := range q.unschedulable {
 		name := p.GetPod().Spec.SchedulerName
 		if p.gate != "" {
