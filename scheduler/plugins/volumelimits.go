@@ -12,17 +12,20 @@ import (
 	storage "k8s.io/component-helpers/storage/volume"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/scheduler/framework"
 )
 
 // NodeVolumeLimits keeps the volumes of each CSI driver on a node within the count that the driver
-// has told there (CSINode). A volume that several pods use counts once.
+// has told there (CSINode). A volume that several pods use counts once. Pods stay off nodes without a driver
+// that asks for that (CSIDriver.spec.preventPodSchedulingIfMissing).
 type NodeVolumeLimits struct {
 	claims      corelisters.PersistentVolumeClaimLister
 	volumes     corelisters.PersistentVolumeLister
 	classes     storagelisters.StorageClassLister
 	csiNodes    storagelisters.CSINodeLister
+	drivers     storagelisters.CSIDriverLister
 	attachments cache.SharedIndexInformer
 }
 
@@ -34,6 +37,7 @@ func newNodeVolumeLimits(h *framework.Handle) (fwk.Plugin, error) {
 	p := &NodeVolumeLimits{
 		claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
 		classes: storages.StorageClasses().Lister(), csiNodes: storages.CSINodes().Lister(),
+		drivers:     storages.CSIDrivers().Lister(),
 		attachments: storages.VolumeAttachments().Informer(),
 	}
 	if _, exists := p.attachments.GetIndexer().GetIndexers()[attachmentsByNode]; exists {
@@ -64,28 +68,54 @@ func (*NodeVolumeLimits) PreFilterExtensions() fwk.PreFilterExtensions { return 
 // csiVolume is one volume of a driver. Of a volume that is not made yet the claim is the handle.
 type csiVolume struct{ driver, handle string }
 
-// Filter rejects a node on which the pod's volumes would be too many.
+// Filter rejects a node on which the pod's volumes would be too many, or a driver of theirs is missing.
 func (p *NodeVolumeLimits) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	csiNode, err := p.csiNodes.Get(node.Node().Name)
 	if apierrors.IsNotFound(err) {
-		return nil // no driver is there
-	}
-	if err != nil {
+		csiNode = &storagev1.CSINode{} // no driver is there
+	} else if err != nil {
 		return fwk.AsStatus(err)
-	}
-	limits := map[string]int{}
-	for _, d := range csiNode.Spec.Drivers {
-		if d.Allocatable != nil && d.Allocatable.Count != nil {
-			limits[d.Name] = int(*d.Allocatable.Count)
-		}
-	}
-	if len(limits) == 0 {
-		return nil
 	}
 	wanted := map[csiVolume]bool{}
 	if err := p.collect(pod, wanted); err != nil {
 		return asStatus(err)
 	}
+	limits, there := map[string]int{}, map[string]bool{}
+	for _, d := range csiNode.Spec.Drivers {
+		there[d.Name] = true
+		if d.Allocatable != nil && d.Allocatable.Count != nil {
+			limits[d.Name] = int(*d.Allocatable.Count)
+		}
+	}
+	for v := range wanted {
+		if there[v.driver] {
+			continue
+		}
+		prevents, err := p.prevents(v.driver)
+		if err != nil {
+			return fwk.AsStatus(err)
+		}
+		if prevents {
+			return fwk.NewStatus(fwk.Unschedulable, v.driver+" CSI driver is not installed on the node")
+		}
+	}
+	if len(limits) == 0 {
+		return nil
+	}
+	return p.withinLimits(wanted, limits, node)
+}
+
+// prevents tells whether a driver wants no pods on nodes that lack it. What is no CSI driver does not.
+func (p *NodeVolumeLimits) prevents(name string) (bool, error) {
+	driver, err := p.drivers.Get(name)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil && ptr.Deref(driver.Spec.PreventPodSchedulingIfMissing, false), err
+}
+
+// withinLimits rejects a node on which the wanted volumes would be too many.
+func (p *NodeVolumeLimits) withinLimits(wanted map[csiVolume]bool, limits map[string]int, node fwk.NodeInfo) *fwk.Status {
 	there := p.attached(node.Node().Name)
 	for _, o := range node.GetPods() {
 		// What is missing of a pod that runs keeps no other one from running.
@@ -178,19 +208,30 @@ func (*NodeVolumeLimits) EventsToRegister(context.Context) ([]fwk.ClusterEventWi
 		}),
 		hinted(fwk.PersistentVolumeClaim, fwk.Add|fwk.Update, hintOnClaim),
 		event(fwk.VolumeAttachment, fwk.Delete),
+		hinted(fwk.CSIDriver, fwk.Update|fwk.Delete, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
+			was, ok := old.(*storagev1.CSIDriver)
+			is, ok2 := now.(*storagev1.CSIDriver)
+			return hintIf(!ok || ptr.Deref(was.Spec.PreventPodSchedulingIfMissing, false) && (!ok2 || !ptr.Deref(is.Spec.PreventPodSchedulingIfMissing, false)))
+		}),
 	}, nil
 }
 
-// raises tells whether a driver takes more volumes on a node than before.
+// raises tells whether a node has a driver more than before, or one that takes more volumes.
 func raises(was, is *storagev1.CSINode) bool {
-	limit := map[string]int32{}
-	for _, d := range was.Spec.Drivers {
-		if d.Allocatable != nil && d.Allocatable.Count != nil {
-			limit[d.Name] = *d.Allocatable.Count
+	before := map[string]*int32{} // nil is no limit
+	limit := func(d storagev1.CSINodeDriver) *int32 {
+		if d.Allocatable == nil {
+			return nil
 		}
+		return d.Allocatable.Count
+	}
+	for _, d := range was.Spec.Drivers {
+		before[d.Name] = limit(d)
 	}
 	for _, d := range is.Spec.Drivers {
-		if before, ok := limit[d.Name]; ok && (d.Allocatable == nil || d.Allocatable.Count == nil || *d.Allocatable.Count > before) {
+		old, there := before[d.Name]
+		now := limit(d)
+		if !there || old != nil && (now == nil || *now > *old) {
 			return true
 		}
 	}

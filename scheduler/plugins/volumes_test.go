@@ -127,6 +127,11 @@ func telling(driver string) *storagev1.CSIDriver {
 	return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: storagev1.CSIDriverSpec{StorageCapacity: ptr.To(true)}}
 }
 
+// wanting is a driver whose volumes keep pods off nodes without it.
+func wanting(driver string) *storagev1.CSIDriver {
+	return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: ptr.To(true)}}
+}
+
 func takes(node, driver string, count int32) *storagev1.CSINode {
 	return &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
 		{Name: driver, Allocatable: &storagev1.VolumeNodeResources{Count: &count}},
@@ -229,7 +234,9 @@ func TestVolumeFilters(t *testing.T) {
 		"still attached": {[]any{takes("a", "d", 1), aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", csi("d", "1")), aVolume("w", "", "1Gi", csi("d", "2")),
 			&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "a", Attacher: "d", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("w")}}},
 		}, aPod("p", using("c")), map[string]string{"a": tooMany, "b": ""}},
-		"one to be made": {[]any{takes("a", "example.com/csi", 0), dynamic, aClaim("c", "dynamic", "1Gi")}, aPod("p", using("c")), map[string]string{"a": tooMany, "b": ""}},
+		"no driver, and it wants one": {[]any{wanting("d"), takes("a", "d", 5), takes("b", "e", 5), aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", csi("d", "1"))}, aPod("p", using("c")), map[string]string{"a": "", "b": "d CSI driver is not installed on the node"}},
+		"no driver at all":            {[]any{wanting("example.com/csi"), dynamic, aClaim("c", "dynamic", "1Gi")}, aPod("p", using("c")), everywhere("example.com/csi CSI driver is not installed on the node")},
+		"one to be made":              {[]any{takes("a", "example.com/csi", 0), dynamic, aClaim("c", "dynamic", "1Gi")}, aPod("p", using("c")), map[string]string{"a": tooMany, "b": ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := newWorld(t, append(append([]any{}, nodes...), c.world...), volumePlugins...).verdict(c.pod)
@@ -326,6 +333,10 @@ func TestVolumeHints(t *testing.T) {
 		"same zone":               {VolumeZoneName, fwk.PersistentVolume, labelless, labelless, false},
 		"more volumes":            {NodeVolumeLimitsName, fwk.CSINode, takes("a", "d", 1), takes("a", "d", 2), true},
 		"fewer volumes":           {NodeVolumeLimitsName, fwk.CSINode, takes("a", "d", 2), takes("a", "d", 1), false},
+		"a driver more":           {NodeVolumeLimitsName, fwk.CSINode, &storagev1.CSINode{}, takes("a", "d", 1), true},
+		"a driver less strict":    {NodeVolumeLimitsName, fwk.CSIDriver, wanting("d"), telling("d"), true},
+		"a strict driver less":    {NodeVolumeLimitsName, fwk.CSIDriver, wanting("d"), nil, true},
+		"a driver more strict":    {NodeVolumeLimitsName, fwk.CSIDriver, telling("d"), wanting("d"), false},
 		"user of the claim":       {VolumeRestrictionsName, fwk.AssignedPod, aPod("x", using("c")), nil, true},
 		"user of another":         {VolumeRestrictionsName, fwk.AssignedPod, aPod("x", using("d")), nil, false},
 	} {
