@@ -21,7 +21,7 @@ import (
 
 // world is a cluster that a profile of some plugins decides about.
 type world struct {
-	t        *testing.T
+	t        testing.TB
 	cache    *cache.Cache
 	snapshot *cache.Snapshot
 	nominees *framework.Nominator
@@ -42,7 +42,7 @@ type argsFor struct {
 	args   runtime.Object
 }
 
-func newWorld(t *testing.T, objects []any, plugins ...string) *world {
+func newWorld(t testing.TB, objects []any, plugins ...string) *world {
 	t.Helper()
 	w := &world{t: t, cache: cache.New(clock.RealClock{}, 0), snapshot: cache.NewSnapshot(), nominees: framework.NewNominator()}
 	args := map[string]runtime.Object{}

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
@@ -86,6 +87,8 @@ type volumeState struct {
 	// unbound claims get their volumes with the pod, from those of their class.
 	unbound []*v1.PersistentVolumeClaim
 	byClass map[string][]*v1.PersistentVolume
+	// storage is what volumes of their classes can be made of.
+	storage map[string]*reachable
 
 	mu sync.Mutex
 	// byNode is what Filter has found.
@@ -135,6 +138,13 @@ func (p *VolumeBinding) PreFilter(_ context.Context, state fwk.CycleState, pod *
 		return nil, failed
 	case waits:
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "pod has unbound immediate PersistentVolumeClaims")
+	}
+	if len(s.unbound) > 0 {
+		all, err := p.capacities.List(labels.Everything())
+		if err != nil {
+			return nil, fwk.AsStatus(err)
+		}
+		s.storage = storageOf(all, func(class string) bool { _, wanted := s.byClass[class]; return wanted })
 	}
 	state.Write(volumeBindingKey, s)
 	return nil, nil

@@ -7,8 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	storage "k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/ptr"
 )
@@ -60,7 +58,7 @@ func (p *VolumeBinding) find(s *volumeState, node *v1.Node) (*nodeVolumes, []str
 		return nil, nil, err
 	}
 	for _, claim := range left {
-		from, why, err := p.canProvision(claim, node)
+		from, why, err := p.canProvision(s, claim, node)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -102,7 +100,7 @@ func match(s *volumeState, node *v1.Node) (*nodeVolumes, []*v1.PersistentVolumeC
 }
 
 // canProvision tells why a volume cannot be made for a claim on a node, "" when it can.
-func (p *VolumeBinding) canProvision(claim *v1.PersistentVolumeClaim, node *v1.Node) (from *storagev1.CSIStorageCapacity, why string, _ error) {
+func (p *VolumeBinding) canProvision(s *volumeState, claim *v1.PersistentVolumeClaim, node *v1.Node) (from *storagev1.CSIStorageCapacity, why string, _ error) {
 	if selected, making := claim.Annotations[storage.AnnSelectedNode]; making && selected != node.Name {
 		return nil, reasonNoVolume, nil
 	}
@@ -122,15 +120,9 @@ func (p *VolumeBinding) canProvision(claim *v1.PersistentVolumeClaim, node *v1.N
 	case err != nil:
 		return nil, "", err
 	}
-	all, err := p.capacities.List(labels.Everything())
-	if err != nil {
-		return nil, "", err
-	}
 	size := claim.Spec.Resources.Requests[v1.ResourceStorage]
-	for _, c := range all {
-		if c.StorageClassName == class.Name && limitOf(c) >= size.Value() && reaches(c, node) {
-			return c, "", nil
-		}
+	if c := s.storage[class.Name].find(node.Labels, size.Value()); c != nil {
+		return c, "", nil
 	}
 	return nil, reasonNoSpace, nil
 }
@@ -157,15 +149,6 @@ func limitOf(c *storagev1.CSIStorageCapacity) int64 {
 		return c.Capacity.Value()
 	}
 	return -1
-}
-
-// reaches tells whether a node has access to some storage.
-func reaches(c *storagev1.CSIStorageCapacity, node *v1.Node) bool {
-	if c.NodeTopology == nil {
-		return false
-	}
-	selector, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
-	return err == nil && selector.Matches(labels.Set(node.Labels))
 }
 
 // comparable tells whether there are sizes by which nodes differ.

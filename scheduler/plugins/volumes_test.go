@@ -221,6 +221,20 @@ func TestVolumeFilters(t *testing.T) {
 		"it is being made":     {[]any{dynamic, aClaim("c", "dynamic", "1Gi", selected("b")), aVolume("v", "dynamic", "1Gi")}, aPod("p", using("c")), map[string]string{"a": noVolume, "b": ""}},
 		"in some zones":        {[]any{topology, aClaim("c", "dynamic", "1Gi")}, aPod("p", using("c")), map[string]string{"a": noVolume, "b": ""}},
 		"where there is space": {[]any{dynamic, telling("example.com/csi"), capacity("dynamic", "a", "1Gi"), capacity("dynamic", "b", "9Gi"), aClaim("c", "dynamic", "5Gi")}, aPod("p", using("c")), map[string]string{"a": noSpace, "b": ""}},
+		"by more than labels": {[]any{dynamic, telling("example.com/csi"), aClaim("c", "dynamic", "5Gi"), &storagev1.CSIStorageCapacity{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y"}, StorageClassName: "dynamic", Capacity: ptr.To(resource.MustParse("9Gi")),
+			NodeTopology: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"2"}}}},
+		}}, aPod("p", using("c")), map[string]string{"a": "", "b": noSpace}},
+		"by two labels": {[]any{dynamic, telling("example.com/csi"), aClaim("c", "dynamic", "5Gi"), &storagev1.CSIStorageCapacity{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y"}, StorageClassName: "dynamic", Capacity: ptr.To(resource.MustParse("9Gi")),
+			NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{v1.LabelTopologyZone: "2", v1.LabelHostname: "b"}},
+		}}, aPod("p", using("c")), map[string]string{"a": noSpace, "b": ""}},
+		"of any node, by size": {[]any{dynamic, telling("example.com/csi"), capacity("dynamic", "a", "1Gi"), aClaim("c", "dynamic", "5Gi"), &storagev1.CSIStorageCapacity{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y"}, StorageClassName: "dynamic", Capacity: ptr.To(resource.MustParse("9Gi")), NodeTopology: &metav1.LabelSelector{},
+		}}, aPod("p", using("c")), everywhere("")},
+		"of no node": {[]any{dynamic, telling("example.com/csi"), aClaim("c", "dynamic", "5Gi"), &storagev1.CSIStorageCapacity{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y"}, StorageClassName: "dynamic", Capacity: ptr.To(resource.MustParse("9Gi")),
+		}}, aPod("p", using("c")), everywhere(noSpace)},
 		"driver does not tell": {[]any{dynamic, capacity("dynamic", "a", "1Gi"), aClaim("c", "dynamic", "5Gi")}, aPod("p", using("c")), everywhere("")},
 
 		"alone":                  {[]any{aClaim("c", "", "1Gi", has("v"), oncePodMode), aVolume("v", "", "1Gi")}, aPod("p", using("c")), everywhere("")},
@@ -355,5 +369,19 @@ func TestVolumeHints(t *testing.T) {
 		if !found || helps != c.want {
 			t.Errorf("%s: registered %t, helps %t", name, found, helps)
 		}
+	}
+}
+
+// BenchmarkStorageOfEachNode tries a pod whose volume is to be made on 1,000 nodes, each of which has told its storage.
+func BenchmarkStorageOfEachNode(b *testing.B) {
+	objects := []any{late("dynamic", "example.com/csi"), telling("example.com/csi"), aClaim("c", "dynamic", "1Gi")}
+	for i := range 1000 {
+		name := fmt.Sprintf("n%d", i)
+		objects = append(objects, aNode(name), capacity("dynamic", name, "9Gi"))
+	}
+	w := newWorld(b, objects, volumePlugins...)
+	pod := aPod("p", using("c"))
+	for b.Loop() {
+		w.verdict(pod)
 	}
 }
