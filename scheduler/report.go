@@ -59,10 +59,10 @@ func (t *term) patch(ctx context.Context, pod *v1.Pod, status map[string]any) er
 }
 
 // evict makes room: it says why in the victim's status and deletes it. The kubelet gives the
-// victim its grace period. done gets the API's error.
+// victim its grace period. done gets the API's error. It does not wait for what the victim waits for.
 func (t *term) evict(ctx context.Context, victim, preemptor *v1.Pod, done func(error)) {
 	why := fmt.Sprintf("%s: preempting to accommodate a higher priority pod", preemptor.Spec.SchedulerName)
-	t.writes.do(victim.UID, func() {
+	t.writes.beside(func() {
 		status := map[string]any{"conditions": []v1.PodCondition{{
 			Type:               v1.DisruptionTarget,
 			Status:             v1.ConditionTrue,

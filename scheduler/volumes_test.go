@@ -173,6 +173,23 @@ func TestWaitingForVolumes(t *testing.T) {
 	s.eventually("the room of a pod that has gone is free", s.bound("large"))
 }
 
+// TestPreemptsAPodThatWaitsForItsVolume: the eviction does not wait for the volume of the victim.
+func TestPreemptsAPodThatWaitsForItsVolume(t *testing.T) {
+	s := newAPIServer(t, node("a", "64", "64Gi"), lateClass("dynamic", "example.com/csi"), claim("c", "dynamic"))
+	(&storageSide{s: s}).serve() // no volume is ever made
+	s.seed(pod("p", "60", "1Mi", withClaim("c"), priority(1)))
+	s.lead(s.start(scheduler.Config{Seed: 1}))
+	await.True(t, "a node is selected for the claim", func() bool {
+		c, err := s.client.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
+		return err == nil && c.Annotations[storage.AnnSelectedNode] == "a"
+	})
+	s.put(pod("vip", "60", "1Mi", priority(100)))
+	s.eventually("vip is bound", s.bound("vip"))
+	if s.get("default", "p") != nil {
+		t.Error("the victim is still there")
+	}
+}
+
 // TestClaimComesLate: a pod that waits for its claim is tried when that comes, and not before.
 func TestClaimComesLate(t *testing.T) {
 	s := newAPIServer(t, node("a", "64", "64Gi"), lateClass("dynamic", "example.com/csi"))
