@@ -201,6 +201,19 @@ func TestExtendersFilterInTurn(t *testing.T) {
 	tryExtenders(t, pod("p", "1", "1Gi"), second.config(ignorable), first.config()).eventuallyOn("p", "c")
 }
 
+// TestAnErrorLeavesTheNomination: a node that is being freed for a pod stays its own over an error that passes.
+func TestAnErrorLeavesTheNomination(t *testing.T) {
+	e := newExtender(t)
+	e.filter = func(extenderv1.ExtenderArgs) any { return extenderv1.ExtenderFilterResult{Error: "no licence"} }
+	s := tryExtenders(t, pod("p", "1", "1Gi", func(p *v1.Pod) { p.Status.NominatedNodeName = "b" }), e.config())
+	s.eventually("the error is in the status", func(pods map[string]*v1.Pod) bool {
+		return slices.ContainsFunc(pods["default/p"].Status.Conditions, func(c v1.PodCondition) bool { return c.Reason == v1.PodReasonSchedulerError })
+	})
+	if got := s.get("default", "p").Status.NominatedNodeName; got != "b" {
+		t.Errorf("the nominated node is %q", got)
+	}
+}
+
 // TestARejectedPodComesBack: any event may change an extender's mind.
 func TestARejectedPodComesBack(t *testing.T) {
 	e := newExtender(t)

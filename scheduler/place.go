@@ -148,7 +148,8 @@ func (t *term) failed(ctx context.Context, profile *framework.Profile, state fwk
 		t.meters.tried(resultError, profile.Name(), t.cfg.Clock.Since(began))
 		t.log.Error("cannot schedule a pod", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
 		t.queue.Retry(p)
-		t.report(ctx, pod, v1.PodReasonSchedulerError, err.Error(), "")
+		// The node that is being freed for it stays its own.
+		t.report(ctx, pod, v1.PodReasonSchedulerError, err.Error(), t.nominees.Node(pod.UID))
 		return
 	}
 	info := p.Info
