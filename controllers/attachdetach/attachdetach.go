@@ -18,6 +18,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -106,7 +107,7 @@ func New(cfg Config) (*Controller, error) {
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	recorder, stop := runtime.Recorder(ctx, client, "attachdetach-controller")
 	defer stop()
-	t := &term{Controller: c, client: client, recorder: recorder, unused: map[string]map[string]time.Time{}}
+	t := &term{Controller: c, client: client, recorder: recorder, unused: map[string]map[string]time.Time{}, detaching: map[types.UID]bool{}}
 	t.loop = runtime.NewLoop("attachdetach", 4, c.cfg.Logger, t.reconcile)
 	runtime.Watch(t.loop, c.volumes, func(old, now *corev1.PersistentVolume) []runtime.Key {
 		if old != nil && now != nil && apiequality.Semantic.DeepEqual(old.Spec, now.Spec) {
@@ -145,6 +146,10 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	})
 	runtime.Watch(t.loop, c.attachments, func(old, now *storagev1.VolumeAttachment) []runtime.Key {
 		t.tell(old, now)
+		if old != nil && (now == nil || now.UID != old.UID) {
+			t.checked.Forget(old.UID)
+			t.stays(old.UID)
+		}
 		a := now
 		if a == nil {
 			a = old
@@ -184,6 +189,10 @@ type term struct {
 	mu sync.Mutex
 	// unused is since when nobody needs a volume on a node that still has it, by volume and node.
 	unused map[string]map[string]time.Time
+	// detaching are the attachments that are no longer in the status of their nodes, and are about to go.
+	detaching map[types.UID]bool
+	// checked are the attachments whose volume has been seen to be without users, by the API server's word.
+	checked runtime.Seen
 }
 
 func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
@@ -211,6 +220,14 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		}
 	}
 	for _, node := range p.detach {
+		used, err := t.used(ctx, key.Name, v.attachments[node])
+		if err != nil {
+			return 0, err
+		}
+		if used { // the informers are behind
+			p.again = runtime.Retry
+			continue
+		}
 		if err := t.detach(ctx, key, v.attachments[node]); err != nil {
 			return 0, err
 		}
@@ -260,15 +277,12 @@ func (t *term) users(volume *corev1.PersistentVolume) (map[string][]*corev1.Pod,
 	if ref == nil {
 		return nil, nil
 	}
-	driver, err := t.listDrivers.Get(volume.Spec.CSI.Driver)
-	if err == nil && !ptr.Deref(driver.Spec.AttachRequired, true) {
-		return nil, nil
-	}
-	if err != nil && !apierrors.IsNotFound(err) {
+	attaches, err := t.attaches(volume)
+	if err != nil || !attaches {
 		return nil, err
 	}
 	claim, err := t.listClaims.PersistentVolumeClaims(ref.Namespace).Get(ref.Name)
-	if apierrors.IsNotFound(err) || err == nil && (claim.UID != ref.UID || claim.Spec.VolumeName != volume.Name || claim.Status.Phase != corev1.ClaimBound) {
+	if apierrors.IsNotFound(err) || err == nil && !boundTo(claim, volume) {
 		return nil, nil
 	}
 	if err != nil {
@@ -282,6 +296,19 @@ func (t *term) users(volume *corev1.PersistentVolume) (map[string][]*corev1.Pod,
 		}
 	}
 	return users, err
+}
+
+// attaches tells whether the driver of a volume wants it to be attached.
+func (t *term) attaches(volume *corev1.PersistentVolume) (bool, error) {
+	driver, err := t.listDrivers.Get(volume.Spec.CSI.Driver)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return err == nil && ptr.Deref(driver.Spec.AttachRequired, true), err
+}
+
+func boundTo(claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) bool {
+	return claim.UID == volume.Spec.ClaimRef.UID && claim.Spec.VolumeName == volume.Name && claim.Status.Phase == corev1.ClaimBound
 }
 
 // remember notes since when nobody needs a volume, on the nodes that have it.
@@ -339,26 +366,101 @@ func (t *term) attach(ctx context.Context, key runtime.Key, volume *corev1.Persi
 	return nil
 }
 
+// used asks the API server, once in a term, whether pods on a node need an attachment that they do not need by the
+// informers: these may show what was before the leader that has attached it.
+func (t *term) used(ctx context.Context, name string, a *storagev1.VolumeAttachment) (bool, error) {
+	if t.checked.Has(a.UID) {
+		return false, nil
+	}
+	used, err := t.usedNow(ctx, name, a.Spec.NodeName)
+	if err != nil {
+		return false, fmt.Errorf("reading who uses volume %s on node %s: %w", name, a.Spec.NodeName, err)
+	}
+	if !used {
+		t.checked.Note(a.UID)
+	}
+	return used, nil
+}
+
+func (t *term) usedNow(ctx context.Context, name, node string) (bool, error) {
+	core := t.client.CoreV1()
+	volume, err := core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, err
+	case volume.Spec.CSI == nil || volume.Spec.ClaimRef == nil:
+		return false, nil
+	}
+	attaches, err := t.attaches(volume)
+	if err != nil || !attaches {
+		return false, err
+	}
+	ref := volume.Spec.ClaimRef
+	claim, err := core.PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && !boundTo(claim, volume) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	list, err := core.Pods(ref.Namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()})
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool {
+		return pod.Spec.NodeName == node && needsVolumes(&pod) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+			return pods.ClaimName(&pod, &v) == claim.Name
+		})
+	}), nil
+}
+
 // detach takes the volume out of the node's status first, so that the node does not mount it any more.
 func (t *term) detach(ctx context.Context, key runtime.Key, a *storagev1.VolumeAttachment) error {
-	if err := t.writeAttached(ctx, a.Spec.NodeName, a.Name); err != nil {
+	t.goes(a.UID)
+	if err := t.writeAttached(ctx, a.Spec.NodeName); err != nil {
+		t.stays(a.UID)
 		return err
 	}
 	err := t.client.StorageV1().VolumeAttachments().Delete(ctx, a.Name, *metav1.NewPreconditionDeleteOptions(string(a.UID)))
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		t.stays(a.UID)
+		t.loop.Add(runtime.Key{Namespace: onNode, Name: a.Spec.NodeName}) // its status names it again
 		return fmt.Errorf("detaching a volume from node %s: deleting VolumeAttachment %s: %w", a.Spec.NodeName, a.Name, err)
+	}
+	if is, exists, _ := t.attachments.GetIndexer().GetByKey(a.Name); !exists || is.(*storagev1.VolumeAttachment).UID != a.UID {
+		t.stays(a.UID) // its end has been told already
 	}
 	t.loop.Writes().Deleted(key, t.attachments, runtime.Key{Name: a.Name}, a.UID)
 	return nil
 }
 
-func (t *term) reconcileNode(ctx context.Context, key runtime.Key) error {
-	return t.writeAttached(ctx, key.Name, "")
+// goes keeps an attachment out of the status of its node until stays is called, or it has gone.
+func (t *term) goes(a types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.detaching[a] = true
 }
 
-// writeAttached makes the status of a node name the volumes that are attached to it, but for one
-// attachment that is about to go.
-func (t *term) writeAttached(ctx context.Context, name, but string) error {
+func (t *term) stays(a types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.detaching, a)
+}
+
+func (t *term) going(a types.UID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.detaching[a]
+}
+
+func (t *term) reconcileNode(ctx context.Context, key runtime.Key) error {
+	return t.writeAttached(ctx, key.Name)
+}
+
+// writeAttached makes the status of a node name the volumes that are attached to it, but for those that are about to go.
+func (t *term) writeAttached(ctx context.Context, name string) error {
 	node, err := t.listNodes.Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -372,7 +474,7 @@ func (t *term) writeAttached(ctx context.Context, name, but string) error {
 	}
 	attached := []corev1.AttachedVolume{}
 	for _, a := range list {
-		if a.Name == but || !a.Status.Attached || a.DeletionTimestamp != nil || a.Spec.Source.PersistentVolumeName == nil {
+		if t.going(a.UID) || !a.Status.Attached || a.DeletionTimestamp != nil || a.Spec.Source.PersistentVolumeName == nil {
 			continue
 		}
 		if volume, err := t.listVolumes.Get(*a.Spec.Source.PersistentVolumeName); err == nil && volume.Spec.CSI != nil {
@@ -383,15 +485,16 @@ func (t *term) writeAttached(ctx context.Context, name, but string) error {
 	if slices.Equal(attached, node.Status.VolumesAttached) {
 		return nil
 	}
+	// By the version of the node: a worker that has decided before this one must not write after it.
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": node.UID},
+		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion},
 		"status":   map[string]any{"volumesAttached": attached},
 	})
 	if err != nil {
 		return err
 	}
 	_, err = t.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("writing what is attached to node %s: %w", name, err)
 	}
 	return nil

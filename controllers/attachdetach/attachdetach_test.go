@@ -1,6 +1,7 @@
 package attachdetach
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,8 +12,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/controllers/controllertest"
@@ -286,5 +289,94 @@ func TestNoAttachment(t *testing.T) {
 		if got := attachments(t, c); len(got) != 0 {
 			t.Errorf("attached to %v", got)
 		}
+	})
+}
+
+func attached() *storagev1.VolumeAttachment {
+	a := attachment(AttachmentName("h", "d", "a"))
+	a.Status.Attached = true
+	return a
+}
+
+// TestDetachingIsNotTakenBack: a volume that is being detached stays out of the status of its node, also as long as the
+// informer shows its attachment. When the deletion fails, the status names the volume again.
+func TestDetachingIsNotTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, aVolume(corev1.ReadWriteOnce), aClaim(), aNode("a", corev1.ConditionTrue), aPod("p", "a"), attached())
+		fails, asked := true, 0
+		c.Client.PrependReactor("delete", "volumeattachments", func(clienttesting.Action) (bool, kruntime.Object, error) {
+			asked++
+			if fails {
+				return true, nil, apierrors.NewInternalError(errors.New("no"))
+			}
+			return true, nil, nil // done, but the informers do not know yet
+		})
+		ctrl, err := New(Config{Informers: c.Informers, ForceAfter: DefaultForceAfter})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(ctrl.Run)
+		named := func() int {
+			n, err := c.Client.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(n.Status.VolumesAttached)
+		}
+		controllertest.Eventually(t, "the status names it", func() bool { return named() == 1 })
+		if err := c.Client.CoreV1().Pods("ns").Delete(t.Context(), "p", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, "a deletion", func() bool { return asked > 3 })
+		controllertest.Eventually(t, "the status names it again", func() bool { return named() == 1 })
+		fails = false
+		time.Sleep(2 * time.Minute) // the longest back-off
+		if n := named(); n != 0 {
+			t.Errorf("the status names %d volumes", n)
+		}
+		node, err := c.Client.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/e^x"} // an event of the node
+		if _, err := c.Client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if n := named(); n != 0 {
+			t.Errorf("the status names %d volumes after an event", n)
+		}
+	})
+}
+
+// TestANewLeaderDetachesNothingInUse: at the start of a term the informers may lack the pod for which the leader before has
+// attached a volume.
+func TestANewLeaderDetachesNothingInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, aVolume(corev1.ReadWriteOnce), aClaim(), aNode("a", corev1.ConditionTrue), aPod("p", "a"), attached())
+		c.Client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+			if a.GetNamespace() == "" { // the informer
+				return true, &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
+			}
+			return false, nil, nil
+		})
+		ctrl, err := New(Config{Informers: c.Informers, ForceAfter: DefaultForceAfter})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(ctrl.Run)
+		time.Sleep(time.Minute)
+		if got := attachments(t, c); !slices.Equal(got, []string{"a"}) {
+			t.Fatalf("attached to %v while a pod needs it", got)
+		}
+		pod, err := c.Client.CoreV1().Pods("ns").Get(t.Context(), "p", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod.Status.Phase = corev1.PodSucceeded // the informer hears of it by that
+		if _, err := c.Client.CoreV1().Pods("ns").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, "it is detached", func() bool { return len(attachments(t, c)) == 0 })
 	})
 }
