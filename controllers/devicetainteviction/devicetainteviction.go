@@ -328,6 +328,9 @@ func (t *term) reconcileRule(ctx context.Context, key runtime.Key) (time.Duratio
 	is := conditionOf(rule, n)
 	if was != nil {
 		is.LastTransitionTime = was.LastTransitionTime
+		if is == *was && is.Status == metav1.ConditionTrue {
+			return statusPeriod, nil // pods that go are no event
+		}
 		if is == *was {
 			return 0, nil
 		}

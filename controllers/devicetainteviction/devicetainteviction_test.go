@@ -111,3 +111,23 @@ func TestTolerationRunsOut(t *testing.T) {
 		})
 	}
 }
+
+// TestRuleIsOver: a rule says that no pods are pending when the last one has gone by itself.
+func TestRuleIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := newRule("r", resourcev1.DeviceTaintEffectNoExecute)
+		rule.Spec.Taint.TimeAdded = ptr.To(metav1.Now())
+		c := start(t, newPod(), newClaim(tolerates(3600)), newSlice(1), rule)
+		time.Sleep(10 * time.Minute)
+		if got := condition(t, c, "r").Reason; got != "PodsPendingEviction" {
+			t.Fatalf("reason %q while the pod is tolerated", got)
+		}
+		if err := c.Client.CoreV1().Pods("ns").Delete(t.Context(), "p", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := condition(t, c, "r"); got.Status != metav1.ConditionFalse {
+			t.Errorf("the condition %+v after the pod has gone", got)
+		}
+	})
+}
