@@ -23,3 +23,22 @@ type coreClaims struct {
 func (c coreClaims) PersistentVolumeClaims(namespace string) corev1client.PersistentVolumeClaimInterface {
 	return c.claims.CoreV1().PersistentVolumeClaims(namespace)
 }
+
+// volumesOf is an API whose volumes are those of another one.
+type volumesOf struct {
+	kubernetes.Interface
+	volumes kubernetes.Interface
+}
+
+func (v volumesOf) CoreV1() corev1client.CoreV1Interface {
+	return coreVolumes{v.Interface.CoreV1(), v.volumes}
+}
+
+type coreVolumes struct {
+	corev1client.CoreV1Interface
+	volumes kubernetes.Interface
+}
+
+func (c coreVolumes) PersistentVolumes() corev1client.PersistentVolumeInterface {
+	return c.volumes.CoreV1().PersistentVolumes()
+}

@@ -198,7 +198,7 @@ func (t *term) reconcileClaim(ctx context.Context, key runtime.Key) (time.Durati
 		delete(t.told, key)
 		return 0, err
 	}
-	v, err := t.view(claim)
+	v, err := t.view(ctx, claim)
 	if err != nil {
 		return 0, fmt.Errorf("looking for what concerns claim %s: %w", key, err)
 	}
@@ -226,10 +226,18 @@ func (t *term) claimOf(ctx context.Context, volume *corev1.PersistentVolume) (*c
 	return claim, nil
 }
 
-// view gathers what a decision about a claim depends on.
-func (t *term) view(claim *corev1.PersistentVolumeClaim) (v claimView, err error) {
+// view gathers what a decision about a claim depends on. A claim does not recover from the loss of its volume, so the API
+// server is asked about one that the informer does not have.
+func (t *term) view(ctx context.Context, claim *corev1.PersistentVolumeClaim) (v claimView, err error) {
 	if name := claim.Spec.VolumeName; name != "" {
 		v.named, err = t.volumes.get(runtime.Key{Name: name})
+		if err != nil || v.named != nil || !isBound(claim) {
+			return v, err
+		}
+		v.named, err = t.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return claimView{}, nil
+		}
 		return v, err
 	}
 	if isBound(claim) {

@@ -209,6 +209,34 @@ func TestClaimThatIsNotSeenYet(t *testing.T) {
 	})
 }
 
+// TestVolumeThatIsNotSeenYet: a claim is not lost because the informer of volumes is slower than that of claims.
+func TestVolumeThatIsNotSeenYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, aClaim("c", "1Gi", boundTo("v")))
+		other := controllertest.New(t, aVolume("v", "1Gi", claimedBy("c", "uid-c"), volumeIn(corev1.VolumeBound)))
+		ctrl, err := New(Config{Informers: c.Informers, RemoveAll: nothing})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(func(ctx context.Context, client kubernetes.Interface) error {
+			return ctrl.Run(ctx, volumesOf{client, other.Client})
+		})
+		time.Sleep(time.Minute)
+		if claim := claimIs(t, c, "c"); claim.Status.Phase != corev1.ClaimBound {
+			t.Errorf("the claim is %s", claim.Status.Phase)
+		}
+		if err := other.Client.CoreV1().PersistentVolumes().Delete(t.Context(), "v", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		claim := claimIs(t, c, "c")
+		claim.Labels = map[string]string{"look": "again"}
+		if _, err := c.Client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, c, "c", corev1.ClaimLost)
+	})
+}
+
 // TestSchedulersChoice: the binder finishes what the scheduler has begun.
 func TestSchedulersChoice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
