@@ -14,9 +14,11 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -637,6 +639,57 @@ func scenarios() []scenario {
 			},
 			check: func(_ *testing.T, _ *controllertest.Cluster, l *ledger) error {
 				return cmp.Or(once(l.created, "serviceaccounts", 1), once(l.created, "configmaps", 1))
+			},
+		},
+		{
+			name: "pods get their claims of devices", controllers: "resourceclaim", takes: time.Minute,
+			objects: func() []kruntime.Object {
+				return []kruntime.Object{&resourcev1.ResourceClaimTemplate{ObjectMeta: named("gpus")}}
+			},
+			change: func(t *testing.T, c *controllertest.Cluster) {
+				for _, name := range []string{"p", "q"} {
+					add(t, c.Client.CoreV1().Pods("d"), &corev1.Pod{ObjectMeta: named(name), Spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{
+						{Name: "one", ResourceClaimTemplateName: pointer("gpus")}, {Name: "two", ResourceClaimTemplateName: pointer("gpus")}}}})
+				}
+			},
+			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
+				for _, name := range []string{"p", "q"} {
+					pod, err := c.Client.CoreV1().Pods("d").Get(t.Context(), name, metav1.GetOptions{})
+					if err != nil {
+						return err
+					}
+					if len(pod.Status.ResourceClaimStatuses) != 2 {
+						return fmt.Errorf("claims of pod %s: %+v", name, pod.Status.ResourceClaimStatuses)
+					}
+				}
+				return cmp.Or(once(l.created, "resourceclaims", 4), once(l.deleted, "resourceclaims", 0))
+			},
+		},
+		{
+			name: "a Secret gets its token", controllers: "serviceaccounttoken", takes: time.Minute,
+			objects: func() []kruntime.Object {
+				return []kruntime.Object{&corev1.ServiceAccount{ObjectMeta: named("robot")}}
+			},
+			change: func(t *testing.T, c *controllertest.Cluster) {
+				c.Client.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+					if a.GetSubresource() != "token" {
+						return false, nil, nil
+					}
+					return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "signed"}}, nil
+				})
+				secret := &corev1.Secret{ObjectMeta: named("s"), Type: corev1.SecretTypeServiceAccountToken}
+				secret.Annotations = map[string]string{corev1.ServiceAccountNameKey: "robot"}
+				add(t, c.Client.CoreV1().Secrets("d"), secret)
+			},
+			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
+				s, err := c.Client.CoreV1().Secrets("d").Get(t.Context(), "s", metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				if string(s.Data[corev1.ServiceAccountTokenKey]) != "signed" || len(s.Data[corev1.ServiceAccountRootCAKey]) == 0 {
+					return fmt.Errorf("the Secret has %v", s.Data)
+				}
+				return once(l.deleted, "secrets", 0)
 			},
 		},
 		{

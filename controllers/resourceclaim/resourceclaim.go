@@ -109,7 +109,7 @@ func claimsOf(pod *corev1.Pod) (keys []runtime.Key) {
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	recorder, stop := runtime.Recorder(ctx, client, "resource_claim")
 	defer stop()
-	t := &term{Controller: c, client: client, recorder: recorder}
+	t := &term{Controller: c, client: client, recorder: recorder, unseen: map[string][]*resourcev1.ResourceClaim{}}
 	t.podLoop = runtime.NewLoop("resourceclaim", c.cfg.Workers, c.cfg.Logger, t.reconcilePod)
 	t.claimLoop = runtime.NewLoop("resourceclaim-users", c.cfg.Workers, c.cfg.Logger, t.reconcileClaim)
 	runtime.Watch(t.podLoop, c.pods, func(_, now *corev1.Pod) []runtime.Key {
@@ -158,6 +158,11 @@ type term struct {
 	client             kubernetes.Interface
 	recorder           record.EventRecorder
 	podLoop, claimLoop *runtime.Loop
+
+	mu sync.Mutex
+	// unseen are the claims that the leaders before have left and the informer does not show yet, by namespace. A
+	// namespace that is not there has not been asked for.
+	unseen map[string][]*resourcev1.ResourceClaim
 }
 
 func (t *term) podsBy(index, namespace, name string) (keys []runtime.Key) {
@@ -180,14 +185,13 @@ func (t *term) reconcilePod(ctx context.Context, key runtime.Key) (time.Duration
 	if err != nil {
 		return 0, err
 	}
-	owned, _, err := runtime.Controlled[resourcev1.ResourceClaim](t.claims, pod.Namespace, pod.UID)
-	if err != nil {
-		return 0, err
+	plan, err := t.planFor(pod)
+	if err == nil && len(plan.create) > 0 {
+		if behind, err := t.behind(ctx, pod.Namespace); err != nil || behind {
+			return runtime.Retry, err
+		}
+		plan, err = t.planFor(pod) // the one before may be of what the informer showed then
 	}
-	plan, err := decidePod(pod, func(name string) *resourcev1.ResourceClaim {
-		claim, _ := t.listClaims.ResourceClaims(pod.Namespace).Get(name) // the error can only be NotFound
-		return claim
-	}, owned)
 	if err != nil {
 		t.recorder.Event(pod, corev1.EventTypeWarning, "FailedResourceClaimCreation", err.Error())
 		return 0, err
@@ -217,6 +221,46 @@ func (t *term) reconcilePod(ctx context.Context, key runtime.Key) (time.Duration
 		t.podLoop.Writes().Wrote(key, t.claims, written.ResourceVersion)
 	}
 	return 0, nil
+}
+
+// planFor compares a pod with its claims, as the informer shows them.
+func (t *term) planFor(pod *corev1.Pod) (podPlan, error) {
+	owned, _, err := runtime.Controlled[resourcev1.ResourceClaim](t.claims, pod.Namespace, pod.UID)
+	if err != nil {
+		return podPlan{}, err
+	}
+	return decidePod(pod, func(name string) *resourcev1.ResourceClaim {
+		claim, _ := t.listClaims.ResourceClaims(pod.Namespace).Get(name) // the error can only be NotFound
+		return claim
+	}, owned)
+}
+
+// behind reports whether claims of a namespace are missing in the informer that a leader before has made. It asks the API
+// server once: those leaders cannot write any more.
+func (t *term) behind(ctx context.Context, namespace string) (bool, error) {
+	t.mu.Lock()
+	left, asked := t.unseen[namespace]
+	t.mu.Unlock()
+	if !asked {
+		list, err := t.client.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, fmt.Errorf("listing the claims of namespace %s: %w", namespace, err)
+		}
+		for i := range list.Items {
+			left = append(left, &list.Items[i])
+		}
+	}
+	var still []*resourcev1.ResourceClaim
+	for _, c := range left {
+		is, err := t.listClaims.ResourceClaims(namespace).Get(c.Name)
+		if (err != nil || is.UID != c.UID) && !runtime.Reached(t.claims, c.ResourceVersion) {
+			still = append(still, c)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unseen[namespace] = still
+	return len(still) > 0, nil
 }
 
 func (t *term) create(ctx context.Context, pod *corev1.Pod, wish *corev1.PodResourceClaim) (*resourcev1.ResourceClaim, error) {
@@ -271,6 +315,16 @@ func (t *term) reconcileClaim(ctx context.Context, key runtime.Key) (time.Durati
 	if ref := ownerOf(claim); ref.UID != "" {
 		// A pod that is not known (any more, or not yet) is left to the garbage collector.
 		owner, _ = t.listPods.Pods(claim.Namespace).Get(ref.Name)
+	}
+	if owner != nil && owner.UID != ownerOf(claim).UID {
+		// The informer may show the pod of that name from before.
+		owner, err = t.client.CoreV1().Pods(claim.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			owner, err = nil, nil
+		}
+		if err != nil {
+			return 0, fmt.Errorf("reading the pod that claim %s was made for: %w", key, err)
+		}
 	}
 	plan := decideClaim(claim, func(_ string, uid types.UID) bool { return gone[uid] }, owner)
 	claims := t.client.ResourceV1().ResourceClaims(claim.Namespace)

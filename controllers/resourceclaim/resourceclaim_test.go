@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/barque/barque/controllers/controllertest"
 )
@@ -121,6 +122,70 @@ func TestSharedClaim(t *testing.T) {
 				t.Fatal(err)
 			}
 			controllertest.Eventually(t, "one user less", users(1-i))
+		}
+	})
+}
+
+// TestALateInformerMakesNoClaimTwice: a leader before has made the claim of a pod, and the informer does not show it yet.
+func TestALateInformerMakesNoClaimTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := newPod()
+		c := controllertest.New(t, newTemplate(), pod, newClaimOf(pod))
+		c.Client.PrependReactor("list", "resourceclaims", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+			if a.GetNamespace() == "" { // the informer
+				return true, &resourcev1.ResourceClaimList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
+			}
+			return false, nil, nil
+		})
+		ctrl, err := New(Config{Informers: c.Informers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(ctrl.Run)
+		claims := c.Client.ResourceV1().ResourceClaims("ns")
+		there := func() []resourcev1.ResourceClaim {
+			list, err := claims.List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return list.Items
+		}
+		time.Sleep(time.Minute)
+		if got := there(); len(got) != 1 {
+			t.Fatalf("%d claims", len(got))
+		}
+		claim := &there()[0]
+		claim.Labels = map[string]string{"seen": "now"}
+		if _, err := claims.Update(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, "the pod names its claim", func() bool {
+			pod, err := c.Client.CoreV1().Pods("ns").Get(t.Context(), "p", metav1.GetOptions{})
+			return err == nil && len(pod.Status.ResourceClaimStatuses) == 1 && *pod.Status.ResourceClaimStatuses[0].ResourceClaimName == "made"
+		})
+		if got := there(); len(got) != 1 {
+			t.Errorf("%d claims", len(got))
+		}
+	})
+}
+
+// TestClaimOfAYoungerPod: the informer shows the pod of that name from before; the claim is that of the new one.
+func TestClaimOfAYoungerPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod, before := newPod(named("made")), newPod()
+		before.UID, before.ResourceVersion = "uid-before", "1"
+		c := controllertest.New(t, newTemplate(), pod, newClaimOf(pod))
+		c.Client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+			return true, &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Pod{*before}}, nil
+		})
+		ctrl, err := New(Config{Informers: c.Informers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(ctrl.Run)
+		time.Sleep(time.Minute)
+		if _, err := c.Client.ResourceV1().ResourceClaims("ns").Get(t.Context(), "made", metav1.GetOptions{}); err != nil {
+			t.Errorf("the claim of the new pod: %v", err)
 		}
 	})
 }
