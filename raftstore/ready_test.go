@@ -131,6 +131,7 @@ func TestLogTellsOfLeadersAndMembers(t *testing.T) {
 		logs := make([]syncbuf.Buffer, 3)
 		c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
 			cfg.Logger = slog.New(slog.NewTextHandler(&logs[i], nil))
+			cfg.Timeouts = raftstore.Timeouts{Heartbeat: time.Second, Lease: 800 * time.Millisecond, PromoteAfter: time.Millisecond}
 		})
 		old, _ := c.Leader()
 		c.Net.Isolate(storetest.Addr(old))
@@ -147,7 +148,7 @@ func TestLogTellsOfLeadersAndMembers(t *testing.T) {
 		next, _ := c.Leader()
 		other := 3 - old - next
 		for what, want := range map[string][]string{
-			logs[old].String():   {"this server leads", "too few servers have answered it for 80ms", "this server follows another one", "a snapshot was written"},
+			logs[old].String():   {"this server leads", "too few servers have answered it for 800ms", "this server follows another one", "a snapshot was written"},
 			logs[next].String():  {"this server stands for election", "this server leads", "a member does not answer", "a member answers again", "the members have changed"},
 			logs[other].String(): {"this server follows another one", "the members have changed"},
 		} {
@@ -156,7 +157,7 @@ func TestLogTellsOfLeadersAndMembers(t *testing.T) {
 					t.Errorf("it does not say %q:\n%s", text, what)
 				}
 			}
-			if n := strings.Count(what, "\n"); n > 100 { // one of them has no leader for ten minutes
+			if n := strings.Count(what, "\n"); n > 100 { // one of them has no leader for ten minutes, and asks for votes every second or two
 				t.Errorf("%d lines:\n%s", n, what)
 			}
 			if strings.Contains(what, "failed to get previous log") {

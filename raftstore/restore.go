@@ -95,7 +95,7 @@ func (r *restore) run(ctx context.Context, items func(yield func(*Item) error) e
 		r.chunk = command.AppendItem(r.chunk, item)
 		r.items++
 		r.sum += mvcc.ContentHash(item)
-		if len(r.chunk) < restoreChunk {
+		if len(r.chunk) < r.store.chunk {
 			return nil
 		}
 		return r.flush(ctx)

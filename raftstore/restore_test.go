@@ -34,6 +34,9 @@ func items(keys []string, value string) func(yield func(*raftstore.Item) error) 
 	}
 }
 
+// smallChunk is for tests of restores in several chunks, by RestoreInChunksOf.
+const smallChunk = 4 << 10
+
 // contents are all keys and values of a server, newest first asked for.
 func contents(t *testing.T, s *raftstore.Store) map[string]string {
 	t.Helper()
@@ -225,6 +228,9 @@ func TestRestoreWhileLeadersChange(t *testing.T) {
 			cfg.RetryFor = time.Second
 			cfg.SnapshotEvery, cfg.TrailingLogs = 60, 20 // snapshots in the middle of a restore
 		})
+		for _, s := range c.Servers {
+			s.RestoreInChunksOf(smallChunk)
+		}
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		ctx, stop := context.WithCancel(context.Background())
 		var clients sync.WaitGroup
@@ -272,7 +278,7 @@ func restoreOften(t *testing.T, ctx context.Context, seed uint64, c *storetest.C
 	rnd := rand.New(rand.NewPCG(seed, 4))
 	keys := []string{"/key0", "/key1", "/key2"}
 	for n := 0; ctx.Err() == nil; n++ {
-		large := strings.Repeat(fmt.Sprint(n%10), 400<<10)
+		large := strings.Repeat(fmt.Sprint(n%10), smallChunk*3/4)
 		list := func(yield func(*raftstore.Item) error) error {
 			for _, key := range slices.Concat([]string{"/big0", "/big1", "/big2"}, keys) {
 				item := raftstore.Item{Key: key, Value: fmt.Append(nil, n)}
@@ -338,7 +344,8 @@ func TestAbandonedRestoreIsDropped(t *testing.T) {
 		staged, dies := make(chan struct{}), make(chan struct{})
 		var making sync.WaitGroup
 		making.Go(func() {
-			large := strings.Repeat("x", 600<<10)
+			large := strings.Repeat("x", smallChunk)
+			c.Servers[maker].RestoreInChunksOf(smallChunk)
 			_, err := c.Servers[maker].Restore(context.Background(), func(yield func(*raftstore.Item) error) error {
 				if err := yield(&raftstore.Item{Key: "/a", Value: []byte(large)}); err != nil {
 					return err
@@ -376,7 +383,8 @@ func TestRestoreOutlivesRestart(t *testing.T) {
 		ctx := limited(t)
 		leader, _ := c.Leader()
 		maker := leader
-		large := strings.Repeat("x", 600<<10)
+		large := strings.Repeat("x", smallChunk)
+		c.Servers[maker].RestoreInChunksOf(smallChunk)
 		_, err := c.Servers[maker].Restore(ctx, func(yield func(*raftstore.Item) error) error {
 			for i := range 4 {
 				if err := yield(&raftstore.Item{Key: fmt.Sprintf("/k%d", i), Value: []byte(large)}); err != nil {
@@ -411,11 +419,15 @@ const (
 
 // large are items for several chunks, all with the same value.
 func large(value byte) func(yield func(*raftstore.Item) error) error {
-	return items([]string{"/a", "/b", "/c", "/d"}, strings.Repeat(string(value), 400<<10))
+	return items([]string{"/a", "/b", "/c", "/d"}, strings.Repeat(string(value), smallChunk*3/4))
 }
 
 func openForCrash(dir string, fault func(string)) (*raftstore.Server, error) {
-	return raftstore.Open(raftstore.Config{Dir: dir, Bootstrap: true, Stream: new(memnet.Network).Host("alone"), FaultPoint: fault})
+	s, err := raftstore.Open(raftstore.Config{Dir: dir, Bootstrap: true, Stream: new(memnet.Network).Host("alone"), FaultPoint: fault})
+	if err == nil {
+		s.RestoreInChunksOf(smallChunk)
+	}
+	return s, err
 }
 
 // TestCrashInRestoreChild is the process that dies.

@@ -101,6 +101,7 @@ type Store struct {
 	consensus consensus
 	limits    Limits
 	retryFor  time.Duration
+	chunk     int              // restoreChunk; less in tests
 	now       func() time.Time // the wall clock, by which keys expire
 	logger    *slog.Logger
 	requests  *requests
@@ -124,7 +125,7 @@ func newStore(state *mvcc.Store, c consensus, limits Limits, retryFor time.Durat
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &Store{
-		state: state, consensus: c, limits: limits.withDefaults(), retryFor: retryFor, now: now, logger: logger,
+		state: state, consensus: c, limits: limits.withDefaults(), retryFor: retryFor, chunk: restoreChunk, now: now, logger: logger,
 		requests: newRequests(randomOrigin()), stop: stop, fresh: freshness{clock: clockSince(time.Now())},
 	}
 	s.running.Go(func() { s.tidy(ctx) }) // ends with ctx; Close waits for it

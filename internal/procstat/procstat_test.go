@@ -320,7 +320,10 @@ func play(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string, end fun
 
 // TestExec: a process that starts again in its own process lives all the time, and has its arguments.
 func TestExec(t *testing.T) {
-	const execs = 200
+	execs := 200
+	if testing.Short() {
+		execs = 50
+	}
 	cmd, said, end := play(t, strconv.Itoa(execs))
 	defer end()
 	first, err := Read(cmd.Process.Pid)

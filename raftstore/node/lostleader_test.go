@@ -76,7 +76,7 @@ func TestACandidateFollowsNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.hosts[(dead+2)%5].Close()
-		const long = 10 * time.Minute
+		const long = 2 * time.Minute
 		<-time.After(long)
 		if _, named := n.raft.LeaderWithID(); string(named) != winner.id.ServerID || n.raft.State() != raft.Candidate {
 			t.Fatalf("Raft says %v, led by %q: its case has gone, and leaderWithID is not needed", n.raft.State(), named)

@@ -51,7 +51,7 @@ func index(s *sickbay, of *Node) int {
 // TestFrozenLeaderTakesNobodyForDead stops the clock of the leader's process between two looks.
 func TestFrozenLeaderTakesNobodyForDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSickbay(t, 3)
+		s := newSickbayWith(t, 3, Timeouts{Heartbeat: 10 * time.Second, PromoteAfter: time.Millisecond})
 		leader := s.leader(-1)
 		o := newObserver(s.nodes[leader], 0)
 		mute := s.nodes[(leader+1)%3]
@@ -128,8 +128,8 @@ func TestADepartureThatIsBlockedIsLookedAtInPeace(t *testing.T) {
 		_, leader, leaves, _, log := blockedDeparture(t, 0)
 		<-time.After(time.Minute)
 		looks, last := 0, leader.health.Load()
-		for range 60_000 {
-			<-time.After(time.Millisecond)
+		for range 6000 {
+			<-time.After(10 * time.Millisecond)
 			if now := leader.health.Load(); now != last {
 				looks, last = looks+1, now
 			}
