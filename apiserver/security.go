@@ -2,11 +2,13 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -15,6 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	authzunion "k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
 
 	"github.com/barque/barque/apiserver/authn"
 	"github.com/barque/barque/apiserver/nodeauth"
@@ -100,11 +104,54 @@ func (s *Server) requestNode() nodeauth.RequestNode {
 	}
 }
 
+// nodeVolumes are the claims, volumes and attachments that this server has seen.
+type nodeVolumes struct {
+	claims      corelisters.PersistentVolumeClaimLister
+	volumes     corelisters.PersistentVolumeLister
+	attachments storagelisters.VolumeAttachmentLister
+}
+
+// noVolumes is for servers without such resources.
+type noVolumes struct{}
+
+var errNotServed = errors.New("this server has no such objects")
+
+func (noVolumes) Claim(string, string) (*corev1.PersistentVolumeClaim, error) { return nil, errNotServed }
+
+func (noVolumes) Volume(string) (*corev1.PersistentVolume, error) { return nil, errNotServed }
+
+func (noVolumes) Attachment(string) (*storagev1.VolumeAttachment, error) { return nil, errNotServed }
+
+func (s *Server) nodeVolumes() nodeauth.Volumes {
+	core := corev1.SchemeGroupVersion
+	if !s.serves(core.WithResource("persistentvolumes")) || !s.serves(core.WithResource("persistentvolumeclaims")) ||
+		!s.serves(storagev1.SchemeGroupVersion.WithResource("volumeattachments")) {
+		return noVolumes{}
+	}
+	return nodeVolumes{
+		s.informers.Core().V1().PersistentVolumeClaims().Lister(), s.informers.Core().V1().PersistentVolumes().Lister(),
+		s.informers.Storage().V1().VolumeAttachments().Lister(),
+	}
+}
+
+// Claim implements nodeauth.Volumes.
+func (v nodeVolumes) Claim(namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	return v.claims.PersistentVolumeClaims(namespace).Get(name)
+}
+
+// Volume implements nodeauth.Volumes.
+func (v nodeVolumes) Volume(name string) (*corev1.PersistentVolume, error) { return v.volumes.Get(name) }
+
+// Attachment implements nodeauth.Volumes.
+func (v nodeVolumes) Attachment(name string) (*storagev1.VolumeAttachment, error) {
+	return v.attachments.Get(name)
+}
+
 func (s *Server) newAuthorizer(sec *security) error {
 	r := s.informers.Rbac().V1()
 	sec.rbac = rbac.NewAuthorizer(r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(), r.ClusterRoleBindings().Lister())
 	pods, rules := s.informers.Core().V1().Pods().Informer(), nodeauth.RoleRules(rbac.NodeRules(), rbac.Allows)
-	nodes, err := nodeauth.New(pods, s.podsOf, s.requestNode(), rules)
+	nodes, err := nodeauth.New(pods, s.podsOf, s.requestNode(), s.nodeVolumes(), rules)
 	if err != nil {
 		return err
 	}

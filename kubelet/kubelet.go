@@ -48,6 +48,7 @@ import (
 	"github.com/barque/barque/kubelet/cgroups"
 	"github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/csi"
 	"github.com/barque/barque/kubelet/dra"
 	"github.com/barque/barque/kubelet/eviction"
 	"github.com/barque/barque/kubelet/images"
@@ -136,6 +137,7 @@ type Kubelet struct {
 	certificates *volumes.RequestedCertificates
 	status       *status.Manager
 	devices      *dra.Manager
+	drivers      *csi.Plugin
 	plugins      *plugins.Registry
 	node         *node.Reporter
 	server       *server.Server      // nil without an address
@@ -234,7 +236,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	k.node, err = node.New(node.Config{
 		Name: c.NodeName, IPs: hostIPs, Hostname: c.Hostname, ProviderID: c.ProviderID, Labels: c.Labels, Taints: taints,
 		Version: c.Version, Port: port, MaxPods: int64(set.MaxPods), Reserved: eviction.Reserve(reserved, thresholds, node.Capacity(machine, c.RootDir)), RootDir: c.RootDir, Machine: machine,
-		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Found: c.Found, Short: k.short, Logger: c.Logger,
+		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Found: c.Found, Short: k.short, InUse: func() ([]v1.UniqueVolumeName, bool) { return k.drivers.InUse() }, Logger: c.Logger,
 	})
 	if err != nil {
 		return err
@@ -256,10 +258,16 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	}
 	puller := images.NewPuller(images.Config{Images: k.runtime, Secrets: k.objects, Events: recorder, Logger: c.Logger,
 		Parallel: int(*set.MaxParallelImagePulls), QPS: float32(*set.RegistryPullQPS), Burst: int(set.RegistryBurst)})
-	files := volumes.New(volumes.Config{
-		RootDir: c.RootDir, Objects: k.objects, Tokens: volumes.NewTokens(c.Client, nil), Claims: volumes.RequestedClaims{Client: c.Client},
-		Node: k.own.Load, Images: volumeImages{puller, k.runtime}, Local: local, Bundles: k.bundles, Certificates: k.certificates, Allocatable: k.node.Allocatable,
+	tokens, claims := volumes.NewTokens(c.Client, nil), volumes.RequestedClaims{Client: c.Client}
+	k.drivers = csi.New(csi.Config{
+		NodeName: c.NodeName, RootDir: c.RootDir, Client: c.Client, Claims: claims, Tokens: tokens, Node: k.own.Load, Look: k.node.Look,
+		Event: recorder.recorder.Event, Logger: c.Logger,
 	})
+	files := volumes.New(volumes.Config{
+		RootDir: c.RootDir, Objects: k.objects, Tokens: tokens, Claims: claims, Node: k.own.Load, Images: volumeImages{puller, k.runtime}, Local: local,
+		Drivers: k.drivers, Bundles: k.bundles, Certificates: k.certificates, Allocatable: k.node.Allocatable,
+	})
+	k.drivers.Use(files.Records)
 	if local != nil {
 		k.local = localvolumes.New(localvolumes.Config{
 			NodeName: c.NodeName, Client: c.Client, Directories: local, InUse: files.InUse, Logger: c.Logger})
@@ -273,7 +281,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		return fmt.Errorf("make the directory of plugins: %w", err)
 	}
 	k.plugins, err = plugins.New(filepath.Join(c.RootDir, "plugins_registry"),
-		map[string]plugins.Handler{registerapi.DRAPlugin: k.devices}, c.Logger)
+		map[string]plugins.Handler{registerapi.DRAPlugin: k.devices, registerapi.CSIPlugin: k.drivers}, c.Logger)
 	if err != nil {
 		return err
 	}
@@ -336,7 +344,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	}
 	k.server, err = server.New(server.Config{
 		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Client: c.Client, Pods: k.pods,
-		Runtime: k.runtime, RootDir: c.RootDir, Volumes: files, Settings: set, Probes: k.probes, Collectors: c.Collectors, Logger: c.Logger,
+		Runtime: k.runtime, RootDir: c.RootDir, Volumes: files, Settings: set, Probes: k.probes, Collectors: slices.Concat(c.Collectors, k.drivers.Collectors()), Logger: c.Logger,
 	})
 	return err
 }
@@ -418,7 +426,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	defer cancel(nil)
 	sink := k.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.config.Client.CoreV1().Events("")})
 	var parts sync.WaitGroup
-	errs := make(chan error, 16)
+	errs := make(chan error, 17)
 	run := func(name string, part func(context.Context) error) {
 		parts.Go(func() { // ends with ctx
 			if err := part(ctx); err != nil && ctx.Err() == nil {
@@ -432,6 +440,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	run("status", k.status.Run)
 	run("own node", k.watchNode)
 	run("devices", k.devices.Run)
+	run("CSI drivers", k.drivers.Run)
 	run("plugins", k.plugins.Run)
 	run("pods", k.pods.Run)
 	run("logs", k.logs.Run)
@@ -482,6 +491,7 @@ func (k *Kubelet) watchNode(ctx context.Context) error {
 	observe := func(obj any) {
 		if n, ok := obj.(*v1.Node); ok && n.Name == k.config.NodeName {
 			k.own.Store(n)
+			k.drivers.Observe()
 			k.node.Observe(n)
 			known()
 			if k.local != nil {

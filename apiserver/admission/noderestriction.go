@@ -70,6 +70,8 @@ func (n *NodeRestriction) Validate(ctx context.Context, a admission.Attributes, 
 		if a.GetName() != node || a.GetNamespace() != corev1.NamespaceNodeLease {
 			err = fmt.Errorf("can only write its own lease in %s", corev1.NamespaceNodeLease)
 		}
+	case r.Group == "" && r.Resource == "persistentvolumeclaims":
+		err = sizeOfClaim(a)
 	case r.Group == "" && r.Resource == "persistentvolumes":
 		err = ownVolume(node, a)
 	case r.Resource == "csinodes":

@@ -31,3 +31,21 @@ func ownVolume(node string, a admission.Attributes) error {
 	}
 	return nil
 }
+
+// sizeOfClaim allows to say of a claim how large its volume is, and what has become of making it larger.
+func sizeOfClaim(a admission.Attributes) error {
+	now, isNew := a.GetObject().(*corev1.PersistentVolumeClaim)
+	old, isOld := a.GetOldObject().(*corev1.PersistentVolumeClaim)
+	if a.GetOperation() != admission.Update || a.GetSubresource() != "status" || !isNew || !isOld {
+		return fmt.Errorf("may only update PVC status")
+	}
+	want := old.DeepCopy()
+	want.ManagedFields, want.ResourceVersion = now.ManagedFields, now.ResourceVersion
+	is, may := &now.Status, &want.Status
+	may.Capacity, may.Conditions, may.AllocatedResources, may.AllocatedResourceStatuses =
+		is.Capacity, is.Conditions, is.AllocatedResources, is.AllocatedResourceStatuses
+	if !apiequality.Semantic.DeepEqual(want, now) {
+		return fmt.Errorf("is not allowed to update fields other than status.quantity and status.conditions")
+	}
+	return nil
+}

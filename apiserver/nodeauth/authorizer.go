@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/selection"
@@ -27,17 +28,25 @@ var dnsRules = types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "co
 type Authorizer struct {
 	pods     cache.Indexer
 	requests RequestNode
+	volumes  Volumes
 	newest   *newest
 	rules    func(authorizer.Attributes) bool
+}
+
+// Volumes finds the volumes of claims, and what is attached where. An error means that it is not known.
+type Volumes interface {
+	Claim(namespace, name string) (*corev1.PersistentVolumeClaim, error)
+	Volume(name string) (*corev1.PersistentVolume, error)
+	Attachment(name string) (*storagev1.VolumeAttachment, error)
 }
 
 // RequestNode tells which node has made a PodCertificateRequest; "" when that is not known.
 type RequestNode func(namespace, name string) (node string)
 
 // New returns an authorizer over the pods of an informer that has not been started, and those that
-// list returns. requests tells whose requests for certificates are, and rules what the role of
-// nodes allows.
-func New(pods cache.SharedIndexInformer, list ListPods, requests RequestNode, rules func(authorizer.Attributes) bool) (*Authorizer, error) {
+// list returns. requests tells whose requests for certificates are, volumes what claims are bound to,
+// and rules what the role of nodes allows.
+func New(pods cache.SharedIndexInformer, list ListPods, requests RequestNode, volumes Volumes, rules func(authorizer.Attributes) bool) (*Authorizer, error) {
 	err := pods.AddIndexers(cache.Indexers{nodeIndex: func(obj any) ([]string, error) {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
 			return []string{pod.Spec.NodeName}, nil
@@ -47,7 +56,7 @@ func New(pods cache.SharedIndexInformer, list ListPods, requests RequestNode, ru
 	if err != nil {
 		return nil, fmt.Errorf("indexing pods by node: %w", err)
 	}
-	return &Authorizer{pods: pods.GetIndexer(), requests: requests, newest: newNewest(list), rules: rules}, nil
+	return &Authorizer{pods: pods.GetIndexer(), requests: requests, volumes: volumes, newest: newNewest(list), rules: rules}, nil
 }
 
 // Authorize implements authorizer.Authorizer. It fails when only the store could tell, and cannot
@@ -93,7 +102,12 @@ func (a *Authorizer) refuse(ctx context.Context, node string, attrs authorizer.A
 				return "", nil
 			}
 			return a.needsPod(ctx, node, attrs, refersTo(attrs.GetResource()))
-		case "secrets", "persistentvolumeclaims":
+		case "secrets":
+			if attrs.GetVerb() == "get" && a.ofVolume(node, attrs.GetNamespace(), attrs.GetName()) {
+				return "", nil
+			}
+			return a.needsPod(ctx, node, attrs, refersTo(attrs.GetResource()))
+		case "persistentvolumeclaims":
 			return a.needsPod(ctx, node, attrs, refersTo(attrs.GetResource()))
 		case "serviceaccounts":
 			return a.needsPod(ctx, node, attrs, func(p *corev1.Pod, name string) bool {
@@ -111,6 +125,12 @@ func (a *Authorizer) refuse(ctx context.Context, node string, attrs authorizer.A
 	case "storage.k8s.io":
 		if attrs.GetResource() == "csinodes" && attrs.GetVerb() != "create" && attrs.GetName() != node {
 			return "can only use its own CSINode", nil
+		}
+		if attrs.GetResource() == "volumeattachments" {
+			have, err := a.volumes.Attachment(attrs.GetName())
+			if err != nil || have.Spec.NodeName != node {
+				return "can only read VolumeAttachments of volumes that are to be attached to it", nil
+			}
 		}
 	case "resource.k8s.io":
 		switch attrs.GetResource() {
@@ -142,6 +162,29 @@ func (a *Authorizer) needsPod(
 		return "", err
 	}
 	return fmt.Sprintf("none of its pods refers to %s %s/%s", what, attrs.GetNamespace(), attrs.GetName()), nil
+}
+
+// ofVolume tells whether a Secret is for a CSI volume that a pod of the node has by a claim.
+func (a *Authorizer) ofVolume(node, namespace, name string) bool {
+	return slices.ContainsFunc(a.podsOf(node), func(p *corev1.Pod) bool {
+		return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+			claimed := claimOf(p, &v)
+			if claimed == "" {
+				return false
+			}
+			claim, err := a.volumes.Claim(p.Namespace, claimed)
+			if err != nil || claim.Spec.VolumeName == "" {
+				return false
+			}
+			volume, err := a.volumes.Volume(claim.Spec.VolumeName)
+			if err != nil || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID || volume.Spec.CSI == nil {
+				return false
+			}
+			return slices.ContainsFunc(nodeSecrets(volume.Spec.CSI), func(ref *corev1.SecretReference) bool {
+				return ref != nil && ref.Namespace == namespace && ref.Name == name
+			})
+		})
+	})
 }
 
 // has tells whether a wanted pod is bound to the node. One that the informer has not seen yet is

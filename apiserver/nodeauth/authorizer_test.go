@@ -2,10 +2,12 @@ package nodeauth
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -33,11 +35,42 @@ func newAuthorizer(t *testing.T, list ListPods) *Authorizer {
 	requests := func(namespace, name string) string {
 		return map[string]string{"ns/mine": "n1", "ns/other": "n2"}[namespace+"/"+name]
 	}
-	a, err := New(informer, list, requests, func(attrs authorizer.Attributes) bool { return attrs.GetVerb() != "escalate" })
+	a, err := New(informer, list, requests, volumesOf{}, func(attrs authorizer.Attributes) bool { return attrs.GetVerb() != "escalate" })
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// volumesOf has a claim, by-claim, of a CSI volume with Secrets, and an attachment to each node.
+type volumesOf struct{}
+
+func (volumesOf) Claim(namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	if namespace+"/"+name != "ns/by-claim" {
+		return nil, errors.New("no such claim")
+	}
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "c"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv"}}, nil
+}
+
+func (volumesOf) Volume(name string) (*corev1.PersistentVolume, error) {
+	if name != "pv" {
+		return nil, errors.New("no such volume")
+	}
+	secret := func(name string) *corev1.SecretReference { return &corev1.SecretReference{Namespace: "drivers", Name: name} }
+	return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{
+		ClaimRef: &corev1.ObjectReference{UID: "c"},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+			NodeStageSecretRef: secret("stage"), NodePublishSecretRef: secret("publish"), NodeExpandSecretRef: secret("expand"),
+			ControllerPublishSecretRef: secret("attach"),
+		}},
+	}}, nil
+}
+
+func (volumesOf) Attachment(name string) (*storagev1.VolumeAttachment, error) {
+	if name == "gone" {
+		return nil, errors.New("no such attachment")
+	}
+	return &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{NodeName: name}}, nil
 }
 
 func kubelet(node string) user.Info {
@@ -119,6 +152,9 @@ func TestAuthorize(t *testing.T) {
 		}
 		return r
 	}
+	attachments := func(name string) authorizer.AttributesRecord {
+		return authorizer.AttributesRecord{Verb: "get", APIGroup: "storage.k8s.io", Resource: "volumeattachments", Name: name, ResourceRequest: true}
+	}
 	otherNamespace := on("get", "secrets", "by-env")
 	otherNamespace.Namespace = "elsewhere"
 	for _, c := range []struct {
@@ -189,6 +225,15 @@ func TestAuthorize(t *testing.T) {
 		{"claim made for a pod", on("get", "persistentvolumeclaims", "claims-made"), true},
 		{"claim of no pod", on("get", "persistentvolumeclaims", "x"), false},
 		{"all claims", on("list", "persistentvolumeclaims", ""), false},
+		{"secret to stage the volume of a claim", in("drivers", on("get", "secrets", "stage")), true},
+		{"secret to publish it", in("drivers", on("get", "secrets", "publish")), true},
+		{"secret to expand it", in("drivers", on("get", "secrets", "expand")), true},
+		{"watches it", in("drivers", on("watch", "secrets", "expand")), false},
+		{"secret of the driver's controller", in("drivers", on("get", "secrets", "attach")), false},
+		{"secret of its name elsewhere", on("get", "secrets", "stage"), false},
+		{"own attachment", attachments("n1"), true},
+		{"attachment of another node", attachments("n2"), false},
+		{"attachment that nobody knows", attachments("gone"), false},
 		{"beyond the role", on("escalate", "roles", "x"), false},
 		{"services", on("watch", "services", ""), true},
 	} {

@@ -72,15 +72,28 @@ func refersToConfigMap(p *corev1.Pod, name string) bool {
 
 func refersToClaim(p *corev1.Pod, name string) bool {
 	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == name {
-			return true
-		}
-		if v.Ephemeral != nil && p.Name+"-"+v.Name == name {
+		if name != "" && claimOf(p, &p.Spec.Volumes[i]) == name {
 			return true
 		}
 	}
 	return false
+}
+
+// claimOf names the claim behind a volume of a pod, or is "".
+func claimOf(p *corev1.Pod, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return p.Name + "-" + v.Name
+	}
+	return ""
+}
+
+// nodeSecrets are what the node of a volume tells its driver. Those of the driver's controller are not
+// among them.
+func nodeSecrets(v *corev1.CSIPersistentVolumeSource) []*corev1.SecretReference {
+	return []*corev1.SecretReference{v.NodeStageSecretRef, v.NodePublishSecretRef, v.NodeExpandSecretRef}
 }
 
 // refersToDevices tells whether a pod has a claim for devices, of its own or made for it.

@@ -142,6 +142,8 @@ func NodeRules() []rbacv1.PolicyRule {
 		on("", verbs("create"), "pods/eviction"),
 		on("", readVerbs, "configmaps", "secrets"),
 		on("", verbs("get"), "persistentvolumeclaims", "persistentvolumes", "endpoints"),
+		// What the node says of volumes that it makes larger. NodeRestriction sees to that.
+		on("", verbs("get", "update", "patch"), "persistentvolumeclaims/status"),
 		// Of the local volumes that are on it. The node authorizer and NodeRestriction see to that.
 		on("", verbs("list", "watch", "update"), "persistentvolumes"),
 		on("certificates.k8s.io", verbs("create", "get", "list", "watch"), "certificatesigningrequests"),

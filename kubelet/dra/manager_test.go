@@ -170,7 +170,7 @@ func TestSharedClaimIsPreparedOnce(t *testing.T) {
 			if err := m.Prepare(t.Context(), p); err == nil || !strings.Contains(err.Error(), "is not registered") {
 				t.Errorf("without a driver: %v", err)
 			}
-			if err := m.Register(plugins.Plugin{Name: driverName, Endpoint: d.socket, Versions: d.versions}); err != nil {
+			if err := m.Register(t.Context(), plugins.Plugin{Name: driverName, Endpoint: d.socket, Versions: d.versions}); err != nil {
 				t.Fatal(err)
 			}
 			for _, pod := range []*v1.Pod{p, q, p} {
@@ -213,7 +213,7 @@ func TestPreparedOutlivesTheProcess(t *testing.T) {
 	p := podWith("p", "c")
 	begin := func() *Manager {
 		m := newManager(t, dir, claimFor("c", "p"))
-		if err := m.Register(plugin); err != nil {
+		if err := m.Register(t.Context(), plugin); err != nil {
 			t.Fatal(err)
 		}
 		return m
@@ -276,7 +276,7 @@ func TestExtendedResources(t *testing.T) {
 	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "uid-p", Controller: &controller}}
 	m := newManager(t, t.TempDir(), c)
 	d, _ := startDriver(t, t.TempDir(), drapb.DRAPluginService)
-	if err := m.Register(plugins.Plugin{Name: driverName, Endpoint: d.socket, Versions: d.versions}); err != nil {
+	if err := m.Register(t.Context(), plugins.Plugin{Name: driverName, Endpoint: d.socket, Versions: d.versions}); err != nil {
 		t.Fatal(err)
 	}
 	p := podWith("p", "c")

@@ -15,7 +15,7 @@ import (
 var _ plugins.Handler = (*Manager)(nil)
 
 // Register takes a driver.
-func (m *Manager) Register(p plugins.Plugin) error {
+func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	if err := m.drivers.add(p); err != nil {
 		return err
 	}

@@ -64,6 +64,9 @@ type Config struct {
 	Images  Images
 	// Short returns the conditions of pressure that the node has. It may be nil.
 	Short func() []v1.NodeConditionType
+	// InUse names the volumes that must not be detached from the node. As long as they are not known,
+	// those that the API server has stay. It may be nil.
+	InUse func() (names []v1.UniqueVolumeName, known bool)
 	// Found is told what is wrong each time that the node was looked at. It may be nil.
 	Found  func(Ills)
 	Logger *slog.Logger
@@ -276,6 +279,7 @@ func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
 			Conditions:      conditions,
 			DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: r.Port}},
 			Images:          r.images(ctx),
+			VolumesInUse:    r.inUse(),
 		},
 	}
 	for _, ip := range r.IPs {
@@ -283,6 +287,20 @@ func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
 	}
 	node.Status.Addresses = append(node.Status.Addresses, v1.NodeAddress{Type: v1.NodeHostName, Address: r.Hostname})
 	return node, nil
+}
+
+func (r *Reporter) inUse() []v1.UniqueVolumeName {
+	if r.InUse != nil {
+		if names, known := r.InUse(); known {
+			return names
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.observed == nil {
+		return nil
+	}
+	return r.observed.Status.VolumesInUse
 }
 
 // images tells of the largest images, which is what placing pods by images is about.
@@ -317,7 +335,8 @@ func same(a, b *v1.Node) bool {
 func sameRest(a, b *v1.NodeStatus) bool {
 	return equalJSON(a.Capacity, b.Capacity) && equalJSON(a.Allocatable, b.Allocatable) &&
 		reflect.DeepEqual(a.Addresses, b.Addresses) && a.NodeInfo == b.NodeInfo &&
-		a.DaemonEndpoints == b.DaemonEndpoints && equalJSON(a.Images, b.Images)
+		a.DaemonEndpoints == b.DaemonEndpoints && equalJSON(a.Images, b.Images) &&
+		slices.Equal(a.VolumesInUse, b.VolumesInUse)
 }
 
 // withOthers adds to a status the resources whose capacity others have put into the Node object,
@@ -456,7 +475,7 @@ func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node, re
 			after.Conditions = append(after.Conditions, c)
 		}
 	}
-	after.VolumesInUse, after.VolumesAttached = current.Status.VolumesInUse, current.Status.VolumesAttached
+	after.VolumesAttached = current.Status.VolumesAttached
 	old, err := json.Marshal(&v1.Node{Status: current.Status})
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -38,11 +39,12 @@ type Plugin struct {
 	Versions []string
 }
 
-// Handler uses plugins of one type. Its methods are called one at a time.
+// Handler uses plugins of one type. Its methods are called one at a time for one socket, and at the same
+// time for several: a plugin that does not answer keeps no other waiting.
 type Handler interface {
 	// Register takes a plugin, in place of another one of its name. An error is told to the plugin,
 	// which is tried again later.
-	Register(Plugin) error
+	Register(context.Context, Plugin) error
 	// Deregister is told that the plugin's socket is gone.
 	Deregister(Plugin)
 }
@@ -53,6 +55,8 @@ type Registry struct {
 	handlers map[string]Handler // by type
 	log      *slog.Logger
 	known    map[string]*found // by path
+	results  chan func()       // of registrations, for the goroutine of Run
+	running  sync.WaitGroup
 }
 
 // found is a socket in the directory.
@@ -63,6 +67,8 @@ type found struct {
 	kind    string
 	delay   time.Duration
 	retryAt time.Time
+	busy    bool // it is being registered
+	gone    bool // it went meanwhile
 }
 
 // New prepares a registry, and makes its directory.
@@ -70,21 +76,27 @@ func New(dir string, handlers map[string]Handler, log *slog.Logger) (*Registry, 
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the directory of plugins: %w", err)
 	}
-	return &Registry{dir: dir, handlers: handlers, log: log, known: map[string]*found{}}, nil
+	return &Registry{dir: dir, handlers: handlers, log: log, known: map[string]*found{}, results: make(chan func())}, nil
 }
 
 // Run looks for plugins until ctx ends. Plugins stay registered then.
 func (r *Registry) Run(ctx context.Context) error {
 	tick := time.NewTicker(scanPeriod)
 	defer tick.Stop()
+	defer r.running.Wait()
 	for {
 		if err := r.scan(ctx); err != nil {
 			r.log.Warn("cannot look for plugins; trying again", "directory", r.dir, "error", err)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
+		for looked := false; !looked; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case result := <-r.results:
+				result()
+			case <-tick.C:
+				looked = true
+			}
 		}
 	}
 }
@@ -134,6 +146,9 @@ func (r *Registry) look(ctx context.Context, path string, info fs.FileInfo) {
 		inode = stat.Ino
 	}
 	f := r.known[path]
+	if f != nil && f.busy {
+		return
+	}
 	if f != nil && (f.inode != inode || !f.created.Equal(info.ModTime())) {
 		// The plugin has started again. It is registered anew and not dropped first: its service may be
 		// in use.
@@ -148,32 +163,51 @@ func (r *Registry) look(ctx context.Context, path string, info fs.FileInfo) {
 	} else if f.plugin != nil && f.retryAt.IsZero() {
 		return
 	}
-	now := time.Now()
-	if now.Before(f.retryAt) {
+	if time.Now().Before(f.retryAt) {
 		return
 	}
-	if err := r.register(ctx, path, f); err != nil && ctx.Err() == nil {
-		f.delay = min(max(2*f.delay, firstRetry), longestRetry)
-		f.retryAt = now.Add(f.delay)
-		r.log.Warn("cannot register a plugin; trying again", "socket", path, "again", f.delay, "error", err)
-		return
-	}
-	f.delay, f.retryAt = 0, time.Time{}
+	f.busy = true
+	r.running.Go(func() { // ends with its time-outs, or with ctx
+		plugin, kind, err := r.register(ctx, path)
+		select {
+		case r.results <- func() { r.registered(path, f, plugin, kind, err) }:
+		case <-ctx.Done():
+		}
+	})
 }
 
-// register asks the plugin what it is, hands it to its handler and tells it the outcome.
-func (r *Registry) register(ctx context.Context, path string, f *found) error {
+// registered takes the outcome of a registration.
+func (r *Registry) registered(path string, f *found, plugin *Plugin, kind string, err error) {
+	f.busy = false
+	if plugin != nil {
+		f.plugin, f.kind = plugin, kind
+	}
+	if err != nil {
+		f.delay = min(max(2*f.delay, firstRetry), longestRetry)
+		f.retryAt = time.Now().Add(f.delay)
+		r.log.Warn("cannot register a plugin; trying again", "socket", path, "again", f.delay, "error", err)
+	} else {
+		f.delay, f.retryAt = 0, time.Time{}
+	}
+	if f.gone {
+		r.drop(path, f)
+	}
+}
+
+// register asks the plugin what it is, hands it to its handler and tells it the outcome. It returns the
+// plugin if it was taken.
+func (r *Registry) register(ctx context.Context, path string) (taken *Plugin, kind string, err error) {
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return err
+		return nil, "", err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	client := registerapi.NewRegistrationClient(conn)
-	info, err := client.GetInfo(ctx, &registerapi.InfoRequest{})
+	ask, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	info, err := client.GetInfo(ask, &registerapi.InfoRequest{})
 	if err != nil {
-		return fmt.Errorf("ask what it is: %w", err)
+		return nil, "", fmt.Errorf("ask what it is: %w", err)
 	}
 	plugin := Plugin{Name: info.Name, Endpoint: info.Endpoint, Versions: info.SupportedVersions}
 	if plugin.Endpoint == "" {
@@ -184,21 +218,25 @@ func (r *Registry) register(ctx context.Context, path string, f *found) error {
 	if handler == nil {
 		err = fmt.Errorf("no handler registered for plugin type: %s at socket %s", info.Type, path)
 	} else {
-		err = handler.Register(plugin)
+		err = handler.Register(ctx, plugin)
 	}
 	if err != nil {
 		outcome = &registerapi.RegistrationStatus{Error: err.Error()}
+	} else {
+		taken = &plugin
 	}
-	if _, told := client.NotifyRegistrationStatus(ctx, outcome); told != nil && err == nil {
+	tell, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if _, told := client.NotifyRegistrationStatus(tell, outcome); told != nil && err == nil {
 		err = fmt.Errorf("tell plugin %s that it is registered: %w", plugin.Name, told)
 	}
-	if err == nil {
-		f.plugin, f.kind = &plugin, info.Type
-	}
-	return err
+	return taken, info.Type, err
 }
 
 func (r *Registry) drop(path string, f *found) {
+	if f.gone = true; f.busy {
+		return // until the outcome is there
+	}
 	delete(r.known, path)
 	if f.plugin != nil {
 		r.handlers[f.kind].Deregister(*f.plugin)

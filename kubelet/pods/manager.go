@@ -20,6 +20,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -157,6 +158,8 @@ type Manager struct {
 	pods     map[types.UID]*worker
 	complete bool // all pods of this node are known: others are orphans
 	seen     map[types.UID]uint64
+
+	sweeping atomic.Bool // directories of pods that nobody knows are being removed
 }
 
 // New returns a manager. Nothing happens before Run.
@@ -518,7 +521,13 @@ func (m *Manager) sweep() {
 	if m.Devices != nil {
 		sweepEach("devices", m.Devices.Pods, func(uid types.UID) error { return m.Devices.Unprepare(m.making, uid) })
 	}
-	sweepEach("directory", m.Volumes.Pods, m.Volumes.Unmount)
+	// A driver that does not answer keeps nothing else waiting.
+	if m.sweeping.CompareAndSwap(false, true) {
+		m.workers.Go(func() { // ends with the time-outs of drivers
+			defer m.sweeping.Store(false)
+			sweepEach("directory", m.Volumes.Pods, m.Volumes.Unmount)
+		})
+	}
 	sweepEach("logs", m.loggedPods, m.removeLogs)
 	if err := m.removeLinks(); err != nil {
 		m.Logger.Warn("cannot remove links to logs that are gone", "error", err)

@@ -2,6 +2,7 @@ package pods
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/podinfo"
 	"github.com/barque/barque/kubelet/probes"
+	"github.com/barque/barque/kubelet/volumes"
 )
 
 // phaseOfWork is how far a pod's life on this node is.
@@ -55,37 +57,38 @@ type worker struct {
 	evicted   *Eviction               // why the node ends it for its own sake
 
 	// ---- the goroutine's own
-	phase       phaseOfWork
-	refused     bool   // the node has not taken the pod
-	failReason  string // why the kubelet itself ends the pod
-	failMessage string
-	paths       map[string]string // of the pod's volumes
-	prepared    bool              // its devices are, or were
-	deviceDelay time.Duration
-	mountDelay  time.Duration
-	boxDelay    time.Duration
-	backoffs    map[string]Backoff
-	troubles    map[string]Trouble
-	delays      map[string]time.Duration // of troubles, by container name
-	images      map[string]string
-	pulling     map[string]bool
-	hooks       map[string]bool
-	hookFailed  map[string]bool
-	killing     map[string]*killing
-	replacing   map[string]bool   // see Facts
-	specImages  map[string]string // as last seen, by container name
-	stopHookRun map[string]bool   // preStop hooks that have run
-	updated     map[string]Limits // see Facts
-	resizing    resizing
-	messages    map[string]string // last words, by container ID
-	told        map[string]string // back-off events already recorded, by container name
-	mute        bool              // the status is not to be written any more
-	retryAt     time.Time         // when to look again because something failed
-	syncCtx     context.Context   // ends when the pod is to be ended
-	grouped     *cgroups.Limits   // of the pod's group, once it is known to have them
-	attached    string            // the sandbox that the network knows
-	cleaned     atomic.Bool       // what it held is removed from the node; others may read it
-	removed     bool
+	phase        phaseOfWork
+	refused      bool   // the node has not taken the pod
+	failReason   string // why the kubelet itself ends the pod
+	failMessage  string
+	paths        map[string]string // of the pod's volumes
+	prepared     bool              // its devices are, or were
+	deviceDelay  time.Duration
+	mountDelay   time.Duration
+	boxDelay     time.Duration
+	unmountDelay time.Duration
+	backoffs     map[string]Backoff
+	troubles     map[string]Trouble
+	delays       map[string]time.Duration // of troubles, by container name
+	images       map[string]string
+	pulling      map[string]bool
+	hooks        map[string]bool
+	hookFailed   map[string]bool
+	killing      map[string]*killing
+	replacing    map[string]bool   // see Facts
+	specImages   map[string]string // as last seen, by container name
+	stopHookRun  map[string]bool   // preStop hooks that have run
+	updated      map[string]Limits // see Facts
+	resizing     resizing
+	messages     map[string]string // last words, by container ID
+	told         map[string]string // back-off events already recorded, by container name
+	mute         bool              // the status is not to be written any more
+	retryAt      time.Time         // when to look again because something failed
+	syncCtx      context.Context   // ends when the pod is to be ended
+	grouped      *cgroups.Limits   // of the pod's group, once it is known to have them
+	attached     string            // the sandbox that the network knows
+	cleaned      atomic.Bool       // what it held is removed from the node; others may read it
+	removed      bool
 }
 
 func newWorker(m *Manager, uid types.UID) *worker {
@@ -472,6 +475,8 @@ func (w *worker) tellBackoffs(pod *v1.Pod, plan Plan) {
 const (
 	firstMountRetry   = 500 * time.Millisecond
 	longestMountRetry = 30 * time.Second
+	// longestDriverRetry is that of volumes whose driver fails.
+	longestDriverRetry = 2*time.Minute + 2*time.Second
 )
 
 // mount provides the pod's volumes and keeps them up to date. When it cannot, it says when to try
@@ -488,17 +493,21 @@ func (w *worker) mount(pod *v1.Pod, plan *Plan) (retry time.Time, ok bool) {
 	if w.syncCtx.Err() != nil {
 		return w.m.Now(), false
 	}
-	if w.mountDelay == 0 {
-		w.mountDelay = firstMountRetry
-	} else {
-		w.mountDelay = min(2*w.mountDelay, longestMountRetry)
-	}
+	w.mountDelay = longer(w.mountDelay, firstMountRetry, longestMountRetry, err)
 	w.m.Events.Event(pod, nil, v1.EventTypeWarning, "FailedMount", err.Error())
 	if w.paths != nil {
 		plan.wakeAt(w.m.Now().Add(w.mountDelay))
 		return time.Time{}, true // it runs on what it has; only an update failed
 	}
 	return w.m.Now().Add(w.mountDelay), false
+}
+
+// longer is the pause after one that was not enough. Drivers are given more time.
+func longer(last, first, longest time.Duration, err error) time.Duration {
+	if driver := (*volumes.DriverError)(nil); errors.As(err, &driver) {
+		longest = longestDriverRetry
+	}
+	return min(max(2*last, first), longest)
 }
 
 // prepareDevices has the pod's devices prepared, before anything that may use them. When it cannot, it
@@ -580,7 +589,9 @@ func (w *worker) cleanUp(ctx context.Context, f Facts, gone bool) (next time.Tim
 			return fail(err)
 		}
 		if err := w.m.Volumes.Unmount(w.uid); err != nil {
-			return fail(err)
+			w.unmountDelay = longer(w.unmountDelay, retryCleanUp, retryCleanUp, err)
+			fail(err)
+			return w.m.Now().Add(w.unmountDelay), false
 		}
 		if err := w.m.Cgroups.Remove(w.uid); err != nil {
 			return fail(err)

@@ -82,7 +82,7 @@ func processing(pod *v1.Pod, claim string, err error) error {
 // fitting checks that containers ask for a volume in the way in which it is there: as files or as a
 // device.
 func fitting(pod *v1.Pod, volume string, pv *v1.PersistentVolume) error {
-	block := (&Volume{PV: pv}).block()
+	block := (&Volume{PV: pv}).Block()
 	mode := v1.PersistentVolumeFilesystem
 	if block {
 		mode = v1.PersistentVolumeBlock

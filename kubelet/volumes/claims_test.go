@@ -274,7 +274,7 @@ func TestStagedDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	staged := first.stagingPlace("kubernetes.io/local-volume", "pv")
+	staged := filepath.Join(first.plugins, "kubernetes.io/local-volume", "mounts", "pv")
 	entries, err := os.ReadDir(staged)
 	if err != nil || len(entries) != 3 { // with lost+found
 		t.Errorf("staged: %v %v", entries, err)
@@ -310,7 +310,7 @@ func TestGiveTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := &v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{FSGroup: new(int64(4711))}}}
-	if err := giveTo(t.Context(), pod, dir, false); err != nil {
+	if err := GiveTo(t.Context(), pod, dir, false); err != nil {
 		t.Fatal(err)
 	}
 	group := func(path string) (uint32, os.FileMode) {
@@ -333,14 +333,14 @@ func TestGiveTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod.Spec.SecurityContext.FSGroupChangePolicy = new(v1.FSGroupChangeOnRootMismatch)
-	if err := giveTo(t.Context(), pod, dir, false); err != nil {
+	if err := GiveTo(t.Context(), pod, dir, false); err != nil {
 		t.Fatal(err)
 	}
 	if gid, _ := group(filepath.Join(dir, "f")); gid != 0 {
 		t.Errorf("OnRootMismatch has changed a file: %d", gid)
 	}
 	pod.Spec.SecurityContext.FSGroup = new(int64(4712))
-	if err := giveTo(t.Context(), pod, dir, false); err != nil {
+	if err := GiveTo(t.Context(), pod, dir, false); err != nil {
 		t.Fatal(err)
 	}
 	if gid, _ := group(filepath.Join(dir, "f")); gid != 4712 {

@@ -35,10 +35,15 @@ func (locals) Provides(v *Volume) bool { return v.PV != nil && v.PV.Spec.Local !
 // NeedsStaging implements Stager: a device that pods want files on is mounted once, at the node's
 // place for it.
 func (p locals) NeedsStaging(v *Volume) (bool, error) {
-	if v.block() || p.own.made(v.PV) {
+	if v.Block() || p.own.made(v.PV) {
 		return false, nil
 	}
 	return isDevice(v.PV.Spec.Local.Path)
+}
+
+// StagingPlace implements Stager.
+func (p locals) StagingPlace(v *Volume) string {
+	return filepath.Join(p.Name(), "mounts", v.PV.Name)
 }
 
 // Stage implements Stager. A device without a file system gets one; one that has another than the
@@ -75,7 +80,7 @@ func (p locals) Unstage(v *Volume) error {
 // SetUp implements Plugin.
 func (p locals) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string, time.Time, error) {
 	path := v.PV.Spec.Local.Path
-	if v.block() {
+	if v.Block() {
 		device, err := blockDevice(path)
 		return device, time.Time{}, err
 	}
@@ -107,7 +112,7 @@ func (p locals) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string, time
 		defer v.Lock()()
 		shared, err := v.Shared()
 		if err == nil && !shared {
-			err = giveTo(ctx, pod, path, false)
+			err = GiveTo(ctx, pod, path, false)
 		}
 		if err != nil {
 			return "", time.Time{}, err
@@ -123,7 +128,7 @@ func (p locals) TearDown(v *Volume) error { return p.mounts.Release(v.Dir) }
 // Usage implements Plugin.
 func (p locals) Usage(ctx context.Context, v *Volume, path string) (*Usage, error) {
 	switch {
-	case v.block():
+	case v.Block():
 		return nil, nil
 	case p.own.made(v.PV):
 		return p.own.usage(ctx, v.PV)

@@ -27,8 +27,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	storagehelpers "k8s.io/component-helpers/storage/volume"
-
-	"github.com/barque/barque/internal/atomicfile"
 )
 
 // Config is what a Manager needs.
@@ -46,8 +44,10 @@ type Config struct {
 	Bundles      TrustBundles
 	Certificates Certificates
 	// Local has the directories of the volumes that this node makes itself. It may be nil.
-	Local  *Local
-	Mounts Mounts // HostMounts unless given
+	Local *Local
+	// Drivers provides the volumes of CSI drivers. It may be nil.
+	Drivers Plugin
+	Mounts  Mounts // HostMounts unless given
 	// Allocatable is what the node can give, for limits that are not set.
 	Allocatable func() v1.ResourceList
 }
@@ -66,6 +66,9 @@ type Manager struct {
 	resolved map[types.UID]map[string]*resolved
 	usage    map[types.UID]*measured
 	shared   map[string]*sync.Mutex // of volumes by PV: they are staged and unstaged one at a time
+	records  []*Volume              // as the disk has them, unless written is ahead of read
+	written  int                    // how often the records were changed
+	read     int                    // the count at which they were read; 0 for never
 }
 
 // resolved is a volume of a pod whose plugin is known.
@@ -95,6 +98,9 @@ func New(config Config) *Manager {
 		configMaps{data}, secrets{data}, downwardAPIs{data}, projections{data},
 		hostPaths{}, locals{config.Mounts, config.Local}, nfs{config.Mounts}, imageVolumes{config.Images},
 	}
+	if config.Drivers != nil {
+		m.kinds = append(m.kinds, config.Drivers)
+	}
 	return m
 }
 
@@ -105,11 +111,15 @@ func (m *Manager) PodDir(uid types.UID) string { return filepath.Join(m.root, st
 // on the host of each, and when to call again though nothing has changed: zero for never.
 func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (paths map[string]string, next time.Time, err error) {
 	paths = make(map[string]string, len(pod.Spec.Volumes))
+	list := make([]*resolved, 0, len(pod.Spec.Volumes))
 	for i := range pod.Spec.Volumes {
 		r, err := m.resolve(ctx, pod, &pod.Spec.Volumes[i])
 		if err != nil {
 			return nil, time.Time{}, err
 		}
+		list = append(list, r)
+	}
+	for _, r := range list {
 		path, again, err := m.setUp(ctx, pod, r)
 		if err != nil {
 			return nil, time.Time{}, describe(r.Volume, err)
@@ -123,6 +133,11 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (paths map[string]stri
 	return paths, next, nil
 }
 
+// stageError is what went wrong when a volume was made ready for the whole node.
+type stageError struct{ error }
+
+func (e stageError) Unwrap() error { return e.error }
+
 // describe says what failed as upstream's kubelet does.
 func describe(v *Volume, err error) error {
 	name := v.Name
@@ -131,10 +146,13 @@ func describe(v *Volume, err error) error {
 	}
 	what := "MountVolume.SetUp failed"
 	var missing *missingPath
+	var staging stageError
 	switch {
 	case errors.As(err, &missing):
 		what = "MountVolume.NewMounter initialization failed"
-	case v.block():
+	case errors.As(err, &staging) && !v.Block():
+		what = "MountVolume.MountDevice failed"
+	case v.Block():
 		what = "MapVolume.SetUpDevice failed"
 	}
 	return fmt.Errorf("%s for volume %q : %w", what, name, err)
@@ -171,6 +189,11 @@ func (m *Manager) look(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (*re
 			return nil, unprocessed(volume.Name, errors.New("no volume plugin of this node matches it"))
 		}
 		m.locate(pod.UID, plugin, v, false)
+		if _, ok := plugin.(Stager); ok {
+			if err := m.remember(pod.UID, plugin.Name(), v); err != nil {
+				return nil, describe(v, err)
+			}
+		}
 		return &resolved{Volume: v, plugin: plugin}, nil
 	}
 	had, plugin, err := m.reconstruct(pod.UID, volume.Name)
@@ -222,6 +245,7 @@ func unprocessed(volume string, err error) error {
 }
 
 func (m *Manager) locate(uid types.UID, plugin Plugin, v *Volume, staged bool) {
+	v.Pod = uid
 	v.Dir = m.place(uid, plugin.Name(), v)
 	v.Lock = func() func() {
 		lock := m.lockOf(v.PV.Name)
@@ -230,7 +254,7 @@ func (m *Manager) locate(uid types.UID, plugin Plugin, v *Volume, staged bool) {
 	}
 	v.Shared = func() (bool, error) { return m.elsewhere(plugin, v) }
 	if staged {
-		v.Staged = m.stagingPlace(plugin.Name(), v.PV.Name)
+		v.Staged = filepath.Join(m.plugins, plugin.(Stager).StagingPlace(v))
 	}
 }
 
@@ -278,7 +302,7 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, r *resolved) (string, 
 		err := r.plugin.(Stager).Stage(ctx, r.Volume)
 		lock.Unlock()
 		if err != nil {
-			return "", time.Time{}, err
+			return "", time.Time{}, stageError{err}
 		}
 	}
 	return r.plugin.SetUp(ctx, pod, r.Volume)
@@ -327,7 +351,7 @@ func (m *Manager) Unmount(uid types.UID) error {
 			return fmt.Errorf("UnmountVolume.TearDown failed for volume %q : %w", volume, err)
 		}
 	}
-	// The volumes that pods describe themselves have nothing but mounts and files.
+	// The other volumes have nothing but mounts and files.
 	if err := m.mounts.Unmount(dir); err != nil {
 		return err
 	}
@@ -347,7 +371,7 @@ func (m *Manager) Unmount(uid types.UID) error {
 	return nil
 }
 
-// tearDown takes away one volume of a claim, and what the node has staged for it when no pod has it
+// tearDown takes away one volume that the disk remembers, and what the node has staged for it when no pod has it
 // any more.
 func (m *Manager) tearDown(uid types.UID, volume string) error {
 	v, plugin, err := m.reconstruct(uid, volume)
@@ -361,12 +385,12 @@ func (m *Manager) tearDown(uid types.UID, volume string) error {
 	if err := os.Remove(v.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	if v.Staged == "" {
+		return m.forgetRecord(uid, volume)
+	}
 	lock := m.lockOf(v.PV.Name)
 	lock.Lock()
 	defer lock.Unlock()
-	if v.Staged == "" {
-		return atomicfile.Remove(m.recordPath(uid, volume))
-	}
 	others, err := m.users(v.PV.Name, uid, volume)
 	if err != nil {
 		return err
@@ -376,7 +400,7 @@ func (m *Manager) tearDown(uid types.UID, volume string) error {
 			return err
 		}
 	}
-	return atomicfile.Remove(m.recordPath(uid, volume))
+	return m.forgetRecord(uid, volume)
 }
 
 // Pods lists the pods that have a directory.

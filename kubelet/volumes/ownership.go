@@ -24,12 +24,12 @@ const (
 	groupSearches fs.FileMode = 0o110
 )
 
-// giveTo makes all files of a directory those of the pod's fsGroup, which may read them, and write
+// GiveTo makes all files of a directory those of the pod's fsGroup, which may read them, and write
 // them unless the volume is read-only. New files get the group too. Under the policy OnRootMismatch
 // nothing is done when the directory itself is the group's already: it is changed last, so that a
 // walk which was cut short begins again. Other pods may write to the volume meanwhile: no symbolic
 // link leads the walk out of it.
-func giveTo(ctx context.Context, pod *v1.Pod, dir string, readOnly bool) error {
+func GiveTo(ctx context.Context, pod *v1.Pod, dir string, readOnly bool) error {
 	group := fsGroup(pod)
 	if group == nil {
 		return nil
@@ -59,7 +59,7 @@ func giveTo(ctx context.Context, pod *v1.Pod, dir string, readOnly bool) error {
 	return nil
 }
 
-// hasGroup tells whether a directory is as giveTo leaves it.
+// hasGroup tells whether a directory is as GiveTo leaves it.
 func hasGroup(info fs.FileInfo, group int64, mask fs.FileMode) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	want := mask | groupSearches

@@ -13,8 +13,11 @@ import (
 // Volume is one volume of a pod.
 type Volume struct {
 	Name string // in the pod
-	// Source is what the pod says. It is nil for a volume that the disk remembers: see record.
+	// Source is what the pod says. It is nil for a volume of a claim that the disk remembers: see
+	// record.
 	Source *v1.VolumeSource
+	// Pod has the volume.
+	Pod types.UID
 	// PV is what the pod's claim is bound to, and Claim is the claim's name. Both are empty for
 	// volumes that the pod describes itself.
 	PV    *v1.PersistentVolume
@@ -31,8 +34,8 @@ type Volume struct {
 	Staged string
 }
 
-// block tells whether containers get the volume as a device.
-func (v *Volume) block() bool {
+// Block tells whether containers get the volume as a device.
+func (v *Volume) Block() bool {
 	return v.PV != nil && v.PV.Spec.VolumeMode != nil && *v.PV.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
@@ -56,17 +59,26 @@ type Plugin interface {
 
 // Stager is a Plugin of volumes that the node makes ready once for all of its pods. Whether some
 // pod still has a volume is read from the disk, so that a new process knows what an earlier one has
-// staged.
+// staged. The disk remembers all volumes of a Stager, also those that pods describe themselves.
 type Stager interface {
 	Plugin
 	// NeedsStaging tells whether a volume is to be staged at all. It is asked when the volume first
 	// comes to a pod.
 	NeedsStaging(v *Volume) (bool, error)
+	// StagingPlace is where a volume is staged, below the directory of plugins.
+	StagingPlace(v *Volume) string
 	// Stage makes a volume ready at v.Staged. It is called before each SetUp.
 	Stage(ctx context.Context, v *Volume) error
 	// Unstage undoes Stage when no pod has the volume any more.
 	Unstage(v *Volume) error
 }
+
+// DriverError is an error of a program that is not the kubelet's own. It is asked ever more rarely.
+type DriverError struct{ Err error }
+
+func (e *DriverError) Error() string { return e.Err.Error() }
+
+func (e *DriverError) Unwrap() error { return e.Err }
 
 // dirName is what stands for a plugin's name in paths.
 func dirNameOf(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
@@ -77,13 +89,8 @@ func (m *Manager) place(uid types.UID, plugin string, v *Volume) string {
 	if v.PV != nil {
 		name = v.PV.Name
 	}
-	if v.block() {
+	if v.Block() {
 		kind = "volumeDevices"
 	}
 	return filepath.Join(m.PodDir(uid), kind, dirNameOf(plugin), name)
-}
-
-// stagingPlace is where a volume is staged for the whole node.
-func (m *Manager) stagingPlace(plugin, pv string) string {
-	return filepath.Join(m.plugins, plugin, "mounts", pv)
 }

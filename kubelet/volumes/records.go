@@ -16,20 +16,21 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// record is what the disk remembers of a pod's volume that comes from a claim, in
+// record is what the disk remembers of a pod's volume that comes from a claim or has a Stager, in
 // claims/<volume>.json of the pod's directory. It is written before the volume is set up, and goes
 // when it has been torn down. So a pod goes on while no API server answers, its volumes are torn
 // down though nobody knows their claims any more, and what pods of the node share is in use for as
 // long as there is a record of it.
 type record struct {
-	Plugin   string                  `json:"plugin"`
-	Claim    string                  `json:"claim"`
-	PV       string                  `json:"pv"`
-	UID      types.UID               `json:"uid"`
-	ReadOnly bool                    `json:"readOnly,omitempty"`
-	Staged   bool                    `json:"staged,omitempty"`
-	Marks    map[string]string       `json:"annotations,omitempty"`
-	Spec     v1.PersistentVolumeSpec `json:"spec"`
+	Plugin   string                   `json:"plugin"`
+	Claim    string                   `json:"claim,omitempty"`
+	PV       string                   `json:"pv,omitempty"`
+	UID      types.UID                `json:"uid,omitempty"`
+	ReadOnly bool                     `json:"readOnly,omitempty"`
+	Staged   bool                     `json:"staged,omitempty"`
+	Marks    map[string]string        `json:"annotations,omitempty"`
+	Spec     *v1.PersistentVolumeSpec `json:"spec,omitempty"`
+	Source   *v1.VolumeSource         `json:"source,omitempty"` // of a volume without a claim
 }
 
 const recordSuffix = ".json"
@@ -40,16 +41,47 @@ func (m *Manager) recordPath(uid types.UID, volume string) string {
 
 // remember writes the record of a volume.
 func (m *Manager) remember(uid types.UID, plugin string, v *Volume) error {
-	data, err := json.Marshal(record{
-		Plugin: plugin, Claim: v.Claim, PV: v.PV.Name, UID: v.PV.UID, ReadOnly: v.ReadOnly, Staged: v.Staged != "", Marks: v.PV.Annotations, Spec: v.PV.Spec,
-	})
+	r := record{Plugin: plugin, Source: v.Source}
+	if pv := v.PV; pv != nil {
+		r = record{
+			Plugin: plugin, Claim: v.Claim, PV: pv.Name, UID: pv.UID, ReadOnly: v.ReadOnly, Staged: v.Staged != "", Marks: pv.Annotations, Spec: &pv.Spec,
+		}
+	}
+	data, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
+	defer m.rewritten()
 	if err := atomicfile.Write(m.recordPath(uid, v.Name), data, 0o600); err != nil {
 		return fmt.Errorf("remember the volume on disk: %w", err)
 	}
 	return nil
+}
+
+// rewritten tells that the disk has other records now.
+func (m *Manager) rewritten() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.written++
+}
+
+// Records is Remembered for those who ask often: the disk is read when a record has changed.
+func (m *Manager) Records() ([]*Volume, error) {
+	m.mu.Lock()
+	known, written := m.records, m.written+1
+	fresh := m.read == written
+	m.mu.Unlock()
+	if fresh {
+		return known, nil
+	}
+	all, err := m.Remembered()
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.records, m.read = all, written
+	return all, nil
 }
 
 // reconstruct returns a pod's volume as its record has it, with its plugin, or nil when there is no
@@ -71,12 +103,18 @@ func (m *Manager) reconstruct(uid types.UID, volume string) (*Volume, Plugin, er
 	if plugin == nil {
 		return nil, nil, fmt.Errorf("%s: no plugin %q; unmount the volume by hand and remove the file", path, r.Plugin)
 	}
-	v := &Volume{
-		Name: volume, Claim: r.Claim, ReadOnly: r.ReadOnly,
-		PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: r.PV, UID: r.UID, Annotations: r.Marks}, Spec: r.Spec},
+	v := &Volume{Name: volume, Claim: r.Claim, ReadOnly: r.ReadOnly, Source: r.Source}
+	if r.Spec != nil {
+		v.PV = &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: r.PV, UID: r.UID, Annotations: r.Marks}, Spec: *r.Spec}
 	}
 	m.locate(uid, plugin, v, r.Staged)
 	return v, plugin, nil
+}
+
+// forgetRecord removes the record of a volume that is torn down.
+func (m *Manager) forgetRecord(uid types.UID, volume string) error {
+	defer m.rewritten()
+	return atomicfile.Remove(m.recordPath(uid, volume))
 }
 
 // remembered lists a pod's volumes that have a record.
@@ -102,28 +140,38 @@ func (m *Manager) InUse(pv string) (bool, error) {
 
 // users counts the volumes of pods that come from a PV, but for one.
 func (m *Manager) users(pv string, except types.UID, volume string) (int, error) {
+	all, err := m.Remembered()
+	n := 0
+	for _, v := range all {
+		if v.PV != nil && v.PV.Name == pv && (v.Pod != except || v.Name != volume) {
+			n++
+		}
+	}
+	return n, err
+}
+
+// Remembered lists the volumes of all pods of which the disk has a record: those that the node has, or
+// is not rid of yet.
+func (m *Manager) Remembered() ([]*Volume, error) {
 	uids, err := m.Pods()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	n := 0
+	var all []*Volume
 	for _, uid := range uids {
 		names, err := m.remembered(uid)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		for _, name := range names {
-			if uid == except && name == volume {
-				continue
-			}
 			v, _, err := m.reconstruct(uid, name)
 			if err != nil {
-				return 0, err
+				return nil, err
 			}
-			if v != nil && v.PV.Name == pv {
-				n++
+			if v != nil {
+				all = append(all, v)
 			}
 		}
 	}
-	return n, nil
+	return all, nil
 }

@@ -31,7 +31,7 @@ type tokenKey struct {
 }
 
 type cachedToken struct {
-	token string
+	authenticationv1.TokenRequestStatus
 	renew time.Time
 }
 
@@ -55,33 +55,44 @@ func NewTokens(client kubernetes.Interface, now func() time.Time) *RequestedToke
 
 // Get implements Tokens. A token that cannot be renewed is used for as long as it is valid.
 func (t *RequestedTokens) Get(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (string, time.Time, error) {
+	token, renew, err := t.Token(ctx, pod, audience, seconds)
+	return token.Token, renew, err
+}
+
+// Token is Get for those who must know when the token ends. Of 0 seconds the API server chooses its
+// life.
+func (t *RequestedTokens) Token(
+	ctx context.Context, pod *v1.Pod, audience string, seconds int64,
+) (authenticationv1.TokenRequestStatus, time.Time, error) {
 	key := tokenKey{pod.UID, audience, seconds}
 	t.mu.Lock()
 	have, ok := t.kept[key]
 	t.mu.Unlock()
 	if ok && t.now().Before(have.renew) {
-		return have.token, have.renew, nil
+		return have.TokenRequestStatus, have.renew, nil
 	}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-		ExpirationSeconds: &seconds,
-		BoundObjectRef:    &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID},
+		BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID},
 	}}
+	if seconds != 0 {
+		request.Spec.ExpirationSeconds = &seconds
+	}
 	if audience != "" {
 		request.Spec.Audiences = []string{audience}
 	}
 	answer, err := t.client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, request, metav1.CreateOptions{})
 	if err != nil {
 		if retry := t.now().Add(time.Minute); ok {
-			return have.token, retry, nil
+			return have.TokenRequestStatus, retry, nil
 		}
-		return "", time.Time{}, fmt.Errorf("request a token: %w", err)
+		return authenticationv1.TokenRequestStatus{}, time.Time{}, fmt.Errorf("request a token: %w", err)
 	}
 	life := answer.Status.ExpirationTimestamp.Sub(t.now())
-	fresh := cachedToken{answer.Status.Token, t.now().Add(min(life*8/10, oldestToken))}
+	fresh := cachedToken{answer.Status, t.now().Add(min(life*8/10, oldestToken))}
 	t.mu.Lock()
 	t.kept[key] = fresh
 	t.mu.Unlock()
-	return fresh.token, fresh.renew, nil
+	return fresh.TokenRequestStatus, fresh.renew, nil
 }
 
 // Forget implements Tokens.

@@ -1,0 +1,117 @@
+package csi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+)
+
+// The pauses between tries to write the objects and to unstage orphans.
+const (
+	workEvery  = time.Second
+	restEvery  = 10 * time.Second
+	countsTick = time.Second
+)
+
+// Run keeps the node's objects and unstages what no pod has, until ctx ends. Volumes stay as they are
+// then.
+func (p *Plugin) Run(ctx context.Context) error {
+	p.informers.StartWithContext(ctx)
+	defer func() {
+		p.stop(errStopped)
+		p.running.Wait()
+		p.informers.Shutdown()
+	}()
+	p.running.Go(func() { p.keepCounts(ctx) })
+	made := false
+	for {
+		pause := restEvery
+		if !made {
+			if _, err := p.objects.ensure(ctx); err != nil {
+				p.complain(ctx, "cannot make the CSINode object of this node; trying again", err)
+				pause = workEvery
+			} else {
+				made = true
+			}
+		}
+		if err := p.withdraw(ctx); err != nil {
+			p.complain(ctx, "cannot tell that a CSI driver is gone; trying again", err)
+			pause = workEvery
+		}
+		if err := p.adopt(ctx); err != nil {
+			p.complain(ctx, "cannot unstage volumes that no pod has; trying again", err)
+		}
+		p.mu.Lock()
+		news := p.news
+		p.mu.Unlock()
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		case <-news:
+			// News come in swarms.
+			timer.Reset(workEvery)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return nil
+			case <-timer.C:
+			}
+		}
+	}
+}
+
+func (p *Plugin) complain(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil {
+		p.Logger.Warn(what, "error", err)
+	}
+}
+
+// keepCounts asks drivers now and then how many volumes the node takes, as often as their CSIDriver
+// objects say.
+func (p *Plugin) keepCounts(ctx context.Context) {
+	last := map[string]time.Time{}
+	tick := time.NewTicker(countsTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for name, d := range p.drivers.all() {
+			spec, err := p.specs.Get(name)
+			if err != nil || spec.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
+				continue
+			}
+			now, every := p.Now(), time.Duration(*spec.Spec.NodeAllocatableUpdatePeriodSeconds)*time.Second
+			if since, ok := last[name]; !ok {
+				last[name] = now // it has told when it registered
+			} else if now.Sub(since) >= every {
+				last[name] = now
+				if err := p.recount(ctx, name, d.endpoint); err != nil {
+					p.complain(ctx, "cannot tell how many volumes of a CSI driver this node takes; trying again", err)
+				}
+			}
+		}
+	}
+}
+
+func (p *Plugin) recount(ctx context.Context, name, endpoint string) error {
+	s, err := p.dial(name, endpoint)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	info, err := s.NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
+	if err != nil {
+		return fmt.Errorf("NodeGetInfo of CSI driver %s: %w", name, err)
+	}
+	return p.objects.count(ctx, name, info)
+}
