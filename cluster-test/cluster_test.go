@@ -139,7 +139,7 @@ func (c *Cluster) join(t *testing.T, token, name string) Result {
 	server := c.address(t, "s1")
 	mine := server[:strings.LastIndexByte(server, '.')] + ".250"
 	return c.OnResult(t.Context(), "s1", "timeout", "120", path, "agent", "--server", "https://"+server+":6443", "--token", token,
-		"--name", name, "--node-ip", mine, "--data-dir", t.TempDir())
+		"--name", name, "--node-ip", mine, "--data-dir", t.TempDir(), "--kubelet-root-dir", t.TempDir())
 }
 
 // address returns a node's own address.
@@ -219,7 +219,7 @@ func (c *Cluster) server(t *testing.T, args ...string) Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.OnResult(t.Context(), "s1", append([]string{"timeout", "120", path, "server"}, args...)...)
+	return c.OnResult(t.Context(), "s1", append([]string{"timeout", "120", path, "server", "--kubelet-root-dir", filepath.Join("/tmp", "bq-"+c.ID+"-kubelet")}, args...)...)
 }
 
 func TestPortTaken(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/check"
+	"github.com/barque/barque/kubelet/rootdir"
 )
 
 func checkCommand() *cobra.Command {
@@ -19,11 +20,12 @@ func checkCommand() *cobra.Command {
 	}
 	format := outputFlag(cmd)
 	dataDir := cmd.Flags().String("data-dir", defaultDataDir, "where the node's data would be kept")
+	rootDir := cmd.Flags().String("kubelet-root-dir", rootdir.Default, "where the volumes of pods would be")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		if err := checkFormat(c, *format); err != nil {
 			return err
 		}
-		findings := node.Check(*dataDir)
+		findings := node.Check(*dataDir, *rootDir)
 		missing := 0
 		for _, f := range findings {
 			if !f.OK {

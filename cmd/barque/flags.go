@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,6 +20,7 @@ import (
 	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/tail"
+	"github.com/barque/barque/kubelet/rootdir"
 	"github.com/barque/barque/pki"
 	schedulerconfig "github.com/barque/barque/scheduler/config"
 )
@@ -56,6 +58,7 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	flags.StringVar(&o.ContainerRuntimeEndpoint, "container-runtime-endpoint", "", "CRI socket of an existing containerd or CRI-O (default: a containerd of our own)")
 	flags.StringVar(&o.RegistryDir, "registries", "", "registry mirrors and credentials, in the layout of containerd's certs.d (default: DATA-DIR/registries)")
 	flags.StringVar(&o.VolumesDir, "local-volumes-dir", "", "where the volumes of this node are that the cluster makes for claims (default: DATA-DIR/volumes)")
+	flags.StringVar(&o.KubeletRootDir, "kubelet-root-dir", "", "where the volumes of pods and the sockets of plugins are (default: "+rootdir.Default+", where CSI drivers expect them; DATA-DIR/kubelet as long as pods of a node from before have their volumes there)")
 	flags.StringVar(&o.CgroupRoot, "cgroup-root", "", "cgroup below which the pods run (default: /barque/NAME)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	addKubeletFlags(c, &f.kubelet)
@@ -116,6 +119,35 @@ func addLimitFlags(c *cobra.Command, l *apiserver.Limits) {
 	flags.IntVar(&l.MutatingInFlight, "max-mutating-requests-inflight", l.MutatingInFlight, "the same for requests that write")
 }
 
+// completeRootDir chooses the kubelet's directory of a node that names none.
+func completeRootDir(o *node.Options) error {
+	if o.NoNode {
+		return nil
+	}
+	dataDir, err := filepath.Abs(o.DataDir)
+	if err != nil {
+		return err
+	}
+	dir, stays, err := rootdir.Choose(dataDir)
+	if err != nil {
+		return fmt.Errorf("directory of the kubelet: %w", err)
+	}
+	named := o.KubeletRootDir
+	if named == "" {
+		o.KubeletRootDir = dir
+	} else if named, err = filepath.Abs(named); err != nil {
+		return err
+	}
+	switch {
+	case stays && named == "":
+		fmt.Fprintf(os.Stderr, "barque: pods of this node have their volumes in %s: that stays the kubelet's directory. "+
+			"CSI drivers expect %s; to move there, end all pods of the node and restart it.\n", dir, rootdir.Default)
+	case stays && named != dir:
+		return fmt.Errorf("pods of this node have their volumes in %s: start it without --kubelet-root-dir, end all its pods, and give %s then", dir, named)
+	}
+	return nil
+}
+
 // complete reads what the flags only point at.
 func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 	o := f.options
@@ -156,6 +188,9 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 	}
 	if (o.Replace || o.Wipe) && o.Join == "" {
 		return wrong(fmt.Errorf("--replace and --wipe are for joining: give --join, too"))
+	}
+	if err := completeRootDir(&o); err != nil {
+		return o, err
 	}
 	o.Labels = map[string]string{}
 	for _, l := range f.labels {

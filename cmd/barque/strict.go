@@ -39,7 +39,7 @@ var mayNotBeEmpty = []string{"data-dir", "dir", "config-dir", "unit-dir", "liste
 	"restore-from", "restore-key-file", "snapshot-key-file", "key-file", "role", "kubeconfig", "zone", "node-taint", "peers",
 	"container-runtime-endpoint", "registries", "cgroup-root", "cluster-cidr", "service-cidr", "cluster-domain", "raft-log-store",
 	"store-memory-limit", "snapshot-dir", "node-arg", "server-arg", "admission-control-config-file",
-	"scheduler-config-file", "controllers", "default-storage-class", "local-volumes-dir", "kubelet-config", "kubelet-config-dir",
+	"scheduler-config-file", "controllers", "default-storage-class", "local-volumes-dir", "kubelet-root-dir", "kubelet-config", "kubelet-config-dir",
 	"pod-manifest-path", "pod-logs-dir", "allowed-unsafe-sysctls", "eviction-hard", "eviction-soft", "eviction-soft-grace-period", "eviction-minimum-reclaim"}
 
 // refuseEmpty refuses empty arguments, and empty values of such flags.

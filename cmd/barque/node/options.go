@@ -62,6 +62,7 @@ type Options struct {
 	StoreMemory              int64         // bytes that all objects may take in the store; 0: by this machine's memory
 	RegistryDir              string
 	VolumesDir               string // local volumes that the cluster makes
+	KubeletRootDir           string // volumes of pods and sockets of plugins; DataDir/kubelet when empty
 	DefaultStorageClass      string // laid down once, by a server; "none" is none
 	CgroupRoot               string
 	NoNode                   bool // a server that runs no pods
@@ -235,6 +236,12 @@ func (o *Options) complete() error {
 		o.VolumesDir = filepath.Join(o.DataDir, "volumes")
 	}
 	if o.VolumesDir, err = filepath.Abs(o.VolumesDir); err != nil {
+		return err
+	}
+	if o.KubeletRootDir == "" {
+		o.KubeletRootDir = filepath.Join(o.DataDir, "kubelet")
+	}
+	if o.KubeletRootDir, err = filepath.Abs(o.KubeletRootDir); err != nil {
 		return err
 	}
 	if o.DefaultStorageClass == "" {

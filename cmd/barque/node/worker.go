@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -28,6 +29,7 @@ import (
 	"github.com/barque/barque/kubelet"
 	kubeletconfig "github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/containerd"
+	"github.com/barque/barque/kubelet/rootdir"
 	"github.com/barque/barque/network"
 	"github.com/barque/barque/network/dns"
 )
@@ -84,14 +86,19 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	if err != nil {
 		return err
 	}
-	agent, err := w.kubelet(client, endpoint, factory, own, packets)
+	root, err := rootdir.Claim(ctx, o.KubeletRootDir, o.DataDir)
 	if err != nil {
 		return err
+	}
+	agent, err := w.kubelet(client, endpoint, factory, own, packets)
+	if err != nil {
+		return errors.Join(err, root.Close())
 	}
 	// The kubelet registers the node, which gets its addresses then, which the network needs.
 	return stack.Start(ctx, lifecycle.Component{Name: "node", Run: func(ctx context.Context) error {
 		events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)})
 		defer events.Shutdown()
+		defer root.Close() // another process may take it then
 		return withInformers(ctx, []informers.SharedInformerFactory{factory, own, rules}, agent.Run, packets.Run, w.health.run)
 	}, StopTimeout: 20 * time.Second})
 }
@@ -142,7 +149,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 		RuntimeEndpoint: endpoint,
 		VolumesDir:      o.VolumesDir,
 		LogDir:          settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"), OldLogDir: filepath.Join(o.DataDir, "pods-log"),
-		RootDir: filepath.Join(o.DataDir, "kubelet"), CgroupRoot: o.CgroupRoot,
+		RootDir: o.KubeletRootDir, CgroupRoot: o.CgroupRoot,
 		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain, ResolvConf: resolvconf.Default,
 		Network: packets, Collectors: packets.Collectors(), Found: w.health.observe, Settings: settings,
 		Logger: w.logger.With("part", "kubelet"),
