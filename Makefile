@@ -229,6 +229,12 @@ test-all-e2e: build ## run all end-to-end tests, and a short chaos (as root)
 test-clients: build ## run kubectl, Helm, client-go's informers and an operator against a server (ONLY='TestHelm')
 	@$(NOTING); BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -C cluster-test/clients -count=1 -timeout 60m -run '$(ONLY)' .
 
+# The suite of kubernetes-csi is in a module of its own, too.
+.PHONY: test-csi
+test-csi: ## hold the tests' CSI driver against the specification (as root)
+	$(GO) build -o bin/csi-driver ./cluster-test/csidriver/csi-driver
+	@$(NOTING); CSI_DRIVER_BIN=$(CURDIR)/bin/csi-driver $(GO) test -C cluster-test/csisanity -count=1 .
+
 .PHONY: bench
 bench: build ## measure start, pods, failover and memory of a cluster (ONLY=failover KILLS=100; as root; not part of the tests)
 	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) run ./cluster-test/bench -only '$(ONLY)' -kills $(or $(KILLS),20)

@@ -261,11 +261,11 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	tokens, claims := volumes.NewTokens(c.Client, nil), volumes.RequestedClaims{Client: c.Client}
 	k.drivers = csi.New(csi.Config{
 		NodeName: c.NodeName, RootDir: c.RootDir, Client: c.Client, Claims: claims, Tokens: tokens, Node: k.own.Load, Look: k.node.Look,
-		Event: recorder.recorder.Event, Logger: c.Logger,
+		Retry: retry, Event: recorder.recorder.Event, Logger: c.Logger,
 	})
 	files := volumes.New(volumes.Config{
 		RootDir: c.RootDir, Objects: k.objects, Tokens: tokens, Claims: claims, Node: k.own.Load, Images: volumeImages{puller, k.runtime}, Local: local,
-		Drivers: k.drivers, Bundles: k.bundles, Certificates: k.certificates, Allocatable: k.node.Allocatable,
+		Drivers: k.drivers, Changed: k.drivers.Changed, Bundles: k.bundles, Certificates: k.certificates, Allocatable: k.node.Allocatable,
 	})
 	k.drivers.Use(files.Records)
 	if local != nil {

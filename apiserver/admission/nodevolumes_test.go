@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 
@@ -57,6 +58,46 @@ func TestOwnVolume(t *testing.T) {
 		{"deletes its volume", request{old: volume("n1"), resource: "persistentvolumes", name: "pv", op: admission.Delete}, false},
 	} {
 		if err := ownVolume("n1", c.r.attributes()); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestNodeSizesOfClaims(t *testing.T) {
+	claim := func(changes ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+		c := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns", ResourceVersion: "1"},
+			Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv"},
+			Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+		}
+		for _, change := range changes {
+			change(c)
+		}
+		return c
+	}
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
+	grown := func(c *corev1.PersistentVolumeClaim) {
+		c.ResourceVersion, c.ManagedFields = "2", []metav1.ManagedFieldsEntry{{Manager: "barque"}}
+		c.Status.Capacity, c.Status.AllocatedResources = size, size
+		c.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizeInProgress}
+		c.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimNodeResizeError}}
+	}
+	on := func(subresource string, op admission.Operation, now *corev1.PersistentVolumeClaim) request {
+		return request{obj: now, old: claim(), resource: "persistentvolumeclaims", subresource: subresource, name: "c", op: op}
+	}
+	for _, c := range []struct {
+		name string
+		r    request
+		ok   bool
+	}{
+		{"says how large it is", on("status", admission.Update, claim(grown)), true},
+		{"and changes the phase", on("status", admission.Update, claim(grown, func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost })), false},
+		{"and changes a label", on("status", admission.Update, claim(grown, func(c *corev1.PersistentVolumeClaim) { c.Labels = map[string]string{"a": "b"} })), false},
+		{"and changes the volume", on("status", admission.Update, claim(grown, func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "x" })), false},
+		{"writes the claim itself", on("", admission.Update, claim(grown)), false},
+		{"makes a claim", on("", admission.Create, claim()), false},
+	} {
+		if err := sizeOfClaim(c.r.attributes()); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}

@@ -94,8 +94,8 @@ type volume struct {
 	Block    bool            `json:"block,omitempty"`
 	Inline   bool            `json:"inline,omitempty"`
 	Attached string          `json:"attached,omitempty"` // a node
-	Staged   map[string]bool `json:"staged,omitempty"`   // places
-	Shown    map[string]bool `json:"shown,omitempty"`    // places
+	Staged   map[string]bool `json:"staged"`             // places
+	Shown    map[string]bool `json:"shown"`              // places
 }
 
 // New returns a driver that goes on where one with the same root has ended.

@@ -22,7 +22,6 @@ func (p *Plugin) attached(ctx context.Context, v *volumes.Volume) error {
 		return err
 	}
 	name := uniqueName(driver, handle)
-	p.Look()
 	wait, cancel := context.WithTimeoutCause(ctx, attachPatience, fmt.Errorf(
 		"timed out waiting for the volume to be attached; kubectl describe volumeattachment %s says why", attachmentName(handle, driver, p.NodeName)))
 	defer cancel()

@@ -97,6 +97,15 @@ func (p *Plugin) Register(ctx context.Context, found plugins.Plugin) error {
 	p.drivers.set(found.Name, driver{found.Endpoint, newest})
 	p.Logger.Info("a CSI driver has registered", "driver", found.Name, "socket", found.Endpoint, "node", info.NodeId, "volumes", info.MaxVolumesPerNode)
 	p.stir()
+	all, err := p.records()
+	if err != nil {
+		p.Logger.Warn("cannot tell which pods wait for a CSI driver; they try again by themselves", "driver", found.Name, "error", err)
+	}
+	for _, v := range all {
+		if p.Provides(v) && driverOf(v) == found.Name {
+			p.Retry(v.Pod)
+		}
+	}
 	return nil
 }
 

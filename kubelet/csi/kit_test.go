@@ -121,6 +121,7 @@ type machine struct {
 	node     *v1.Node
 	attaches bool // volumes that are in use are attached at once
 	events   []string
+	retried  []types.UID
 }
 
 // newMachine starts a node. The driver is the one of config, and registered.
@@ -175,8 +176,9 @@ func (m *machine) startKubelet() {
 	var plugin *Plugin
 	plugin = New(Config{
 		NodeName: nodeName, RootDir: m.root, Client: m.client, Claims: claims, Tokens: tokenOf{}, Mounts: m.mounts, Logger: slog.New(slog.DiscardHandler),
-		Node: func() *v1.Node { m.mu.Lock(); defer m.mu.Unlock(); return m.node },
-		Look: func() { m.report(plugin) },
+		Node:  func() *v1.Node { m.mu.Lock(); defer m.mu.Unlock(); return m.node },
+		Look:  func() { m.report(plugin) },
+		Retry: func(uid types.UID) { m.mu.Lock(); defer m.mu.Unlock(); m.retried = append(m.retried, uid) },
 		Event: func(_ runtime.Object, _, reason, message string) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -185,7 +187,7 @@ func (m *machine) startKubelet() {
 	})
 	files := volumes.New(volumes.Config{
 		RootDir: m.root, Objects: nothing{}, Tokens: tokenOf{}, Claims: claims, Bundles: nothing{}, Certificates: nothing{}, Mounts: m.mounts,
-		Node: func() *v1.Node { return &v1.Node{} }, Drivers: plugin, Allocatable: func() v1.ResourceList { return nil },
+		Node: func() *v1.Node { return &v1.Node{} }, Drivers: plugin, Changed: plugin.Changed, Allocatable: func() v1.ResourceList { return nil },
 	})
 	plugin.Use(files.Records)
 	if m.timeout > 0 {

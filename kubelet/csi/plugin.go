@@ -29,6 +29,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
@@ -55,6 +56,8 @@ type Config struct {
 	// Look has the node's status written soon.
 	Look   func()
 	Mounts volumes.Mounts // volumes.HostMounts unless given
+	// Retry has what failed of a pod tried again at once. It must not block.
+	Retry func(uid types.UID)
 	// Event tells of what became of a volume, on an object.
 	Event  func(on runtime.Object, kind, reason, message string)
 	Logger *slog.Logger
@@ -139,6 +142,13 @@ func (p *Plugin) StagingPlace(v *volumes.Volume) string { return p.staging(v) }
 // Use makes the plugin know which volumes the pods of the node have; see volumes.Manager.Remembered.
 // It is called before Run.
 func (p *Plugin) Use(records func() ([]*volumes.Volume, error)) { p.records = records }
+
+// Changed is told when the node gets a volume, and when it is rid of it: the node's status says so soon.
+func (p *Plugin) Changed(v *volumes.Volume) {
+	if v.PV != nil && p.Provides(v) {
+		p.Look()
+	}
+}
 
 // Observe tells that the Node object has changed.
 func (p *Plugin) Observe() { p.stir() }

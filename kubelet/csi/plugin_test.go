@@ -368,6 +368,9 @@ func TestDriverAway(t *testing.T) {
 		t.Error("the volume is said to be unmounted")
 	}
 	m.register()
+	if !slices.Contains(m.retried, "b") {
+		t.Errorf("tried again at once: %v", m.retried)
+	}
 	m.unmount("a")
 	m.unmount("b")
 	m.clean()
@@ -465,6 +468,27 @@ func TestCSINodeOfAnother(t *testing.T) {
 	if err != nil || len(got.Spec.Drivers) != 1 || got.Spec.Drivers[0].Name != driverName || got.OwnerReferences[0].UID != "node" {
 		t.Errorf("%+v %v", got, err)
 	}
+}
+
+// TestOnePod: a volume for one pod is not shown to a second one while the first has it.
+func TestOnePod(t *testing.T) {
+	m := newMachine(t, csidriver.Config{}, volume("pv", func(pv *v1.PersistentVolume) {
+		pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+	})...)
+	if err := m.driver.Add("handle-of-pv", false); err != nil {
+		t.Fatal(err)
+	}
+	m.mount(podOf("a", "pv"))
+	if mode := last[*csipb.NodePublishVolumeRequest](t, m.driver, "NodePublishVolume").VolumeCapability.AccessMode.Mode; mode != csipb.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
+		t.Errorf("access mode %v", mode)
+	}
+	if _, _, err := m.files.Mount(t.Context(), podOf("b", "pv")); err == nil || !strings.Contains(err.Error(), "is already in use by another pod") {
+		t.Errorf("the second pod: %v", err)
+	}
+	m.unmount("a")
+	m.mount(podOf("b", "pv"))
+	m.unmount("b")
+	m.clean()
 }
 
 // TestSecrets: each call of a driver has the Secret that is for it.

@@ -110,6 +110,9 @@ func (p *Plugin) publish(ctx context.Context, spec *storagev1.CSIDriver, pod *v1
 	if err := supports(spec, v); err != nil {
 		return err
 	}
+	if err := p.alone(v); err != nil {
+		return err
+	}
 	policy, err := groupPolicy(spec, v)
 	if err != nil {
 		return err
@@ -258,6 +261,27 @@ func supports(spec *storagev1.CSIDriver, v *volumes.Volume) error {
 		return nil
 	}
 	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, driverOf(v), spec.Spec.VolumeLifecycleModes)
+}
+
+// alone refuses a volume that is for one pod and that another one has. The scheduler knows better, but
+// not all pods come from it.
+func (p *Plugin) alone(v *volumes.Volume) error {
+	if v.PV == nil || !slices.Equal(v.PV.Spec.AccessModes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}) {
+		return nil
+	}
+	all, err := p.records()
+	if err != nil {
+		return err
+	}
+	for _, other := range all {
+		if other.PV == nil || other.PV.Name != v.PV.Name || other.Pod == v.Pod {
+			continue
+		}
+		if has, err := p.begun(other); err != nil || has {
+			return errors.Join(err, errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod"))
+		}
+	}
+	return nil
 }
 
 // groupPolicy tells whether the files of a volume are given to the pod's fsGroup.

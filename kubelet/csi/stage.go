@@ -140,7 +140,6 @@ func (p *Plugin) Unstage(v *volumes.Volume) error {
 	p.mu.Lock()
 	delete(p.growing, string(uniqueName(driverOf(v), handleOf(v))))
 	p.mu.Unlock()
-	p.Look()
 	return nil
 }
 

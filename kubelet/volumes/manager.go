@@ -47,6 +47,8 @@ type Config struct {
 	Local *Local
 	// Drivers provides the volumes of CSI drivers. It may be nil.
 	Drivers Plugin
+	// Changed is told when the disk remembers a volume, and when it does no more. It may be nil.
+	Changed func(*Volume)
 	Mounts  Mounts // HostMounts unless given
 	// Allocatable is what the node can give, for limits that are not set.
 	Allocatable func() v1.ResourceList
@@ -61,6 +63,7 @@ type Manager struct {
 	mounts        Mounts
 	kinds         []Plugin
 	forget        []func(types.UID)
+	changed       func(*Volume)
 
 	mu       sync.Mutex
 	resolved map[types.UID]map[string]*resolved
@@ -85,7 +88,7 @@ func New(config Config) *Manager {
 	}
 	m := &Manager{
 		root: filepath.Join(config.RootDir, "pods"), plugins: filepath.Join(config.RootDir, "plugins"),
-		claims: config.Claims, node: config.Node, mounts: config.Mounts,
+		claims: config.Claims, node: config.Node, mounts: config.Mounts, changed: config.Changed,
 		resolved: map[types.UID]map[string]*resolved{}, usage: map[types.UID]*measured{}, shared: map[string]*sync.Mutex{},
 		forget: []func(types.UID){config.Objects.Forget, config.Tokens.Forget, config.Bundles.Forget, config.Certificates.Forget},
 	}
@@ -386,7 +389,7 @@ func (m *Manager) tearDown(uid types.UID, volume string) error {
 		return err
 	}
 	if v.Staged == "" {
-		return m.forgetRecord(uid, volume)
+		return m.forgetRecord(v)
 	}
 	lock := m.lockOf(v.PV.Name)
 	lock.Lock()
@@ -400,7 +403,7 @@ func (m *Manager) tearDown(uid types.UID, volume string) error {
 			return err
 		}
 	}
-	return m.forgetRecord(uid, volume)
+	return m.forgetRecord(v)
 }
 
 // Pods lists the pods that have a directory.

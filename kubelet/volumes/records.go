@@ -51,18 +51,21 @@ func (m *Manager) remember(uid types.UID, plugin string, v *Volume) error {
 	if err != nil {
 		return err
 	}
-	defer m.rewritten()
+	defer m.rewritten(v)
 	if err := atomicfile.Write(m.recordPath(uid, v.Name), data, 0o600); err != nil {
 		return fmt.Errorf("remember the volume on disk: %w", err)
 	}
 	return nil
 }
 
-// rewritten tells that the disk has other records now.
-func (m *Manager) rewritten() {
+// rewritten tells that the disk has another record of a volume now, or none.
+func (m *Manager) rewritten(v *Volume) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.written++
+	m.mu.Unlock()
+	if m.changed != nil {
+		m.changed(v)
+	}
 }
 
 // Records is Remembered for those who ask often: the disk is read when a record has changed.
@@ -112,9 +115,9 @@ func (m *Manager) reconstruct(uid types.UID, volume string) (*Volume, Plugin, er
 }
 
 // forgetRecord removes the record of a volume that is torn down.
-func (m *Manager) forgetRecord(uid types.UID, volume string) error {
-	defer m.rewritten()
-	return atomicfile.Remove(m.recordPath(uid, volume))
+func (m *Manager) forgetRecord(v *Volume) error {
+	defer m.rewritten(v)
+	return atomicfile.Remove(m.recordPath(v.Pod, v.Name))
 }
 
 // remembered lists a pod's volumes that have a record.
