@@ -22,23 +22,27 @@ import (
 
 // SetUp implements volumes.Plugin.
 func (p *Plugin) SetUp(ctx context.Context, pod *v1.Pod, v *volumes.Volume) (string, time.Time, error) {
-	spec, err := p.spec(ctx, driverOf(v))
+	path := p.path(v)
+	// A pod that has it from an earlier process goes on while the driver or the API server is away.
+	adopted, err := p.shown(v)
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	path := p.path(v)
-	if at := p.due(spec, v); !at.After(p.Now()) {
-		err := p.attached(ctx, v)
+	adopted = adopted && !p.publishedBefore(v)
+	spec, err := p.spec(ctx, driverOf(v))
+	if err == nil && !p.due(spec, v).After(p.Now()) {
+		if !adopted {
+			err = p.attached(ctx, v)
+		}
 		if err == nil {
 			err = p.one(ctx, driverOf(v), handleOf(v), "volume_mount", func(ctx context.Context) error { return p.publish(ctx, spec, pod, v) })
 		}
-		if err != nil {
-			if shown, known := p.shown(v); ctx.Err() != nil || known != nil || !shown || p.publishedBefore(v) {
-				return "", time.Time{}, err
-			}
-			// The pod has had it from an earlier process.
+	}
+	if err != nil {
+		if adopted && ctx.Err() == nil {
 			return path, p.Now().Add(refreshEvery), nil
 		}
+		return "", time.Time{}, err
 	}
 	again, err := p.grow(ctx, pod, v)
 	if err != nil {

@@ -26,14 +26,20 @@ func (p *Plugin) Stage(ctx context.Context, v *volumes.Volume) error {
 	if done {
 		return nil
 	}
-	if err := p.attached(ctx, v); err != nil {
+	adopted, err := p.shown(v)
+	if err != nil {
 		return err
 	}
-	err := p.one(ctx, driverOf(v), handleOf(v), "volume_mount_device", func(ctx context.Context) error { return p.stage(ctx, v) })
+	if !adopted {
+		if err := p.attached(ctx, v); err != nil {
+			return err
+		}
+	}
+	err = p.one(ctx, driverOf(v), handleOf(v), "volume_mount_device", func(ctx context.Context) error { return p.stage(ctx, v) })
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	if shown, known := p.shown(v); known == nil && shown {
+	if adopted {
 		// An earlier process has made it ready, and a pod uses it. It goes on while the driver is away.
 		p.Logger.Warn("cannot ask the driver of a volume that is in use; trying again", "volume", specName(v), "error", err)
 		return nil
