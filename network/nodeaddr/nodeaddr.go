@@ -1,0 +1,145 @@
+// Package nodeaddr knows the addresses by which this machine is a node of the cluster: their
+// families, the links that have them, and the MTU of these links. They are read once, from flags or
+// from the routes of the machine, and everything else takes them from here.
+package nodeaddr
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/barque/barque/internal/netdump"
+)
+
+// Addresses are those of one node, at most one of each family. The first of a list is the primary one.
+type Addresses struct {
+	// Internal are the addresses by which the other nodes reach this one.
+	Internal []netip.Addr
+	// External are shown in the Node object, and are not used by Barque.
+	External []netip.Addr
+}
+
+// Primary is the address at which the node serves its ports.
+func (a Addresses) Primary() netip.Addr { return a.Internal[0] }
+
+// Of returns the internal address of a family; it is not valid without one.
+func (a Addresses) Of(is6 bool) netip.Addr { return pick(a.Internal, is6) }
+
+// All are the internal and the external addresses.
+func (a Addresses) All() []netip.Addr {
+	return append(append([]netip.Addr(nil), a.Internal...), a.External...)
+}
+
+func pick(addrs []netip.Addr, is6 bool) netip.Addr {
+	for _, addr := range addrs {
+		if addr.Is6() == is6 {
+			return addr
+		}
+	}
+	return netip.Addr{}
+}
+
+// Parse reads addresses: one, or one of each family.
+func Parse(texts []string) ([]netip.Addr, error) {
+	var addrs []netip.Addr
+	for _, text := range texts {
+		addr, err := netip.ParseAddr(text)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%q is no IP address", text)
+		case addr.IsUnspecified(), addr.IsMulticast(), addr.IsLinkLocalUnicast(), addr.Is4In6(), addr.Zone() != "":
+			return nil, fmt.Errorf("%s is no address at which other machines reach this one", text)
+		case pick(addrs, addr.Is6()).IsValid():
+			return nil, fmt.Errorf("%s and %s are of one family: want one address, or one IPv4 and one IPv6 address", pick(addrs, addr.Is6()), addr)
+		}
+		addrs = append(addrs, addr)
+	}
+	return addrs, nil
+}
+
+// Detect returns the addresses that this machine would use to reach others: IPv4 first, then IPv6. A
+// UDP socket finds each without sending anything.
+func Detect() ([]netip.Addr, error) {
+	// The networks for documentation of RFC 5737 and RFC 3849.
+	v4, err4 := outbound("udp4", "192.0.2.1:9")
+	v6, err6 := outbound("udp6", "[2001:db8::1]:9")
+	var addrs []netip.Addr
+	if err4 == nil {
+		addrs = append(addrs, v4)
+	}
+	if err6 == nil && v6.IsGlobalUnicast() {
+		addrs = append(addrs, v6)
+	}
+	if len(addrs) == 0 {
+		return nil, fmt.Errorf("find this machine's address: %w; give it with --node-ip", errors.Join(err4, err6))
+	}
+	return addrs, nil
+}
+
+func outbound(network, to string) (netip.Addr, error) {
+	conn, err := net.Dial(network, to)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
+
+// Link returns the link that has an address of this node, in the network namespace of the thread.
+func Link(address netip.Addr) (netlink.Link, error) {
+	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	for _, addr := range addrs {
+		if have, ok := netip.AddrFromSlice(addr.IP); ok && have.Unmap() == address {
+			return netlink.LinkByIndex(addr.LinkIndex)
+		}
+	}
+	return nil, fmt.Errorf("no link of this machine has the node's address %v", address)
+}
+
+// MTU is the largest packet that all links with internal addresses of the node take.
+func (a Addresses) MTU() (int, error) {
+	mtu := 0
+	for _, addr := range a.Internal {
+		link, err := Link(addr)
+		if err != nil {
+			return 0, err
+		}
+		if of := link.Attrs().MTU; mtu == 0 || of < mtu {
+			mtu = of
+		}
+	}
+	return mtu, nil
+}
+
+// OnLink tells whether packets to an address go to it directly, and not to a router.
+func OnLink(addr netip.Addr) bool {
+	routes, err := netlink.RouteGet(addr.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return false
+	}
+	return len(routes[0].Gw) == 0 && routes[0].Via == nil
+}
+
+// IPNet says a prefix as netlink does.
+func IPNet(prefix netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
+}
+
+// Prefix is the reverse of IPNet; it is not valid for nil.
+func Prefix(network *net.IPNet) netip.Prefix {
+	if network == nil {
+		return netip.Prefix{}
+	}
+	addr, _ := netip.AddrFromSlice(network.IP)
+	ones, bits := network.Mask.Size()
+	if bits == 32 {
+		addr = addr.Unmap()
+	}
+	return netip.PrefixFrom(addr, ones)
+}
