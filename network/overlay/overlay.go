@@ -1,0 +1,161 @@
+// Package overlay carries packets between pods of nodes that have no layer-2 network in common: in
+// VXLAN (RFC 7348), from node to node.
+//
+// A node tells the others by an annotation of its Node object how it is reached (Endpoint); who goes
+// through the overlay is decided in package routes. This package owns the link "barque-vxlan", with
+// its addresses, neighbours and forwarding entries. Nothing is learned from packets: what the Node
+// objects say is all there is. Everything happens in the network namespace of the calling thread.
+package overlay
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Mode says which nodes are reached through the overlay.
+type Mode string
+
+const (
+	// Auto takes the overlay to nodes that are in another layer-2 network.
+	Auto Mode = "auto"
+	// Always takes it to all nodes.
+	Always Mode = "vxlan"
+	// None takes it to no node.
+	None Mode = "none"
+)
+
+// Defaults of a Config. The port is the one that Linux and other overlays use; IANA's 4789 is often
+// taken by the network below.
+const (
+	DefaultVNI  = 4242
+	DefaultPort = 8472
+)
+
+// Config is what the nodes of a cluster agree on, but for the mode.
+type Config struct {
+	Mode Mode
+	VNI  uint32
+	Port uint16
+}
+
+// Check refuses what no overlay can be.
+func (c Config) Check() error {
+	switch {
+	case c.Mode != Auto && c.Mode != Always && c.Mode != None:
+		return fmt.Errorf("overlay %q: want auto, vxlan or none", c.Mode)
+	case c.VNI == 0 || c.VNI >= 1<<24:
+		return fmt.Errorf("VXLAN network identifier %d: want a number from 1 to 16777215", c.VNI)
+	case c.Port == 0:
+		return fmt.Errorf("VXLAN port 0: want a port from 1 to 65535")
+	}
+	return nil
+}
+
+// Annotation of a Node holds its Endpoint, or says that it has none.
+const (
+	Annotation = "network.barque.io/vxlan"
+	noEndpoint = "none"
+)
+
+// Endpoint is how a node is reached through the overlay.
+type Endpoint struct {
+	// Address is the node's own, outside the overlay.
+	Address netip.Addr `json:"address"`
+	MAC     string     `json:"mac"`
+	VNI     uint32     `json:"vni"`
+	Port    uint16     `json:"port"`
+	// Always asks all nodes to take the overlay to this one.
+	Always bool `json:"always,omitempty"`
+}
+
+// Endpoint returns that of this node; it is not valid when the node has no overlay.
+func (c Config) Endpoint(node string, address netip.Addr) Endpoint {
+	if c.Mode == None {
+		return Endpoint{}
+	}
+	return Endpoint{Address: address, MAC: macOf(node).String(), VNI: c.VNI, Port: c.Port, Always: c.Mode == Always}
+}
+
+// IsValid tells whether there is an endpoint.
+func (e Endpoint) IsValid() bool { return e.Address.IsValid() }
+
+// String is what the annotation holds.
+func (e Endpoint) String() string {
+	if !e.IsValid() {
+		return noEndpoint
+	}
+	text, _ := json.Marshal(e) // it has nothing that cannot be said in JSON
+	return string(text)
+}
+
+// EndpointOf reads a node's annotation. A node that has not announced itself, or that has no overlay, has no valid
+// endpoint.
+func EndpointOf(node *corev1.Node) (e Endpoint, announced bool, err error) {
+	text, announced := node.Annotations[Annotation]
+	if !announced || text == noEndpoint {
+		return Endpoint{}, announced, nil
+	}
+	err = json.Unmarshal([]byte(text), &e)
+	if err == nil && !e.Address.IsValid() {
+		err = fmt.Errorf("it has no address")
+	}
+	if err == nil {
+		_, err = parseMAC(e.MAC)
+	}
+	if err != nil {
+		return Endpoint{}, true, fmt.Errorf("annotation %s of node %s: %w", Annotation, node.Name, err)
+	}
+	return e, true, nil
+}
+
+// macOf makes the address of a node's link out of the node's name, so that it is the same after each
+// start.
+func macOf(node string) net.HardwareAddr {
+	sum := sha256.Sum256([]byte("barque-vxlan/" + node))
+	mac := net.HardwareAddr(sum[:6])
+	mac[0] = mac[0]&^0x01 | 0x02 // of one link, and given by us
+	return mac
+}
+
+func parseMAC(text string) (net.HardwareAddr, error) {
+	mac, err := net.ParseMAC(text)
+	if err == nil && (len(mac) != 6 || mac[0]&1 != 0) {
+		err = fmt.Errorf("%s is no address of one Ethernet link", text)
+	}
+	return mac, err
+}
+
+// Overhead is the room that VXLAN takes in each packet: an IP header, 8 bytes of UDP, 8 of VXLAN and 14 of
+// Ethernet.
+func Overhead(address netip.Addr) int {
+	if address.Is6() {
+		return 70
+	}
+	return 50
+}
+
+// Peer is a node that is reached through the overlay.
+type Peer struct {
+	Node     string
+	Endpoint Endpoint
+	// Gateways are the addresses that routes to the node's pods name: one of each family of its shares.
+	Gateways []netip.Addr
+}
+
+// Gateway4 is the IPv4 gateway to a share of the pod network: its first address, which no pod has.
+func Gateway4(share netip.Prefix) netip.Addr { return share.Masked().Addr() }
+
+// Gateway6 is the IPv6 gateway to the node with the endpoint: the link-local address of its MAC (RFC
+// 4291, appendix A).
+func (e Endpoint) Gateway6() netip.Addr {
+	mac, err := parseMAC(e.MAC)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 0x02, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
+}
