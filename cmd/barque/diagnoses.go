@@ -11,6 +11,7 @@ import (
 
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/check"
+	"github.com/barque/barque/network/path"
 )
 
 // From when something is a finding of the doctor that is no warning of the status: it need not be a fault now.
@@ -129,6 +130,33 @@ func (e *examination) machine(m machine) {
 		if sections(d.Files["machine.txt"])["/proc/sys/net/ipv4/ip_forward"] == "0" {
 			e.warn([]string{d.Server}, e.procedures.From(d.Server, "sysctl -w net.ipv4.ip_forward=1"), "the kernel forwards no packets, so pods reach nothing")
 		}
+		e.paths(d)
+	}
+}
+
+// paths reads which nodes large packets reach.
+func (e *examination) paths(d node.Diagnosis) {
+	var findings []path.Finding
+	if json.Unmarshal([]byte(d.Files["paths.json"]), &findings) != nil {
+		return // a server of before that does not tell
+	}
+	var lost, silent []string
+	for _, f := range findings {
+		switch f.Answer {
+		case path.Small:
+			lost = append(lost, fmt.Sprintf("%s (%v, %d bytes)", f.Node, f.Address, f.Size))
+		case path.Silent:
+			silent = append(silent, fmt.Sprintf("%s (%v)", f.Node, f.Address))
+		}
+	}
+	slices.Sort(lost)
+	slices.Sort(silent)
+	if len(lost) > 0 {
+		e.warn([]string{d.Server}, e.procedures.From(d.Server, "ip link"),
+			"packets as large as its link allows do not reach %s, and small ones do: give the links of all nodes the MTU that the network between them has", strings.Join(lost, ", "))
+	}
+	if len(silent) > 0 {
+		e.note("%s: %s answered no ICMP echo, so that the way of large packets is not known", serversText([]string{d.Server}), strings.Join(silent, ", "))
 	}
 }
 

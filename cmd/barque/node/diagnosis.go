@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -20,6 +21,8 @@ import (
 
 	"github.com/barque/barque/internal/redact"
 	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/network/path"
 )
 
 // DiagnosisPath answers with a Diagnosis of the server that gets the request, or of the one that RelayParameter names. It
@@ -49,6 +52,7 @@ func (s *server) diagnose(ctx context.Context) *Diagnosis {
 	d.Files["members.json"] = indented(s.store.Members())
 	d.Files["gossip.json"] = indented(s.gossipViews(ctx, true))
 	d.Files["options.json"] = indented(s.options.public())
+	d.Files["paths.json"] = indented(s.paths(ctx))
 	d.Files["build.txt"] = buildText()
 	if s.options.Logs != nil {
 		d.Files["log.txt"] = string(s.options.Logs.Bytes())
@@ -60,6 +64,22 @@ func (s *server) diagnose(ctx context.Context) *Diagnosis {
 		}
 	}
 	return d
+}
+
+// pathLimit bounds how long the ways to other nodes are looked at.
+const pathLimit = 10 * time.Second
+
+// paths tells which nodes packets as large as the link allows reach.
+func (s *server) paths(ctx context.Context) []path.Finding {
+	ctx, cancel := context.WithTimeout(ctx, pathLimit)
+	defer cancel()
+	nodes := map[string]netip.Addr{}
+	for _, m := range s.pool.Members() {
+		if m.Name != s.options.Name && m.State == gossip.Alive {
+			nodes[m.Name] = m.Addr.Addr()
+		}
+	}
+	return path.ProbeAll(ctx, nodes, s.options.addr())
 }
 
 // secrets are those of this server that have no form of their own.
