@@ -78,7 +78,7 @@ var basis = group{"basis", []entry{
 	{
 		name: "nodeipam", upstream: []string{"node-ipam-controller"},
 		make: func(c Config, _ int) (controller, error) {
-			return nodeipam.New(nodeipam.Config{Informers: c.Informers, Logger: c.Logger, ClusterCIDRs: c.ClusterCIDRs, NodeBits4: c.Settings.NodeMaskBits})
+			return nodeipam.New(nodeipam.Config{Informers: c.Informers, Logger: c.Logger, ClusterCIDRs: c.ClusterCIDRs, NodeBits4: c.Settings.NodeMaskBits, NodeBits6: c.Settings.NodeMaskBits6})
 		},
 	},
 	{

@@ -23,6 +23,8 @@ type Settings struct {
 	// NodeMaskBits is the prefix length of a node's block of pod addresses (--node-cidr-mask-size).
 	// Default 24.
 	NodeMaskBits int
+	// NodeMaskBits6 is that of its block of IPv6 addresses (--node-cidr-mask-size-ipv6).
+	NodeMaskBits6 int
 	// FinishedPods is how many finished pods the cluster keeps (--terminated-pod-gc-threshold); 0 is
 	// all. Default 12500.
 	FinishedPods int
@@ -35,7 +37,7 @@ type Settings struct {
 
 // DefaultSettings are what kube-controller-manager does without flags.
 func DefaultSettings() Settings {
-	s := Settings{Controllers: []string{"*"}, Workers: map[string]int{}, NodeMaskBits: 24, FinishedPods: 12500, ForceDetachAfter: attachdetach.DefaultForceAfter, Autoscaling: hpa.DefaultSettings()}
+	s := Settings{Controllers: []string{"*"}, Workers: map[string]int{}, NodeMaskBits: 24, NodeMaskBits6: 64, FinishedPods: 12500, ForceDetachAfter: attachdetach.DefaultForceAfter, Autoscaling: hpa.DefaultSettings()}
 	for _, f := range WorkerFlags() {
 		s.Workers[f.Flag] = f.Default
 	}
@@ -138,6 +140,9 @@ func (s Settings) Check(pods []netip.Prefix) error {
 	for _, cidr := range pods {
 		if low, high := cidr.Bits(), min(30, cidr.Bits()+16); cidr.Addr().Is4() && (s.NodeMaskBits < low || s.NodeMaskBits > high) {
 			return fmt.Errorf("--node-cidr-mask-size %d: want from %d to %d for the pods' range %s", s.NodeMaskBits, low, high, cidr)
+		}
+		if low, high := cidr.Bits(), min(122, cidr.Bits()+16); cidr.Addr().Is6() && (s.NodeMaskBits6 < low || s.NodeMaskBits6 > high) {
+			return fmt.Errorf("--node-cidr-mask-size-ipv6 %d: want from %d to %d for the pods' range %s", s.NodeMaskBits6, low, high, cidr)
 		}
 	}
 	return s.Autoscaling.Check()

@@ -66,13 +66,15 @@ import (
 
 // Config is all that a kubelet needs to know.
 type Config struct {
-	NodeName   string
-	Hostname   string // the node's name unless given
-	NodeIPs    []netip.Addr
-	ProviderID string
-	Labels     map[string]string
-	Taints     []v1.Taint // put on the node when it is first registered
-	Version    string     // as Kubernetes counts, such as v1.37.2+barque
+	NodeName string
+	Hostname string       // the node's name unless given
+	NodeIPs  []netip.Addr // the first one is the node's primary address
+	// NodeExternalIPs are shown in the Node object.
+	NodeExternalIPs []netip.Addr
+	ProviderID      string
+	Labels          map[string]string
+	Taints          []v1.Taint // put on the node when it is first registered
+	Version         string     // as Kubernetes counts, such as v1.37.2+barque
 
 	Client kubernetes.Interface // as system:node:<NodeName>
 	// Services and ServicesSynced tell containers of the services there are. They may be nil.
@@ -234,7 +236,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	}
 	hostIPs := texts(c.NodeIPs)
 	k.node, err = node.New(node.Config{
-		Name: c.NodeName, IPs: hostIPs, Hostname: c.Hostname, ProviderID: c.ProviderID, Labels: c.Labels, Taints: taints,
+		Name: c.NodeName, IPs: hostIPs, ExternalIPs: texts(c.NodeExternalIPs), Hostname: c.Hostname, ProviderID: c.ProviderID, Labels: c.Labels, Taints: taints,
 		Version: c.Version, Port: port, MaxPods: int64(set.MaxPods), Reserved: eviction.Reserve(reserved, thresholds, node.Capacity(machine, c.RootDir)), RootDir: c.RootDir, Machine: machine,
 		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Found: c.Found, Short: k.short, InUse: func() ([]v1.UniqueVolumeName, bool) { return k.drivers.InUse() }, Logger: c.Logger,
 	})

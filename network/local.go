@@ -14,10 +14,22 @@ import (
 	"github.com/barque/barque/network/proxy"
 )
 
-// localDNS is where cluster DNS listens on each node. No machine routes link-local addresses, and the
-// service proxy drops what neighbours send there; the loopback itself is closed to pods. The port
-// leaves 53 to a name server of the machine that listens at all its addresses.
-var localDNS = netip.MustParseAddrPort("169.254.20.53:10053")
+// Where cluster DNS listens on each node: in the family of its service. No machine routes link-local
+// IPv4 addresses, and the service proxy drops what neighbours send to either; the loopback itself is
+// closed to pods. The IPv6 address has a prefix that was drawn by lot for this (RFC 4193). The port leaves 53
+// to a name server of the machine that listens at all its addresses.
+var (
+	localDNS4 = netip.MustParseAddrPort("169.254.20.53:10053")
+	localDNS6 = netip.MustParseAddrPort("[fd5b:a3c7:91de::53]:10053")
+)
+
+// localDNS is where cluster DNS listens on this cluster's nodes.
+func (c *Config) localDNS() netip.AddrPort {
+	if c.ServiceNetworks[0].Addr().Is6() {
+		return localDNS6
+	}
+	return localDNS4
+}
 
 // portDNS is where clients ask.
 const portDNS = 53
@@ -25,19 +37,19 @@ const portDNS = 53
 // newDNS makes the node's cluster DNS out of what the network has.
 func newDNS(config *Config) (*dns.Server, error) {
 	c := *config.DNS
-	c.Listen = localDNS
-	c.Networks = []netip.Prefix{config.PodNetwork.Masked(), config.ServiceNetwork}
+	c.Listen = config.localDNS()
+	c.Networks = append(append([]netip.Prefix(nil), config.PodNetworks...), config.ServiceNetworks...)
 	c.Services, c.EndpointSlices = config.Services, config.EndpointSlices
 	c.Logger = config.Logger
 	return dns.New(c)
 }
 
-// frontendsOf leads the addresses of cluster DNS to the node's own.
-func frontendsOf(addrs []netip.Addr) map[proxy.Frontend]proxy.Backend {
-	local := map[proxy.Frontend]proxy.Backend{}
-	for _, addr := range addrs {
+// frontends lead the addresses of cluster DNS to the node's own.
+func (c *Config) frontends() map[proxy.Frontend]proxy.Backend {
+	local, own := map[proxy.Frontend]proxy.Backend{}, c.localDNS()
+	for _, addr := range c.DNS.Addresses {
 		for _, protocol := range []corev1.Protocol{corev1.ProtocolUDP, corev1.ProtocolTCP} {
-			local[proxy.Frontend{Addr: addr, Protocol: protocol, Port: portDNS}] = proxy.Backend{Addr: localDNS.Addr(), Port: localDNS.Port()}
+			local[proxy.Frontend{Addr: addr, Protocol: protocol, Port: portDNS}] = proxy.Backend{Addr: own.Addr(), Port: own.Port()}
 		}
 	}
 	return local
@@ -70,7 +82,9 @@ func unclaim(addr netip.Addr) error {
 func onLoopback(addr netip.Addr) (netlink.Link, *netlink.Addr, error) {
 	link, err := netlink.LinkByName("lo")
 	bits := addr.BitLen()
-	return link, &netlink.Addr{
-		IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(bits, bits)}, Scope: unix.RT_SCOPE_HOST,
-	}, err
+	of := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(bits, bits)}, Scope: unix.RT_SCOPE_HOST}
+	if addr.Is6() {
+		of.Flags = unix.IFA_F_NODAD
+	}
+	return link, of, err
 }

@@ -1,35 +1,43 @@
 // Package network makes this node part of the pod network: the pods' links and
-// addresses (package cni), the routes to the other nodes' pods (routes),
-// services (proxy), their names (dns), and what may pass (policy). It sees the cluster through the
+// addresses (package cni), the routes to the other nodes' pods (routes), through the overlay where
+// there is no direct way (overlay), services (proxy), their names (dns), and what may pass (policy). It sees the cluster through the
 // informers that it is given.
 //
 // Everything happens in the network namespace of the process, and all of it
 // stays when the process ends: pods go on, with their connections and services.
 // Purge removes it.
 //
-// Not here yet: addresses across layer-2 networks (VXLAN), IPv6, ingress.
+// Not here: ingress.
 package network
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/barque/barque/network/bandwidth"
 	"github.com/barque/barque/network/cni"
 	"github.com/barque/barque/network/dns"
 	"github.com/barque/barque/network/nft"
+	"github.com/barque/barque/network/nodeaddr"
+	"github.com/barque/barque/network/overlay"
 	"github.com/barque/barque/network/pace"
 	"github.com/barque/barque/network/policy"
 	"github.com/barque/barque/network/proxy"
@@ -40,11 +48,18 @@ import (
 // caller, who starts them after New and may share them.
 type Config struct {
 	NodeName string
-	// NodeIP is this node's address, by which the others reach it.
-	NodeIP netip.Addr
-	// PodNetwork holds the addresses of all pods of the cluster (10.42.0.0/16),
-	// ServiceNetwork those of all services (10.43.0.0/16).
-	PodNetwork, ServiceNetwork netip.Prefix
+	// Addresses are this node's, by which the others reach it. It has one of each family of pods.
+	Addresses nodeaddr.Addresses
+	// PodNetworks hold the addresses of all pods of the cluster (10.42.0.0/16),
+	// ServiceNetworks those of all services (10.43.0.0/16): one of each family that the cluster has.
+	PodNetworks, ServiceNetworks []netip.Prefix
+	// OtherPlugin leaves the pods' links and addresses, the ways to other nodes, and policies to another
+	// network plugin. Services and names stay.
+	OtherPlugin bool
+	// Overlay says how nodes of other layer-2 networks are reached.
+	Overlay overlay.Config
+	// Announce changes this Node's object, by which the others learn of its overlay.
+	Announce typedcorev1.NodeInterface
 
 	Nodes          coreinformers.NodeInformer
 	Services       coreinformers.ServiceInformer
@@ -73,9 +88,9 @@ type Config struct {
 type Network struct {
 	config  Config
 	writer  *nft.Writer
-	proxy   *proxy.Proxy
-	policy  *policy.Agent
-	dns     *dns.Server // nil without
+	proxies []*proxy.Proxy // one of each family of services
+	policy  *policy.Agent  // nil where another plugin has the pods
+	dns     *dns.Server    // nil without
 	trigger pace.Trigger
 	// Only reconcile touches these.
 	waiting bool // said to wait for a pod CIDR
@@ -96,8 +111,8 @@ var reconcilePace = pace.Pace{
 // New checks the configuration and asks the informers to be started. It touches
 // nothing on the machine.
 func New(config Config) (*Network, error) {
-	if !config.NodeIP.Is4() {
-		return nil, fmt.Errorf("network: the node's address %v is no IPv4 address", config.NodeIP)
+	if err := config.check(); err != nil {
+		return nil, fmt.Errorf("network: %w", err)
 	}
 	if config.CNIConfDir == "" || config.IPAMDir == "" {
 		return nil, errors.New("network: CNIConfDir and IPAMDir are needed")
@@ -105,7 +120,7 @@ func New(config Config) (*Network, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	config.ServiceNetwork = config.ServiceNetwork.Masked()
+	config.PodNetworks, config.ServiceNetworks = masked(config.PodNetworks), masked(config.ServiceNetworks)
 	n := &Network{trigger: pace.NewTrigger(), writer: new(nft.Writer)}
 	var names policy.DNS
 	local := map[proxy.Frontend]proxy.Backend{}
@@ -114,32 +129,80 @@ func New(config Config) (*Network, error) {
 		if err != nil {
 			return nil, err
 		}
-		n.dns, local = server, frontendsOf(config.DNS.Addresses)
-		names = policy.DNS{Service: config.DNS.Addresses, Local: localDNS}
+		n.dns, local = server, config.frontends()
+		names = policy.DNS{Service: config.DNS.Addresses, Local: config.localDNS()}
 	}
-	services, err := proxy.New(proxy.Config{
-		NodeName:       config.NodeName,
-		Services:       config.Services,
-		EndpointSlices: config.EndpointSlices,
-		Nodes:          config.Nodes,
-		Pods:           config.Pods,
-		PodNetwork:     config.PodNetwork,
-		ServiceNetwork: config.ServiceNetwork,
-		Local:          local,
-		Writer:         n.writer,
-		HealthAddress:  netip.AddrPortFrom(config.NodeIP, healthPort).String(),
-		Logger:         config.Logger,
-	})
-	if err != nil {
-		return nil, err
+	for i, services := range config.ServiceNetworks {
+		of := proxy.Config{
+			NodeName: config.NodeName, Services: config.Services, EndpointSlices: config.EndpointSlices, Nodes: config.Nodes, Pods: config.Pods,
+			PodNetwork: config.podNetwork(services.Addr().Is6()), ServiceNetwork: services, OtherPlugin: config.OtherPlugin, Writer: n.writer, Logger: config.Logger,
+		}
+		of.Secondary = i > 0
+		if i == 0 { // cluster DNS has its address there, and health is told once
+			of.Local, of.HealthAddress = local, netip.AddrPortFrom(config.Addresses.Primary(), healthPort).String()
+		}
+		p, err := proxy.New(of)
+		if err != nil {
+			return nil, err
+		}
+		n.proxies = append(n.proxies, p)
+	}
+	if n.config = config; config.OtherPlugin {
+		return n, nil
 	}
 	n.policy = policy.New(policy.Config{
+		Families: config.families(),
 		NodeName: config.NodeName, Policies: config.Policies, Namespaces: config.Namespaces, Pods: config.Pods, Peers: config.Peers,
 		DNS: names, Writer: n.writer, Logger: config.Logger,
 	})
 	_ = config.Nodes.Informer() // asking for it is what makes its factory start it
-	n.config, n.proxy = config, services
 	return n, nil
+}
+
+// check refuses networks of families in which the node has no address.
+func (c *Config) check() error {
+	if len(c.Addresses.Internal) == 0 || len(c.PodNetworks) == 0 || len(c.ServiceNetworks) == 0 {
+		return errors.New("the node's addresses and the networks of pods and services are needed")
+	}
+	for _, network := range append(append([]netip.Prefix(nil), c.PodNetworks...), c.ServiceNetworks...) {
+		if !c.Addresses.Of(network.Addr().Is6()).IsValid() {
+			return fmt.Errorf("the cluster has %v, and this node has no address of that family (%v): give one of each with --node-ip", network, c.Addresses.Internal)
+		}
+	}
+	return c.Overlay.Check()
+}
+
+// families are those of the pods.
+func (c *Config) families() []nft.Family {
+	var families []nft.Family
+	for _, network := range c.PodNetworks {
+		families = append(families, nft.FamilyOf(network.Addr()))
+	}
+	return families
+}
+
+// podNetwork is that of a family; it is not valid without.
+func (c *Config) podNetwork(is6 bool) netip.Prefix {
+	for _, network := range c.PodNetworks {
+		if network.Addr().Is6() == is6 {
+			return network
+		}
+	}
+	return netip.Prefix{}
+}
+
+func masked(networks []netip.Prefix) []netip.Prefix {
+	all := make([]netip.Prefix, len(networks))
+	for i, network := range networks {
+		all[i] = network.Masked()
+	}
+	return all
+}
+
+// enableForwarding lets packets pass in the families of the pods.
+func (n *Network) enableForwarding() error {
+	families := n.config.families()
+	return enableForwarding(slices.Contains(families, nft.IPv4), slices.Contains(families, nft.IPv6))
 }
 
 // Collectors are the network's metrics.
@@ -153,19 +216,23 @@ func (n *Network) Collectors() []prometheus.Collector {
 // Run keeps the node's network in step with the cluster until ctx ends. What it
 // has set up stays.
 func (n *Network) Run(ctx context.Context) error {
-	if err := enableForwarding(); err != nil {
+	if err := n.enableForwarding(); err != nil {
 		return err
 	}
 	if n.dns != nil {
-		if err := claim(localDNS.Addr()); err != nil {
+		if err := claim(n.config.localDNS().Addr()); err != nil {
 			return err // before anything runs that would have to be waited for
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return n.proxy.Run(ctx) })
-	group.Go(func() error { return n.policy.Run(ctx) })
+	for _, p := range n.proxies {
+		group.Go(func() error { return p.Run(ctx) })
+	}
+	if n.policy != nil {
+		group.Go(func() error { return n.policy.Run(ctx) })
+	}
 	group.Go(func() error {
-		n.writer.Watch(ctx, n.config.Logger, []string{proxy.TableName, policy.TableName}, n.restore)
+		n.writer.Watch(ctx, n.config.Logger, n.tables(), n.restore)
 		return nil
 	})
 	if n.dns != nil {
@@ -184,22 +251,52 @@ func (n *Network) Run(ctx context.Context) error {
 }
 
 // restore has a table written anew that somebody else has changed.
-func (n *Network) restore(table string) {
-	switch table {
-	case proxy.TableName:
-		n.proxy.Restore()
-	case policy.TableName:
+func (n *Network) restore(table nft.Name) {
+	if table.Table == policy.TableName {
 		n.policy.Restore()
+		return
+	}
+	for _, p := range n.proxies {
+		if p.Family() == table.Family {
+			p.Restore()
+		}
 	}
 }
 
+// tables are the node's own.
+func (n *Network) tables() []nft.Name {
+	var names []nft.Name
+	for _, family := range n.config.families() {
+		names = append(names, nft.Name{Family: family, Table: proxy.TableName})
+		if n.policy != nil {
+			names = append(names, nft.Name{Family: family, Table: policy.TableName})
+		}
+	}
+	return names
+}
+
 // Attach returns when the policies of a pod that got its addresses are in the kernel; see policy.Agent.
+// Its link has the bandwidth that the pod's annotations allow then.
 func (n *Network) Attach(ctx context.Context, pod *corev1.Pod, addrs []string) error {
-	return n.policy.Attach(ctx, pod, addrs)
+	if n.policy == nil {
+		return nil
+	}
+	limits, err := bandwidth.LimitsOf(pod)
+	if err == nil && limits != (bandwidth.Limits{}) && len(addrs) > 0 {
+		var addr netip.Addr
+		if addr, err = netip.ParseAddr(addrs[0]); err == nil {
+			err = errors.Join(bandwidth.Clean(), bandwidth.Apply(addr, limits))
+		}
+	}
+	return errors.Join(err, n.policy.Attach(ctx, pod, addrs))
 }
 
 // Detach forgets what Attach said of the pod.
-func (n *Network) Detach(pod *corev1.Pod) { n.policy.Detach(pod) }
+func (n *Network) Detach(pod *corev1.Pod) {
+	if n.policy != nil {
+		n.policy.Detach(pod)
+	}
+}
 
 // runLinks keeps the CNI configuration and the routes right.
 func (n *Network) runLinks(ctx context.Context) error {
@@ -223,17 +320,29 @@ func (n *Network) runLinks(ctx context.Context) error {
 }
 
 // reconcile does what it can and returns all that went wrong.
-func (n *Network) reconcile(context.Context) error {
+func (n *Network) reconcile(ctx context.Context) error {
+	failed := n.enableForwarding()
+	if n.dns != nil {
+		failed = errors.Join(failed, claim(n.config.localDNS().Addr()))
+	}
+	if n.policy == nil {
+		return failed
+	}
 	nodes, err := n.config.Nodes.Lister().List(labels.Everything())
 	if err != nil {
 		return fmt.Errorf("list nodes: %w", err)
 	}
-	desired, own := routes.Plan(n.config.NodeName, n.config.ServiceNetwork, nodes)
-	failed := errors.Join(enableForwarding(), routes.Apply(desired, n.config.NodeIP))
-	if n.dns != nil {
-		failed = errors.Join(failed, claim(localDNS.Addr()))
+	plan := routes.Make(routes.World{
+		Self: n.config.NodeName, Addresses: n.config.Addresses, ServiceNetworks: n.config.ServiceNetworks,
+		Overlay: n.config.Overlay, Nodes: nodes, OnLink: nodeaddr.OnLink,
+	})
+	mtu, err := n.config.Addresses.MTU()
+	failed = errors.Join(failed, err, bandwidth.Clean(), n.announce(ctx, nodes, plan.Endpoint))
+	if err == nil {
+		mtu, err = n.connect(plan, mtu)
+		failed = errors.Join(failed, err)
 	}
-	if !own.IsValid() {
+	if len(plan.Own) == 0 {
 		// No failure: the controller that gives out shares comes when it comes.
 		if !n.waiting {
 			n.waiting = true
@@ -242,21 +351,56 @@ func (n *Network) reconcile(context.Context) error {
 		return failed
 	}
 	n.waiting = false
-	n.policy.Share(own)
-	if n.ready = n.ready || n.isReady(); !n.ready {
+	n.policy.Share(plan.Own)
+	if n.ready = n.ready || n.isReady(); !n.ready || mtu == 0 {
 		return failed // awaitReady fires the trigger
 	}
-	link, err := routes.Link(n.config.NodeIP)
-	if err != nil {
-		return errors.Join(failed, err)
+	err = cni.Write(cni.Config{Dir: n.config.CNIConfDir, IPAMDir: n.config.IPAMDir, PodCIDRs: plan.Own, MTU: mtu})
+	return errors.Join(failed, err, cni.SetMTU(plan.Own, mtu))
+}
+
+// connect makes the ways to the other nodes, and returns the MTU of pods: that of the node, less what
+// the overlay takes while some node is reached there.
+func (n *Network) connect(plan routes.Plan, mtu int) (int, error) {
+	if len(plan.Peers) == 0 {
+		return mtu, errors.Join(routes.Apply(plan, n.config.Addresses, 0), overlay.Remove())
 	}
-	err = cni.Write(cni.Config{Dir: n.config.CNIConfDir, IPAMDir: n.config.IPAMDir, PodCIDR: own, MTU: link.Attrs().MTU})
-	return errors.Join(failed, err)
+	index, err := overlay.Apply(overlay.Device{Own: plan.Endpoint, Shares: plan.Own, MTU: mtu, Peers: plan.Peers})
+	mtu -= overlay.Overhead(plan.Endpoint.Address)
+	if err != nil {
+		return mtu, errors.Join(err, routes.Apply(plan.WithoutOverlay(), n.config.Addresses, 0))
+	}
+	return mtu, routes.Apply(plan, n.config.Addresses, index)
+}
+
+// announce tells the other nodes of this one's overlay, or that it has none.
+func (n *Network) announce(ctx context.Context, nodes []*corev1.Node, endpoint overlay.Endpoint) error {
+	for _, node := range nodes {
+		if node.Name != n.config.NodeName || node.Annotations[overlay.Annotation] == endpoint.String() {
+			continue
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": node.UID, "annotations": map[string]string{overlay.Annotation: endpoint.String()},
+		}})
+		if err == nil {
+			_, err = n.config.Announce.Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		}
+		if err != nil {
+			return fmt.Errorf("tell the other nodes of this one's overlay: %w", err)
+		}
+	}
+	return nil
 }
 
 // waits are closed when services, policies and names are there.
 func (n *Network) waits() []<-chan struct{} {
-	waits := []<-chan struct{}{n.proxy.Ready(), n.policy.Ready()}
+	var waits []<-chan struct{}
+	if n.policy != nil {
+		waits = append(waits, n.policy.Ready())
+	}
+	for _, p := range n.proxies {
+		waits = append(waits, p.Ready())
+	}
 	if n.dns != nil {
 		waits = append(waits, n.dns.Ready())
 	}
@@ -289,7 +433,7 @@ func (n *Network) awaitReady(ctx context.Context) {
 }
 
 // Purge removes from the process's network namespace what Run has set up there:
-// service rules, policies, routes and the address of cluster DNS. The pods' links go with the pods.
+// service rules, policies, routes, the overlay and the address of cluster DNS. The pods' links go with the pods.
 func Purge() error {
-	return errors.Join(proxy.Purge(), policy.Purge(), routes.Purge(), unclaim(localDNS.Addr()))
+	return errors.Join(proxy.Purge(), policy.Purge(), routes.Purge(), overlay.Remove(), bandwidth.Purge(), unclaim(localDNS4.Addr()), unclaim(localDNS6.Addr()))
 }

@@ -26,14 +26,19 @@ const (
 type cluster struct {
 	t       *testing.T
 	nodes   []*node
-	ips     map[string]string // of pods
+	ips     map[string]string // of pods, of the first family
+	ips6    map[string]string // of pods that have two, of IPv6
 	on      map[string]*node
 	objects Objects
 }
 
+func newCluster(t *testing.T) *cluster {
+	return &cluster{t: t, ips: map[string]string{}, ips6: map[string]string{}, on: map[string]*node{}}
+}
+
 func startCluster(t *testing.T) *cluster {
 	bridge := lan(t)
-	c := &cluster{t: t, ips: map[string]string{}, on: map[string]*node{}}
+	c := newCluster(t)
 	for i := range 2 {
 		n := startNode(t, bridge, i+1)
 		c.nodes = append(c.nodes, n)
@@ -55,12 +60,19 @@ func (c *cluster) start(n *node, namespace, name string, change func(*corev1.Pod
 	if namespace != "default" {
 		key = namespace + "-" + name
 	}
-	c.ips[key], c.on[key] = n.addPod(key), n
+	ips := n.addPod(key)
+	c.ips[key], c.on[key] = ips[0], n
+	if len(ips) > 1 {
+		c.ips6[key] = ips[1]
+	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(key)},
 		Spec: corev1.PodSpec{NodeName: n.name, Containers: []corev1.Container{{
 			Name: "c", Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: podPort}}}}},
 		Status: corev1.PodStatus{PodIP: c.ips[key]},
+	}
+	for _, ip := range ips {
+		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: ip})
 	}
 	if change != nil {
 		change(pod)
@@ -95,13 +107,24 @@ func (c *cluster) serve(protocol corev1.Protocol, change func(*corev1.Service), 
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Port: ptr.To[int32](podPort), Protocol: &protocol}},
 	}
+	slice6 := slice.DeepCopy()
+	slice6.Name, slice6.AddressType = "web-2", discoveryv1.AddressTypeIPv6
 	for _, pod := range pods {
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+		endpoint := discoveryv1.Endpoint{
 			Addresses: []string{c.ips[pod]}, NodeName: &c.on[pod].name,
 			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
-		})
+		}
+		if strings.Contains(c.ips[pod], ":") {
+			slice6.Endpoints = append(slice6.Endpoints, endpoint)
+			continue
+		}
+		slice.Endpoints = append(slice.Endpoints, endpoint)
+		if ip, dual := c.ips6[pod]; dual {
+			endpoint.Addresses = []string{ip}
+			slice6.Endpoints = append(slice6.Endpoints, endpoint)
+		}
 	}
-	c.objects.Services, c.objects.Slices = []*corev1.Service{service}, []*discoveryv1.EndpointSlice{slice}
+	c.objects.Services, c.objects.Slices = []*corev1.Service{service}, []*discoveryv1.EndpointSlice{slice, slice6}
 	c.apply()
 }
 
@@ -296,7 +319,7 @@ func TestPackets(t *testing.T) {
 			c.answers(from, "dns/tcp", names, "NOERROR "+clusterIP)
 		}
 		// Nobody but the node's own clients: the address is no other machine's to reach.
-		c.answersOnce("lan", "dns/udp", net.JoinHostPort(a.ip, strconv.Itoa(int(localDNS.Port()))), refused)
+		c.answersOnce("lan", "dns/udp", net.JoinHostPort(a.ip, strconv.Itoa(int(localDNS4.Port()))), refused)
 		// A service of the user's own has endpoints there, and is asked instead.
 		own := func(pods ...string) {
 			protocol := corev1.ProtocolTCP

@@ -215,7 +215,7 @@ func TestPolicies(t *testing.T) {
 		want := func(from, to string) bool { return namespaceOf(from) != "x" && namespaceOf(to) != "x" }
 		c.table(want)
 		// The runtime made it, and nobody knows it.
-		c.ips["y-new"], c.on["y-new"] = a.addPod("y-new"), a
+		c.ips["y-new"], c.on["y-new"] = a.addPod("y-new")[0], a
 		closed := func(from, to string) bool { return want(from, to) && from != "y-new" && to != "y-new" }
 		c.table(closed)
 		a.call("Restart", struct{}{}, nil)

@@ -1,24 +1,61 @@
 package network
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 )
 
-// forwarding is the switch without which the kernel drops whatever is not for
-// this node itself. It belongs to the network namespace of the process.
-const forwarding = "/proc/sys/net/ipv4/ip_forward"
+// The switches without which the kernel drops whatever is not for this node
+// itself. They belong to the network namespace of the process.
+const (
+	forwarding4 = "/proc/sys/net/ipv4/ip_forward"
+	forwarding6 = "/proc/sys/net/ipv6/conf/all/forwarding"
+)
 
-// enableForwarding turns forwarding on when it is off; some network managers
-// turn it off again.
-func enableForwarding() error {
-	value, err := os.ReadFile(forwarding)
-	if err == nil && strings.TrimSpace(string(value)) == "1" {
+// enableForwarding turns forwarding on for the families when it is off; some
+// network managers turn it off again.
+func enableForwarding(with4, with6 bool) error {
+	var failed error
+	if with4 {
+		failed = turnOn(forwarding4, "net.ipv4.ip_forward")
+	}
+	if with6 {
+		failed = errors.Join(failed, keepAdvertisements(), turnOn(forwarding6, "net.ipv6.conf.all.forwarding"))
+	}
+	return failed
+}
+
+func turnOn(path, name string) error {
+	value, err := os.ReadFile(path)
+	if err == nil && strings.TrimSpace(string(value)) != "0" {
 		return nil
 	}
-	if err := os.WriteFile(forwarding, []byte("1\n"), 0o644); err != nil {
-		return fmt.Errorf("network: pods need IP forwarding, which cannot be turned on (set net.ipv4.ip_forward = 1 in /etc/sysctl.d): %w", err)
+	if err := os.WriteFile(path, []byte("1\n"), 0o644); err != nil {
+		return fmt.Errorf("network: pods need IP forwarding, which cannot be turned on (set %s = 1 in /etc/sysctl.d): %w", name, err)
 	}
 	return nil
+}
+
+// keepAdvertisements lets links go on to take their default route from routers: with forwarding the
+// kernel takes the value 1 of accept_ra for 0.
+func keepAdvertisements() error {
+	paths, err := filepath.Glob("/proc/sys/net/ipv6/conf/*/accept_ra")
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, path := range paths {
+		value, err := os.ReadFile(path)
+		if err == nil && strings.TrimSpace(string(value)) == "1" {
+			err = os.WriteFile(path, []byte("2\n"), 0o644)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			failed = errors.Join(failed, fmt.Errorf("network: let links take routes from routers (set net.ipv6.conf.*.accept_ra = 2 in /etc/sysctl.d): %w", err))
+		}
+	}
+	return failed
 }

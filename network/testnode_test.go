@@ -38,9 +38,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/internal/apart"
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/kubelet/bundle"
 	"github.com/barque/barque/network/dns"
+	"github.com/barque/barque/network/nodeaddr"
+	"github.com/barque/barque/network/overlay"
 )
 
 // The test binary plays three parts, each in a network namespace of its own:
@@ -120,7 +123,13 @@ type node struct {
 // startNode makes a node process with a link to the local network.
 func startNode(t *testing.T, bridge netlink.Link, number int) *node {
 	t.Helper()
-	n := &node{t: t, name: fmt.Sprintf("node-%d", number), ip: fmt.Sprintf("192.168.77.1%d", number)}
+	return startNodeAt(t, bridge, number, StartArgs{IPs: []string{fmt.Sprintf("192.168.77.1%d/24", number)}})
+}
+
+// startNodeAt makes a node process with addresses and more of its own.
+func startNodeAt(t *testing.T, bridge netlink.Link, number int, args StartArgs) *node {
+	t.Helper()
+	n := &node{t: t, name: fmt.Sprintf("node-%d", number), ip: netip.MustParsePrefix(args.IPs[0]).Addr().String()}
 	command := exec.Command("/proc/self/exe")
 	command.Env = append(os.Environ(), nodeEnv+"=1")
 	command.Stderr = t.Output()
@@ -144,7 +153,8 @@ func startNode(t *testing.T, bridge netlink.Link, number int) *node {
 	attrs.Name, attrs.MasterIndex = n.name, bridge.Attrs().Index
 	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(command.Process.Pid)}))
 	up(t, n.name)
-	n.call("Start", StartArgs{Name: n.name, IP: n.ip, Dir: t.TempDir()}, nil)
+	args.Name, args.Dir = n.name, t.TempDir()
+	n.call("Start", args, nil)
 	return n
 }
 
@@ -168,11 +178,11 @@ func (n *node) call(method string, args, reply any) {
 
 // addPod starts a pod that answers on TCP and UDP, and returns its address. Nothing reaches it before
 // it is attached.
-func (n *node) addPod(name string) string {
+func (n *node) addPod(name string) []string {
 	n.t.Helper()
-	var ip string
-	n.call("AddPod", name, &ip)
-	return ip
+	var ips []string
+	n.call("AddPod", name, &ips)
+	return ips
 }
 
 // attach tells the node's Network of a pod, as the kubelet does before it starts containers.
@@ -198,6 +208,8 @@ type Node struct {
 	network *Network
 	stop    func() error
 	run     func()
+
+	addresses nodeaddr.Addresses
 }
 
 // serveNode is the main function of a node's process.
@@ -210,7 +222,14 @@ func serveNode() {
 	server.ServeCodec(jsonrpc.NewServerCodec(stdio{os.Stdin, os.Stdout}))
 }
 
-type StartArgs struct{ Name, IP, Dir string }
+type StartArgs struct {
+	Name, Dir string
+	IPs       []string // with the length of the prefix
+	Gateways  []string // of default routes
+	Overlay   overlay.Mode
+	Networks  []string // of pods, and then of services; those of IPv4 unless given
+	DNS       string   // the address of cluster DNS
+}
 
 // Start gives the node its address and runs its Network.
 func (n *Node) Start(args StartArgs, _ *struct{}) error {
@@ -221,11 +240,23 @@ func (n *Node) Start(args StartArgs, _ *struct{}) error {
 			return err
 		}
 		if name == "eth0" {
-			if err := netlink.AddrAdd(link, address(args.IP+"/24")); err != nil {
-				return err
+			for _, ip := range args.IPs {
+				addr := address(ip)
+				if addr.IP.To4() == nil {
+					addr.Flags = unix.IFA_F_NODAD
+				}
+				if err := netlink.AddrAdd(link, addr); err != nil {
+					return err
+				}
 			}
 		}
 		if err := netlink.LinkSetUp(link); err != nil {
+			return err
+		}
+		if name != "eth0" {
+			continue
+		}
+		if err := addGateways(link, args.Gateways); err != nil {
 			return err
 		}
 	}
@@ -236,16 +267,32 @@ func (n *Node) Start(args StartArgs, _ *struct{}) error {
 	if err := components.Unpack(filepath.Join(n.dir, "bin")); err != nil {
 		return err
 	}
+	if args.Networks == nil {
+		args.Networks = []string{"10.42.0.0/16", "10.43.0.0/16"}
+	}
+	if args.DNS == "" {
+		args.DNS = clusterIP
+	}
+	if args.Overlay == "" {
+		args.Overlay = overlay.Auto
+	}
+	for _, ip := range args.IPs {
+		n.addresses.Internal = append(n.addresses.Internal, netip.MustParsePrefix(ip).Addr())
+	}
+	var networks []netip.Prefix
+	for _, network := range args.Networks {
+		networks = append(networks, netip.MustParsePrefix(network))
+	}
 	n.run = func() {
 		factory := informers.NewSharedInformerFactory(n.client, 0)
 		network, err := New(Config{
-			NodeName: args.Name, NodeIP: netip.MustParseAddr(args.IP),
-			PodNetwork: netip.MustParsePrefix("10.42.0.0/16"), ServiceNetwork: netip.MustParsePrefix("10.43.0.0/16"),
+			NodeName: args.Name, Addresses: n.addresses, PodNetworks: networks[:len(networks)/2], ServiceNetworks: networks[len(networks)/2:],
+			Overlay: overlay.Config{Mode: args.Overlay, VNI: overlay.DefaultVNI, Port: overlay.DefaultPort}, Announce: n.client.CoreV1().Nodes(),
 			Nodes: factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(),
 			EndpointSlices: factory.Discovery().V1().EndpointSlices(), Pods: factory.Core().V1().Pods(),
 			Policies: factory.Networking().V1().NetworkPolicies(), Namespaces: factory.Core().V1().Namespaces(),
 			Peers: coreinformers.NewPodInformer(n.client, metav1.NamespaceAll, 0, cache.Indexers{}),
-			DNS: &dns.Config{Domain: "cluster.local", Addresses: []netip.Addr{netip.MustParseAddr(clusterIP)},
+			DNS: &dns.Config{Domain: "cluster.local", Addresses: []netip.Addr{netip.MustParseAddr(args.DNS)},
 				ResolvConf: filepath.Join(n.dir, "resolv.conf"), Namespaces: factory.Core().V1().Namespaces()},
 			CNIConfDir: filepath.Join(n.dir, "cni"), IPAMDir: filepath.Join(n.dir, "ipam"),
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
@@ -266,6 +313,90 @@ func (n *Node) Start(args StartArgs, _ *struct{}) error {
 	}
 	n.run()
 	return nil
+}
+
+// Annotations returns those of the node's own Node object, once it has announced itself.
+func (n *Node) Annotations(name string, annotations *map[string]string) error {
+	deadline := time.Now().Add(await.Hang)
+	for {
+		node, err := n.client.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{})
+		if err == nil && node.Annotations[overlay.Annotation] != "" || time.Now().After(deadline) {
+			if err == nil {
+				*annotations = node.Annotations
+			}
+			return err
+		}
+		runtime.Gosched()
+	}
+}
+
+// SetMTU changes the MTU of the node's own link.
+func (n *Node) SetMTU(mtu int, _ *struct{}) error {
+	link, err := netlink.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetMTU(link, mtu)
+}
+
+// PodMTU returns the MTU of a pod's link, inside.
+func (n *Node) PodMTU(pod string, mtu *int) error {
+	failed := make(chan error)
+	n.pods[pod] <- func() {
+		handle, err := netlink.NewHandle()
+		if err == nil {
+			defer handle.Close()
+			var link netlink.Link
+			if link, err = handle.LinkByName("eth0"); err == nil {
+				*mtu = link.Attrs().MTU
+			}
+		}
+		failed <- err
+	}
+	return <-failed
+}
+
+func addGateways(link netlink.Link, gateways []string) error {
+	for _, gateway := range gateways {
+		to := netip.MustParseAddr(gateway)
+		everything := netip.PrefixFrom(to, 0).Masked()
+		if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: nodeaddr.IPNet(everything), Gw: to.AsSlice()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Move gives the node the second address in place of the first one, and starts its Network anew.
+func (n *Node) Move(args StartArgs, _ *struct{}) error {
+	if err := n.stop(); err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(netlink.AddrDel(link, address(args.IPs[0])), netlink.AddrAdd(link, address(args.IPs[1])), addGateways(link, args.Gateways))
+	n.addresses.Internal = nil
+	for _, ip := range args.IPs[1:] {
+		n.addresses.Internal = append(n.addresses.Internal, netip.MustParsePrefix(ip).Addr())
+	}
+	n.run()
+	return err
+}
+
+// OverlayIndex returns the index of the overlay's link, 0 when there is none.
+func (n *Node) OverlayIndex(_ struct{}, index *int) error {
+	link, err := netlink.LinkByName(overlay.LinkName)
+	var missing netlink.LinkNotFoundError
+	if errors.As(err, &missing) {
+		*index = 0
+		return nil
+	}
+	if err == nil {
+		*index = link.Attrs().Index
+	}
+	return err
 }
 
 // Stop ends the node's Network; Restart runs it again.
@@ -308,7 +439,20 @@ func (n *Node) Apply(objects Objects, _ *struct{}) error {
 		}
 	}
 	for _, node := range objects.Nodes {
-		if _, err := core.Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := core.Nodes().Create(ctx, node, metav1.CreateOptions{}); err == nil {
+			continue
+		} else if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		there, err := core.Nodes().Get(ctx, node.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		there.Spec, there.Status = node.Spec, node.Status
+		if node.Annotations != nil {
+			there.Annotations = node.Annotations
+		}
+		if _, err := core.Nodes().Update(ctx, there, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
 	}
@@ -374,7 +518,11 @@ func (n *Node) applyPolicies(ctx context.Context, policies []*networkingv1.Netwo
 
 // Attach does what the kubelet does when it knows a pod's addresses.
 func (n *Node) Attach(pod *corev1.Pod, _ *struct{}) error {
-	return n.network.Attach(context.Background(), pod, []string{pod.Status.PodIP})
+	ips := []string{pod.Status.PodIP}
+	for _, ip := range pod.Status.PodIPs {
+		ips = append(ips, ip.IP)
+	}
+	return n.network.Attach(context.Background(), pod, ips)
 }
 
 // Flush does what a firewall manager does that believes to be alone.
@@ -389,7 +537,7 @@ func (n *Node) Flush(struct{}, *struct{}) error {
 
 // AddPod links a new namespace to the node by the CNI configuration that the
 // Network has written, as containerd does.
-func (n *Node) AddPod(name string, ip *string) error {
+func (n *Node) AddPod(name string, ips *[]string) error {
 	work := make(chan func())
 	path := make(chan string, 1)
 	go func() {
@@ -425,7 +573,9 @@ func (n *Node) AddPod(name string, ip *string) error {
 	if err != nil {
 		return err
 	}
-	*ip = current.IPs[0].Address.IP.String()
+	for _, ip := range current.IPs {
+		*ips = append(*ips, ip.Address.IP.String())
+	}
 	listening := make(chan error)
 	work <- func() { listening <- listen(name) }
 	return <-listening
@@ -434,11 +584,11 @@ func (n *Node) AddPod(name string, ip *string) error {
 // listen answers "name client-address" on podPort, TCP and UDP, in the calling
 // thread's namespace. The servers end with the process.
 func listen(name string) error {
-	tcp, err := net.Listen("tcp4", fmt.Sprintf(":%d", podPort))
+	tcp, err := net.Listen("tcp", fmt.Sprintf(":%d", podPort))
 	if err != nil {
 		return err
 	}
-	udp, err := net.ListenPacket("udp4", fmt.Sprintf(":%d", podPort))
+	udp, err := net.ListenPacket("udp", fmt.Sprintf(":%d", podPort))
 	if err != nil {
 		return err
 	}
@@ -491,13 +641,19 @@ func reach(targets []string) ([]bool, error) {
 	polled := make([]unix.PollFd, len(targets))
 	for i, target := range targets {
 		to := netip.MustParseAddrPort(target)
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		family, sockaddr := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(to.Port())})
+		if to.Addr().Is6() {
+			family, sockaddr = unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+		} else {
+			sockaddr.(*unix.SockaddrInet4).Addr = to.Addr().As4()
+		}
+		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return nil, err
 		}
 		defer unix.Close(fd)
 		polled[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
-		if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil && err != unix.EINPROGRESS {
+		if err := unix.Connect(fd, sockaddr); err != nil && err != unix.EINPROGRESS {
 			polled[i].Fd = -1
 		}
 	}
@@ -548,8 +704,12 @@ func ask(network, addr string) string {
 	if transport, ok := strings.CutPrefix(network, "dns/"); ok {
 		return askName(transport, addr)
 	}
+	var size int
+	if n, _ := fmt.Sscanf(network, "whole/%d", &size); n == 1 {
+		return askWhole(size, addr)
+	}
 	dialer := net.Dialer{Timeout: time.Second} // brief: dropped packets get no answer, and all others are asked again
-	if network == "udp4" {
+	if strings.HasPrefix(network, "udp") {
 		dialer.LocalAddr = &net.UDPAddr{Port: 5000}
 	}
 	conn, err := dialer.Dial(network, addr)
@@ -558,7 +718,7 @@ func ask(network, addr string) string {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Second)) // brief: as for the connection
-	if network == "udp4" {
+	if strings.HasPrefix(network, "udp") {
 		if _, err := conn.Write([]byte("?")); err != nil {
 			return "error: " + err.Error()
 		}
@@ -576,17 +736,53 @@ func ask(network, addr string) string {
 	return strings.TrimSpace(string(content))
 }
 
-// askName asks a name server for the web service's addresses.
-func askName(transport, addr string) string {
-	client := &mdns.Client{Net: transport, Timeout: time.Second}
-	reply, _, err := client.Exchange(new(mdns.Msg).SetQuestion("web.default.svc.cluster.local.", mdns.TypeA), addr)
+// askWhole asks over UDP with a packet of the size, which nobody on the way may take apart.
+func askWhole(size int, addr string) string {
+	to := netip.MustParseAddrPort(addr)
+	network, header, level, option, value := "udp4", 28, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO
+	if to.Addr().Is6() {
+		network, header, level, option, value = "udp6", 48, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO
+	}
+	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (failed error) {
+		err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), level, option, value) })
+		return errors.Join(err, failed)
+	}}
+	conn, err := dialer.Dial(network, addr)
 	if err != nil {
 		return "error: " + err.Error()
 	}
-	answer := mdns.RcodeToString[reply.Rcode]
-	for _, record := range reply.Answer {
-		if a, ok := record.(*mdns.A); ok {
-			answer += " " + a.A.String()
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second)) // brief: dropped packets get no answer, and all others are asked again
+	if _, err := conn.Write(make([]byte, size-header)); err != nil {
+		return "error: " + err.Error()
+	}
+	buffer := make([]byte, 100)
+	n, err := conn.Read(buffer)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	return string(buffer[:n])
+}
+
+// askName asks a name server for the web service's addresses.
+func askName(transport, addr string) string {
+	client := &mdns.Client{Net: transport, Timeout: time.Second}
+	var answer string
+	for _, kind := range []uint16{mdns.TypeA, mdns.TypeAAAA} {
+		reply, _, err := client.Exchange(new(mdns.Msg).SetQuestion("web.default.svc.cluster.local.", kind), addr)
+		if err != nil {
+			return "error: " + err.Error()
+		}
+		if answer == "" {
+			answer = mdns.RcodeToString[reply.Rcode]
+		}
+		for _, record := range reply.Answer {
+			switch record := record.(type) {
+			case *mdns.A:
+				answer += " " + record.A.String()
+			case *mdns.AAAA:
+				answer += " " + record.AAAA.String()
+			}
 		}
 	}
 	return answer

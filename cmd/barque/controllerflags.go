@@ -14,7 +14,8 @@ func addControllerFlags(c *cobra.Command, s *controllers.Settings, workers *map[
 	*s = controllers.DefaultSettings()
 	flags, hpa := c.Flags(), &s.Autoscaling
 	flags.StringSliceVar(&s.Controllers, "controllers", s.Controllers, "controllers to run: a name switches one on, -name one off, and * all others; give it to all servers. All are: "+strings.Join(controllers.Names(), ", "))
-	flags.IntVar(&s.NodeMaskBits, "node-cidr-mask-size", s.NodeMaskBits, "length of the prefix of a node's block of pod addresses; give it to all servers")
+	flags.IntVar(&s.NodeMaskBits, "node-cidr-mask-size", s.NodeMaskBits, "length of the prefix of a node's block of IPv4 pod addresses; give it to all servers")
+	flags.IntVar(&s.NodeMaskBits6, "node-cidr-mask-size-ipv6", s.NodeMaskBits6, "length of the prefix of a node's block of IPv6 pod addresses; give it to all servers")
 	flags.IntVar(&s.FinishedPods, "terminated-pod-gc-threshold", s.FinishedPods, "how many finished pods stay before the oldest are deleted; 0 is all")
 	flags.DurationVar(&s.ForceDetachAfter, "force-detach-after", s.ForceDetachAfter, "after how long a volume that no pod needs is detached from a node that is not ready and may still use it; 0 is never: then only the taint node.kubernetes.io/out-of-service does it")
 	flags.DurationVar(&hpa.SyncPeriod, "horizontal-pod-autoscaler-sync-period", hpa.SyncPeriod, "how often each HorizontalPodAutoscaler is looked at")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +20,7 @@ import (
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/tail"
 	"github.com/barque/barque/kubelet/rootdir"
+	"github.com/barque/barque/network/overlay"
 	"github.com/barque/barque/pki"
 	schedulerconfig "github.com/barque/barque/scheduler/config"
 )
@@ -47,7 +47,12 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	o, flags := &f.options, c.Flags()
 	flags.StringVar(&o.DataDir, "data-dir", defaultDataDir, "where everything of this node is kept")
 	flags.StringVar(&o.Name, "name", "", "name of this node (default: the host's)")
-	flags.StringVar(&o.NodeIP, "node-ip", "", "IPv4 address at which the other nodes reach this one (default: that of the default route)")
+	flags.StringSliceVar(&o.NodeIPs, "node-ip", nil, "address at which the other nodes reach this one, or one IPv4 and one IPv6 address (default: those of the default routes)")
+	flags.StringSliceVar(&o.NodeExternalIPs, "node-external-ip", nil, "address that the Node object shows as its external one, or one of each family")
+	flags.StringVar(&o.Network, "network", node.OwnNetwork, "who makes the pod network: barque, or none for a network plugin of your own, whose configuration is looked for in /etc/cni/net.d; give it to all nodes")
+	flags.StringVar((*string)(&o.Overlay.Mode), "overlay", string(overlay.Auto), "how nodes are reached for pods: auto takes VXLAN to nodes of other layer-2 networks, vxlan to all, none to no node")
+	flags.Uint32Var(&o.Overlay.VNI, "vxlan-vni", overlay.DefaultVNI, "network identifier of VXLAN; give it to all nodes")
+	flags.Uint16Var(&o.Overlay.Port, "vxlan-port", overlay.DefaultPort, "UDP port of VXLAN; give it to all nodes")
 	flags.StringVar(&o.Zone, "zone", "", "failure zone that this node is in")
 	flags.StringArrayVar(&f.labels, "node-label", nil, "label of this node, key=value; may be repeated")
 	flags.StringArrayVar(&o.Taints, "node-taint", nil, "taint that this node registers with, key=value:Effect; may be repeated")
@@ -75,8 +80,8 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.IntVar(&o.MinVoters, "min-voters", 3, "how many voters must stay when a dead server is taken out")
 	flags.Uint16Var(&o.APIPort, "api-port", 6443, "port of the API")
 	flags.Uint16Var(&o.PeerPort, "peer-port", 6444, "port of the traffic between servers")
-	flags.StringVar(&f.clusterCIDR, "cluster-cidr", o.Settings.ClusterCIDR.String(), "addresses of pods; counts on the first server only")
-	flags.StringVar(&f.serviceCIDR, "service-cidr", o.Settings.ServiceCIDR.String(), "addresses of services; counts on the first server only")
+	flags.StringVar(&f.clusterCIDR, "cluster-cidr", o.Settings.ClusterCIDRs.String(), "addresses of pods: an IPv4 range, an IPv6 range, or both; counts on the first server only")
+	flags.StringVar(&f.serviceCIDR, "service-cidr", o.Settings.ServiceCIDRs.String(), "addresses of services, of the same families in the same order; counts on the first server only")
 	flags.StringVar(&o.Settings.Domain, "cluster-domain", o.Settings.Domain, "DNS domain of the cluster; counts on the first server only")
 	flags.BoolVar(&o.NoNode, "no-node", false, "run no pods on this server")
 	flags.StringVar(&o.LogStore, "raft-log-store", "boltdb", "how the store's log is kept: boltdb (one file) or wal (segments, faster); a log of the other kind is converted at the start")
@@ -205,16 +210,16 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 	}
 	for _, cidr := range []struct {
 		flag, text string
-		into       *netip.Prefix
-	}{{"cluster-cidr", f.clusterCIDR, &o.Settings.ClusterCIDR}, {"service-cidr", f.serviceCIDR, &o.Settings.ServiceCIDR}} {
+		into       *node.Prefixes
+	}{{"cluster-cidr", f.clusterCIDR, &o.Settings.ClusterCIDRs}, {"service-cidr", f.serviceCIDR, &o.Settings.ServiceCIDRs}} {
 		if cidr.text == "" {
 			continue
 		}
-		prefix, err := netip.ParsePrefix(cidr.text)
+		prefixes, err := node.ParsePrefixes(cidr.text)
 		if err != nil {
 			return wrong(fmt.Errorf("--%s: %w", cidr.flag, err))
 		}
-		*cidr.into = prefix
+		*cidr.into = prefixes
 	}
 	if f.storeMemory != "" {
 		limit, err := resource.ParseQuantity(f.storeMemory)

@@ -35,7 +35,7 @@ func strict(cmd *cobra.Command) {
 
 // mayNotBeEmpty are flags for which an empty value, as that of a shell's variable that is not set, would silently mean
 // something else than what was meant.
-var mayNotBeEmpty = []string{"data-dir", "dir", "config-dir", "unit-dir", "listen", "server", "join", "name", "node-ip", "token-file",
+var mayNotBeEmpty = []string{"data-dir", "dir", "config-dir", "unit-dir", "listen", "server", "join", "name", "node-ip", "node-external-ip", "network", "overlay", "token-file",
 	"restore-from", "restore-key-file", "snapshot-key-file", "key-file", "role", "kubeconfig", "zone", "node-taint", "peers",
 	"container-runtime-endpoint", "registries", "cgroup-root", "cluster-cidr", "service-cidr", "cluster-domain", "raft-log-store",
 	"store-memory-limit", "snapshot-dir", "node-arg", "server-arg", "admission-control-config-file",

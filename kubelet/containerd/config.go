@@ -119,9 +119,10 @@ func configuration(l layout, registries, cniConf, sandboxImage string, h host) t
 				"restrict_oom_score_adj":       !h.canLowerOOM,
 				"netns_mounts_under_state_dir": true,
 				"cni": table{
-					"bin_dirs":              []string{l.bin()},
+					"bin_dirs":              l.cniBins(),
 					"conf_dir":              cniConf,
 					"use_internal_loopback": true,
+					"ip_pref":               "cni", // the first family of the cluster comes first
 				},
 				"containerd": table{
 					"default_runtime_name": "runc",

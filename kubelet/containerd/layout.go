@@ -63,6 +63,9 @@ func (l layout) root() string { return filepath.Join(l.dir, "root") }
 // state is what does not: running tasks, their mounts, pipes and pids.
 func (l layout) state() string { return filepath.Join(l.dir, "state") }
 
+// cniBins are where CNI plugins are: ours, and those that another network brings along.
+func (l layout) cniBins() []string { return []string{l.bin(), "/opt/cni/bin"} }
+
 func (l layout) cniConf() string    { return filepath.Join(l.dir, "cni") }
 func (l layout) registries() string { return filepath.Join(l.dataDir, "registries") }
 

@@ -241,7 +241,7 @@ func (n cniNote) takeBack(ctx context.Context, l layout) error {
 	if err != nil {
 		return fmt.Errorf("network of sandbox %s: %w", n.ContainerID, err)
 	}
-	plugins := libcni.NewCNIConfigWithCacheDir([]string{l.bin()}, cniDir, nil)
+	plugins := libcni.NewCNIConfigWithCacheDir(l.cniBins(), cniDir, nil)
 	err = plugins.DelNetworkList(ctx, list, &libcni.RuntimeConf{
 		ContainerID: n.ContainerID, NetNS: n.Netns, IfName: n.IfName, Args: n.Args})
 	if err != nil {

@@ -46,18 +46,20 @@ type Images interface {
 
 // Config describes the node.
 type Config struct {
-	Name       string
-	IPs        []string
-	Hostname   string
-	ProviderID string
-	Labels     map[string]string
-	Taints     []v1.Taint // put on the node when it is first registered
-	Version    string     // of the kubelet, as Kubernetes counts
-	Port       int32      // of the node's own server
-	MaxPods    int64
-	Reserved   v1.ResourceList
-	RootDir    string
-	Machine    Machine
+	Name string
+	IPs  []string
+	// ExternalIPs are addresses of the type ExternalIP.
+	ExternalIPs []string
+	Hostname    string
+	ProviderID  string
+	Labels      map[string]string
+	Taints      []v1.Taint // put on the node when it is first registered
+	Version     string     // of the kubelet, as Kubernetes counts
+	Port        int32      // of the node's own server
+	MaxPods     int64
+	Reserved    v1.ResourceList
+	RootDir     string
+	Machine     Machine
 
 	Client  kubernetes.Interface
 	Runtime Runtime
@@ -284,6 +286,9 @@ func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
 	}
 	for _, ip := range r.IPs {
 		node.Status.Addresses = append(node.Status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
+	}
+	for _, ip := range r.ExternalIPs {
+		node.Status.Addresses = append(node.Status.Addresses, v1.NodeAddress{Type: v1.NodeExternalIP, Address: ip})
 	}
 	node.Status.Addresses = append(node.Status.Addresses, v1.NodeAddress{Type: v1.NodeHostName, Address: r.Hostname})
 	return node, nil

@@ -76,7 +76,23 @@ func (w *worker) addressesOf(ctx context.Context, box *Sandbox) error {
 	for _, more := range status.GetNetwork().GetAdditionalIps() {
 		box.IPs = append(box.IPs, more.Ip)
 	}
+	box.IPs = orderIPs(box.IPs, w.m.HostIPs)
 	return nil
+}
+
+// orderIPs keeps the first address of each family, and puts that of the node's first family first.
+func orderIPs(ips, hostIPs []string) []string {
+	var of [2][]string // of the node's first family, and of the other one
+	for _, ip := range ips {
+		other := 0
+		if len(hostIPs) > 0 && strings.Contains(ip, ":") != strings.Contains(hostIPs[0], ":") {
+			other = 1
+		}
+		if len(of[other]) == 0 {
+			of[other] = []string{ip}
+		}
+	}
+	return append(of[0], of[1]...)
 }
 
 func (w *worker) container(ctx context.Context, item *runtimeapi.Container, s *runtimeapi.ContainerStatus) Container {

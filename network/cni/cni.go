@@ -1,5 +1,6 @@
 // Package cni writes the configuration from which the container runtime's CNI
-// plugins give each pod its link and its address. It owns one file.
+// plugins give each pod its link and its addresses, and keeps the MTU of these links right. It owns
+// one file.
 //
 // Each pod has a point-to-point link to the node and no neighbours on layer 2:
 // everything it sends passes the node's IP layer, where the service proxy
@@ -28,8 +29,8 @@ type Config struct {
 	Dir string
 	// IPAMDir keeps the addresses that are given out.
 	IPAMDir string
-	// PodCIDR is this node's share of the pod addresses.
-	PodCIDR netip.Prefix
+	// PodCIDRs are this node's shares of the pod addresses: one, or one of each family.
+	PodCIDRs []netip.Prefix
 	// MTU of the pods' links.
 	MTU int
 }
@@ -39,6 +40,13 @@ type object = map[string]any
 // Write makes the file say what c says. It touches the file only when it
 // differs, and replaces it as a whole: the runtime watches the directory.
 func Write(c Config) error {
+	var ranges [][]object
+	var routes []object
+	for _, share := range c.PodCIDRs {
+		everything := netip.PrefixFrom(share.Addr(), 0).Masked()
+		ranges = append(ranges, []object{{"subnet": share.Masked().String()}})
+		routes = append(routes, object{"dst": everything.String()})
+	}
 	content, err := json.MarshalIndent(object{
 		"cniVersion": "1.0.0",
 		"name":       "barque",
@@ -48,8 +56,8 @@ func Write(c Config) error {
 			"ipam": object{
 				"type":    "host-local",
 				"dataDir": c.IPAMDir,
-				"ranges":  [][]object{{{"subnet": c.PodCIDR.Masked().String()}}},
-				"routes":  []object{{"dst": "0.0.0.0/0"}},
+				"ranges":  ranges,
+				"routes":  routes,
 			},
 		}},
 	}, "", "  ")

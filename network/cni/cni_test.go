@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
@@ -12,7 +13,7 @@ import (
 func TestWrite(t *testing.T) {
 	config := Config{
 		Dir: filepath.Join(t.TempDir(), "cni"), IPAMDir: "/var/lib/ipam",
-		PodCIDR: netip.MustParsePrefix("10.42.1.7/24"), MTU: 1400,
+		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.1.7/24"), netip.MustParsePrefix("fd00:42:0:1::/64")}, MTU: 1400,
 	}
 	path := filepath.Join(config.Dir, fileName)
 	if err := Write(config); err != nil {
@@ -24,6 +25,11 @@ func TestWrite(t *testing.T) {
 	}
 	if list.Name != "barque" || len(list.Plugins) != 1 || list.Plugins[0].Network.Type != "ptp" || list.Plugins[0].Network.IPAM.Type != "host-local" {
 		t.Errorf("got %s", list.Bytes)
+	}
+	for _, part := range []string{`"subnet": "10.42.1.0/24"`, `"subnet": "fd00:42:0:1::/64"`, `"dst": "0.0.0.0/0"`, `"dst": "::/0"`, `"mtu": 1400`} {
+		if !strings.Contains(string(list.Bytes), part) {
+			t.Errorf("no %s in %s", part, list.Bytes)
+		}
 	}
 	first, err := os.Stat(path)
 	if err != nil {

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"net"
 	"net/netip"
 
 	"github.com/google/nftables/binaryutil"
@@ -8,23 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Registers. A wide register (1, 2) is four narrow ones (8-11, 12-15): what is
-// concatenated is loaded into neighbouring narrow ones.
+// Registers. There are sixteen narrow ones (8-23); a wide one (1-4) is the name of four of them. What
+// is concatenated is loaded into neighbouring narrow ones. A has room for two IPv6 addresses.
 const (
-	RegA  = 1 // wide; its parts are RegA0, RegA1, RegA2
+	RegA  = 1 // begins with RegA0; what follows an address there is in a Family's RegA1, RegA2
 	RegA0 = 8
-	RegA1 = 9
-	RegA2 = 10
-	RegB  = 2 // wide; its parts are RegB0, RegB1
-	RegB0 = 12
-	RegB1 = 13
+	RegB  = 3 // begins with RegB0; what follows an address there is in a Family's RegB1
+	RegB0 = 16
 )
 
-// Offsets in the IPv4 and transport headers.
+// Offsets in the headers of IPv4, IPv6 and transport protocols.
 const (
-	offsetSource      = 12
-	offsetDestination = 16
-	offsetPort        = 2
+	offsetSource4, offsetDestination4 = 12, 16
+	offsetSource6, offsetDestination6 = 8, 24
+	offsetPort                        = 2
 )
 
 // One is a step of one expression.
@@ -36,13 +34,21 @@ func Verdict(kind expr.VerdictKind, chain string) []expr.Any {
 }
 
 // LoadSource loads the packet's source address.
-func LoadSource(register uint32) expr.Any {
-	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offsetSource, Len: 4}
+func (f Family) LoadSource(register uint32) expr.Any {
+	offset := uint32(offsetSource4)
+	if f == IPv6 {
+		offset = offsetSource6
+	}
+	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.Len()}
 }
 
 // LoadDestination loads the packet's destination address.
-func LoadDestination(register uint32) expr.Any {
-	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offsetDestination, Len: 4}
+func (f Family) LoadDestination(register uint32) expr.Any {
+	offset := uint32(offsetDestination4)
+	if f == IPv6 {
+		offset = offsetDestination6
+	}
+	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.Len()}
 }
 
 // LoadPort loads the packet's destination port.
@@ -66,24 +72,21 @@ func InNetwork(network netip.Prefix, in bool) []expr.Any {
 	if !in {
 		op = expr.CmpOpNeq
 	}
-	mask := binaryutil.BigEndian.PutUint32(^uint32(0) << (32 - network.Bits()))
-	if network.Bits() == 0 {
-		mask = []byte{0, 0, 0, 0}
-	}
+	mask := net.CIDRMask(network.Bits(), network.Addr().BitLen())
 	return []expr.Any{
-		&expr.Bitwise{SourceRegister: RegA, DestRegister: RegA, Len: 4, Mask: mask, Xor: []byte{0, 0, 0, 0}},
+		&expr.Bitwise{SourceRegister: RegA, DestRegister: RegA, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))},
 		&expr.Cmp{Op: op, Register: RegA, Data: network.Masked().Addr().AsSlice()},
 	}
 }
 
 // SourceIn goes on when the packet's source is in the network, or is not.
 func SourceIn(network netip.Prefix, in bool) []expr.Any {
-	return append(One(LoadSource(RegA)), InNetwork(network, in)...)
+	return append(One(FamilyOf(network.Addr()).LoadSource(RegA)), InNetwork(network, in)...)
 }
 
 // DestinationIn goes on when the packet's destination is in the network, or is not.
 func DestinationIn(network netip.Prefix, in bool) []expr.Any {
-	return append(One(LoadDestination(RegA)), InNetwork(network, in)...)
+	return append(One(FamilyOf(network.Addr()).LoadDestination(RegA)), InNetwork(network, in)...)
 }
 
 // SourceIsNode goes on when the packet's source is an address of this node.
@@ -96,11 +99,11 @@ func SourceIsNode() []expr.Any {
 
 // DestinationIsNode goes on when the destination is an address of this node,
 // loopback excepted.
-func DestinationIsNode() []expr.Any {
+func (f Family) DestinationIsNode() []expr.Any {
 	return append([]expr.Any{
 		&expr.Fib{Register: RegA, ResultADDRTYPE: true, FlagDADDR: true},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: RegA, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
-	}, DestinationIn(netip.MustParsePrefix("127.0.0.0/8"), false)...)
+	}, DestinationIn(f.Loopback(), false)...)
 }
 
 // States of packets in the connection tracking; a packet has one.

@@ -38,7 +38,15 @@ const (
 // deleted the table, or a part of it.
 var ErrGone = errors.New("the nftables table is gone")
 
-// Writer writes tables of family ip. It remembers its own sockets, so that Watch can tell its own
+// Name names a table.
+type Name struct {
+	Family Family
+	Table  string
+}
+
+func (n Name) String() string { return n.Table + " (" + n.Family.String() + ")" }
+
+// Writer writes tables. It remembers its own sockets, so that Watch can tell its own
 // changes from those of others.
 type Writer struct {
 	mu    sync.Mutex
@@ -89,48 +97,55 @@ func (w *Writer) own(port uint32) bool {
 	return slices.Contains(w.ports, port)
 }
 
-// Tables returns the names of all tables of family ip.
-func (w *Writer) Tables() ([]string, error) {
+// Tables returns the names of all tables of IPv4 and IPv6.
+func (w *Writer) Tables() ([]Name, error) {
 	conn, err := w.connect()
 	if err != nil {
 		return nil, err
 	}
-	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyIPv4)
-	if err != nil {
-		return nil, fmt.Errorf("nftables: list tables: %w", err)
-	}
-	var names []string
-	for _, table := range tables {
-		names = append(names, table.Name)
+	var names []Name
+	for _, family := range []Family{IPv4, IPv6} {
+		tables, err := conn.ListTablesOfFamily(family.table())
+		if err != nil {
+			return nil, fmt.Errorf("nftables: list tables: %w", err)
+		}
+		for _, table := range tables {
+			names = append(names, Name{family, table.Name})
+		}
 	}
 	return names, nil
 }
 
 // Purge removes a table and everything in it. It succeeds where there is none.
-func (w *Writer) Purge(table string) error {
+func (w *Writer) Purge(table Name) error {
 	tx, err := w.Begin(table)
 	if err != nil {
 		return err
 	}
 	tx.AddTable(tx.Table)
 	tx.DelTable(tx.Table)
-	return tx.Commit("remove the table " + table)
+	err = tx.Commit("remove the table " + table.String())
+	if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil // a kernel without tables of the family has none
+	}
+	return err
 }
 
 // Tx gathers changes of one table and sends them at once.
 type Tx struct {
 	*nftables.Conn
-	Table *nftables.Table
-	err   error // the first thing that could not even be sent
+	Table  *nftables.Table
+	Family Family
+	err    error // the first thing that could not even be sent
 }
 
 // Begin starts a transaction.
-func (w *Writer) Begin(table string) (*Tx, error) {
+func (w *Writer) Begin(table Name) (*Tx, error) {
 	conn, err := w.connect()
 	if err != nil {
 		return nil, err
 	}
-	return &Tx{Conn: conn, Table: &nftables.Table{Name: table, Family: nftables.TableFamilyIPv4}}, nil
+	return &Tx{Conn: conn, Table: &nftables.Table{Name: table.Table, Family: table.Family.table()}, Family: table.Family}, nil
 }
 
 // Clear makes the transaction begin with an empty table, whatever there was.
@@ -203,32 +218,24 @@ func (tx *Tx) DeleteElements(set *nftables.Set, elements []nftables.SetElement) 
 	}
 }
 
-// Set types of more than one part. In a concatenation each part is padded to four bytes.
-var (
-	TypePair         = nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeIPAddr)
-	TypeAddrPort     = nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetService)
-	TypeProtoPort    = nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService)
-	TypeAddrProtPort = nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetProto, nftables.TypeInetService)
-)
-
 // ProtoPortKey is a key of TypeProtoPort.
 func ProtoPortKey(protocol corev1.Protocol, port uint16) []byte {
 	key := append([]byte{ProtocolNumber(protocol), 0, 0, 0}, binaryutil.BigEndian.PutUint16(port)...)
 	return append(key, 0, 0)
 }
 
-// AddrProtPortKey is a key of TypeAddrProtPort.
+// AddrProtPortKey is a key of a Family's TypeAddrProtPort.
 func AddrProtPortKey(addr netip.Addr, protocol corev1.Protocol, port uint16) []byte {
 	return append(addr.AsSlice(), ProtoPortKey(protocol, port)...)
 }
 
-// AddrPortKey is a key or value of TypeAddrPort.
+// AddrPortKey is a key or value of a Family's TypeAddrPort.
 func AddrPortKey(addr netip.Addr, port uint16) []byte {
 	key := append(addr.AsSlice(), binaryutil.BigEndian.PutUint16(port)...)
 	return append(key, 0, 0)
 }
 
-// PairKey is a key of TypePair: an address twice.
+// PairKey is a key of a Family's TypePair: an address twice.
 func PairKey(addr netip.Addr) []byte { return append(addr.AsSlice(), addr.AsSlice()...) }
 
 // ProtocolNumber is the protocol's number in IP headers.

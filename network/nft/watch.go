@@ -18,7 +18,7 @@ const checkEvery = 20 * time.Second
 // Watch calls changed with the name of a table that somebody else has changed, or that is not there,
 // until ctx ends. An owner answers by writing its table anew, and may be called for no reason. changed
 // must not block. The caller's thread decides the network namespace.
-func (w *Writer) Watch(ctx context.Context, logger *slog.Logger, tables []string, changed func(table string)) {
+func (w *Writer) Watch(ctx context.Context, logger *slog.Logger, tables []Name, changed func(table Name)) {
 	for ctx.Err() == nil {
 		err := w.watchOnce(ctx, tables, changed)
 		if ctx.Err() != nil {
@@ -42,7 +42,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // check reports the tables that are not there.
-func (w *Writer) check(tables []string, changed func(string)) {
+func (w *Writer) check(tables []Name, changed func(Name)) {
 	there, err := w.Tables()
 	if err != nil {
 		return // the owners' own writes tell of it
@@ -55,7 +55,7 @@ func (w *Writer) check(tables []string, changed func(string)) {
 }
 
 // watchOnce returns when ctx ends, with an error when its socket fails, or when it is time to check.
-func (w *Writer) watchOnce(ctx context.Context, tables []string, changed func(string)) error {
+func (w *Writer) watchOnce(ctx context.Context, tables []Name, changed func(Name)) error {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return err
@@ -94,22 +94,29 @@ func (w *Writer) watchOnce(ctx context.Context, tables []string, changed func(st
 	return nil
 }
 
-// tableOf returns the name of the table of family ip that a notification is about, or "".
-func tableOf(message netlink.Message) string {
+// tableOf returns the name of the table that a notification is about; the zero value for none.
+func tableOf(message netlink.Message) Name {
 	const header = 4 // family, version, resource
-	if message.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || message.Header.Type&0xff == unix.NFT_MSG_NEWGEN ||
-		len(message.Data) < header || message.Data[0] != unix.NFPROTO_IPV4 {
-		return ""
+	if message.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || message.Header.Type&0xff == unix.NFT_MSG_NEWGEN || len(message.Data) < header {
+		return Name{}
+	}
+	family := IPv4
+	switch message.Data[0] {
+	case IPv4.Number():
+	case IPv6.Number():
+		family = IPv6
+	default:
+		return Name{}
 	}
 	attributes, err := netlink.NewAttributeDecoder(message.Data[header:])
 	if err != nil {
-		return ""
+		return Name{}
 	}
 	for attributes.Next() {
 		// The name of the table has the same number in tables, chains, rules, sets and elements.
 		if attributes.Type() == unix.NFTA_TABLE_NAME {
-			return string(bytes.TrimRight(attributes.Bytes(), "\x00"))
+			return Name{family, string(bytes.TrimRight(attributes.Bytes(), "\x00"))}
 		}
 	}
-	return ""
+	return Name{}
 }

@@ -21,6 +21,13 @@ func TestWatchTellsOthersChangesFromOwn(t *testing.T) {
 	if !apart.Run(t, apart.Network, await.Hang, "the watch over nftables") {
 		return
 	}
+	// A table of the same name and the other family is another one.
+	named := func(table string) Name {
+		if table == "probe" {
+			return Name{IPv6, table}
+		}
+		return Name{IPv4, table}
+	}
 	// The kernel gives a process's own number to one of its sockets at a time. Without this one both
 	// writers could have it, one after the other; other programs never have it.
 	first, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
@@ -35,14 +42,14 @@ func TestWatchTellsOthersChangesFromOwn(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(ended)
-		w.Watch(ctx, slog.New(slog.NewTextHandler(os.Stderr, nil)), []string{"ours", "probe", "mark"}, func(table string) { changed <- table })
+		w.Watch(ctx, slog.New(slog.NewTextHandler(os.Stderr, nil)), []Name{named("ours"), named("probe"), named("mark")}, func(table Name) { changed <- table.Table })
 	}()
 	set := func(tx *Tx) *nftables.Set {
-		return &nftables.Set{Table: tx.Table, Name: "s", KeyType: nftables.TypeIPAddr}
+		return &nftables.Set{Table: tx.Table, Name: "s", KeyType: tx.Family.TypeAddr()}
 	}
 	do := func(by *Writer, table string, change func(*Tx)) {
 		t.Helper()
-		tx, err := by.Begin(table)
+		tx, err := by.Begin(named(table))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +129,7 @@ func TestWatchTellsOthersChangesFromOwn(t *testing.T) {
 	for !flushed["ours"] {
 		flushed[await.Value(t, "report of a flush of the ruleset", changed)] = true
 	}
-	if there, err := w.Tables(); err != nil || slices.Contains(there, "ours") {
+	if there, err := w.Tables(); err != nil || slices.Contains(there, named("ours")) {
 		t.Errorf("tables: %v, %v", there, err)
 	}
 	cancel()

@@ -161,7 +161,7 @@ func unsatisfiable(s labels.Selector) bool {
 
 func parseBlock(raw string) (netip.Prefix, bool) {
 	prefix, err := netip.ParsePrefix(raw)
-	if err != nil || !prefix.Addr().Is4() {
+	if err != nil {
 		return netip.Prefix{}, false
 	}
 	return prefix.Masked(), true

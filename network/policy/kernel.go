@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,7 +15,7 @@ import (
 	"github.com/barque/barque/network/nft"
 )
 
-// TableName is the nftables table (family ip) of network policies.
+// TableName is the name of the nftables tables of network policies, one of each family.
 const TableName = "barque-policy"
 
 // Names in the table besides those of policies, profiles and sets, which have a slash.
@@ -30,45 +31,59 @@ const (
 	priorityIngress = nftables.ChainPriority(11)
 )
 
-// table writes Rules into the kernel, in one transaction each time.
-type table struct {
-	writer *nft.Writer
-	dns    netip.Addr // where the node answers for cluster DNS; not valid without
+// tables write Rules into the kernel: one table for each family, in one transaction each time.
+type tables struct {
+	writer   *nft.Writer
+	families []nft.Family
+	dns      netip.Addr // where the node answers for cluster DNS; not valid without
 }
 
 type transaction struct{ *nft.Tx }
 
-func (t table) begin() (transaction, error) {
-	tx, err := t.writer.Begin(TableName)
+func (t tables) begin(family nft.Family) (transaction, error) {
+	tx, err := t.writer.Begin(nft.Name{Family: family, Table: TableName})
 	return transaction{tx}, err
 }
 
-// replace makes the whole table anew.
-func (t table) replace(rules Rules, own netip.Prefix) error {
-	tx, err := t.begin()
-	if err != nil {
-		return err
+// replace makes the tables anew. own are the node's shares of the pod network.
+func (t tables) replace(rules Rules, own []netip.Prefix) error {
+	for _, family := range t.families {
+		tx, err := t.begin(family)
+		if err != nil {
+			return err
+		}
+		tx.Clear()
+		tx.skeleton(t, own)
+		tx.apply(diff(emptyRules(), rules, everything(rules)))
+		if err := tx.Commit("write the network policies"); err != nil {
+			return err
+		}
 	}
-	tx.Clear()
-	tx.skeleton(t, own)
-	tx.apply(diff(emptyRules(), rules, everything(rules)))
-	return tx.Commit("write the network policies")
+	return nil
 }
 
-// change brings the table from one state to the next.
-func (t table) change(delta Delta) error {
-	tx, err := t.begin()
-	if err != nil {
-		return err
+// change brings the tables from one state to the next.
+func (t tables) change(delta Delta) error {
+	for _, family := range t.families {
+		tx, err := t.begin(family)
+		if err != nil {
+			return err
+		}
+		tx.apply(delta)
+		if err := tx.Commit("change the network policies"); err != nil {
+			return err
+		}
 	}
-	tx.apply(delta)
-	return tx.Commit("change the network policies")
+	return nil
 }
 
-// Purge removes the table: all traffic is allowed then. It succeeds where there is none.
-func Purge() error { return new(nft.Writer).Purge(TableName) }
+// Purge removes the tables: all traffic is allowed then. It succeeds where there are none.
+func Purge() error {
+	w := new(nft.Writer)
+	return errors.Join(w.Purge(nft.Name{Family: nft.IPv4, Table: TableName}), w.Purge(nft.Name{Family: nft.IPv6, Table: TableName}))
+}
 
-// skeleton writes what does not depend on any policy. own is the node's share of the pod network.
+// skeleton writes what does not depend on any policy. own are the node's shares of the pod network.
 //
 //	from a pod's link ─▶ prerouting (raw) ─▶ dropped unless the source is the pod's address
 //	to another address than the node's ─▶ forward ─▶ profile of the client, if it is a pod of this node
@@ -77,7 +92,7 @@ func Purge() error { return new(nft.Writer).Purge(TableName) }
 //
 // Each packet is judged by the connection that it belongs to, whichever its direction. So what a
 // policy forbids ends at once, and answers need no rule.
-func (tx transaction) skeleton(t table, own netip.Prefix) {
+func (tx transaction) skeleton(t tables, own []netip.Prefix) {
 	tx.MakeSet(tx.isolations(mapIn))
 	tx.MakeSet(tx.isolations(mapOut))
 	tx.MakeSet(tx.isolated())
@@ -85,39 +100,48 @@ func (tx transaction) skeleton(t table, own netip.Prefix) {
 
 	accept, drop := nft.Verdict(expr.VerdictAccept, ""), nft.Verdict(expr.VerdictDrop, "")
 	isolated := nft.One(&expr.Lookup{SourceRegister: nft.RegA, SetName: setIsolated})
-	itself := append([]expr.Any{nft.LoadFlowSource(nft.RegA0), nft.LoadFlowDestination(nft.RegA1)}, isolated...)
+	itself := append([]expr.Any{nft.LoadFlowSource(nft.RegA0), nft.LoadFlowDestination(tx.Family.RegA1())}, isolated...)
 	judge := func(address expr.Any, by string) []expr.Any {
 		return []expr.Any{address, &expr.Lookup{SourceRegister: nft.RegA, IsDestRegSet: true, SetName: by}}
 	}
 	client, server := nft.LoadFlowSource(nft.RegA), nft.LoadFlowDestination(nft.RegA)
-	unknown := func(address expr.Any) []expr.Any { return append(nft.One(address), nft.InNetwork(own, true)...) }
+	refuseUnknown := func(chain *nftables.Chain, address expr.Any, steps ...[]expr.Any) {
+		for _, share := range own {
+			if tx.Family.Has(share.Addr()) {
+				tx.Rule(chain, append(steps, nft.One(address), nft.InNetwork(share, true), drop)...)
+			}
+		}
+	}
 
 	egress := tx.Hook("forward-egress", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityRef(priorityEgress))
 	// Without a connection there is nothing to judge by.
 	lost := nft.HasState(nft.StateInvalid | nft.StateUntracked)
-	tx.Rule(egress, lost, []expr.Any{nft.LoadSource(nft.RegA0), nft.LoadSource(nft.RegA1)}, isolated, drop)
-	tx.Rule(egress, lost, []expr.Any{nft.LoadDestination(nft.RegA0), nft.LoadDestination(nft.RegA1)}, isolated, drop)
+	tx.Rule(egress, lost, []expr.Any{tx.Family.LoadSource(nft.RegA0), tx.Family.LoadSource(tx.Family.RegA1())}, isolated, drop)
+	tx.Rule(egress, lost, []expr.Any{tx.Family.LoadDestination(nft.RegA0), tx.Family.LoadDestination(tx.Family.RegA1())}, isolated, drop)
 	tx.Rule(egress, itself, accept)
 	tx.Rule(egress, judge(client, mapOut))
-	tx.Rule(egress, unknown(client), drop)
+	refuseUnknown(egress, client)
 
 	ingress := tx.Hook("forward-ingress", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityRef(priorityIngress))
 	tx.Rule(ingress, itself, accept)
 	tx.Rule(ingress, judge(server, mapIn))
-	tx.Rule(ingress, unknown(server), drop)
+	refuseUnknown(ingress, server)
 
-	if t.dns.IsValid() {
+	if tx.Family.Has(t.dns) {
 		input := tx.Hook("input-dns", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityRef(priorityEgress))
 		questions := nft.DestinationIn(netip.PrefixFrom(t.dns, t.dns.BitLen()), true)
 		tx.Rule(input, questions, judge(client, mapOut))
-		tx.Rule(input, questions, unknown(client), drop)
+		refuseUnknown(input, client, questions)
 	}
 }
 
 // genuine drops what a pod sends from an address that is not routed to it.
 func (tx transaction) genuine() {
 	chain := tx.Hook("prerouting-source", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
-	const links = "veth" // as the ptp plugin names the node's ends of the pods' links
+	const links = "veth"       // as the ptp plugin names the node's ends of the pods' links
+	if tx.Family == nft.IPv6 { // neighbours find each other by these addresses, which are of the link alone
+		tx.Rule(chain, nft.SourceIn(tx.Family.LinkLocal(), true), nft.Verdict(expr.VerdictAccept, ""))
+	}
 	tx.Rule(chain,
 		nft.One(&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.RegA}), nft.Equal(nft.RegA, []byte(links)),
 		nft.One(&expr.Fib{Register: nft.RegA, ResultOIF: true, FlagSADDR: true, FlagIIF: true}),
@@ -131,10 +155,10 @@ func (tx transaction) apply(d Delta) {
 		tx.MakeSet(tx.members(name))
 	}
 	for name, elements := range d.AddElements {
-		tx.AddElements(tx.members(name), elementsOf(name, elements))
+		tx.AddElements(tx.members(name), tx.elementsOf(name, elements))
 	}
 	for name, elements := range d.DelElements {
-		tx.DeleteElements(tx.members(name), elementsOf(name, elements))
+		tx.DeleteElements(tx.members(name), tx.elementsOf(name, elements))
 	}
 	for name, c := range d.SetPolicies {
 		tx.setPolicy(name, c)
@@ -163,6 +187,9 @@ func (tx transaction) apply(d Delta) {
 func (tx transaction) setPods(pods map[netip.Addr]isolationChange) {
 	var del, add struct{ in, out, isolated []nftables.SetElement }
 	for addr, c := range pods {
+		if !tx.Family.Has(addr) {
+			continue
+		}
 		if c.from != nil {
 			del.in = append(del.in, nftables.SetElement{Key: addr.AsSlice()})
 			del.out = append(del.out, nftables.SetElement{Key: addr.AsSlice()})
@@ -258,7 +285,9 @@ func (tx transaction) fill(name string, p Policy) {
 			tx.Rule(chain, allow)
 		}
 		for _, port := range rule.Ports {
-			tx.Rule(chain, isPort(port), allow)
+			if !port.At.IsValid() || tx.Family.Has(port.At) {
+				tx.Rule(chain, tx.isPort(port), allow)
+			}
 		}
 	}
 }
@@ -271,6 +300,9 @@ func (tx transaction) fillPeers(name string, rule int, peers []Peer, egress bool
 	in := func(block netip.Prefix) []expr.Any { return append(nft.One(load), nft.InNetwork(block, true)...) }
 	chain, accept := tx.Chain(peersChain(name, rule)), nft.Verdict(expr.VerdictAccept, "")
 	for i, peer := range peers {
+		if peer.Set == "" && !tx.Family.Has(peer.Block.Addr()) {
+			continue
+		}
 		switch {
 		case peer.Set != "":
 			tx.Rule(chain, []expr.Any{load, &expr.Lookup{SourceRegister: nft.RegA, SetName: peer.Set}}, accept)
@@ -289,14 +321,14 @@ func (tx transaction) fillPeers(name string, rule int, peers []Peer, egress bool
 }
 
 // isPort goes on for connections to the port.
-func isPort(p Port) []expr.Any {
+func (tx transaction) isPort(p Port) []expr.Any {
 	steps := append(nft.One(nft.LoadFlowProtocol(nft.RegA)), nft.Equal(nft.RegA, []byte{nft.ProtocolNumber(p.Protocol)})...)
 	if p.At.IsValid() {
 		steps = append(append(steps, nft.LoadFlowDestination(nft.RegA)), nft.Equal(nft.RegA, p.At.AsSlice())...)
 	}
 	switch {
 	case p.Set != "":
-		return append(steps, nft.LoadFlowDestination(nft.RegA0), nft.LoadFlowPort(nft.RegA1),
+		return append(steps, nft.LoadFlowDestination(nft.RegA0), nft.LoadFlowPort(tx.Family.RegA1()),
 			&expr.Lookup{SourceRegister: nft.RegA, SetName: p.Set})
 	case p.First == 0 && p.Last == 65535:
 		return steps
@@ -310,28 +342,32 @@ func isPort(p Port) []expr.Any {
 // The sets.
 
 func (tx transaction) isolations(name string) *nftables.Set {
-	return &nftables.Set{Table: tx.Table, Name: name, IsMap: true, KeyType: nftables.TypeIPAddr, DataType: nftables.TypeVerdict}
+	return &nftables.Set{Table: tx.Table, Name: name, IsMap: true, KeyType: tx.Family.TypeAddr(), DataType: nftables.TypeVerdict}
 }
 
 func (tx transaction) isolated() *nftables.Set {
-	return &nftables.Set{Table: tx.Table, Name: setIsolated, Concatenation: true, KeyType: nft.TypePair}
+	return &nftables.Set{Table: tx.Table, Name: setIsolated, Concatenation: true, KeyType: tx.Family.TypePair()}
 }
 
 func (tx transaction) members(name string) *nftables.Set {
 	if isPorts(name) {
-		return &nftables.Set{Table: tx.Table, Name: name, Concatenation: true, KeyType: nft.TypeAddrPort}
+		return &nftables.Set{Table: tx.Table, Name: name, Concatenation: true, KeyType: tx.Family.TypeAddrPort()}
 	}
-	return &nftables.Set{Table: tx.Table, Name: name, KeyType: nftables.TypeIPAddr}
+	return &nftables.Set{Table: tx.Table, Name: name, KeyType: tx.Family.TypeAddr()}
 }
 
 func isPorts(set string) bool { return strings.HasPrefix(set, "ports/") }
 
-func elementsOf(set string, members []netip.AddrPort) []nftables.SetElement {
-	elements := make([]nftables.SetElement, len(members))
-	for i, member := range members {
-		elements[i].Key = member.Addr().AsSlice()
+// elementsOf returns the members that are of the table's family.
+func (tx transaction) elementsOf(set string, members []netip.AddrPort) []nftables.SetElement {
+	var elements []nftables.SetElement
+	for _, member := range members {
+		key := member.Addr().AsSlice()
 		if isPorts(set) {
-			elements[i].Key = nft.AddrPortKey(member.Addr(), member.Port())
+			key = nft.AddrPortKey(member.Addr(), member.Port())
+		}
+		if tx.Family.Has(member.Addr()) {
+			elements = append(elements, nftables.SetElement{Key: key})
 		}
 	}
 	return elements
@@ -349,8 +385,8 @@ func Try() error {
 		Peers: []Peer{{Block: block, Except: []netip.Prefix{netip.PrefixFrom(block.Addr(), 32)}}},
 		Ports: []Port{{First: 1, Last: 2}, {Set: "ports/try"}, {First: 3, Last: 3, Protocol: "UDP"}},
 	}}}
-	t := table{writer: new(nft.Writer), dns: block.Addr()}
-	if err := t.replace(rules, block); err != nil {
+	t := tables{writer: new(nft.Writer), families: []nft.Family{nft.IPv4}, dns: block.Addr()}
+	if err := t.replace(rules, []netip.Prefix{block}); err != nil {
 		return err
 	}
 	return Purge()

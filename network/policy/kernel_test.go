@@ -15,7 +15,7 @@ import (
 
 // inNamespace moves the test's thread into a new network namespace. Nothing
 // else runs on it any more.
-func inNamespace(t *testing.T) table {
+func inNamespace(t *testing.T) tables {
 	t.Helper()
 	needs.Root(t, "network policies in the kernel")
 	runtime.LockOSThread() // never unlocked
@@ -24,14 +24,14 @@ func inNamespace(t *testing.T) table {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { handle.Close() })
-	return table{writer: new(nft.Writer), dns: testDNS.Local.Addr()}
+	return tables{writer: new(nft.Writer), families: []nft.Family{nft.IPv4, nft.IPv6}, dns: testDNS.Local.Addr()}
 }
 
 // TestKernelAcceptsEveryDelta walks the kernel through random clusters: it refuses
 // whatever is deleted while used, or added twice.
 func TestKernelAcceptsEveryDelta(t *testing.T) {
 	kernel := inNamespace(t)
-	own := netip.MustParsePrefix("10.42.0.0/24")
+	own := []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24"), netip.MustParsePrefix("fd00:42::/64")}
 	s, applied := newState(testDNS), emptyRules()
 	if err := kernel.replace(applied, own); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestKernelAcceptsEveryDelta(t *testing.T) {
 		t.Errorf("replace what is there: %v", err)
 	}
 	for _, want := range []bool{true, false} {
-		if got, err := kernel.writer.Tables(); err != nil || slices.Contains(got, TableName) != want {
+		if got, err := kernel.writer.Tables(); err != nil || slices.Contains(got, nft.Name{Family: nft.IPv6, Table: TableName}) != want {
 			t.Errorf("tables: %v, %v; want ours: %v", got, err, want)
 		}
 		if err := Purge(); err != nil {

@@ -1,12 +1,12 @@
 // Package policy enforces NetworkPolicies (networking.k8s.io/v1) on the pods of one node. It owns the
-// nftables table "barque-policy" of the process's network namespace and all that is in it.
+// nftables tables "barque-policy", one of each IP family, of the process's network namespace and all that is in them.
 //
 //	NetworkPolicies, Namespaces, Pods ──state──▶ Rules ──diff──▶ Delta ──table──▶ kernel
 //
 // state and diff are pure; table has no choices left to make. Invariants:
 //   - A pod of the node that the table does not know is closed. The kubelet starts no container
 //     before Attach has returned, so that the first packet of a pod meets its policies.
-//   - A change is one transaction, and touches the elements of what has changed only.
+//   - A change is one transaction in each family, and touches the elements of what has changed only.
 //   - Nothing is removed when the agent stops: pods stay as restricted as they are.
 //   - The pods of other nodes are asked for when a policy of this node first refers to pods.
 //
@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,14 +44,16 @@ type Config struct {
 	// Peers holds the pods of all nodes. The Agent starts it when it needs it, and nobody else does.
 	Peers cache.SharedIndexInformer
 	DNS   DNS
+	// Families are those of the pods.
+	Families []nft.Family
 	// Writer is the writer of the node's tables.
 	Writer *nft.Writer
 	Logger *slog.Logger
 }
 
-// kernel is what the agent needs of the kernel; table is the real one.
+// kernel is what the agent needs of the kernel; tables are the real ones.
 type kernel interface {
-	replace(rules Rules, own netip.Prefix) error
+	replace(rules Rules, own []netip.Prefix) error
 	change(Delta) error
 }
 
@@ -69,12 +72,12 @@ type Agent struct {
 	attached map[string]attachment // by namespace/name
 	since    uint64
 	waiting  []chan struct{} // closed when all before is in the kernel
-	own      netip.Prefix    // the node's share of the pod network
+	own      []netip.Prefix  // the node's shares of the pod network
 
 	// Only sync, which never runs twice at once, touches these.
 	state   *state
-	applied Rules        // what the kernel has, if known
-	within  netip.Prefix // the share that the kernel's table is for
+	applied Rules          // what the kernel has, if known
+	within  []netip.Prefix // the shares that the kernel's tables are for
 	known   bool
 	open    touched // what differs from applied
 	peers   bool    // the informer of peers is started
@@ -109,7 +112,7 @@ func New(config Config) *Agent {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	a := &Agent{
-		config: config, kernel: table{writer: config.Writer, dns: config.DNS.Local.Addr()}, trigger: pace.NewTrigger(),
+		config: config, kernel: tables{writer: config.Writer, families: config.Families, dns: config.DNS.Local.Addr()}, trigger: pace.NewTrigger(),
 		ready: make(chan struct{}), pending: noneDue(), attached: map[string]attachment{},
 		state: newState(config.DNS), applied: emptyRules(), open: nothing(),
 	}
@@ -130,10 +133,10 @@ func (a *Agent) Restore() {
 	a.trigger.Fire()
 }
 
-// Share tells the agent the node's share of the pod network. Until it is known there are no pods.
-func (a *Agent) Share(own netip.Prefix) {
+// Share tells the agent the node's shares of the pod network. Until they are known there are no pods.
+func (a *Agent) Share(own []netip.Prefix) {
 	a.mu.Lock()
-	changed := a.own != own
+	changed := !slices.Equal(a.own, own)
 	a.own = own
 	a.mu.Unlock()
 	if changed {
@@ -266,7 +269,7 @@ func (a *Agent) sync(startPeers func(), peersNoted cache.InformerSynced) error {
 		a.peers = true
 		startPeers()
 	}
-	if !own.IsValid() || a.peers && !noted {
+	if len(own) == 0 || a.peers && !noted {
 		return nil // the trigger fires when they are there
 	}
 	if a.lost.Swap(false) && a.known {
@@ -285,9 +288,9 @@ func (a *Agent) sync(startPeers func(), peersNoted cache.InformerSynced) error {
 }
 
 // write makes the kernel have the state's rules.
-func (a *Agent) write(own netip.Prefix) error {
+func (a *Agent) write(own []netip.Prefix) error {
 	next := a.state.rules
-	if !a.known || a.within != own {
+	if !a.known || !slices.Equal(a.within, own) {
 		a.known = false
 		if err := a.kernel.replace(next, own); err != nil {
 			return err
@@ -407,11 +410,11 @@ func copyLabels(from map[string]string) map[string]string {
 	return to
 }
 
-// parseAddrs returns the IPv4 addresses.
+// parseAddrs reads addresses.
 func parseAddrs(texts []string) []netip.Addr {
 	var addrs []netip.Addr
 	for _, text := range texts {
-		if addr, err := netip.ParseAddr(text); err == nil && addr.Is4() {
+		if addr, err := netip.ParseAddr(text); err == nil {
 			addrs = append(addrs, addr)
 		}
 	}

@@ -27,7 +27,7 @@ type fakeKernel struct {
 	fail  error
 }
 
-func (k *fakeKernel) replace(rules Rules, _ netip.Prefix) error {
+func (k *fakeKernel) replace(rules Rules, _ []netip.Prefix) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.calls = append(k.calls, "replace")
@@ -110,7 +110,7 @@ func TestAgent(t *testing.T) {
 			}
 		}
 		expect("without a share of the pod network")
-		a.Share(netip.MustParsePrefix("10.42.1.0/24"))
+		a.Share([]netip.Prefix{netip.MustParsePrefix("10.42.1.0/24")})
 		expect("with one", "replace")
 		<-a.Ready()
 		for ip, want := range map[string]bool{"10.42.1.1": true, "10.42.1.2": false, "10.42.2.1": false} {
@@ -167,7 +167,7 @@ func TestAgent(t *testing.T) {
 		}
 		a.Restore()
 		expect("somebody else has changed the table", "replace")
-		a.Share(netip.MustParsePrefix("10.42.7.0/24"))
+		a.Share([]netip.Prefix{netip.MustParsePrefix("10.42.7.0/24")})
 		expect("another share", "replace")
 		expect("nothing")
 

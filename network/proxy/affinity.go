@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/google/nftables"
+
+	"github.com/barque/barque/network/nft"
 )
 
 // forget removes, from the affinity maps of chains that changed, the clients
@@ -28,7 +30,7 @@ func (t table) forget(changed map[string]Chain) error {
 		}
 		var gone []nftables.SetElement
 		for _, element := range elements {
-			if backend, ok := parseBackend(element.Val); !ok || !slices.Contains(chain.Backends, backend) {
+			if backend, ok := parseBackend(t.family, element.Val); !ok || !slices.Contains(chain.Backends, backend) {
 				gone = append(gone, nftables.SetElement{Key: element.Key})
 			}
 		}
@@ -37,10 +39,11 @@ func (t table) forget(changed map[string]Chain) error {
 	return tx.Commit("forget affinities")
 }
 
-func parseBackend(value []byte) (Backend, bool) {
-	if len(value) < 6 {
+func parseBackend(family nft.Family, value []byte) (Backend, bool) {
+	length := int(family.Len())
+	if len(value) < length+2 {
 		return Backend{}, false
 	}
-	addr, ok := netip.AddrFromSlice(value[:4])
-	return Backend{Addr: addr, Port: binary.BigEndian.Uint16(value[4:])}, ok
+	addr, ok := netip.AddrFromSlice(value[:length])
+	return Backend{Addr: addr, Port: binary.BigEndian.Uint16(value[length:])}, ok
 }

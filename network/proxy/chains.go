@@ -22,18 +22,19 @@ func (tx transaction) skeleton(t table) {
 	tx.MakeSet(tx.hairpins())
 
 	services := tx.AddChain(&nftables.Chain{Name: chainServices, Table: tx.Table})
-	tx.Rule(services, byAddr(mapAddrs))
-	tx.Rule(services, byPort(mapPorts))
+	tx.Rule(services, tx.byAddr(mapAddrs))
+	tx.Rule(services, tx.byPort(mapPorts))
 
 	reject := tx.AddChain(&nftables.Chain{Name: chainReject, Table: tx.Table})
 	tx.Rule(reject,
 		nft.One(nft.LoadProtocol(nft.RegA)), nft.Equal(nft.RegA, []byte{unix.IPPROTO_TCP}),
 		nft.One(&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}))
-	tx.Rule(reject, nft.One(&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: icmpPortUnreachable}))
+	_, _, nobody := tx.Family.Unreachable()
+	tx.Rule(reject, nft.One(&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: nobody}))
 
 	refuse := tx.AddChain(&nftables.Chain{Name: chainRefuse, Table: tx.Table})
-	tx.Rule(refuse, byAddr(mapNoAddrs))
-	tx.Rule(refuse, byPort(mapNoPorts))
+	tx.Rule(refuse, tx.byAddr(mapNoAddrs))
+	tx.Rule(refuse, tx.byPort(mapNoPorts))
 	// A service address that still stands here belongs to no service.
 	tx.Rule(refuse, nft.DestinationIn(t.serviceNetwork, true), nft.Verdict(expr.VerdictGoto, chainReject))
 
@@ -57,12 +58,13 @@ func (tx transaction) skeleton(t table) {
 // again within seconds, and those that are refused give up.
 func (tx transaction) quiet(t table) {
 	chain := tx.Hook("quiet", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter)
+	protocol, unreachable, _ := tx.Family.Unreachable()
 	for _, addr := range t.local {
 		tx.Rule(chain,
 			nft.SourceIn(netip.PrefixFrom(addr, addr.BitLen()), true),
-			nft.One(nft.LoadProtocol(nft.RegA)), nft.Equal(nft.RegA, []byte{unix.IPPROTO_ICMP}),
+			nft.One(nft.LoadProtocol(nft.RegA)), nft.Equal(nft.RegA, []byte{protocol}),
 			nft.One(&expr.Payload{DestRegister: nft.RegA, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1}),
-			nft.Equal(nft.RegA, []byte{icmpUnreachable}),
+			nft.Equal(nft.RegA, []byte{unreachable}),
 			nft.Verdict(expr.VerdictDrop, ""))
 	}
 }
@@ -82,12 +84,6 @@ func (tx transaction) private(t table) {
 	}
 }
 
-// icmpUnreachable is ICMP's type of all errors of the kind "cannot be reached".
-const icmpUnreachable = 3
-
-// icmpPortUnreachable is ICMP's code for "nobody listens there".
-const icmpPortUnreachable = 3
-
 // postrouting hides the source of connections whose answers would otherwise not
 // come back through this node.
 func (tx transaction) postrouting(t table) {
@@ -102,11 +98,14 @@ func (tx transaction) postrouting(t table) {
 	tx.Rule(chain, isMarked(), setMark(false), masquerade)
 	// A pod that reached itself through a service.
 	tx.Rule(chain,
-		[]expr.Any{nft.LoadSource(nft.RegA0), nft.LoadDestination(nft.RegA1), &expr.Lookup{SourceRegister: nft.RegA, SetName: setHairpins}},
+		[]expr.Any{tx.Family.LoadSource(nft.RegA0), tx.Family.LoadDestination(tx.Family.RegA1()), &expr.Lookup{SourceRegister: nft.RegA, SetName: setHairpins}},
 		masquerade)
 	// A pod that speaks to the world: nobody out there has a route to pods.
+	if t.routable {
+		return
+	}
 	tx.Rule(chain, nft.SourceIn(t.podNetwork, true), nft.DestinationIn(t.podNetwork, false),
-		nft.DestinationIn(netip.MustParsePrefix("224.0.0.0/4"), false), masquerade)
+		nft.DestinationIn(tx.Family.Multicast(), false), masquerade)
 }
 
 // fill writes a Chain's rules, in the order of its fields.
@@ -133,9 +132,9 @@ func (tx transaction) fill(name string, c Chain, t table) {
 	case len(c.Backends) == 0:
 		tx.Rule(chain, nft.Verdict(expr.VerdictDrop, ""))
 	case c.Affinity != 0:
-		tx.Rule(chain, recall(name), remember(name, c.Affinity), nft.One(translate()))
-		tx.Rule(chain, tx.choose(c.Backends), remember(name, c.Affinity), nft.One(translate()))
+		tx.Rule(chain, tx.recall(name), tx.remember(name, c.Affinity), nft.One(tx.translate()))
+		tx.Rule(chain, tx.choose(c.Backends), tx.remember(name, c.Affinity), nft.One(tx.translate()))
 	default:
-		tx.Rule(chain, tx.choose(c.Backends), nft.One(translate()))
+		tx.Rule(chain, tx.choose(c.Backends), nft.One(tx.translate()))
 	}
 }

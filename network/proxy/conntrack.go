@@ -8,6 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/network/nft"
 )
 
 // UDP has no end of a connection: a client that keeps asking from one port keeps
@@ -17,6 +19,7 @@ import (
 
 // staleFlows picks entries of the connection tracking to delete.
 type staleFlows struct {
+	family nft.Family
 	// allowed holds, for each UDP destination that changed, the backends that
 	// connections to it may have now.
 	allowed map[Frontend]map[Backend]bool
@@ -65,10 +68,11 @@ func (s staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	if flow.Forward.Protocol != unix.IPPROTO_UDP {
 		return false
 	}
-	asked, ok := netip.AddrFromSlice(flow.Forward.DstIP.To4())
+	asked, ok := netip.AddrFromSlice(flow.Forward.DstIP)
 	if !ok {
 		return false
 	}
+	asked = asked.Unmap()
 	frontend := Frontend{Addr: asked, Protocol: corev1.ProtocolUDP, Port: flow.Forward.DstPort}
 	allowed, changed := s.allowed[frontend]
 	if !changed {
@@ -77,8 +81,8 @@ func (s staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 			return false
 		}
 	}
-	answering, _ := netip.AddrFromSlice(flow.Reverse.SrcIP.To4())
-	return !allowed[Backend{Addr: answering, Port: flow.Reverse.SrcPort}]
+	answering, _ := netip.AddrFromSlice(flow.Reverse.SrcIP)
+	return !allowed[Backend{Addr: answering.Unmap(), Port: flow.Reverse.SrcPort}]
 }
 
 // deleteFlows deletes what is stale in this network namespace.
@@ -86,7 +90,11 @@ func deleteFlows(stale staleFlows) error {
 	if len(stale.allowed) == 0 {
 		return nil
 	}
-	if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, stale); err != nil {
+	family := netlink.InetFamily(unix.AF_INET)
+	if stale.family == nft.IPv6 {
+		family = unix.AF_INET6
+	}
+	if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, stale); err != nil {
 		return fmt.Errorf("delete stale UDP entries from the connection tracking: %w", err)
 	}
 	return nil
@@ -94,7 +102,7 @@ func deleteFlows(stale staleFlows) error {
 
 // merge adds the findings of another comparison.
 func (s staleFlows) merge(other staleFlows) staleFlows {
-	merged := staleFlows{allowed: maps.Clone(s.allowed)}
+	merged := staleFlows{family: other.family, allowed: maps.Clone(s.allowed)}
 	if merged.allowed == nil {
 		merged.allowed = map[Frontend]map[Backend]bool{}
 	}

@@ -17,17 +17,17 @@ import (
 const markHide = 0x4000
 
 // byAddr takes the verdict for destination address, protocol and port from a map.
-func byAddr(name string) []expr.Any {
+func (tx transaction) byAddr(name string) []expr.Any {
 	return []expr.Any{
-		nft.LoadDestination(nft.RegA0), nft.LoadProtocol(nft.RegA1), nft.LoadPort(nft.RegA2),
+		tx.Family.LoadDestination(nft.RegA0), nft.LoadProtocol(tx.Family.RegA1()), nft.LoadPort(tx.Family.RegA2()),
 		&expr.Lookup{SourceRegister: nft.RegA, DestRegister: 0, IsDestRegSet: true, SetName: name},
 	}
 }
 
 // byPort takes the verdict for protocol and port from a map, for this node's addresses.
-func byPort(name string) []expr.Any {
-	return append(nft.DestinationIsNode(),
-		nft.LoadProtocol(nft.RegA0), nft.LoadPort(nft.RegA1),
+func (tx transaction) byPort(name string) []expr.Any {
+	return append(tx.Family.DestinationIsNode(),
+		nft.LoadProtocol(nft.RegA0), nft.LoadPort(nft.RegA0+1),
 		&expr.Lookup{SourceRegister: nft.RegA, DestRegister: 0, IsDestRegSet: true, SetName: name},
 	)
 }
@@ -57,14 +57,14 @@ func isMarked() []expr.Any {
 }
 
 // translate sends the connection to the backend in nft.RegB.
-func translate() expr.Any {
-	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: nft.RegB0, RegProtoMin: nft.RegB1, Specified: true}
+func (tx transaction) translate() expr.Any {
+	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(tx.Family.Number()), RegAddrMin: nft.RegB0, RegProtoMin: tx.Family.RegB1(), Specified: true}
 }
 
 // remember notes, or renews, the backend in nft.RegB for the client's address.
-func remember(chain string, timeout time.Duration) []expr.Any {
+func (tx transaction) remember(chain string, timeout time.Duration) []expr.Any {
 	return []expr.Any{
-		nft.LoadSource(nft.RegA),
+		tx.Family.LoadSource(nft.RegA),
 		&expr.Dynset{SrcRegKey: nft.RegA, SrcRegData: nft.RegB, SetName: affinityName(chain),
 			Operation: uint32(unix.NFT_DYNSET_OP_UPDATE), Timeout: timeout},
 	}
@@ -72,9 +72,9 @@ func remember(chain string, timeout time.Duration) []expr.Any {
 
 // recall loads into nft.RegB the backend that the client was led to before, and
 // goes on only when there is one.
-func recall(chain string) []expr.Any {
+func (tx transaction) recall(chain string) []expr.Any {
 	return []expr.Any{
-		nft.LoadSource(nft.RegA),
+		tx.Family.LoadSource(nft.RegA),
 		&expr.Lookup{SourceRegister: nft.RegA, DestRegister: nft.RegB, IsDestRegSet: true, SetName: affinityName(chain)},
 	}
 }
@@ -84,14 +84,14 @@ func (tx transaction) choose(backends []Backend) []expr.Any {
 	if len(backends) == 1 {
 		return []expr.Any{
 			&expr.Immediate{Register: nft.RegB0, Data: backends[0].Addr.AsSlice()},
-			&expr.Immediate{Register: nft.RegB1, Data: binaryutil.BigEndian.PutUint16(backends[0].Port)},
+			&expr.Immediate{Register: tx.Family.RegB1(), Data: binaryutil.BigEndian.PutUint16(backends[0].Port)},
 		}
 	}
 	// The kernel takes at most 64 KiB in one attribute, so many backends are added
 	// in pieces; the size is said because the library takes the first piece for all.
 	set := &nftables.Set{
 		Table: tx.Table, Anonymous: true, Constant: true, IsMap: true, Size: uint32(len(backends)),
-		KeyType: nftables.TypeInteger, DataType: nft.TypeAddrPort, KeyByteOrder: binaryutil.NativeEndian,
+		KeyType: nftables.TypeInteger, DataType: tx.Family.TypeAddrPort(), KeyByteOrder: binaryutil.NativeEndian,
 	}
 	elements := make([]nftables.SetElement, len(backends))
 	for i, backend := range backends {

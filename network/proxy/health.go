@@ -42,7 +42,7 @@ func healthChecks(s Snapshot) map[uint16]HealthCheck {
 				continue
 			}
 			for _, endpoint := range slice.Endpoints {
-				var of endpoints
+				of := endpoints{family: s.Family}
 				if of.add(endpoint, 0); len(of.ready) > 0 && ptr.Deref(endpoint.NodeName, "") == s.NodeName {
 					local[of.ready[0].Addr] = struct{}{}
 				}
@@ -132,7 +132,7 @@ func (h *health) healthy(now time.Time) bool {
 
 // serve listens and serves until the server is closed.
 func (h *health) serve(address string, handler http.Handler) (*http.Server, error) {
-	listener, err := net.Listen("tcp4", address)
+	listener, err := net.Listen(networkOf(address), address)
 	if err != nil {
 		return nil, err
 	}
@@ -221,4 +221,16 @@ const taintScaleDown = "ToBeDeletedByClusterAutoscaler"
 func isEligible(node *corev1.Node) bool {
 	return node.DeletionTimestamp == nil &&
 		!slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintScaleDown })
+}
+
+// networkOf keeps 0.0.0.0 from meaning IPv6, too, as it does to "tcp". A port alone is that of both families.
+func networkOf(address string) string {
+	at, err := netip.ParseAddrPort(address)
+	switch {
+	case err != nil:
+		return "tcp"
+	case at.Addr().Is6():
+		return "tcp6"
+	}
+	return "tcp4"
 }

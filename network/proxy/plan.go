@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/barque/barque/network/nft"
 )
 
 // labelOtherProxy marks services that another proxy implements.
@@ -22,6 +24,8 @@ const defaultAffinity = 3 * time.Hour
 type Snapshot struct {
 	NodeName string
 	Zone     string // of this node; "" when it has none
+	// Family of the addresses that the plan is about.
+	Family   nft.Family
 	Services []*corev1.Service
 	Slices   []*discoveryv1.EndpointSlice
 	// Pods of this node, for their host ports.
@@ -33,9 +37,13 @@ type Snapshot struct {
 // plan decides everything: it is a pure function, and whatever order the
 // snapshot's objects come in, the rules are the same.
 func plan(s Snapshot) Rules {
-	p := planner{node: s.NodeName, zone: s.Zone, local: s.Local, rules: emptyRules(), slices: map[string][]*discoveryv1.EndpointSlice{}}
+	p := planner{family: s.Family, node: s.NodeName, zone: s.Zone, local: s.Local, rules: emptyRules(), slices: map[string][]*discoveryv1.EndpointSlice{}}
+	addressType := discoveryv1.AddressTypeIPv4
+	if s.Family == nft.IPv6 {
+		addressType = discoveryv1.AddressTypeIPv6
+	}
 	for _, slice := range s.Slices {
-		if slice.AddressType == discoveryv1.AddressTypeIPv4 && slice.DeletionTimestamp == nil {
+		if slice.AddressType == addressType && slice.DeletionTimestamp == nil {
 			key := slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]
 			p.slices[key] = append(p.slices[key], slice)
 		}
@@ -52,6 +60,9 @@ func plan(s Snapshot) Rules {
 		}
 	}
 	for frontend, backend := range s.Local {
+		if !s.Family.Has(frontend.Addr) {
+			continue
+		}
 		name := fmt.Sprintf("local/%v/%s/%d", frontend.Addr, frontend.Protocol, frontend.Port)
 		p.rules.Chains[name] = Chain{Backends: []Backend{backend}}
 		p.claim(frontend, destination{chain: name})
@@ -69,6 +80,7 @@ func plan(s Snapshot) Rules {
 }
 
 type planner struct {
+	family nft.Family
 	node   string
 	zone   string
 	local  map[Frontend]Backend
@@ -78,7 +90,7 @@ type planner struct {
 
 // servicePort adds the destinations of one port of a service.
 func (p *planner) servicePort(service *corev1.Service, port corev1.ServicePort) {
-	clusterIP, ok := ipv4(service.Spec.ClusterIP)
+	clusterIP, ok := p.clusterIP(service)
 	if !ok || service.Spec.Type == corev1.ServiceTypeExternalName {
 		return // headless, ExternalName, or of a family we do not speak
 	}
@@ -106,12 +118,12 @@ func (p *planner) servicePort(service *corev1.Service, port corev1.ServicePort) 
 		p.claim(own, to) // else the node answers what the service has nobody for
 	}
 	for _, external := range service.Spec.ExternalIPs {
-		if addr, ok := ipv4(external); ok {
+		if addr, ok := p.parse(external); ok {
 			p.claimOther(at(addr, port.Port), w.external(service))
 		}
 	}
 	for _, ingress := range service.Status.LoadBalancer.Ingress {
-		addr, ok := ipv4(ingress.IP)
+		addr, ok := p.parse(ingress.IP)
 		// Mode Proxy: the balancer is an address that we must not catch.
 		if ok && ptr.Deref(ingress.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP {
 			p.claimOther(at(addr, port.Port), w.balancer(service))
@@ -124,7 +136,7 @@ func (p *planner) servicePort(service *corev1.Service, port corev1.ServicePort) 
 
 // backends returns the endpoints to use, of the whole cluster and of this node.
 func (p *planner) backends(service *corev1.Service, port corev1.ServicePort) (all, local []Backend) {
-	var cluster, node endpoints
+	cluster, node := endpoints{family: p.family}, endpoints{family: p.family}
 	for _, slice := range p.slices[service.Namespace+"/"+service.Name] {
 		for _, slicePort := range slice.Ports {
 			if ptr.Deref(slicePort.Name, "") != port.Name || slicePort.Port == nil ||
@@ -149,6 +161,7 @@ func (p *planner) backends(service *corev1.Service, port corev1.ServicePort) (al
 
 // endpoints sorts the endpoints of one port by how willing they are.
 type endpoints struct {
+	family        nft.Family
 	ready, ending []Backend
 	hints         []discoveryv1.EndpointHints // of each that is ready
 }
@@ -157,7 +170,7 @@ func (e *endpoints) add(endpoint discoveryv1.Endpoint, port int32) {
 	if len(endpoint.Addresses) == 0 {
 		return
 	}
-	addr, ok := ipv4(endpoint.Addresses[0]) // the API defines the first one only
+	addr, ok := parse(e.family, endpoint.Addresses[0]) // the API defines the first one only
 	if !ok {
 		return
 	}
@@ -266,7 +279,7 @@ func (w *way) balancer(service *corev1.Service) destination {
 	target := w.external(service)
 	var sources []netip.Prefix
 	for _, raw := range service.Spec.LoadBalancerSourceRanges {
-		if prefix, err := netip.ParsePrefix(raw); err == nil && prefix.Addr().Is4() {
+		if prefix, err := netip.ParsePrefix(raw); err == nil && w.family.Has(prefix.Addr()) {
 			sources = append(sources, prefix.Masked())
 		}
 	}
@@ -322,7 +335,7 @@ func (p *planner) hostPorts(pod *corev1.Pod) {
 		pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return
 	}
-	addr, ok := ipv4(pod.Status.PodIP)
+	addr, ok := p.podIP(pod)
 	if !ok {
 		return
 	}
@@ -332,8 +345,13 @@ func (p *planner) hostPorts(pod *corev1.Pod) {
 				continue
 			}
 			frontend := Frontend{Protocol: cmp.Or(port.Protocol, corev1.ProtocolTCP), Port: uint16(port.HostPort)}
-			if host, ok := ipv4(port.HostIP); ok && !host.IsUnspecified() {
-				frontend.Addr = host
+			if host, err := netip.ParseAddr(port.HostIP); err == nil {
+				if !p.family.Has(host) {
+					continue // the table of the other family has it
+				}
+				if !host.IsUnspecified() {
+					frontend.Addr = host
+				}
 			}
 			name := fmt.Sprintf("host/%s/%s/%s/%d", pod.Namespace, pod.Name, frontend.Protocol, port.HostPort)
 			if frontend.Addr.IsValid() {
@@ -346,10 +364,35 @@ func (p *planner) hostPorts(pod *corev1.Pod) {
 	}
 }
 
-// ipv4 parses an IPv4 address.
-func ipv4(text string) (netip.Addr, bool) {
+// clusterIP is the service's own address of the family.
+func (p *planner) clusterIP(service *corev1.Service) (netip.Addr, bool) {
+	for _, text := range append([]string{service.Spec.ClusterIP}, service.Spec.ClusterIPs...) {
+		if addr, ok := p.parse(text); ok {
+			return addr, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// podIP is the pod's own address of the family.
+func (p *planner) podIP(pod *corev1.Pod) (netip.Addr, bool) {
+	if addr, ok := p.parse(pod.Status.PodIP); ok {
+		return addr, true
+	}
+	for _, ip := range pod.Status.PodIPs {
+		if addr, ok := p.parse(ip.IP); ok {
+			return addr, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+func (p *planner) parse(text string) (netip.Addr, bool) { return parse(p.family, text) }
+
+// parse reads an address of the family.
+func parse(family nft.Family, text string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(text)
-	if err != nil || !addr.Is4() {
+	if err != nil || !family.Has(addr) {
 		return netip.Addr{}, false
 	}
 	return addr, true

@@ -1,7 +1,7 @@
-// Package proxy is the node's service proxy: it makes the kernel lead new
+// Package proxy is the node's service proxy, of one IP family: it makes the kernel lead new
 // connections to services (cluster addresses, node ports, external and
 // load-balancer addresses) and to host ports on to pods. It owns the nftables
-// table "barque" of the process's network namespace and all that is in it.
+// table "barque" of its family in the process's network namespace and all that is in it.
 //
 // One way leads from objects to packets:
 //
@@ -14,7 +14,7 @@
 //   - Nothing is removed when the proxy stops: pods go on, and so do services.
 //     Purge removes it.
 //
-// Not here: network policy (package policy), IPv6.
+// Not here: network policy (package policy).
 package proxy
 
 import (
@@ -48,12 +48,16 @@ type Config struct {
 	// Pods needs to hold this node's pods only. Without it there are no host ports.
 	Pods coreinformers.PodInformer
 	// PodNetwork holds the addresses of all pods of the cluster, ServiceNetwork
-	// those of all services.
+	// those of all services. Their family is that of the proxy.
 	PodNetwork, ServiceNetwork netip.Prefix
 	// Local are destinations that the node itself answers, at addresses of its own, unless a service
 	// has endpoints there.
-	Local  map[Frontend]Backend
-	Writer *nft.Writer // of the node's tables
+	Local map[Frontend]Backend
+	// OtherPlugin leaves it to another network plugin to hide the addresses of pods from the world.
+	OtherPlugin bool
+	Writer      *nft.Writer // of the node's tables
+	// Secondary leaves the ports of health checks to the proxy of the other family.
+	Secondary bool
 	// HealthAddress is where the node's own health is told, such as 0.0.0.0:10256; "" for nowhere.
 	HealthAddress string
 	Logger        *slog.Logger
@@ -68,6 +72,7 @@ type kernel interface {
 // Proxy keeps the kernel's rules in step with the cluster.
 type Proxy struct {
 	config  Config
+	family  nft.Family
 	kernel  kernel
 	flows   func(staleFlows) error
 	trigger pace.Trigger
@@ -95,8 +100,8 @@ var syncPace = pace.Pace{
 // New prepares a proxy and asks the informers to be started.
 func New(config Config) (*Proxy, error) {
 	for name, network := range map[string]netip.Prefix{"pod": config.PodNetwork, "service": config.ServiceNetwork} {
-		if !network.IsValid() || !network.Addr().Is4() {
-			return nil, fmt.Errorf("service proxy: the %s network %v is no IPv4 network", name, network)
+		if !network.IsValid() || network.Addr().Is6() != config.PodNetwork.Addr().Is6() {
+			return nil, fmt.Errorf("service proxy: the %s network %v is not of one family with that of pods, %v", name, network, config.PodNetwork)
 		}
 	}
 	if config.Writer == nil {
@@ -105,9 +110,13 @@ func New(config Config) (*Proxy, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
+	family := nft.FamilyOf(config.PodNetwork.Addr())
 	p := &Proxy{
-		config:  config,
-		kernel:  table{writer: config.Writer, podNetwork: config.PodNetwork.Masked(), serviceNetwork: config.ServiceNetwork.Masked(), local: localAddrs(config.Local)},
+		config: config,
+		family: family,
+		kernel: table{writer: config.Writer, family: family, podNetwork: config.PodNetwork.Masked(), serviceNetwork: config.ServiceNetwork.Masked(), local: localAddrs(config.Local),
+			// IPv6 addresses that are not private are such as routers know.
+			routable: config.OtherPlugin || family == nft.IPv6 && !config.PodNetwork.Addr().IsPrivate()},
 		flows:   deleteFlows,
 		trigger: pace.NewTrigger(),
 		health:  newHealth(config.Logger),
@@ -139,6 +148,9 @@ func (p *Proxy) informers() []cache.SharedIndexInformer {
 	return informers
 }
 
+// Family is that of the addresses that the proxy leads.
+func (p *Proxy) Family() nft.Family { return p.family }
+
 // Ready is closed when the kernel has the rules for the first time.
 func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 
@@ -167,7 +179,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	beside.Go(func() { p.health.run(ctx, p.config.HealthAddress) }) // ends with ctx
 	pace.Run(ctx, syncPace, p.trigger, p.sync, func(err error) {
 		p.health.failed(time.Now())
-		p.config.Logger.Error("service proxy: cannot bring the rules up to date, trying again", "error", err)
+		p.config.Logger.Error("service proxy: cannot bring the rules up to date, trying again", "family", p.family, "error", err)
 	})
 	return nil
 }
@@ -224,7 +236,11 @@ func (p *Proxy) sync(context.Context) error {
 	if err := p.apply(plan(snapshot)); err != nil {
 		return err
 	}
-	p.health.succeeded(healthChecks(snapshot), time.Now())
+	var checks map[uint16]HealthCheck
+	if !p.config.Secondary {
+		checks = healthChecks(snapshot)
+	}
+	p.health.succeeded(checks, time.Now())
 	return nil
 }
 
@@ -238,7 +254,9 @@ func (p *Proxy) apply(next Rules) error {
 	if p.known && delta.Empty() && len(p.leftovers.allowed) == 0 {
 		return nil
 	}
-	p.leftovers = p.leftovers.merge(staleBetween(p.rules, next))
+	stale := staleBetween(p.rules, next)
+	stale.family = p.family
+	p.leftovers = p.leftovers.merge(stale)
 	switch {
 	case !p.known:
 		if err := p.kernel.replace(next); err != nil {
@@ -278,7 +296,7 @@ func (p *Proxy) node() (zone string) {
 func (p *Proxy) snapshot() (Snapshot, error) {
 	services, err := p.config.Services.Lister().List(labels.Everything())
 	slices, err2 := p.config.EndpointSlices.Lister().List(labels.Everything())
-	snapshot := Snapshot{NodeName: p.config.NodeName, Zone: p.node(), Services: services, Slices: slices, Local: p.config.Local}
+	snapshot := Snapshot{NodeName: p.config.NodeName, Family: p.family, Zone: p.node(), Services: services, Slices: slices, Local: p.config.Local}
 	var err3 error
 	if p.config.Pods != nil {
 		snapshot.Pods, err3 = p.config.Pods.Lister().List(labels.Everything())

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 	"github.com/barque/barque/network/nft"
 )
 
-// TableName is the nftables table (family ip) of services and host ports.
+// TableName is the name of the nftables tables of services and host ports, one of each family.
 const TableName = "barque"
 
 // Names of what is in the table besides a chain and maybe an affinity map for
@@ -32,16 +33,18 @@ const (
 // the network namespace of the calling thread.
 type table struct {
 	writer         *nft.Writer
+	family         nft.Family
 	podNetwork     netip.Prefix
 	serviceNetwork netip.Prefix
 	local          []netip.Addr // where the node itself answers
+	routable       bool         // the world knows the way to pods, or somebody else hides their addresses
 }
 
 // transaction is one of the proxy's table.
 type transaction struct{ *nft.Tx }
 
 func (t table) begin() (transaction, error) {
-	tx, err := t.writer.Begin(TableName)
+	tx, err := t.writer.Begin(nft.Name{Family: t.family, Table: TableName})
 	return transaction{tx}, err
 }
 
@@ -71,9 +74,12 @@ func (t table) change(delta Delta) error {
 	return t.forget(delta.SetChains)
 }
 
-// Purge removes the table and with it every service rule. It succeeds where
-// there is none.
-func Purge() error { return new(nft.Writer).Purge(TableName) }
+// Purge removes the tables and with them every service rule. It succeeds where
+// there are none.
+func Purge() error {
+	w := new(nft.Writer)
+	return errors.Join(w.Purge(nft.Name{Family: nft.IPv4, Table: TableName}), w.Purge(nft.Name{Family: nft.IPv6, Table: TableName}))
+}
 
 // apply adds everything that others refer to before it is referred to, and
 // removes it after.
@@ -154,7 +160,7 @@ func (tx transaction) changeFrontends(d Delta) {
 }
 
 func (tx transaction) verdictMap(name string) *nftables.Set {
-	key := nft.TypeAddrProtPort
+	key := tx.Family.TypeAddrProtPort()
 	if name == mapPorts || name == mapNoPorts {
 		key = nft.TypeProtoPort
 	}
@@ -164,14 +170,14 @@ func (tx transaction) verdictMap(name string) *nftables.Set {
 }
 
 func (tx transaction) hairpins() *nftables.Set {
-	return &nftables.Set{Table: tx.Table, Name: setHairpins, Concatenation: true, KeyType: nft.TypePair}
+	return &nftables.Set{Table: tx.Table, Name: setHairpins, Concatenation: true, KeyType: tx.Family.TypePair()}
 }
 
 // affinityMap remembers which backend a client's address was led to.
 func (tx transaction) affinityMap(chain string, timeout time.Duration) *nftables.Set {
 	return &nftables.Set{
 		Table: tx.Table, Name: affinityName(chain), IsMap: true, Dynamic: true, HasTimeout: true, Timeout: timeout,
-		KeyType: nftables.TypeIPAddr, DataType: nft.TypeAddrPort, Size: 65535,
+		KeyType: tx.Family.TypeAddr(), DataType: tx.Family.TypeAddrPort(), Size: 65535,
 	}
 }
 

@@ -33,6 +33,18 @@ func inNamespace(t testing.TB) table {
 // whatever is deleted while used, or added twice.
 func TestKernelAcceptsEveryDelta(t *testing.T) {
 	kernel := inNamespace(t)
+	for _, family := range []nft.Family{nft.IPv4, nft.IPv6} {
+		kernel.walk(t, family)
+	}
+}
+
+// walk is TestKernelAcceptsEveryDelta in one family.
+func (kernel table) walk(t *testing.T, family nft.Family) {
+	ours := nft.Name{Family: family, Table: TableName}
+	if kernel.family = family; family == nft.IPv6 {
+		kernel.podNetwork, kernel.serviceNetwork = netip.MustParsePrefix("fd00::a2a:0:0/96"), netip.MustParsePrefix("fd00::a2b:0:0/96")
+		kernel.local = []netip.Addr{netip.MustParseAddr("fd5b::53")}
+	}
 	now := emptyRules()
 	if err := kernel.replace(now); err != nil {
 		t.Fatal(err)
@@ -40,6 +52,9 @@ func TestKernelAcceptsEveryDelta(t *testing.T) {
 	for seed := range uint64(150) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		next := plan(randomSnapshot(r))
+		if family == nft.IPv6 {
+			next = mirrorRules(next)
+		}
 		if err := kernel.change(diff(now, next)); err != nil {
 			t.Fatalf("seed %d: %v\nfrom %+v\nto %+v", seed, err, now, next)
 		}
@@ -49,7 +64,7 @@ func TestKernelAcceptsEveryDelta(t *testing.T) {
 		t.Errorf("replace what is there: %v", err)
 	}
 	for _, want := range []bool{true, false} {
-		if got, err := kernel.writer.Tables(); err != nil || slices.Contains(got, TableName) != want {
+		if got, err := kernel.writer.Tables(); err != nil || slices.Contains(got, ours) != want {
 			t.Errorf("tables: %v, %v; want ours: %v", got, err, want)
 		}
 		if err := Purge(); err != nil {

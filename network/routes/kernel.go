@@ -1,11 +1,11 @@
 // Package routes makes each node reach the pods of the others: one route per
-// node, to its share of the pod network by its address. It owns the routes with
-// protocol number Protocol in the main table, and no others: an administrator's
-// route to the same network has a better metric and wins.
+// share of the pod network, to the node that has it, either by its address or
+// through the overlay (package overlay). It owns the routes with protocol number
+// Protocol in the main table, and no others: an administrator's route to the same
+// network has a better metric and wins.
 //
-// All nodes have to be in one layer-2 network; a node that is elsewhere is told
-// by an error, and the rest is done all the same. Everything happens in the
-// network namespace of the calling thread.
+// A node that cannot be reached is told by an error, and the rest is done all the
+// same. Everything happens in the network namespace of the calling thread.
 package routes
 
 import (
@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/internal/netdump"
+	"github.com/barque/barque/network/nodeaddr"
 )
 
 const (
@@ -27,50 +28,53 @@ const (
 	metric = 2048
 )
 
-// Link returns the link that has an address of this node.
-func Link(address netip.Addr) (netlink.Link, error) {
-	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
-	if err != nil {
-		return nil, fmt.Errorf("list addresses: %w", err)
-	}
-	for _, addr := range addrs {
-		if have, ok := netip.AddrFromSlice(addr.IP.To4()); ok && have == address {
-			return netlink.LinkByIndex(addr.LinkIndex)
-		}
-	}
-	return nil, fmt.Errorf("no link of this machine has the node's address %v", address)
+// maker says Routes as netlink does.
+type maker struct {
+	addresses nodeaddr.Addresses
+	links     map[bool]int // of the node's addresses, by family
+	overlay   int
+	own       []netip.Prefix
 }
 
-// Apply makes our routes in the kernel exactly the desired ones. It does as much
-// as it can and returns all errors.
-func Apply(desired map[netip.Prefix]Route, nodeIP netip.Addr) error {
-	link, err := Link(nodeIP)
-	if err != nil {
-		return fmt.Errorf("pod routes: %w", err)
+// Apply makes our routes in the kernel exactly those of the plan. It does as much
+// as it can and returns all errors. overlay is the index of the overlay's link,
+// 0 when there is none.
+func Apply(plan Plan, addresses nodeaddr.Addresses, overlay int) error {
+	m := maker{addresses: addresses, links: map[bool]int{}, overlay: overlay, own: plan.Own}
+	for _, addr := range addresses.Internal {
+		link, err := nodeaddr.Link(addr)
+		if err != nil {
+			return fmt.Errorf("pod routes: %w", err)
+		}
+		m.links[addr.Is6()] = link.Attrs().Index
 	}
 	present, err := ours()
 	if err != nil {
 		return fmt.Errorf("pod routes: %w", err)
 	}
-	var failed error
+	failed := plan.Unreached
 	satisfied := map[netip.Prefix]bool{}
+	var wrong []netlink.Route
 	for _, route := range present {
-		destination := prefixOf(route.Dst)
-		want, wanted := desired[destination]
-		if wanted && matches(route, want, link, nodeIP) {
+		destination := nodeaddr.Prefix(route.Dst)
+		if want, wanted := plan.Routes[destination]; wanted && !satisfied[destination] && m.matches(route, want) {
 			satisfied[destination] = true
-			continue
-		}
-		if err := netlink.RouteDel(&route); err != nil && !errors.Is(err, unix.ESRCH) {
-			failed = errors.Join(failed, fmt.Errorf("remove route to %v: %w", destination, err))
+		} else {
+			wrong = append(wrong, route)
 		}
 	}
-	for destination, want := range desired {
+	// New ways before old ones go: packets always find one.
+	for destination, want := range plan.Routes {
 		if satisfied[destination] {
 			continue
 		}
-		if err := netlink.RouteReplace(kernelRoute(want, link, nodeIP)); err != nil {
+		if err := netlink.RouteReplace(m.route(want)); err != nil {
 			failed = errors.Join(failed, explain(want, err))
+		}
+	}
+	for _, route := range wrong {
+		if err := netlink.RouteDel(&route); err != nil && !errors.Is(err, unix.ESRCH) {
+			failed = errors.Join(failed, fmt.Errorf("remove route to %v: %w", route.Dst, err))
 		}
 	}
 	if failed != nil {
@@ -95,62 +99,71 @@ func Purge() error {
 }
 
 func ours() ([]netlink.Route, error) {
-	filter := &netlink.Route{Protocol: Protocol, Table: unix.RT_TABLE_MAIN}
-	present, err := netdump.Whole(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list routes: %w", err)
+	var all []netlink.Route
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		filter := &netlink.Route{Protocol: Protocol, Table: unix.RT_TABLE_MAIN}
+		present, err := netdump.Whole(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list routes: %w", err)
+		}
+		for _, route := range present { // a kernel without IPv6 answers with IPv4
+			if route.Dst != nil && (len(route.Dst.Mask) == net.IPv6len) == (family == netlink.FAMILY_V6) {
+				all = append(all, route)
+			}
+		}
 	}
-	return present, nil
+	return all, nil
 }
 
-// kernelRoute says a Route as netlink does.
-func kernelRoute(want Route, link netlink.Link, nodeIP netip.Addr) *netlink.Route {
+func (m maker) route(want Route) *netlink.Route {
+	is6 := want.Destination.Addr().Is6()
 	route := &netlink.Route{
-		Dst:      &net.IPNet{IP: want.Destination.Addr().AsSlice(), Mask: net.CIDRMask(want.Destination.Bits(), 32)},
+		Dst:      nodeaddr.IPNet(want.Destination),
 		Protocol: Protocol,
 		Table:    unix.RT_TABLE_MAIN,
 		Priority: metric,
+		Type:     unix.RTN_UNICAST,
 	}
 	switch want.Kind {
 	case Unreachable:
 		route.Type = unix.RTN_UNREACHABLE
 	case Local:
-		route.Type = unix.RTN_UNICAST
-		route.LinkIndex = link.Attrs().Index
-		route.Scope = netlink.SCOPE_LINK
-		route.Src = nodeIP.AsSlice()
+		route.LinkIndex = m.links[is6]
+		route.Src = m.addresses.Of(is6).AsSlice()
+		if !is6 {
+			route.Scope = netlink.SCOPE_LINK
+		}
+	case Overlay:
+		route.LinkIndex = m.overlay
+		route.Gw = want.Gateway.AsSlice()
+		route.Flags = int(netlink.FLAG_ONLINK)
+		for _, own := range m.own {
+			if own.Addr().Is6() == is6 {
+				route.Src = own.Masked().Addr().AsSlice()
+			}
+		}
 	default:
-		route.Type = unix.RTN_UNICAST
 		route.Gw = want.Gateway.AsSlice()
 	}
 	return route
 }
 
 // matches tells whether the kernel's route does what is wanted.
-func matches(have netlink.Route, want Route, link netlink.Link, nodeIP netip.Addr) bool {
-	wanted := kernelRoute(want, link, nodeIP)
+func (m maker) matches(have netlink.Route, want Route) bool {
+	wanted := m.route(want)
 	if have.Type != wanted.Type || have.Priority != metric || !have.Gw.Equal(wanted.Gw) {
 		return false
 	}
-	return want.Kind != Local || have.LinkIndex == wanted.LinkIndex && have.Src.Equal(wanted.Src)
+	return wanted.LinkIndex == 0 || have.LinkIndex == wanted.LinkIndex && have.Src.Equal(wanted.Src)
 }
 
 // explain turns the kernel's number into what to do about it.
 func explain(want Route, err error) error {
-	if want.Kind == Via && (errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EINVAL)) {
-		return fmt.Errorf("the node at %v, which has the pods of %v, is in no network that this node is directly connected to; put all nodes into one layer-2 network: %w",
+	if want.Kind == Via && (errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.EINVAL)) {
+		return fmt.Errorf("the node at %v, which has the pods of %v, is in no network that this node is directly connected to, and one of both has no overlay; start both with --overlay auto: %w",
 			want.Gateway, want.Destination, err)
 	}
 	return fmt.Errorf("add route to %v: %w", want.Destination, err)
-}
-
-func prefixOf(network *net.IPNet) netip.Prefix {
-	if network == nil {
-		return netip.Prefix{}
-	}
-	addr, _ := netip.AddrFromSlice(network.IP.To4())
-	bits, _ := network.Mask.Size()
-	return netip.PrefixFrom(addr, bits)
 }

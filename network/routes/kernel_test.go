@@ -10,8 +10,10 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/network/nodeaddr"
 )
 
 // inNamespace moves the test's thread into a new network namespace with the
@@ -28,11 +30,9 @@ func inNamespace(t *testing.T) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "eth0"
 	link := &netlink.Bridge{LinkAttrs: attrs}
-	addr, err := netlink.ParseAddr("192.0.2.1/24")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, step := range []error{netlink.LinkAdd(link), netlink.AddrAdd(link, addr), netlink.LinkSetUp(link)} {
+	addr := &netlink.Addr{IPNet: nodeaddr.IPNet(netip.MustParsePrefix("192.0.2.1/24"))}
+	addr6 := &netlink.Addr{IPNet: nodeaddr.IPNet(netip.MustParsePrefix("2001:db8::1/64")), Flags: unix.IFA_F_NODAD}
+	for _, step := range []error{netlink.LinkAdd(link), netlink.AddrAdd(link, addr), netlink.AddrAdd(link, addr6), netlink.LinkSetUp(link)} {
 		if step != nil {
 			t.Fatal(step)
 		}
@@ -41,19 +41,25 @@ func inNamespace(t *testing.T) {
 
 var self = netip.MustParseAddr("192.0.2.1")
 
-func desired(routes ...Route) map[netip.Prefix]Route {
+var own = nodeaddr.Addresses{Internal: []netip.Addr{self, netip.MustParseAddr("2001:db8::1")}}
+
+func desired(routes ...Route) Plan {
 	all := map[netip.Prefix]Route{}
 	for _, route := range routes {
 		all[route.Destination] = route
 	}
-	return all
+	return Plan{Routes: all}
 }
 
 func TestApply(t *testing.T) {
 	inNamespace(t)
 	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
 	local := Route{Destination: prefix("10.43.0.0/16"), Kind: Local}
-	own := Route{Destination: prefix("10.42.1.0/24"), Kind: Unreachable}
+	mine := Route{Destination: prefix("10.42.1.0/24"), Kind: Unreachable}
+	mine6 := Route{Destination: prefix("fd00:42:0:1::/64"), Kind: Unreachable}
+	local6 := Route{Destination: prefix("fd00:43::/112"), Kind: Local}
+	two6 := Route{Destination: prefix("fd00:42:0:2::/64"), Kind: Via, Gateway: addr("2001:db8::2")}
+	moved6 := Route{Destination: prefix("fd00:42:0:2::/64"), Kind: Via, Gateway: addr("2001:db8::22")}
 	two := Route{Destination: prefix("10.42.2.0/24"), Kind: Via, Gateway: addr("192.0.2.2")}
 	moved := Route{Destination: prefix("10.42.2.0/24"), Kind: Via, Gateway: addr("192.0.2.22")}
 	far := Route{Destination: prefix("10.42.9.0/24"), Kind: Via, Gateway: addr("203.0.113.9")}
@@ -74,14 +80,18 @@ func TestApply(t *testing.T) {
 		fail string
 		have int
 	}{
-		{"all kinds", []Route{local, own, two}, "", 3},
-		{"again", []Route{local, own, two}, "", 3},
-		{"another gateway", []Route{local, own, moved}, "", 3},
+		{"all kinds", []Route{local, mine, two}, "", 3},
+		{"again", []Route{local, mine, two}, "", 3},
+		{"another gateway", []Route{local, mine, moved}, "", 3},
 		{"fewer", []Route{local}, "", 1},
-		{"a node elsewhere does not keep the others from theirs", []Route{far, local, own, two}, "203.0.113.9", 3},
+		{"a node elsewhere does not keep the others from theirs", []Route{far, local, mine, two}, "203.0.113.9", 3},
+		{"both families", []Route{local, mine, two, local6, mine6, two6}, "", 6},
+		{"both again", []Route{local, mine, two, local6, mine6, two6}, "", 6},
+		{"another IPv6 gateway", []Route{local6, mine6, moved6}, "", 3},
+		{"a share that becomes ours", []Route{{Destination: moved6.Destination, Kind: Unreachable}}, "", 1},
 		{"none", nil, "", 0},
 	} {
-		err := Apply(desired(step.want...), self)
+		err := Apply(desired(step.want...), own, 0)
 		if step.fail == "" && err != nil || step.fail != "" && (err == nil || !strings.Contains(err.Error(), step.fail)) {
 			t.Errorf("%s: %v", step.name, err)
 		}
@@ -92,12 +102,13 @@ func TestApply(t *testing.T) {
 		if len(present) != step.have {
 			t.Errorf("%s: %d routes, want %d: %v", step.name, len(present), step.have, present)
 		}
-		link, err := Link(self)
+		link, err := nodeaddr.Link(self)
 		if err != nil {
 			t.Fatal(err)
 		}
+		m := maker{addresses: own, links: map[bool]int{false: link.Attrs().Index, true: link.Attrs().Index}}
 		for _, route := range present {
-			if want, ok := desired(step.want...)[prefixOf(route.Dst)]; !ok || !matches(route, want, link, self) {
+			if want, ok := desired(step.want...).Routes[nodeaddr.Prefix(route.Dst)]; !ok || !m.matches(route, want) {
 				t.Errorf("%s: unexpected %v", step.name, route)
 			}
 		}
@@ -108,12 +119,12 @@ func TestApply(t *testing.T) {
 	}
 	found := false
 	for _, route := range all {
-		found = found || prefixOf(route.Dst) == prefix("198.51.100.0/24")
+		found = found || nodeaddr.Prefix(route.Dst) == prefix("198.51.100.0/24")
 	}
 	if !found {
 		t.Error("a route that is not ours was removed")
 	}
-	if err := Apply(nil, addr("192.0.2.77")); err == nil || !strings.Contains(err.Error(), "192.0.2.77") {
+	if err := Apply(Plan{}, nodeaddr.Addresses{Internal: []netip.Addr{addr("192.0.2.77")}}, 0); err == nil || !strings.Contains(err.Error(), "192.0.2.77") {
 		t.Errorf("an address that no link has: %v", err)
 	}
 }
@@ -123,7 +134,7 @@ func TestApply(t *testing.T) {
 func TestWatch(t *testing.T) {
 	inNamespace(t)
 	route := Route{Destination: netip.MustParsePrefix("10.42.2.0/24"), Kind: Via, Gateway: netip.MustParseAddr("192.0.2.2")}
-	if err := Apply(desired(route), self); err != nil {
+	if err := Apply(desired(route), own, 0); err != nil {
 		t.Fatal(err)
 	}
 	namespace, err := netns.Get()
@@ -155,7 +166,7 @@ func TestWatch(t *testing.T) {
 		case <-deadline:
 			t.Fatal("not noticed")
 		case <-time.After(20 * time.Millisecond): // brief: then it goes once more
-			if err := Apply(desired(route), self); err != nil {
+			if err := Apply(desired(route), own, 0); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,17 +1,27 @@
 package routes
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/network/nodeaddr"
+	"github.com/barque/barque/network/overlay"
 )
 
 // Kind is what a route does with packets.
 type Kind string
 
 const (
-	// Via hands packets to another node.
+	// Via hands packets to another node, in a network that both are in.
 	Via Kind = "via"
+	// Overlay hands packets to another node through the overlay.
+	Overlay Kind = "overlay"
 	// Unreachable answers at once that there is no such pod: the pods that exist
 	// have routes of their own, which are more specific.
 	Unreachable Kind = "unreachable"
@@ -25,62 +35,153 @@ const (
 type Route struct {
 	Destination netip.Prefix
 	Kind        Kind
-	// Gateway of a Via route.
+	// Gateway of a Via or Overlay route.
 	Gateway netip.Addr
 }
 
-// Plan returns the routes that this node needs, keyed by destination, and this
-// node's own share of the pod network (not valid while it has none). It is pure.
-func Plan(self string, serviceNetwork netip.Prefix, nodes []*corev1.Node) (routes map[netip.Prefix]Route, own netip.Prefix) {
-	routes = map[netip.Prefix]Route{
-		serviceNetwork: {Destination: serviceNetwork, Kind: Local},
-	}
-	for _, node := range nodes {
-		if node.Name == self {
-			own, _ = podCIDR(node)
+// World is what a plan is made from.
+type World struct {
+	Self            string
+	Addresses       nodeaddr.Addresses
+	ServiceNetworks []netip.Prefix
+	Overlay         overlay.Config
+	Nodes           []*corev1.Node
+	// OnLink tells whether packets to a node's address go to it without a router between.
+	OnLink func(netip.Addr) bool
+}
+
+// Plan is what this node needs to reach all pods.
+type Plan struct {
+	Routes map[netip.Prefix]Route
+	// Own are this node's shares of the pod network; empty while it has none.
+	Own []netip.Prefix
+	// Endpoint is this node's own in the overlay, and Peers are those that it reaches there.
+	Endpoint overlay.Endpoint
+	Peers    []overlay.Peer
+	// Unreached says which nodes cannot be reached, and why.
+	Unreached error
+}
+
+// Make decides how each node is reached. It is pure.
+//
+// A pair of nodes takes the overlay when it must, or when one of both wants it: so both take the same
+// way, and no packet comes back on another link than its answer leaves by.
+func Make(w World) Plan {
+	p := Plan{Routes: map[netip.Prefix]Route{}, Endpoint: w.Overlay.Endpoint(w.Self, w.Addresses.Primary())}
+	for _, network := range w.ServiceNetworks {
+		if w.Addresses.Of(network.Addr().Is6()).IsValid() {
+			p.Routes[network] = Route{Destination: network, Kind: Local}
 		}
 	}
-	if own.IsValid() {
-		routes[own] = Route{Destination: own, Kind: Unreachable}
+	nodes := slices.Clone(w.Nodes)
+	// Two nodes with one share: the same one has it on every run.
+	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	for _, node := range nodes {
+		if node.Name == w.Self {
+			p.Own = shares(node)
+		}
+	}
+	for _, own := range p.Own {
+		p.Routes[own] = Route{Destination: own, Kind: Unreachable}
 	}
 	for _, node := range nodes {
-		if node.Name == self {
-			continue
+		if node.Name != w.Self {
+			p.reach(w, node)
 		}
-		share, ok := podCIDR(node)
-		gateway, known := internalIP(node)
+	}
+	return p
+}
+
+// reach adds the routes to one node's pods.
+func (p *Plan) reach(w World, node *corev1.Node) {
+	endpoint, announced, err := overlay.EndpointOf(node)
+	if err != nil {
+		p.fail(err)
+	}
+	peer := overlay.Peer{Node: node.Name, Endpoint: endpoint}
+	for _, share := range shares(node) {
 		// A share that overlaps ours is a fault of whoever gave it out; our own
 		// pods must not lose their routes to it.
-		if !ok || !known || own.IsValid() && own.Overlaps(share) {
+		if _, taken := p.Routes[share]; taken || slices.ContainsFunc(p.Own, share.Overlaps) {
 			continue
 		}
-		// Two nodes with one share: take the same one on every run.
-		if rival, taken := routes[share]; taken && !gateway.Less(rival.Gateway) {
+		gateway := internalIP(node, share.Addr().Is6())
+		direct := Route{Destination: share, Kind: Via, Gateway: gateway}
+		onLink := gateway.IsValid() && w.OnLink(gateway)
+		wanted := p.Endpoint.IsValid() && endpoint.IsValid() && (p.Endpoint.Always || endpoint.Always || !onLink)
+		if !wanted {
+			// A node that has just come says soon how it is reached. Of another one that is elsewhere the kernel
+			// says that it is not.
+			if gateway.IsValid() && (onLink || announced || !p.Endpoint.IsValid()) {
+				p.Routes[share] = direct
+			}
 			continue
 		}
-		routes[share] = Route{Destination: share, Kind: Via, Gateway: gateway}
+		if len(p.Own) == 0 {
+			continue // there is no address yet by which answers would come back
+		}
+		if err := matches(p.Endpoint, endpoint); err != nil {
+			p.fail(fmt.Errorf("the pods %v of node %s are not reached: %w", share, node.Name, err))
+			continue
+		}
+		through := overlay.Gateway4(share)
+		if share.Addr().Is6() {
+			through = endpoint.Gateway6()
+		}
+		p.Routes[share] = Route{Destination: share, Kind: Overlay, Gateway: through}
+		if !slices.Contains(peer.Gateways, through) {
+			peer.Gateways = append(peer.Gateways, through)
+		}
 	}
-	return routes, own
+	if len(peer.Gateways) > 0 {
+		p.Peers = append(p.Peers, peer)
+	}
 }
 
-// podCIDR returns the node's IPv4 share of the pod network.
-func podCIDR(node *corev1.Node) (netip.Prefix, bool) {
+// WithoutOverlay is the plan without the routes through the overlay.
+func (p Plan) WithoutOverlay() Plan {
+	p.Routes, p.Peers = maps.Clone(p.Routes), nil
+	maps.DeleteFunc(p.Routes, func(_ netip.Prefix, r Route) bool { return r.Kind == Overlay })
+	return p
+}
+
+func (p *Plan) fail(err error) { p.Unreached = errors.Join(p.Unreached, err) }
+
+// matches tells why two nodes cannot speak in one overlay.
+func matches(own, other overlay.Endpoint) error {
+	switch {
+	case own.VNI != other.VNI:
+		return fmt.Errorf("its VXLAN network identifier is %d and this node's is %d: give all nodes the same --vxlan-vni", other.VNI, own.VNI)
+	case own.Port != other.Port:
+		return fmt.Errorf("its VXLAN port is %d and this node's is %d: give all nodes the same --vxlan-port", other.Port, own.Port)
+	case own.Address.Is6() != other.Address.Is6():
+		return fmt.Errorf("its first address is %v and this node's is %v: let --node-ip of all nodes begin with the same family", other.Address, own.Address)
+	}
+	return nil
+}
+
+// shares returns the node's shares of the pod network, at most one of each family.
+func shares(node *corev1.Node) []netip.Prefix {
+	var found []netip.Prefix
 	for _, raw := range append([]string{node.Spec.PodCIDR}, node.Spec.PodCIDRs...) {
-		if prefix, err := netip.ParsePrefix(raw); err == nil && prefix.Addr().Is4() {
-			return prefix.Masked(), true
+		prefix, err := netip.ParsePrefix(raw)
+		if err != nil || slices.ContainsFunc(found, func(f netip.Prefix) bool { return f.Addr().Is6() == prefix.Addr().Is6() }) {
+			continue
 		}
+		found = append(found, prefix.Masked())
 	}
-	return netip.Prefix{}, false
+	return found
 }
 
-func internalIP(node *corev1.Node) (netip.Addr, bool) {
+// internalIP returns the node's first internal address of the family.
+func internalIP(node *corev1.Node, is6 bool) netip.Addr {
 	for _, address := range node.Status.Addresses {
 		if address.Type != corev1.NodeInternalIP {
 			continue
 		}
-		if addr, err := netip.ParseAddr(address.Address); err == nil && addr.Is4() {
-			return addr, true
+		if addr, err := netip.ParseAddr(address.Address); err == nil && addr.Is6() == is6 {
+			return addr
 		}
 	}
-	return netip.Addr{}, false
+	return netip.Addr{}
 }

@@ -1,59 +1,144 @@
 package routes
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/network/overlay"
 )
 
-func node(name, share, ip string) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDR: share}}
-	if ip != "" {
-		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}, {Type: corev1.NodeInternalIP, Address: ip}}
+// node makes a Node with shares of the pod network and addresses, each separated by commas.
+func node(name, shares, ips string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if shares != "" {
+		n.Spec.PodCIDRs = strings.Split(shares, ",")
+		n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
+	}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}}
+	if ips != "" {
+		for _, ip := range strings.Split(ips, ",") {
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+		}
 	}
 	return n
 }
 
-func TestPlan(t *testing.T) {
-	const self = "node-1"
-	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
-	services := Route{Destination: prefix("10.43.0.0/16"), Kind: Local}
-	mine := Route{Destination: prefix("10.42.1.0/24"), Kind: Unreachable}
-	via := func(share, gateway string) Route {
-		return Route{Destination: prefix(share), Kind: Via, Gateway: addr(gateway)}
+// with gives a Node the annotation of its overlay.
+func with(n *corev1.Node, c overlay.Config) *corev1.Node {
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			n.Annotations = map[string]string{overlay.Annotation: c.Endpoint(n.Name, netip.MustParseAddr(a.Address)).String()}
+			return n
+		}
 	}
+	return n
+}
+
+func config(mode overlay.Mode) overlay.Config {
+	return overlay.Config{Mode: mode, VNI: overlay.DefaultVNI, Port: overlay.DefaultPort}
+}
+
+// TestMake: the nodes 192.0.2.* and 2001:db8::* share a layer-2 network, all others are elsewhere.
+func TestMake(t *testing.T) {
+	const self = "node-1"
+	auto, always, none := config(overlay.Auto), config(overlay.Always), config(overlay.None)
+	otherVNI, otherPort := auto, auto
+	otherVNI.VNI, otherPort.Port = 7, 4789
+	gateway6 := func(name string) string {
+		return auto.Endpoint(name, netip.MustParseAddr("192.0.2.1")).Gateway6().String()
+	}
+	const services, mine = "10.43.0.0/16 local", "10.42.1.0/24 unreachable"
+	const services6, mine6 = "fd00:43::/112 local", "fd00:42:0:1::/64 unreachable"
 	me := node(self, "10.42.1.0/24", "192.0.2.1")
+	dual := node(self, "10.42.1.0/24,fd00:42:0:1::/64", "192.0.2.1,2001:db8::1")
 	for name, test := range map[string]struct {
-		nodes []*corev1.Node
-		own   string
-		want  []Route
+		overlay overlay.Config
+		nodes   []*corev1.Node // the first one is this one
+		want    []string
+		peers   []string
+		fails   string
 	}{
-		"alone, without a share": {nodes: []*corev1.Node{node(self, "", "192.0.2.1")}, want: []Route{services}},
-		"alone":                  {nodes: []*corev1.Node{me}, own: "10.42.1.0/24", want: []Route{services, mine}},
-		"others": {nodes: []*corev1.Node{me, node("node-2", "10.42.2.0/24", "192.0.2.2"), node("node-3", "10.42.3.0/24", "192.0.2.3")},
-			own: "10.42.1.0/24", want: []Route{services, mine, via("10.42.2.0/24", "192.0.2.2"), via("10.42.3.0/24", "192.0.2.3")}},
-		"others that are not ready for it": {nodes: []*corev1.Node{me, node("node-2", "", "192.0.2.2"), node("node-3", "10.42.3.0/24", ""),
-			node("node-4", "fd00::/64", "192.0.2.4"), node("node-5", "10.42.5.0/24", "fd00::5")},
-			own: "10.42.1.0/24", want: []Route{services, mine}},
-		"a share like ours is a mistake": {nodes: []*corev1.Node{node("node-0", "10.42.0.0/20", "192.0.2.9"), me},
-			own: "10.42.1.0/24", want: []Route{services, mine}},
-		"two with one share: always the same": {nodes: []*corev1.Node{node("node-3", "10.42.2.0/24", "192.0.2.3"), node("node-2", "10.42.2.0/24", "192.0.2.2"), me},
-			own: "10.42.1.0/24", want: []Route{services, mine, via("10.42.2.0/24", "192.0.2.2")}},
+		"alone, without a share": {auto, []*corev1.Node{node(self, "", "192.0.2.1")}, []string{services}, nil, ""},
+		"alone":                  {auto, []*corev1.Node{me}, []string{services, mine}, nil, ""},
+		"others in the same network": {auto,
+			[]*corev1.Node{me, with(node("node-2", "10.42.2.0/24", "192.0.2.2"), auto), with(node("node-3", "10.42.3.0/24", "192.0.2.3"), none)},
+			[]string{services, mine, "10.42.2.0/24 via 192.0.2.2", "10.42.3.0/24 via 192.0.2.3"}, nil, ""},
+		"others elsewhere": {auto,
+			[]*corev1.Node{me, with(node("node-2", "10.42.2.0/24", "203.0.113.2"), auto), with(node("node-3", "10.42.3.0/24", "192.0.2.3"), auto)},
+			[]string{services, mine, "10.42.2.0/24 overlay 10.42.2.0", "10.42.3.0/24 via 192.0.2.3"}, []string{"node-2 203.0.113.2"}, ""},
+		"elsewhere without an overlay: the kernel says so": {auto, []*corev1.Node{me, with(node("node-2", "10.42.2.0/24", "203.0.113.2"), none)},
+			[]string{services, mine, "10.42.2.0/24 via 203.0.113.2"}, nil, ""},
+		"elsewhere, not announced yet": {auto, []*corev1.Node{me, node("node-2", "10.42.2.0/24", "203.0.113.2")}, []string{services, mine}, nil, ""},
+		"this one has none": {none, []*corev1.Node{me, with(node("node-2", "10.42.2.0/24", "203.0.113.2"), always)},
+			[]string{services, mine, "10.42.2.0/24 via 203.0.113.2"}, nil, ""},
+		"this one always": {always, []*corev1.Node{me, with(node("node-2", "10.42.2.0/24", "192.0.2.2"), auto), with(node("node-3", "10.42.3.0/24", "192.0.2.3"), none)},
+			[]string{services, mine, "10.42.2.0/24 overlay 10.42.2.0", "10.42.3.0/24 via 192.0.2.3"}, []string{"node-2 192.0.2.2"}, ""},
+		"the other one always": {auto, []*corev1.Node{me, with(node("node-2", "10.42.2.0/24", "192.0.2.2"), always)},
+			[]string{services, mine, "10.42.2.0/24 overlay 10.42.2.0"}, []string{"node-2 192.0.2.2"}, ""},
+		"another identifier": {auto, []*corev1.Node{me, with(node("node-2", "10.42.2.0/24", "203.0.113.2"), otherVNI)},
+			[]string{services, mine}, nil, "--vxlan-vni"},
+		"another port": {auto, []*corev1.Node{me, with(node("node-2", "10.42.2.0/24", "203.0.113.2"), otherPort)},
+			[]string{services, mine}, nil, "--vxlan-port"},
+		"an annotation that cannot be read": {auto, []*corev1.Node{me, {ObjectMeta: metav1.ObjectMeta{Name: "x", Annotations: map[string]string{overlay.Annotation: "?"}}}},
+			[]string{services, mine}, nil, "node x"},
+		"others that are not ready for it": {auto, []*corev1.Node{me, node("node-2", "", "192.0.2.2"), node("node-3", "10.42.3.0/24", ""),
+			node("node-5", "10.42.5.0/24", "fd00::5")}, []string{services, mine}, nil, ""},
+		"a share like ours is a mistake": {auto, []*corev1.Node{me, node("node-0", "10.42.0.0/20", "192.0.2.9")}, []string{services, mine}, nil, ""},
+		"two with one share: always the same": {auto, []*corev1.Node{me, node("node-3", "10.42.2.0/24", "192.0.2.3"), node("node-2", "10.42.2.0/24", "192.0.2.2")},
+			[]string{services, mine, "10.42.2.0/24 via 192.0.2.2"}, nil, ""},
+		"both families": {auto, []*corev1.Node{dual, with(node("node-2", "10.42.2.0/24,fd00:42:0:2::/64", "192.0.2.2,2001:db8::2"), auto)},
+			[]string{services, mine, services6, mine6, "10.42.2.0/24 via 192.0.2.2", "fd00:42:0:2::/64 via 2001:db8::2"}, nil, ""},
+		"both families, elsewhere": {auto, []*corev1.Node{dual, with(node("node-2", "10.42.2.0/24,fd00:42:0:2::/64", "203.0.113.2,2001:db8:1::2"), auto)},
+			[]string{services, mine, services6, mine6, "10.42.2.0/24 overlay 10.42.2.0", "fd00:42:0:2::/64 overlay " + gateway6("node-2")}, []string{"node-2 203.0.113.2"}, ""},
+		"a family without an address takes the overlay": {auto, []*corev1.Node{dual, with(node("node-2", "10.42.2.0/24,fd00:42:0:2::/64", "192.0.2.2"), auto)},
+			[]string{services, mine, services6, mine6, "10.42.2.0/24 via 192.0.2.2", "fd00:42:0:2::/64 overlay " + gateway6("node-2")}, []string{"node-2 192.0.2.2"}, ""},
+		"IPv6 only": {auto, []*corev1.Node{node(self, "fd00:42:0:1::/64", "2001:db8::1"), with(node("node-2", "fd00:42:0:2::/64", "2001:db8::2"), auto), with(node("node-3", "fd00:42:0:3::/64", "2001:db8:1::3"), auto)},
+			[]string{services6, mine6, "fd00:42:0:2::/64 via 2001:db8::2", "fd00:42:0:3::/64 overlay " + gateway6("node-3")}, []string{"node-3 2001:db8:1::3"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			want := map[netip.Prefix]Route{}
-			for _, route := range test.want {
-				want[route.Destination] = route
+			w := World{Self: self, Overlay: test.overlay, Nodes: test.nodes,
+				ServiceNetworks: []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16"), netip.MustParsePrefix("fd00:43::/112")},
+				OnLink: func(a netip.Addr) bool {
+					return netip.MustParsePrefix("192.0.2.0/24").Contains(a) || netip.MustParsePrefix("2001:db8::/64").Contains(a)
+				}}
+			for _, is6 := range []bool{false, true} {
+				if addr := internalIP(test.nodes[0], is6); addr.IsValid() {
+					w.Addresses.Internal = append(w.Addresses.Internal, addr)
+				}
 			}
-			got, own := Plan(self, services.Destination, test.nodes)
+			want, got := map[string]bool{}, map[string]bool{}
+			for _, route := range test.want {
+				want[route] = true
+			}
+			plan := Make(w)
+			for destination, route := range plan.Routes {
+				text := fmt.Sprint(destination, " ", route.Kind)
+				if route.Gateway.IsValid() {
+					text += " " + route.Gateway.String()
+				}
+				got[text] = true
+			}
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("got  %v\nwant %v", got, want)
 			}
-			if own.IsValid() != (test.own != "") || own.IsValid() && own.String() != test.own {
-				t.Errorf("own share %v, want %q", own, test.own)
+			var peers []string
+			for _, peer := range plan.Peers {
+				peers = append(peers, peer.Node+" "+peer.Endpoint.Address.String())
+			}
+			if !reflect.DeepEqual(peers, test.peers) {
+				t.Errorf("peers %v, want %v", peers, test.peers)
+			}
+			if err := plan.Unreached; (err != nil) != (test.fails != "") || err != nil && !strings.Contains(err.Error(), test.fails) {
+				t.Errorf("unreached: %v", err)
+			}
+			if own := shares(test.nodes[0]); !reflect.DeepEqual(plan.Own, own) {
+				t.Errorf("own %v, want %v", plan.Own, own)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package routes
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,7 +67,7 @@ func watchOnce(ctx context.Context, changed func()) {
 			case !ok:
 				links = nil
 				end()
-			case update.Link.Type() != "veth": // pods come and go
+			case !strings.HasPrefix(update.Link.Attrs().Name, "veth"): // pods come and go
 				changed()
 			}
 		case <-stop:

@@ -68,6 +68,9 @@ func (a *agent) enlist(ctx context.Context) (err error) {
 	if a.settings, err = a.record.settings(); err != nil {
 		return err
 	}
+	if err := o.fitAddresses(a.settings); err != nil {
+		return err
+	}
 	if a.ids, err = loadAgentIdentities(o, a.record, a.logger); err != nil {
 		return err
 	}

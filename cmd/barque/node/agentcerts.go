@@ -182,7 +182,7 @@ func (ids *agentIdentities) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	request := join.Renewal{CSR: csr, GossipKey: ids.proof.public(), Address: ids.options.NodeIP}
+	request := join.Renewal{CSR: csr, GossipKey: ids.proof.public(), Address: ids.options.addr().String()}
 	err = errors.New("no server of the cluster is known")
 	for _, s := range ids.toAsk() {
 		client, e := join.NewClient(s.API.String(), ids.trust, ids.client.Certificate(), time.Now)

@@ -169,7 +169,7 @@ func greet(ctx context.Context, o *Options, logger *slog.Logger) (*join.Client, 
 
 func (o *Options) joinRequest() (join.Request, error) {
 	attempt, err := attemptOf(o.DataDir)
-	return join.Request{Token: o.Token, Name: o.Name, Address: o.NodeIP, Version: version.String(), Clock: time.Now(), Replace: o.Replace, Attempt: attempt}, err
+	return join.Request{Token: o.Token, Name: o.Name, Address: o.addr().String(), Version: version.String(), Clock: time.Now(), Replace: o.Replace, Attempt: attempt}, err
 }
 
 func askToServe(ctx context.Context, client *join.Client, request join.Request, logger *slog.Logger) (join.ServerGrant, error) {

@@ -57,7 +57,7 @@ func newServerIdentities(ctx context.Context, o *Options, s Settings, r *record,
 		name    string
 		request pki.Request
 	}{
-		{&ids.peer, "peer", pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server, Names: []string{o.Name, o.NodeIP}}},
+		{&ids.peer, "peer", pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server, Names: []string{o.Name, o.addr().String()}}},
 		{&ids.api, "api", pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: apiNames(o, s)}},
 		{&ids.kubeletClient, "kubelet-client", pki.Request{CommonName: "barque:apiserver", Organization: []string{"system:masters"}, Usage: pki.Client}},
 		{&ids.kubelet, "kubelet", join.NodeServing(o.Name, o.addr())},
@@ -83,8 +83,12 @@ func newServerIdentities(ctx context.Context, o *Options, s Settings, r *record,
 
 // apiNames are all names by which clients call the API server.
 func apiNames(o *Options, s Settings) []string {
-	return []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + s.Domain,
-		"localhost", o.Name, o.NodeIP, "127.0.0.1", s.apiAddr().String()}
+	names := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + s.Domain,
+		"localhost", o.Name, "127.0.0.1", s.apiAddr().String()}
+	for _, addr := range o.addresses.All() {
+		names = append(names, addr.String())
+	}
+	return names
 }
 
 // all are the certificates, in the order in which they are renewed.

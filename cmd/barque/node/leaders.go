@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/signal"
 	"slices"
@@ -161,7 +160,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		Settings:     s.options.Controllers,
 		CA:           s.ids.trust,
 		Signer:       s.ids.trust,
-		ClusterCIDRs: []netip.Prefix{s.settings.ClusterCIDR},
+		ClusterCIDRs: s.settings.ClusterCIDRs,
 		Liveness:     life,
 		NodeSettings: s.options.Times.settings(),
 		MemberLabel:  nodeleases.MemberLabel,

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/pki"
 )
 
@@ -22,7 +24,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func options(t *testing.T, name string) *Options {
 	t.Helper()
-	return &Options{DataDir: t.TempDir(), Name: name, CertificateLifetime: pki.LeafLifetime, NodeIP: "10.0.0.1", Settings: DefaultSettings(), APIPort: 6443, PeerPort: 6444, GossipPort: 7946}
+	return &Options{DataDir: t.TempDir(), Name: name, CertificateLifetime: pki.LeafLifetime, addresses: nodeaddr.Addresses{Internal: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}, Settings: DefaultSettings(), APIPort: 6443, PeerPort: 6444, GossipPort: 7946}
 }
 
 func TestARestartGoesOnWithItsCluster(t *testing.T) {
@@ -42,7 +44,7 @@ func TestARestartGoesOnWithItsCluster(t *testing.T) {
 		t.Fatalf("a second cluster %q was begun in the directory of %q", again.Cluster.ID, first.Cluster.ID)
 	}
 	settings, err := again.settings()
-	if err != nil || settings != DefaultSettings() {
+	if err != nil || !reflect.DeepEqual(settings, DefaultSettings()) {
 		t.Fatalf("settings %+v, %v", settings, err)
 	}
 }
@@ -180,10 +182,15 @@ func TestAJoinIsRecordedOnlyWhenItIsDone(t *testing.T) {
 
 func TestSettingsAreChecked(t *testing.T) {
 	for name, change := range map[string]func(*Settings){
-		"overlap": func(s *Settings) { s.ServiceCIDR = netip.MustParsePrefix("10.42.128.0/17") },
-		"tiny":    func(s *Settings) { s.ClusterCIDR = netip.MustParsePrefix("10.42.0.0/28") },
-		"ipv6":    func(s *Settings) { s.ClusterCIDR = netip.MustParsePrefix("fd00::/64") },
-		"domain":  func(s *Settings) { s.Domain = "not a domain" },
+		"overlap":  func(s *Settings) { s.ServiceCIDRs = Prefixes{netip.MustParsePrefix("10.42.128.0/17")} },
+		"tiny":     func(s *Settings) { s.ClusterCIDRs = Prefixes{netip.MustParsePrefix("10.42.0.0/28")} },
+		"families": func(s *Settings) { s.ClusterCIDRs = Prefixes{netip.MustParsePrefix("fd00::/56")} },
+		"order": func(s *Settings) {
+			s.ClusterCIDRs = append(s.ClusterCIDRs, netip.MustParsePrefix("fd00:42::/56"))
+			s.ServiceCIDRs = Prefixes{netip.MustParsePrefix("fd00:43::/112"), s.ServiceCIDRs[0]}
+		},
+		"twice":  func(s *Settings) { s.ClusterCIDRs = append(s.ClusterCIDRs, netip.MustParsePrefix("10.44.0.0/16")) },
+		"domain": func(s *Settings) { s.Domain = "not a domain" },
 	} {
 		s := DefaultSettings()
 		change(&s)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -18,15 +17,22 @@ import (
 	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/controllers"
 	kubeletconfig "github.com/barque/barque/kubelet/config"
+	"github.com/barque/barque/network/nodeaddr"
+	"github.com/barque/barque/network/overlay"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/scheduler/config"
 )
 
 // Options of a node, as flags give them.
 type Options struct {
-	DataDir  string
-	Name     string
-	NodeIP   string
+	DataDir string
+	Name    string
+	// NodeIPs are the addresses by which the other nodes reach this one, NodeExternalIPs those that its Node object shows
+	// beside them: one, or one of each family. Without any NodeIPs are found out.
+	NodeIPs, NodeExternalIPs []string
+	Overlay                  overlay.Config
+	// Network says who makes the pod network: barque, or none for another plugin.
+	Network  string
 	Zone     string
 	Labels   map[string]string
 	Taints   []string
@@ -86,6 +92,9 @@ type Options struct {
 	Scheduling *config.Policy
 	Restore    RestoreOptions
 
+	detected  bool               // nobody gave NodeIPs
+	addresses nodeaddr.Addresses // complete makes them out of NodeIPs and NodeExternalIPs
+
 	// wrapLeaderClient stands between the leader's work of a term and the API. Nil in production: tests stop a server
 	// there, between what a controller has decided and its write.
 	wrapLeaderClient func(term uint64, next http.RoundTripper) http.RoundTripper
@@ -99,34 +108,39 @@ const DefaultCertificateGrace = 90 * 24 * time.Hour
 
 // Settings are the same on all nodes of a cluster.
 type Settings struct {
-	ClusterCIDR netip.Prefix `json:"clusterCIDR"` // pods
-	ServiceCIDR netip.Prefix `json:"serviceCIDR"`
-	Domain      string       `json:"domain"`
+	ClusterCIDRs Prefixes `json:"clusterCIDR"` // pods
+	ServiceCIDRs Prefixes `json:"serviceCIDR"`
+	Domain       string   `json:"domain"`
 }
 
 // DefaultSettings of a new cluster.
 func DefaultSettings() Settings {
 	return Settings{
-		ClusterCIDR: netip.MustParsePrefix("10.42.0.0/16"),
-		ServiceCIDR: netip.MustParsePrefix("10.43.0.0/16"),
-		Domain:      "cluster.local",
+		ClusterCIDRs: Prefixes{netip.MustParsePrefix("10.42.0.0/16")},
+		ServiceCIDRs: Prefixes{netip.MustParsePrefix("10.43.0.0/16")},
+		Domain:       "cluster.local",
 	}
 }
 
 // apiAddr is the ClusterIP of the kubernetes Service: the first address.
-func (s Settings) apiAddr() netip.Addr { return s.ServiceCIDR.Masked().Addr().Next() }
+func (s Settings) apiAddr() netip.Addr { return s.ServiceCIDRs.Primary().Masked().Addr().Next() }
 
 // dnsAddr is the ClusterIP of cluster DNS: the tenth.
-func (s Settings) dnsAddr() netip.Addr { return apiserver.DNSServiceAddress(s.ServiceCIDR) }
+func (s Settings) dnsAddr() netip.Addr { return apiserver.DNSServiceAddress(s.ServiceCIDRs.Primary()) }
 
 func (s Settings) validate() error {
-	for name, prefix := range map[string]netip.Prefix{"cluster CIDR": s.ClusterCIDR, "service CIDR": s.ServiceCIDR} {
-		if !prefix.Addr().Is4() || prefix.Bits() > 24 {
-			return fmt.Errorf("%s %s: want an IPv4 range of /24 or larger", name, prefix)
-		}
+	if err := errors.Join(s.ClusterCIDRs.check("cluster CIDR", 24, 64), s.ServiceCIDRs.check("service CIDR", 24, 120)); err != nil {
+		return err
 	}
-	if s.ClusterCIDR.Overlaps(s.ServiceCIDR) {
-		return fmt.Errorf("cluster CIDR %s and service CIDR %s overlap", s.ClusterCIDR, s.ServiceCIDR)
+	if len(s.ClusterCIDRs) != len(s.ServiceCIDRs) || s.ClusterCIDRs[0].Addr().Is6() != s.ServiceCIDRs[0].Addr().Is6() {
+		return fmt.Errorf("cluster CIDR %s and service CIDR %s: want the same families, in the same order", s.ClusterCIDRs, s.ServiceCIDRs)
+	}
+	for _, pods := range s.ClusterCIDRs {
+		for _, services := range s.ServiceCIDRs {
+			if pods.Overlaps(services) {
+				return fmt.Errorf("cluster CIDR %s and service CIDR %s overlap", pods, services)
+			}
+		}
 	}
 	if bad := validation.IsDNS1123Subdomain(s.Domain); len(bad) > 0 {
 		return fmt.Errorf("cluster domain %q: %s", s.Domain, strings.Join(bad, "; "))
@@ -175,17 +189,10 @@ func (o *Options) complete() error {
 	if bad := validation.IsDNS1123Subdomain(o.Name); len(bad) > 0 {
 		return wrongOption("node name %q: %s; give another one with --name", o.Name, strings.Join(bad, "; "))
 	}
-	if o.NodeIP == "" {
-		addr, err := outboundAddr()
-		if err != nil {
-			return err
-		}
-		o.NodeIP = addr.String()
+	if err := o.completeAddresses(); err != nil {
+		return err
 	}
-	addr, err := netip.ParseAddr(o.NodeIP)
-	if err != nil || !addr.Is4() || addr.IsUnspecified() {
-		return wrongOption("node address %q: want the IPv4 address of this machine that the other nodes reach", o.NodeIP)
-	}
+	var err error
 	if o.DataDir, err = filepath.Abs(o.DataDir); err != nil {
 		return err
 	}
@@ -283,17 +290,7 @@ func (o *Options) gossipHints() []netip.AddrPort {
 	return hints
 }
 
-func (o *Options) addr() netip.Addr { return netip.MustParseAddr(o.NodeIP) }
+// addr is the address at which this node serves its ports.
+func (o *Options) addr() netip.Addr { return o.addresses.Primary() }
 
 func (o *Options) at(port uint16) netip.AddrPort { return netip.AddrPortFrom(o.addr(), port) }
-
-// outboundAddr is the address that this machine would use to reach others. A UDP socket finds it
-// without sending anything.
-func outboundAddr() (netip.Addr, error) {
-	conn, err := net.Dial("udp4", "192.0.2.1:9") // TEST-NET-1, RFC 5737
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("find this machine's address: %w; give it with --node-ip", err)
-	}
-	defer conn.Close()
-	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr(), nil
-}

@@ -14,14 +14,14 @@ func TestWrongOptions(t *testing.T) {
 	needs.Root(t, "wrong options of a server")
 	for says, change := range map[string]func(*Options){
 		"--name":               func(o *Options) { o.Name = "A B" },
-		"node address":         func(o *Options) { o.NodeIP = "x" },
+		"node address":         func(o *Options) { o.NodeIPs = []string{"x"} },
 		"--join joins one":     func(o *Options) { o.Join, o.Restore.File = "https://10.0.0.2:6443", "f" },
 		"--restore-key-file":   func(o *Options) { o.Restore.KeyFile = "f" },
 		"--snapshot-schedule":  func(o *Options) { o.Backups.Every = -time.Hour },
 		"--snapshot-retention": func(o *Options) { o.Backups.Every = time.Hour },
 		"--snapshot-unsealed":  func(o *Options) { o.Backups.Unsealed, o.Backups.KeyFile = true, "f" },
 		"--peers":              func(o *Options) { o.Peers = []string{"x"} },
-		"overlap":              func(o *Options) { o.Settings.ServiceCIDR = o.Settings.ClusterCIDR },
+		"overlap":              func(o *Options) { o.Settings.ServiceCIDRs = o.Settings.ClusterCIDRs },
 	} {
 		o := options(t, "s1")
 		change(o)

@@ -58,9 +58,10 @@ func (o *Options) checkPorts(role string) []check.Finding {
 		number                 uint16
 		flag                   string
 	}
-	ports := []port{{"gossip", "tcp", o.NodeIP, o.GossipPort, "--gossip-port"}, {"gossip", "udp", o.NodeIP, o.GossipPort, "--gossip-port"}, {"kubelet", "tcp", o.NodeIP, o.KubeletPort, "--kubelet-port"}}
+	own := o.addr().String()
+	ports := []port{{"gossip", "tcp", own, o.GossipPort, "--gossip-port"}, {"gossip", "udp", own, o.GossipPort, "--gossip-port"}, {"kubelet", "tcp", own, o.KubeletPort, "--kubelet-port"}}
 	if role == roleServer {
-		ports = append(ports, port{"API", "tcp", "", o.APIPort, "--api-port"}, port{"peer", "tcp", o.NodeIP, o.PeerPort, "--peer-port"})
+		ports = append(ports, port{"API", "tcp", "", o.APIPort, "--api-port"}, port{"peer", "tcp", own, o.PeerPort, "--peer-port"})
 	} else {
 		ports = append(ports, port{"local API", "tcp", "127.0.0.1", o.APIPort, "--api-port"})
 	}

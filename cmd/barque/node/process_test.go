@@ -249,7 +249,7 @@ func until(t *testing.T, limit time.Duration, what string, try func(ctx context.
 func newOrder(t *testing.T, i int, hold string) order {
 	t.Helper()
 	return order{Hold: hold, Options: Options{
-		DataDir: t.TempDir(), Name: fmt.Sprintf("s%d", i+1), NodeIP: addressOf(i),
+		DataDir: t.TempDir(), Name: fmt.Sprintf("s%d", i+1), NodeIPs: []string{addressOf(i)}, Overlay: overlay.Config{Mode: overlay.None, VNI: overlay.DefaultVNI, Port: overlay.DefaultPort},
 		APIPort: uint16(6443 + 100*i), PeerPort: 6444, GossipPort: 7946,
 		Settings: DefaultSettings(), Times: DefaultTimes(), NoNode: true, MinVoters: 3,
 	}}
@@ -277,7 +277,7 @@ func startThree(t *testing.T, hold string) []*process {
 	all := []*process{first}
 	for i := 1; i < 3; i++ {
 		o := newOrder(t, i, hold)
-		o.Join, o.Token = fmt.Sprintf("https://%s:%d", first.order.NodeIP, first.order.APIPort), key.String()
+		o.Join, o.Token = fmt.Sprintf("https://%s:%d", first.order.NodeIPs[0], first.order.APIPort), key.String()
 		all = append(all, s.startProcess(t, o))
 	}
 	for _, p := range all {

@@ -102,6 +102,9 @@ func (s *server) enlist(ctx context.Context) (err error) {
 	if s.settings, err = s.record.settings(); err != nil {
 		return err
 	}
+	if err := s.options.fitAddresses(s.settings); err != nil {
+		return err
+	}
 	if s.ids, err = newServerIdentities(ctx, s.options, s.settings, s.record, s.logger); err != nil {
 		return err
 	}
@@ -308,13 +311,13 @@ func (s *server) startAPI(ctx context.Context) error {
 	s.addCertificateHandlers(extra)
 	s.api, err = apiserver.New(apiserver.Config{
 		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),
-		Certificate:       func() (*tls.Certificate, error) { return s.ids.api.Certificate(), nil },
-		ClientCA:          func() ([]byte, error) { return s.ids.trust.PEM(), nil },
-		Renewed:           s.ids.renewed,
-		KubeletClient:     s.ids.kubeletClientTLS(),
-		ProxyClient:       s.ids.proxyFiles(),
-		ServiceAccounts:   apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Keys: s.accountKeys},
-		ServiceCIDR:       s.settings.ServiceCIDR,
+		Certificate:     func() (*tls.Certificate, error) { return s.ids.api.Certificate(), nil },
+		ClientCA:        func() ([]byte, error) { return s.ids.trust.PEM(), nil },
+		Renewed:         s.ids.renewed,
+		KubeletClient:   s.ids.kubeletClientTLS(),
+		ProxyClient:     s.ids.proxyFiles(),
+		ServiceAccounts: apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Keys: s.accountKeys},
+		ServiceCIDR:     s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.secondary(),
 		TolerationSeconds: o.Times.tolerations(),
 		Admission:         o.Admission,
 		Limits:            o.Limits,
@@ -392,8 +395,8 @@ func (s *server) nameTaken(name string) error {
 // addressTaken keeps a machine from getting certificates for the address of another one, or for one that
 // is no machine's.
 func (s *server) addressTaken(name string, addr netip.Addr) error {
-	for what, addrs := range map[string]netip.Prefix{"services": s.settings.ServiceCIDR, "pods": s.settings.ClusterCIDR} {
-		if addrs.Contains(addr) {
+	for what, addrs := range map[string]Prefixes{"services": s.settings.ServiceCIDRs, "pods": s.settings.ClusterCIDRs} {
+		if addrs.contains(addr) {
 			return fmt.Errorf("the node address %s lies among the addresses of %s, %s: give this machine's own with --node-ip", addr, what, addrs)
 		}
 	}

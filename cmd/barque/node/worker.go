@@ -53,13 +53,15 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	if err != nil {
 		return err
 	}
-	endpoint, cniDir := o.ContainerRuntimeEndpoint, "/etc/cni/net.d"
+	endpoint, cniDir := o.ContainerRuntimeEndpoint, usualCNIConfDir
 	if endpoint == "" {
-		runtime, err := containerd.New(containerd.Config{DataDir: o.DataDir, RegistryDir: o.RegistryDir, Logger: w.logger.With("part", "containerd")})
+		runtime, err := containerd.New(containerd.Config{DataDir: o.DataDir, RegistryDir: o.RegistryDir, CNIConfDir: o.cniConfDir(), Logger: w.logger.With("part", "containerd")})
 		if err != nil {
 			return err
 		}
-		endpoint, cniDir = "unix://"+runtime.Socket(), runtime.CNIConfDir()
+		if endpoint = "unix://" + runtime.Socket(); !o.OtherNetwork() {
+			cniDir = runtime.CNIConfDir()
+		}
 		if err := stack.Start(ctx, lifecycle.Component{Name: "containerd", Run: runtime.Run, Ready: waitFor(runtime.Ready()), StopTimeout: 15 * time.Second}); err != nil {
 			return err
 		}
@@ -75,7 +77,8 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 		}))
 	events := clientrecord.NewBroadcaster()
 	packets, err := network.New(network.Config{
-		NodeName: o.Name, NodeIP: o.addr(), PodNetwork: w.settings.ClusterCIDR, ServiceNetwork: w.settings.ServiceCIDR,
+		NodeName: o.Name, Addresses: o.addresses, PodNetworks: w.settings.ClusterCIDRs, ServiceNetworks: w.settings.ServiceCIDRs,
+		OtherPlugin: o.OtherNetwork(), Overlay: o.Overlay, Announce: client.CoreV1().Nodes(),
 		Nodes: factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(),
 		Pods:     own.Core().V1().Pods(),
 		Policies: factory.Networking().V1().NetworkPolicies(), Namespaces: factory.Core().V1().Namespaces(),
@@ -142,7 +145,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 	}
 	services := factory.Core().V1().Services()
 	return kubelet.New(kubelet.Config{
-		NodeName: o.Name, NodeIPs: []netip.Addr{o.addr()}, Labels: w.labels, Taints: taints, Version: version.String(),
+		NodeName: o.Name, NodeIPs: o.addresses.Internal, NodeExternalIPs: o.addresses.External, Labels: w.labels, Taints: taints, Version: version.String(),
 		Client: client, Services: services.Lister(), ServicesSynced: services.Informer().HasSynced,
 		Pods:          own.Core().V1().Pods().Informer(),
 		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls,

@@ -1,0 +1,89 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+
+	"github.com/barque/barque/network/nodeaddr"
+)
+
+// completeAddresses reads the node's addresses, or finds them out.
+func (o *Options) completeAddresses() (err error) {
+	if o.addresses.Internal, err = nodeaddr.Parse(o.NodeIPs); err != nil {
+		return wrongOption("--node-ip: %v", err)
+	}
+	if o.addresses.External, err = nodeaddr.Parse(o.NodeExternalIPs); err != nil {
+		return wrongOption("--node-external-ip: %v", err)
+	}
+	if err := o.Overlay.Check(); err != nil {
+		return wrongOption("%v", err)
+	}
+	if o.Network != "" && o.Network != OwnNetwork && o.Network != noNetwork {
+		return wrongOption("--network %q: want barque or none", o.Network)
+	}
+	if len(o.addresses.Internal) > 0 {
+		return nil
+	}
+	o.detected = true
+	if o.addresses.Internal, err = nodeaddr.Detect(); err != nil {
+		return err
+	}
+	if o.prefers6() {
+		slices.Reverse(o.addresses.Internal)
+	}
+	return nil
+}
+
+// prefers6 tells whether IPv6 comes first among addresses that were found out: in a new cluster whose
+// services have it first, and where a server is joined by such an address.
+func (o *Options) prefers6() bool {
+	if o.Join == "" {
+		return len(o.Settings.ServiceCIDRs) > 0 && o.Settings.ServiceCIDRs.Primary().Addr().Is6()
+	}
+	server, err := url.Parse(o.Join)
+	if err != nil {
+		return false
+	}
+	addr, err := netip.ParseAddr(server.Hostname())
+	return err == nil && addr.Is6()
+}
+
+// fitAddresses leaves the addresses that were found out in the families of the cluster, and refuses to begin
+// with another family than the cluster does: the API could not reach the node.
+func (o *Options) fitAddresses(s Settings) error {
+	if o.detected {
+		o.addresses.Internal = slices.DeleteFunc(o.addresses.Internal, func(a netip.Addr) bool { return !s.ClusterCIDRs.has(a.Is6()) })
+	}
+	internal := o.addresses.Internal
+	for _, pods := range s.ClusterCIDRs {
+		if !o.addresses.Of(pods.Addr().Is6()).IsValid() {
+			return fmt.Errorf("the cluster has pods in %s, and this node has no address of that family (%v): give its addresses with --node-ip", pods, internal)
+		}
+	}
+	if first := s.ServiceCIDRs.Primary(); internal[0].Is6() != first.Addr().Is6() {
+		return fmt.Errorf("the cluster's first family is that of %s, and this node's first address is %s: give --node-ip in that order", first, internal[0])
+	}
+	return nil
+}
+
+// Who makes the pod network.
+const (
+	OwnNetwork = "barque"
+	noNetwork  = "none"
+)
+
+// OtherNetwork tells whether another network plugin makes the pod network.
+func (o *Options) OtherNetwork() bool { return o.Network == noNetwork }
+
+// usualCNIConfDir is where network plugins put their configuration.
+const usualCNIConfDir = "/etc/cni/net.d"
+
+// cniConfDir is where a containerd of our own looks for CNI configurations; "" is its default.
+func (o *Options) cniConfDir() string {
+	if o.OtherNetwork() {
+		return usualCNIConfDir
+	}
+	return ""
+}

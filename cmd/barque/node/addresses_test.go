@@ -1,0 +1,103 @@
+package node
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/barque/barque/network/nodeaddr"
+	"github.com/barque/barque/network/overlay"
+)
+
+func ranges(text string) Prefixes {
+	p, err := ParsePrefixes(text)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// TestSettingsOfBefore: clusters that were made when there was one family read their settings, and are read.
+func TestSettingsOfBefore(t *testing.T) {
+	const before = `{"clusterCIDR":"10.42.0.0/16","serviceCIDR":"10.43.0.0/16","domain":"cluster.local"}`
+	var s Settings
+	if err := json.Unmarshal([]byte(before), &s); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := json.Marshal(s); err != nil || string(now) != before {
+		t.Errorf("%s became %s, %v", before, now, err)
+	}
+	s.ClusterCIDRs, s.ServiceCIDRs = ranges("fd00:42::/56,10.42.0.0/16"), ranges("fd00:43::/112, 10.43.0.0/16")
+	text, err := json.Marshal(s)
+	var again Settings
+	if err != nil || json.Unmarshal(text, &again) != nil || again.ClusterCIDRs.String() != s.ClusterCIDRs.String() || again.validate() != nil {
+		t.Errorf("%s: %v, %v", text, again, again.validate())
+	}
+	if got := again.apiAddr().String() + " " + again.dnsAddr().String(); got != "fd00:43::1 fd00:43::a" {
+		t.Errorf("the addresses of the API and of cluster DNS: %s", got)
+	}
+}
+
+func TestNodeAddresses(t *testing.T) {
+	usual := overlay.Config{Mode: overlay.Auto, VNI: overlay.DefaultVNI, Port: overlay.DefaultPort}
+	for name, c := range map[string]struct {
+		options Options
+		fails   string
+	}{
+		"one":                  {Options{NodeIPs: []string{"192.0.2.1"}}, ""},
+		"both":                 {Options{NodeIPs: []string{"2001:db8::1", "192.0.2.1"}, NodeExternalIPs: []string{"198.51.100.1"}}, ""},
+		"two of a family":      {Options{NodeIPs: []string{"192.0.2.1", "192.0.2.2"}}, "--node-ip"},
+		"no address":           {Options{NodeIPs: []string{"192.0.2.1"}, NodeExternalIPs: []string{"x"}}, "--node-external-ip"},
+		"another network":      {Options{NodeIPs: []string{"192.0.2.1"}, Network: "none"}, ""},
+		"an unknown network":   {Options{NodeIPs: []string{"192.0.2.1"}, Network: "calico"}, "--network"},
+		"an unknown overlay":   {Options{NodeIPs: []string{"192.0.2.1"}, Overlay: overlay.Config{Mode: "ipip", VNI: 1, Port: 1}}, "overlay"},
+		"an overlay of no use": {Options{NodeIPs: []string{"192.0.2.1"}, Overlay: overlay.Config{Mode: overlay.Auto, VNI: 1 << 24, Port: 1}}, "identifier"},
+	} {
+		o := c.options
+		if o.Overlay == (overlay.Config{}) {
+			o.Overlay = usual
+		}
+		err := o.completeAddresses()
+		if (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil && o.addr().String() != o.NodeIPs[0] {
+			t.Errorf("%s: the primary address is %v", name, o.addr())
+		}
+	}
+}
+
+// TestFitAddresses: what was found out yields to the cluster's families; what was given does not.
+func TestFitAddresses(t *testing.T) {
+	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	only4, only6 := DefaultSettings(), DefaultSettings()
+	only6.ClusterCIDRs, only6.ServiceCIDRs = ranges("fd00:42::/56"), ranges("fd00:43::/112")
+	both := DefaultSettings()
+	both.ClusterCIDRs, both.ServiceCIDRs = append(both.ClusterCIDRs, only6.ClusterCIDRs...), append(both.ServiceCIDRs, only6.ServiceCIDRs...)
+	for name, c := range map[string]struct {
+		settings Settings
+		detected bool
+		have     []netip.Addr
+		want     int
+		fails    string
+	}{
+		"IPv4":                       {only4, true, []netip.Addr{v4, v6}, 1, ""},
+		"IPv4, given both":           {only4, false, []netip.Addr{v4, v6}, 2, ""},
+		"IPv6":                       {only6, true, []netip.Addr{v4, v6}, 1, ""},
+		"both":                       {both, true, []netip.Addr{v4, v6}, 2, ""},
+		"both, one missing":          {both, true, []netip.Addr{v4}, 0, "fd00:42::/56"},
+		"IPv6, given IPv4 first":     {only6, false, []netip.Addr{v4, v6}, 0, "--node-ip in that order"},
+		"none of the cluster's kind": {only6, true, []netip.Addr{v4}, 0, "--node-ip"},
+	} {
+		o := Options{detected: c.detected, addresses: nodeaddr.Addresses{Internal: c.have}}
+		o.addresses.Internal = append([]netip.Addr(nil), c.have...)
+		err := o.fitAddresses(c.settings)
+		if (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil && len(o.addresses.Internal) != c.want {
+			t.Errorf("%s: %v", name, o.addresses.Internal)
+		}
+	}
+}
