@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/barque/barque/network/nodeaddr"
+	"github.com/barque/barque/network/overlay"
 )
 
 // completeAddresses reads the node's addresses, or finds them out.
@@ -16,6 +17,9 @@ func (o *Options) completeAddresses() (err error) {
 	}
 	if o.addresses.External, err = nodeaddr.Parse(o.NodeExternalIPs); err != nil {
 		return wrongOption("--node-external-ip: %v", err)
+	}
+	if o.Overlay == (overlay.Config{}) {
+		o.Overlay = overlay.Config{Mode: overlay.Auto, VNI: overlay.DefaultVNI, Port: overlay.DefaultPort}
 	}
 	if err := o.Overlay.Check(); err != nil {
 		return wrongOption("%v", err)

@@ -40,7 +40,6 @@ func TestSettingsOfBefore(t *testing.T) {
 }
 
 func TestNodeAddresses(t *testing.T) {
-	usual := overlay.Config{Mode: overlay.Auto, VNI: overlay.DefaultVNI, Port: overlay.DefaultPort}
 	for name, c := range map[string]struct {
 		options Options
 		fails   string
@@ -55,9 +54,6 @@ func TestNodeAddresses(t *testing.T) {
 		"an overlay of no use": {Options{NodeIPs: []string{"192.0.2.1"}, Overlay: overlay.Config{Mode: overlay.Auto, VNI: 1 << 24, Port: 1}}, "identifier"},
 	} {
 		o := c.options
-		if o.Overlay == (overlay.Config{}) {
-			o.Overlay = usual
-		}
 		err := o.completeAddresses()
 		if (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 			t.Errorf("%s: %v", name, err)

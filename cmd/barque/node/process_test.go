@@ -249,7 +249,7 @@ func until(t *testing.T, limit time.Duration, what string, try func(ctx context.
 func newOrder(t *testing.T, i int, hold string) order {
 	t.Helper()
 	return order{Hold: hold, Options: Options{
-		DataDir: t.TempDir(), Name: fmt.Sprintf("s%d", i+1), NodeIPs: []string{addressOf(i)}, Overlay: overlay.Config{Mode: overlay.None, VNI: overlay.DefaultVNI, Port: overlay.DefaultPort},
+		DataDir: t.TempDir(), Name: fmt.Sprintf("s%d", i+1), NodeIPs: []string{addressOf(i)},
 		APIPort: uint16(6443 + 100*i), PeerPort: 6444, GossipPort: 7946,
 		Settings: DefaultSettings(), Times: DefaultTimes(), NoNode: true, MinVoters: 3,
 	}}
