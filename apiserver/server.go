@@ -145,7 +145,7 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = s.withoutWritesWhenCold(storage.WithLeaderTermHeader(s.withDocuments(handler)), parts.codecs)
-		return withUnauthenticated(s.withoutRights(genericapiserver.DefaultBuildHandlerChain(handler, c)), s.cfg.Unauthenticated)
+		return quietLeavers(withUnauthenticated(s.withoutRights(genericapiserver.DefaultBuildHandlerChain(handler, c)), s.cfg.Unauthenticated))
 	}
 	return c, nil
 }

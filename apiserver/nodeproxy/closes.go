@@ -5,12 +5,13 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/gorilla/websocket"
 	"k8s.io/klog/v2"
 )
 
 // quietCloses gives the handler of a stream a logger that says at V(4) when this server has closed
-// a connection. Each stream ends with that: upstream reads the client's WebSocket until the read
-// fails, and logs the failure as an error.
+// a connection, or the client has left. Each stream ends with one of these: upstream reads the
+// client's WebSocket until the read fails, and logs the failure as an error.
 func quietCloses(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		logger := klog.FromContext(r.Context())
@@ -19,7 +20,8 @@ func quietCloses(next http.Handler) http.Handler {
 	})
 }
 
-// closesAsDetails is a sink that lowers errors of connections that this process has closed itself.
+// closesAsDetails is a sink that lowers errors of connections that this process has closed itself, and
+// of WebSockets that ended with the client's connection or by its word.
 type closesAsDetails struct{ klog.LogSink }
 
 // detail is the verbosity of a close.
@@ -27,7 +29,8 @@ const detail = 4
 
 // Error implements klog.LogSink.
 func (s closesAsDetails) Error(err error, message string, pairs ...any) {
-	if !errors.Is(err, net.ErrClosed) {
+	var ended *websocket.CloseError
+	if !errors.Is(err, net.ErrClosed) && !errors.As(err, &ended) {
 		s.LogSink.Error(err, message, pairs...)
 		return
 	}

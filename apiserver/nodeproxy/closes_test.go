@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/remotecommand"
@@ -98,19 +99,24 @@ func TestEndOfACommandIsNoError(t *testing.T) {
 	}
 }
 
-// TestOtherErrorsOfStreamsAreTold: only closes of our own are details.
+// TestOtherErrorsOfStreamsAreTold: only closes of our own, and clients that leave, are details.
 func TestOtherErrorsOfStreamsAreTold(t *testing.T) {
 	logged := captureLogs(t)
 	broken := errors.New("broken")
+	left := &websocket.CloseError{Code: websocket.CloseAbnormalClosure, Text: "unexpected EOF"}
 	quietCloses(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		logger := klog.FromContext(r.Context()).WithName("stream").WithValues("pod", "p")
 		logger.Error(broken, "it broke")
 		logger.Error(fmt.Errorf("reading: %w", net.ErrClosed), "it was closed")
+		logger.Error(left, "Error proxying data from client to backend")
 	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	if record := logged.await(t, func(err error) bool { return errors.Is(err, broken) }); record.Level != slog.LevelError {
 		t.Errorf("an error was logged at %v", record.Level)
 	}
 	if record := logged.await(t, func(err error) bool { return errors.Is(err, net.ErrClosed) }); record.Level > slog.LevelDebug {
 		t.Errorf("a close was logged at %v", record.Level)
+	}
+	if record := logged.await(t, func(err error) bool { return errors.Is(err, left) }); record.Level > slog.LevelDebug {
+		t.Errorf("a client that left was logged at %v", record.Level)
 	}
 }

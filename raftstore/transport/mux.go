@@ -6,11 +6,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -167,6 +169,11 @@ func (m *Mux) admit(v *visitor) {
 	conn, err := m.authenticate(v)
 	if err != nil {
 		v.Close()
+		if hungUp(err) {
+			// A server that restarts does so, and so does whoever only looks whether the port is open.
+			m.complaints.logger.Debug("a connection ended before it said from whom it is", "remote", v.RemoteAddr(), "err", err)
+			return
+		}
 		m.complaints.warn("closed a connection that is not from a server of this cluster", "remote", v.RemoteAddr(), "err", err)
 		return
 	}
@@ -203,6 +210,16 @@ func (m *Mux) authenticate(v *visitor) (*tls.Conn, error) {
 		}
 	}
 	return conn, v.SetDeadline(time.Time{})
+}
+
+// hungUp tells whether a handshake failed because a side closed the connection: nothing is known of who the peer was.
+func hungUp(err error) bool {
+	for _, end := range []error{io.EOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
 }
 
 // errTooMany is why a connection was closed that had not been authenticated yet.

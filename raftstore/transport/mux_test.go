@@ -4,10 +4,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"log/slog"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/barque/barque/internal/await"
+	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/raftstore/storetest"
 	"github.com/barque/barque/raftstore/transport"
 )
@@ -78,6 +82,38 @@ func TestStrangersAreRefused(t *testing.T) {
 	echo(foreign, "one/1")
 	if heard, err := hears(t, friend, foreign, "one/1"); err == nil {
 		t.Errorf("a foreign server was believed: %q", heard)
+	}
+}
+
+// A server that restarts ends connections before they say whose they are. That is no complaint about strangers; one that
+// speaks something else is.
+func TestWhoHangsUpIsNoStranger(t *testing.T) {
+	ca := storetest.NewAuthority(t)
+	cert := ca.Issue(transport.ServerOrganization)
+	for said, level := range map[string]string{"": "DEBUG", "GET / HTTP/1.1\r\n\r\n": "WARN"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := new(syncbuf.Buffer)
+		m, err := transport.NewMux(transport.Config{Listener: l, Certificate: func() *tls.Certificate { return cert }, Roots: ca.Pool, HandshakeTimeout: await.Hang,
+			Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		near, far := net.Pipe()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = io.WriteString(near, said) // the other side may have closed already
+			near.Close()
+		}()
+		m.Admit(far)
+		<-done
+		m.Close()
+		if got := log.String(); strings.Count(got, "level=") != 1 || !strings.Contains(got, "level="+level) {
+			t.Errorf("of a peer that says %q: %s", said, got)
+		}
 	}
 }
 
