@@ -14,7 +14,7 @@ func TestWrongOptions(t *testing.T) {
 	needs.Root(t, "wrong options of a server")
 	for says, change := range map[string]func(*Options){
 		"--name":               func(o *Options) { o.Name = "A B" },
-		"node address":         func(o *Options) { o.NodeIPs = []string{"x"} },
+		"--node-ip":            func(o *Options) { o.NodeIPs = []string{"x"} },
 		"--join joins one":     func(o *Options) { o.Join, o.Restore.File = "https://10.0.0.2:6443", "f" },
 		"--restore-key-file":   func(o *Options) { o.Restore.KeyFile = "f" },
 		"--snapshot-schedule":  func(o *Options) { o.Backups.Every = -time.Hour },
