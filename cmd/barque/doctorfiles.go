@@ -26,6 +26,7 @@ import (
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/redact"
 	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/kubelet/rootdir"
 )
 
 const (
@@ -123,7 +124,7 @@ func (e *examination) local(ctx context.Context, dataDir string) {
 	if e.files == nil {
 		e.files = map[string]string{}
 	}
-	for name, text := range node.MachineFacts(dataDir) {
+	for name, text := range node.MachineFacts(dataDir, rootdir.Default) {
 		e.files["this-machine/"+name] = text
 	}
 	ctx, cancel := context.WithTimeout(ctx, journalPatience)

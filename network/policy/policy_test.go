@@ -219,7 +219,7 @@ func TestFirstTableHasAllPeers(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		factory.Start(ctx.Done())
 		own.Start(ctx.Done())
-		a.Share(netip.MustParsePrefix("10.42.1.0/24"))
+		a.Share([]netip.Prefix{netip.MustParsePrefix("10.42.1.0/24")})
 		ended := make(chan error, 1)
 		go func() { ended <- a.Run(ctx) }()
 		<-time.After(time.Minute) // virtual

@@ -45,7 +45,7 @@ func (s *server) serveDiagnosis(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) diagnose(ctx context.Context) *Diagnosis {
-	d := &Diagnosis{Server: s.options.Name, Time: time.Now().UTC(), Files: MachineFacts(s.options.DataDir)}
+	d := &Diagnosis{Server: s.options.Name, Time: time.Now().UTC(), Files: MachineFacts(s.options.DataDir, s.options.KubeletRootDir)}
 	d.Files["goroutines.txt"] = goroutines()
 	d.Files["metrics.txt"] = metricsText()
 	d.Files["store.json"] = indented(s.store.Status())
@@ -155,8 +155,8 @@ var machineFiles = []string{
 	"/proc/sys/net/ipv4/ip_forward", "/proc/sys/fs/file-nr", "/proc/sys/fs/inotify/max_user_instances", "/proc/sys/fs/inotify/max_user_watches", "/etc/os-release",
 }
 
-// MachineFacts are files about this machine, for a Diagnosis. The data directory may be missing.
-func MachineFacts(dataDir string) map[string]string {
+// MachineFacts are files about this machine, for a Diagnosis. Both directories may be missing.
+func MachineFacts(dataDir, kubeletRootDir string) map[string]string {
 	var facts strings.Builder
 	for _, path := range machineFiles {
 		data, err := os.ReadFile(path)
@@ -165,7 +165,7 @@ func MachineFacts(dataDir string) map[string]string {
 		}
 		fmt.Fprintf(&facts, "== %s\n%s\n", path, data)
 	}
-	return map[string]string{"machine.txt": facts.String(), "check.json": indented(Check(dataDir)), "files.txt": FileSizes(dataDir)}
+	return map[string]string{"machine.txt": facts.String(), "check.json": indented(Check(dataDir, kubeletRootDir)), "files.txt": FileSizes(dataDir)}
 }
 
 // measured are the directories in a data directory that are small, and whose files are told with their sizes.

@@ -30,7 +30,7 @@ func Preflight(ctx context.Context, o *Options, role string, now func() time.Tim
 	if errors.Is(statErr, os.ErrNotExist) {
 		defer os.Remove(o.DataDir) // which was made to be looked at
 	}
-	findings := append(Check(o.DataDir), o.checkDataDir(role))
+	findings := append(Check(o.DataDir, o.KubeletRootDir), o.checkDataDir(role))
 	findings = append(findings, o.checkPorts(role)...)
 	return append(findings, o.checkServer(ctx, now)...), nil
 }
