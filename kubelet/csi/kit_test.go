@@ -37,11 +37,11 @@ type pretend struct {
 	bound map[string]string
 }
 
-func (p *pretend) Tmpfs(string, int64) error                 { return nil }
-func (p *pretend) HugePages(string, int64) error             { return nil }
-func (p *pretend) Bind(string, string, volumes.Bind) error   { return errors.New("nobody binds here") }
-func (p *pretend) BindBelow(root, path, target string) error { return nil }
-func (p *pretend) Release(string) error                      { return nil }
+func (p *pretend) Tmpfs(string, int64, volumes.Root) error     { return nil }
+func (p *pretend) HugePages(string, int64, volumes.Root) error { return nil }
+func (p *pretend) Bind(string, string, volumes.Bind) error     { return errors.New("nobody binds here") }
+func (p *pretend) BindBelow(root, path, target string) error   { return nil }
+func (p *pretend) Release(string) error                        { return nil }
 
 func (p *pretend) Mounted(dir string) (bool, error) {
 	p.mu.Lock()
