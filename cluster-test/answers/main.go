@@ -59,7 +59,7 @@ func run(ctx context.Context, o options, only string) error {
 	if err != nil {
 		return err
 	}
-	if err := kubeapiserver.Build(ctx, o.bin); err != nil {
+	if err := kubeapiserver.Build(ctx, o.bin, "kube-apiserver", "etcd"); err != nil {
 		return err
 	}
 	work, err := os.MkdirTemp("", "barque-answers-")

@@ -55,16 +55,6 @@ func TestCount(t *testing.T) {
 	}
 }
 
-func TestParseCPU(t *testing.T) {
-	u, err := parseCPU([]byte("7 (a) b c) S 1 2 3 4 5 6 7 8 9 10 150 50 13 14"))
-	if err != nil || u.cpu != 2*time.Second {
-		t.Errorf("%v, %v", u.cpu, err)
-	}
-	if _, err := parseCPU([]byte("7 (a) S 1")); err == nil {
-		t.Error("what is short was read")
-	}
-}
-
 func TestRow(t *testing.T) {
 	theirs := middle([]sample{{perSecond: 100, median: time.Millisecond, cpu: time.Second}, {perSecond: 300, median: 3 * time.Millisecond, cpu: 3 * time.Second}, {perSecond: 200, median: 2 * time.Millisecond, cpu: 2 * time.Second}})
 	got := row("get JSON 1", theirs, sample{perSecond: 400, cpu: time.Second, failed: 2})

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/cluster-test/kubeapiserver"
+	"github.com/barque/barque/cluster-test/sides"
 )
 
 const (
@@ -25,16 +26,16 @@ const (
 )
 
 // definitions measures memory and start-up time without and with CustomResourceDefinitions.
-func definitions(ctx context.Context, o options, theirs, ours *side) error {
+func definitions(ctx context.Context, o options, theirs, ours *sides.Side) error {
 	fmt.Println("\n| definitions | servers | MiB of each when idle | start until ready, s |\n|---|---|---|---|")
 	var without [2][]float64
 	for _, n := range []int{0, o.definitions} {
-		sides := []*side{theirs, ours}
+		sides := []*sides.Side{theirs, ours}
 		if n > 0 {
 			for _, s := range sides {
-				progress("%d definitions on %s", n, s.name)
+				progress("%d definitions on %s", n, s.Name)
 				if err := define(ctx, s, n); err != nil {
-					return fmt.Errorf("%s: %w", s.name, err)
+					return fmt.Errorf("%s: %w", s.Name, err)
 				}
 			}
 		}
@@ -45,24 +46,24 @@ func definitions(ctx context.Context, o options, theirs, ours *side) error {
 		case <-time.After(settle):
 		}
 		for i, s := range sides {
-			memory, err := s.memory()
+			memory, err := memory(s)
 			if err != nil {
 				return err
 			}
 			if n == 0 {
 				without[i] = memory
 			}
-			took, err := s.restarts(ctx)
+			took, err := restarts(ctx, s)
 			if err != nil {
-				return fmt.Errorf("restart a server of %s: %w", s.name, err)
+				return fmt.Errorf("restart a server of %s: %w", s.Name, err)
 			}
-			fmt.Printf("| %d | %s | %s | %s |\n", n, s.name, listed(memory, "%.0f"), listed(took, "%.2f"))
+			fmt.Printf("| %d | %s | %s | %s |\n", n, s.Name, listed(memory, "%.0f"), listed(took, "%.2f"))
 			if n > 0 {
 				var each []float64
 				for j := range memory {
 					each = append(each, (memory[j]-without[i][j])/float64(n))
 				}
-				fmt.Printf("| for each of %d | %s | %s | |\n", n, s.name, listed(each, "%.2f"))
+				fmt.Printf("| for each of %d | %s | %s | |\n", n, s.Name, listed(each, "%.2f"))
 			}
 		}
 	}
@@ -70,23 +71,23 @@ func definitions(ctx context.Context, o options, theirs, ours *side) error {
 }
 
 // memory returns the anonymous memory of each server, with its etcd, in MiB.
-func (s *side) memory() ([]float64, error) {
+func memory(s *sides.Side) ([]float64, error) {
 	var out []float64
-	for _, e := range s.servers {
-		u, err := e.use()
+	for _, e := range s.Servers {
+		u, err := e.Use()
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, u.anonymous)
+		out = append(out, u.Anonymous)
 	}
 	return out, nil
 }
 
 // restarts returns how long a server took until it was ready, in seconds and sorted.
-func (s *side) restarts(ctx context.Context) ([]float64, error) {
+func restarts(ctx context.Context, s *sides.Side) ([]float64, error) {
 	var out []float64
 	for range starts {
-		took, err := s.restart(ctx)
+		took, err := s.Restart(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -105,10 +106,10 @@ func listed(values []float64, format string) string {
 }
 
 // define makes definitions and waits until all are established.
-func define(ctx context.Context, s *side, n int) error {
+func define(ctx context.Context, s *sides.Side, n int) error {
 	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-	e := s.servers[0]
-	client := connection{e.client(), e.url}
+	e := s.Servers[0]
+	client := connection{e.Client(), e.URL}
 	for i := range n {
 		body, err := json.Marshal(definition(i))
 		if err == nil {

@@ -25,6 +25,7 @@ import (
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/kubeapiserver"
+	"github.com/barque/barque/cluster-test/sides"
 )
 
 type options struct {
@@ -64,19 +65,19 @@ func run(ctx context.Context, o options) error {
 	if o.repeats < 1 || o.each <= 0 || o.definitions < 1 {
 		return errors.New("-repeats, -each and -definitions must be above 0")
 	}
-	if err := kubeapiserver.Build(ctx, o.bin); err != nil {
+	if err := kubeapiserver.Build(ctx, o.bin, "kube-apiserver", "etcd"); err != nil {
 		return err
 	}
 	fmt.Printf("load average at the start: %s\n", loadAverage())
 	measured := false
 	if cases := wanted(o.only); len(cases) > 0 {
-		if err := withSides(ctx, o, func(theirs, ours *side) error { return requests(ctx, o, cases, theirs, ours) }); err != nil {
+		if err := withSides(ctx, o, func(theirs, ours *sides.Side) error { return requests(ctx, o, cases, theirs, ours) }); err != nil {
 			return err
 		}
 		measured = true
 	}
 	if o.only.MatchString("definitions") {
-		if err := withSides(ctx, o, func(theirs, ours *side) error { return definitions(ctx, o, theirs, ours) }); err != nil {
+		if err := withSides(ctx, o, func(theirs, ours *sides.Side) error { return definitions(ctx, o, theirs, ours) }); err != nil {
 			return err
 		}
 		measured = true
@@ -89,23 +90,23 @@ func run(ctx context.Context, o options) error {
 }
 
 // withSides starts both sides anew, for what must not see what was measured before.
-func withSides(ctx context.Context, o options, measure func(theirs, ours *side) error) (err error) {
+func withSides(ctx context.Context, o options, measure func(theirs, ours *sides.Side) error) (err error) {
 	work, err := os.MkdirTemp("", "barque-apibench-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	progress("starting three kube-apiservers over etcd, and three servers of Barque")
-	theirs, err := startUpstream(ctx, o.bin, work)
+	theirs, err := sides.Upstream(ctx, o.bin, work, false)
 	if err != nil {
 		return fmt.Errorf("start kube-apiserver: %w", err)
 	}
-	defer func() { err = errors.Join(err, theirs.stop()) }()
-	ours, err := startBarque(ctx)
+	defer func() { err = errors.Join(err, theirs.Stop()) }()
+	ours, err := sides.Barque(ctx)
 	if err != nil {
 		return fmt.Errorf("start Barque: %w", err)
 	}
-	defer func() { err = errors.Join(err, ours.stop()) }()
+	defer func() { err = errors.Join(err, ours.Stop()) }()
 	return measure(theirs, ours)
 }
 

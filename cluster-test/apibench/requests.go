@@ -20,6 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/barque/barque/cluster-test/sides"
 )
 
 const (
@@ -81,7 +83,7 @@ type sample struct {
 
 // load is the clients of a side.
 type load struct {
-	*side
+	*sides.Side
 	clients [mostClient]connection
 	names   atomic.Int64 // of new objects
 }
@@ -139,11 +141,11 @@ func (c connection) send(ctx context.Context, method, path, media string, body [
 }
 
 // newLoad makes the clients of a side, and the objects.
-func newLoad(ctx context.Context, s *side) (*load, error) {
-	l := &load{side: s}
+func newLoad(ctx context.Context, s *sides.Side) (*load, error) {
+	l := &load{Side: s}
 	for i := range l.clients {
-		e := s.servers[i%len(s.servers)]
-		l.clients[i] = connection{e.client(), e.url}
+		e := s.Servers[i%len(s.Servers)]
+		l.clients[i] = connection{e.Client(), e.URL}
 	}
 	for _, name := range []string{laid, made} {
 		body, err := json.Marshal(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -200,7 +202,7 @@ func (l *load) measure(ctx context.Context, c testCase, each time.Duration) (sam
 	took := make([][]time.Duration, c.clients)
 	failures := make([]error, c.clients)
 	failed := make([]int, c.clients)
-	before, err := l.use()
+	before, err := l.Use()
 	if err != nil {
 		return sample{}, err
 	}
@@ -221,16 +223,16 @@ func (l *load) measure(ctx context.Context, c testCase, each time.Duration) (sam
 	}
 	all.Wait()
 	lasted := time.Since(began)
-	after, err := l.use()
+	after, err := l.Use()
 	if err != nil {
 		return sample{}, err
 	}
 	times := slices.Concat(took...)
 	if len(times) == 0 {
-		return sample{}, fmt.Errorf("%s on %s: no request succeeded: %w", c, l.name, errors.Join(failures...))
+		return sample{}, fmt.Errorf("%s on %s: no request succeeded: %w", c, l.Name, errors.Join(failures...))
 	}
 	slices.Sort(times)
-	s := sample{perSecond: float64(len(times)) / lasted.Seconds(), median: times[len(times)/2], cpu: perThousand(after.cpu-before.cpu, len(times))}
+	s := sample{perSecond: float64(len(times)) / lasted.Seconds(), median: times[len(times)/2], cpu: perThousand(after.CPU-before.CPU, len(times))}
 	for _, n := range failed {
 		s.failed += n
 	}
@@ -242,7 +244,7 @@ func perThousand(cpu time.Duration, n int) time.Duration {
 }
 
 // requests measures all cases and prints the table.
-func requests(ctx context.Context, o options, cases []testCase, theirs, ours *side) error {
+func requests(ctx context.Context, o options, cases []testCase, theirs, ours *sides.Side) error {
 	progress("laying %d objects on both sides", objects)
 	their, err := newLoad(ctx, theirs)
 	if err != nil {

@@ -46,7 +46,7 @@ func (l *load) measureWatch(ctx context.Context, c testCase, each time.Duration)
 			}
 		})
 	}
-	before, err := l.use()
+	before, err := l.Use()
 	if err != nil {
 		return sample{}, err
 	}
@@ -65,19 +65,19 @@ func (l *load) measureWatch(ctx context.Context, c testCase, each time.Duration)
 	}
 	writing.Wait()
 	n, lasted := int(events.Load()-first), time.Since(began)
-	after, err := l.use()
+	after, err := l.Use()
 	if err != nil {
 		return sample{}, err
 	}
 	select {
 	case err := <-failures:
-		return sample{}, fmt.Errorf("%s on %s: %w", c, l.name, err)
+		return sample{}, fmt.Errorf("%s on %s: %w", c, l.Name, err)
 	default:
 	}
 	if n == 0 {
-		return sample{}, fmt.Errorf("%s on %s: no event came; %d updates failed", c, l.name, failed.Load())
+		return sample{}, fmt.Errorf("%s on %s: no event came; %d updates failed", c, l.Name, failed.Load())
 	}
-	return sample{perSecond: float64(n) / lasted.Seconds(), cpu: perThousand(after.cpu-before.cpu, n), failed: int(failed.Load())}, ctx.Err()
+	return sample{perSecond: float64(n) / lasted.Seconds(), cpu: perThousand(after.CPU-before.CPU, n), failed: int(failed.Load())}, ctx.Err()
 }
 
 // version returns the newest resourceVersion.

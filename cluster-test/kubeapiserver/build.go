@@ -1,7 +1,8 @@
-// Package kubeapiserver runs upstream's kube-apiserver over etcd, for what is compared with it: the
-// answers (`make answers`) and the speed (`make bench-api`).
+// Package kubeapiserver runs upstream's kube-apiserver over etcd, and what acts on it, for what is
+// compared with it: the answers (`make answers`) and the speed (`make bench-api`, `make
+// bench-scheduler`).
 //
-// Both programs are built from the module upstream/, which alone depends on them. All servers listen
+// All programs are built from the module upstream/, which alone depends on them. All servers listen
 // on the loopback.
 package kubeapiserver
 
@@ -15,19 +16,29 @@ import (
 	"path/filepath"
 )
 
-// Module is where the go.mod is that says which kube-apiserver and etcd are built, in the root of
-// Barque's source.
+// Module is where the go.mod is that says which versions are built, in the root of Barque's source.
 const Module = "cluster-test/kubeapiserver/upstream"
 
 // version is the one of Module. It is by its version that kube-apiserver knows what is deprecated.
 const version = "v1.37.1"
 
-// Build builds kube-apiserver and etcd into a directory that lacks them. It runs in the root of
-// Barque's source.
-func Build(ctx context.Context, bin string) error {
+// packages are the programs that Build knows.
+var packages = map[string]string{
+	"etcd":                    "go.etcd.io/etcd/server/v3",
+	"kube-apiserver":          "k8s.io/kubernetes/cmd/kube-apiserver",
+	"kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+	"kube-scheduler":          "k8s.io/kubernetes/cmd/kube-scheduler",
+}
+
+// Build builds programs into a directory that lacks them. It runs in the root of Barque's source.
+func Build(ctx context.Context, bin string, programs ...string) error {
 	const of = "k8s.io/component-base/version"
 	flags := fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=37", of, version)
-	for program, pkg := range map[string]string{"kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver", "etcd": "go.etcd.io/etcd/server/v3"} {
+	for _, program := range programs {
+		pkg, ok := packages[program]
+		if !ok {
+			return fmt.Errorf("no program of upstream is named %q", program)
+		}
 		path, err := filepath.Abs(filepath.Join(bin, program))
 		if err != nil {
 			return err
@@ -38,7 +49,7 @@ func Build(ctx context.Context, bin string) error {
 			}
 			continue
 		}
-		fmt.Fprintf(os.Stderr, "building %s; kube-apiserver takes some minutes, once\n", program)
+		fmt.Fprintf(os.Stderr, "building %s; the first of upstream's programs takes some minutes, once\n", program)
 		cmd := exec.CommandContext(ctx, Go(), "build", "-ldflags", flags, "-o", path, pkg)
 		cmd.Dir = Module
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false")

@@ -31,6 +31,9 @@ type Options struct {
 	Members int    // of etcd, and as many kube-apiservers; 1 when 0
 	// NoSync leaves out etcd's fsync, where speed and safety are not looked at.
 	NoSync bool
+	// Controllers adds a kube-controller-manager and a kube-scheduler to each kube-apiserver. Of each
+	// kind the first one leads as long as it lives.
+	Controllers bool
 }
 
 // Cluster is servers that run.
@@ -48,9 +51,12 @@ type Server struct {
 	ctx       context.Context // of the cluster
 	client    *http.Client
 	program   string
+	store     string
 	work      string
 	args      []string
 	api, etcd *process
+	actors    []actor // what acts on the kube-apiserver
+	storeArgs []string
 }
 
 // Start starts etcd and kube-apiservers over it, with upstream's defaults but for privileged
@@ -94,7 +100,8 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 		if o.NoSync {
 			args = append(args, "--unsafe-no-fsync")
 		}
-		if s.etcd, err = start(ctx, s.work, filepath.Join(bin, "etcd"), args...); err != nil {
+		s.store, s.storeArgs = filepath.Join(bin, "etcd"), args
+		if s.etcd, err = start(ctx, s.work, s.store, args...); err != nil {
 			return c, err
 		}
 		// Each asks its own member first, and the others when that is gone.
@@ -111,11 +118,26 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 			return c, err
 		}
 	}
-	return c, nil
+	if !o.Controllers {
+		return c, nil
+	}
+	for _, s := range c.Servers {
+		if err := s.addActors(bin, c.Client, signing); err != nil {
+			return c, err
+		}
+	}
+	return c, c.lead()
 }
 
 // Stop ends all servers.
 func (c *Cluster) Stop() {
+	for _, s := range c.Servers {
+		for _, a := range s.actors {
+			if a.process != nil {
+				a.process.stop()
+			}
+		}
+	}
 	for _, s := range c.Servers {
 		if s.api != nil {
 			s.api.stop()
@@ -158,8 +180,14 @@ func (s *Server) Restart() (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// Processes returns the kube-apiserver and the member of etcd.
-func (s *Server) Processes() []int { return []int{s.api.pid, s.etcd.pid} }
+// Processes returns the kube-apiserver, the member of etcd, and what acts.
+func (s *Server) Processes() []int {
+	pids := []int{s.api.pid, s.etcd.pid}
+	for _, a := range s.actors {
+		pids = append(pids, a.process.pid)
+	}
+	return pids
+}
 
 // Ready asks a server whether it is, by all checks.
 func Ready(ctx context.Context, client *http.Client, url string) error {
