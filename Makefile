@@ -138,8 +138,8 @@ $(MKSCHEMAS)/packed: Makefile go.mod $(SCHEMAS_DIR)/pack.go $(SCHEMAS_DIR)/schem
 E2E_PKGS  := ./cluster-test ./cluster-test/chaos
 UNIT_PKGS  = $$($(GO) list ./... | grep -v -e '/cluster-test$$' -e '/cluster-test/chaos$$')
 # Where goroutines meet: `make test` runs these with the race detector, and all others without. The
-# store's files and formats hardly have goroutines, nor do the tests of how much it holds (`make
-# test-all` runs them with it), and the simulation would take ten times as long.
+# store's files and formats hardly have goroutines. The tests of how much it holds and how long it
+# waits, and its simulation, would take ten times as long. `make test-all` runs all with it.
 RACE_PKGS = $$($(GO) list ./raftstore/... ./membership/... ./controllers/runtime/... ./kubelet/pods/... | \
 	grep -v -E '/raftstore/(amounts|backup|command|fsm|logstore|sim|snapdir|snapshot)$$')
 

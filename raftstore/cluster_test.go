@@ -32,14 +32,6 @@ func unhurried(_ int, cfg *raftstore.Config) {
 	cfg.Timeouts = raftstore.Timeouts{Heartbeat: 10 * time.Second, PromoteAfter: time.Millisecond}
 }
 
-// both makes each of two changes to the configuration of a server.
-func both(one, other func(int, *raftstore.Config)) func(int, *raftstore.Config) {
-	return func(i int, cfg *raftstore.Config) {
-		one(i, cfg)
-		other(i, cfg)
-	}
-}
-
 // onDisk gives each server a directory of its own.
 func onDisk(t *testing.T) func(int, *raftstore.Config) {
 	root := t.TempDir()

@@ -73,6 +73,7 @@
 //	faultpoint  the moments at which a crash would hurt most
 //	check       what clients were told, against what the store promises; for tests only
 //	storetest   the conformance suite, clusters in memory, histories; for tests only
+//	amounts     tests about how much the store holds and how long it waits, without the race detector in `make test`
 //	sim         clusters with faults from a seed, in virtual time; for tests only
 //
 // This package puts them together. It also repeats requests over changes of the leader, limits

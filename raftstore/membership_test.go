@@ -297,7 +297,8 @@ func TestNewcomerGetsItsVoteWhileAMachineIsOff(t *testing.T) {
 
 func TestDeadServerIsTakenOutWhenReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		edit := both(both(unhurried, onDisk(t)), func(_ int, cfg *raftstore.Config) { cfg.CleanAfter = time.Minute })
+		disk := onDisk(t)
+		edit := func(i int, cfg *raftstore.Config) { unhurried(i, cfg); disk(i, cfg); cfg.CleanAfter = time.Minute }
 		c := storetest.NewCluster(t, 3, edit)
 		leader, _ := c.Leader()
 		dead := (leader + 1) % 3

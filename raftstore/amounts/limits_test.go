@@ -11,10 +11,6 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-func put(key, value string) raftstore.Txn {
-	return raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: key, Value: []byte(value)}}}
-}
-
 // TestManyExpireAtOnce lets 100,000 keys expire in the same moment. They go in few entries, and a key that
 // was renewed in time stays.
 func TestManyExpireAtOnce(t *testing.T) {

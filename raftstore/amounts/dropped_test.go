@@ -1,4 +1,4 @@
-package raftstore_test
+package amounts
 
 import (
 	"log/slog"
@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/raftstore"
@@ -25,7 +26,7 @@ func deadNewcomer(t *testing.T, c *storetest.Cluster, edit func(int, *raftstore.
 	newcomer := c.Add(edit)
 	c.Net.Cut(storetest.Addr(newcomer), storetest.Addr((leader+1)%3)) // so it cannot have a vote
 	c.Start(newcomer)
-	if err := c.Servers[newcomer].Join(limited(t), []string{storetest.Addr(leader)}); err != nil {
+	if err := c.Servers[newcomer].Join(await.Context(t), []string{storetest.Addr(leader)}); err != nil {
 		t.Fatal(err)
 	}
 	c.Await("it knows that it is a member", func() bool { return isMember(c.Servers[newcomer], c.Servers[newcomer].ID()) })
@@ -42,7 +43,7 @@ func deadNewcomer(t *testing.T, c *storetest.Cluster, edit func(int, *raftstore.
 // minutes. When it comes back it joins again by itself.
 func TestADeadNewcomerIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := both(unhurried, onDisk(t))
+		disk := onDisk(t)
 		c := storetest.NewCluster(t, 3, disk)
 		witness := c.Servers[0]
 		dead := deadNewcomer(t, c, disk)
@@ -54,7 +55,7 @@ func TestADeadNewcomerIsDropped(t *testing.T) {
 		}
 		fifth := c.Add(disk)
 		c.Start(fifth)
-		if err := c.Servers[fifth].Join(limited(t), []string{storetest.Addr(0)}); err != nil {
+		if err := c.Servers[fifth].Join(await.Context(t), []string{storetest.Addr(0)}); err != nil {
 			t.Fatal(err)
 		}
 		c.Await("the next one has its vote", func() bool { return slices.Contains(voters(witness), c.Configs[fifth].Name) })
@@ -99,7 +100,7 @@ func TestTheLeaderAloneTakesNobodyForDead(t *testing.T) {
 				if votes {
 					longer = 3 * time.Minute // than CleanAfter
 				}
-				edit := both(unhurried, func(_ int, cfg *raftstore.Config) { cfg.CleanAfter = time.Minute })
+				edit := func(i int, cfg *raftstore.Config) { unhurried(i, cfg); cfg.CleanAfter = time.Minute }
 				c := storetest.NewCluster(t, 3, edit)
 				leader, _ := c.Leader()
 				cut := c.Add(edit)
@@ -107,7 +108,7 @@ func TestTheLeaderAloneTakesNobodyForDead(t *testing.T) {
 					c.Net.Cut(storetest.Addr(cut), storetest.Addr((leader+1)%3))
 				}
 				c.Start(cut)
-				if err := c.Servers[cut].Join(limited(t), []string{storetest.Addr(leader)}); err != nil {
+				if err := c.Servers[cut].Join(await.Context(t), []string{storetest.Addr(leader)}); err != nil {
 					t.Fatal(err)
 				}
 				<-time.After(5 * time.Second)
@@ -139,7 +140,7 @@ func TestTheLeaderAloneTakesNobodyForDead(t *testing.T) {
 func TestAServerWithoutAVoteMayBeAway(t *testing.T) {
 	needs.AllTests(t)
 	synctest.Test(t, func(t *testing.T) {
-		disk := both(unhurried, onDisk(t))
+		disk := onDisk(t)
 		c := storetest.NewCluster(t, 3, disk)
 		slow := deadNewcomer(t, c, disk)
 		for range 2 {
@@ -154,7 +155,7 @@ func TestAServerWithoutAVoteMayBeAway(t *testing.T) {
 		c.Start(slow)
 		c.Await("it votes", func() bool { return len(voters(c.Servers[0])) == 4 })
 		id := c.Servers[slow].ID()
-		if err := c.Servers[0].Demote(limited(t), id); err != nil {
+		if err := c.Servers[0].Demote(await.Context(t), id); err != nil {
 			t.Fatal(err)
 		}
 		c.Crash(slow)
@@ -170,7 +171,7 @@ func TestADroppedServerWhoseNameIsTaken(t *testing.T) {
 	needs.AllTests(t)
 	synctest.Test(t, func(t *testing.T) {
 		var log syncbuf.Buffer
-		disk := both(unhurried, onDisk(t))
+		disk := onDisk(t)
 		c := storetest.NewCluster(t, 3, disk)
 		dead := deadNewcomer(t, c, func(i int, cfg *raftstore.Config) {
 			disk(i, cfg)
@@ -182,7 +183,7 @@ func TestADroppedServerWhoseNameIsTaken(t *testing.T) {
 		}
 		other := c.Add(func(i int, cfg *raftstore.Config) { disk(i, cfg); cfg.Name = c.Configs[dead].Name })
 		c.Start(other)
-		if err := c.Servers[other].Join(limited(t), []string{storetest.Addr(0)}); err != nil {
+		if err := c.Servers[other].Join(await.Context(t), []string{storetest.Addr(0)}); err != nil {
 			t.Fatal(err)
 		}
 		c.Start(dead)

@@ -1,4 +1,4 @@
-package raftstore_test
+package amounts
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/storetest"
@@ -23,7 +24,7 @@ const (
 // neither.
 func has(t *testing.T, s *raftstore.Server, revision uint64) bool {
 	t.Helper()
-	_, viewed := s.View(limited(t), raftstore.ViewOptions{Revision: revision})
+	_, viewed := s.View(await.Context(t), raftstore.ViewOptions{Revision: revision})
 	w, watched := s.Watch(raftstore.WatchOptions{Prefix: "/", After: revision})
 	if watched == nil {
 		w.Close()
@@ -56,7 +57,7 @@ func TestHistoryOfAnIdleCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, nil)
 		commit := func(value string) uint64 {
-			r, err := c.Servers[1].Commit(limited(t), put("/k", value))
+			r, err := c.Servers[1].Commit(await.Context(t), put("/k", value))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +72,7 @@ func TestHistoryOfAnIdleCluster(t *testing.T) {
 		wantHistory(t, c, "the newest revision that a client wrote, which is younger than what follows it", newest, true)
 		<-time.After(2 * time.Minute)
 		wantHistory(t, c, "the newest revision that a client wrote", newest, false)
-		if v, err := c.Servers[2].View(limited(t), raftstore.ViewOptions{}); err != nil || v.Count("/", "") != 1 {
+		if v, err := c.Servers[2].View(await.Context(t), raftstore.ViewOptions{}); err != nil || v.Count("/", "") != 1 {
 			t.Errorf("the newest view: %v", err)
 		}
 
@@ -110,7 +111,7 @@ func TestHistoryWithClocksThatJump(t *testing.T) {
 					if i%80 == 79 {
 						off.Add(int64(jump))
 					}
-					r, err := c.Servers[i%3].Commit(limited(t), put("/k", what))
+					r, err := c.Servers[i%3].Commit(await.Context(t), put("/k", what))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -141,11 +142,11 @@ func TestHistoryWithClocksThatJump(t *testing.T) {
 func TestHistoryOutlivesItsLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, unhurried)
-		r, err := c.Servers[1].Commit(limited(t), put("/k", "1"))
+		r, err := c.Servers[1].Commit(await.Context(t), put("/k", "1"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = c.Servers[1].Commit(limited(t), put("/k", "2")); err != nil {
+		if _, err = c.Servers[1].Commit(await.Context(t), put("/k", "2")); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(historyAge - 10*time.Second)
