@@ -82,7 +82,7 @@ func (p *Plugin) Register(ctx context.Context, found plugins.Plugin) error {
 		return err
 	}
 	defer s.close()
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	info, err := s.NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
 	if err != nil {

@@ -77,7 +77,8 @@ func history(t *testing.T, rng *rand.Rand, steps int) {
 		case 0, 1, 2, 3:
 			pod := podOf(uid, names[:1+rng.IntN(len(names))]...)
 			ctx, cancel := t.Context(), func() {}
-			if rng.IntN(4) == 0 { // the pod ends meanwhile
+			if rng.IntN(4) == 0 {
+				// brief: the pod ends in the middle
 				ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(rng.IntN(20))*time.Millisecond, errors.New("the pod ends"))
 			}
 			_, _, err := m.files.Mount(ctx, pod)
@@ -109,6 +110,8 @@ func history(t *testing.T, rng *rand.Rand, steps int) {
 		check()
 	}
 	m.driver.Misbehave(nil)
+	m.timeout = 0
+	m.restartKubelet()
 	for _, uid := range pods {
 		await.NoError(t, "the pod is rid of its volumes", func(context.Context) error { return m.files.Unmount(uid) })
 	}

@@ -107,7 +107,7 @@ func (p *Plugin) recount(ctx context.Context, name, endpoint string) error {
 		return err
 	}
 	defer s.close()
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	info, err := s.NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
 	if err != nil {
