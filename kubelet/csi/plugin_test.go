@@ -458,6 +458,33 @@ func TestObjects(t *testing.T) {
 	}
 }
 
+// TestNodeMadeAgain: the objects of a Node that was deleted and made again name the driver, too.
+func TestNodeMadeAgain(t *testing.T) {
+	m := newMachine(t, csidriver.Config{})
+	again := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "again"}}
+	if err := m.client.StorageV1().CSINodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.client.CoreV1().Nodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.client.CoreV1().Nodes().Create(t.Context(), again, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	m.mu.Lock()
+	m.node = again
+	m.mu.Unlock()
+	m.plugin.Observe()
+	await.True(t, "the new objects name the driver", func() bool {
+		node, err := m.client.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+		if err != nil || node.Annotations[nodeIDs] == "" {
+			return false
+		}
+		csiNode, err := m.client.StorageV1().CSINodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+		return err == nil && len(csiNode.Spec.Drivers) == 1 && csiNode.OwnerReferences[0].UID == "again"
+	})
+}
+
 // TestCSINodeOfAnother: the object of an earlier node of the name is made anew.
 func TestCSINodeOfAnother(t *testing.T) {
 	m := newMachine(t, csidriver.Config{}, &storagev1.CSINode{

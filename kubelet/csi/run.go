@@ -2,10 +2,12 @@ package csi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // The pauses between tries to write the objects and to unstage orphans.
@@ -25,15 +27,16 @@ func (p *Plugin) Run(ctx context.Context) error {
 		p.informers.Shutdown()
 	}()
 	p.running.Go(func() { p.keepCounts(ctx) })
-	made := false
+	var introduced types.UID
 	for {
 		pause := restEvery
-		if !made {
-			if _, err := p.objects.ensure(ctx); err != nil {
+		// A Node object that was deleted and made again has taken the CSINode object with it.
+		if node := p.Node(); node != nil && node.UID != introduced {
+			if err := p.introduce(ctx); err != nil {
 				p.complain(ctx, "cannot make the CSINode object of this node; trying again", err)
 				pause = workEvery
 			} else {
-				made = true
+				introduced = node.UID
 			}
 		}
 		if err := p.withdraw(ctx); err != nil {
@@ -93,7 +96,7 @@ func (p *Plugin) keepCounts(ctx context.Context) {
 				last[name] = now // it has told when it registered
 			} else if now.Sub(since) >= every {
 				last[name] = now
-				if err := p.recount(ctx, name, d.endpoint); err != nil {
+				if err := p.tellOf(ctx, name, d.endpoint, p.objects.count); err != nil {
 					p.complain(ctx, "cannot tell how many volumes of a CSI driver this node takes; trying again", err)
 				}
 			}
@@ -101,7 +104,22 @@ func (p *Plugin) keepCounts(ctx context.Context) {
 	}
 }
 
-func (p *Plugin) recount(ctx context.Context, name, endpoint string) error {
+// introduce makes the CSINode object, with the drivers that there are.
+func (p *Plugin) introduce(ctx context.Context) error {
+	if _, err := p.objects.ensure(ctx); err != nil {
+		return err
+	}
+	var errs error
+	for name, d := range p.drivers.all() {
+		errs = errors.Join(errs, p.tellOf(ctx, name, d.endpoint, p.objects.install))
+	}
+	return errs
+}
+
+// tellOf asks a driver what it is on this node, and writes it.
+func (p *Plugin) tellOf(
+	ctx context.Context, name, endpoint string, write func(context.Context, string, *csipb.NodeGetInfoResponse) error,
+) error {
 	s, err := p.dial(name, endpoint)
 	if err != nil {
 		return err
@@ -113,5 +131,5 @@ func (p *Plugin) recount(ctx context.Context, name, endpoint string) error {
 	if err != nil {
 		return fmt.Errorf("NodeGetInfo of CSI driver %s: %w", name, err)
 	}
-	return p.objects.count(ctx, name, info)
+	return write(ctx, name, info)
 }
