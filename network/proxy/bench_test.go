@@ -47,34 +47,72 @@ func BenchmarkFirstSync(b *testing.B) {
 	}
 }
 
-// BenchmarkPlan decides what 50,000 endpoints need, which each change does again.
+// BenchmarkPlan decides what 50,000 endpoints need, as the start does.
 func BenchmarkPlan(b *testing.B) {
-	all, less := largeSnapshot(10_000), largeSnapshot(10_000)
-	less.Slices[777].Endpoints = less.Slices[777].Endpoints[1:]
-	now := plan(all)
+	all := largeSnapshot(10_000)
 	for b.Loop() {
-		if diff(now, plan(less)).Empty() {
-			b.Fatal("nothing has changed")
+		book, parts := newBook(), map[source]*part{}
+		for i := range all.Services {
+			p := partOf(all, i)
+			parts[p.source] = p
+		}
+		if delta, _ := book.update(parts); delta.Empty() {
+			b.Fatal("there is nothing")
+		}
+	}
+}
+
+// partOf is what one service of a large snapshot asks for.
+func partOf(s Snapshot, i int) *part {
+	service := s.Services[i]
+	s.Services, s.Slices = s.Services[i:i+1], s.Slices[i:i+1]
+	return &part{source: source{ofService, service.Namespace, service.Name}, rules: claimed(s, nil), checks: healthChecks(s)}
+}
+
+// changes are a book of many services, and what an endpoint that goes or comes at one of them asks for.
+func changes(services int) (b *book, of source, less, all func() *part) {
+	const one = 777
+	more, fewer := largeSnapshot(services), largeSnapshot(services)
+	fewer.Slices[one].Endpoints = fewer.Slices[one].Endpoints[1:]
+	b = newBook()
+	parts := map[source]*part{}
+	for i := range more.Services {
+		p := partOf(more, i)
+		parts[p.source] = p
+	}
+	b.update(parts)
+	return b, partOf(more, one).source, func() *part { return partOf(fewer, one) }, func() *part { return partOf(more, one) }
+}
+
+// BenchmarkDecideOneChange is one endpoint that goes or comes among 50,000, from the objects to the delta.
+func BenchmarkDecideOneChange(b *testing.B) {
+	book, of, less, all := changes(10_000)
+	for i := 0; b.Loop(); i++ {
+		next := less
+		if i%2 == 1 {
+			next = all
+		}
+		if delta, _ := book.update(map[source]*part{of: next()}); len(delta.SetChains) != 1 {
+			b.Fatalf("%d chains change", len(delta.SetChains))
 		}
 	}
 }
 
 // BenchmarkOneChange is one endpoint that goes or comes among 5,000, from the objects to the kernel.
 func BenchmarkOneChange(b *testing.B) {
-	kernel, all, less := inNamespace(b), largeSnapshot(inKernel), largeSnapshot(inKernel)
-	less.Slices[777].Endpoints = less.Slices[777].Endpoints[1:]
-	now := plan(all)
-	if err := kernel.replace(now); err != nil {
+	kernel := inNamespace(b)
+	book, of, less, all := changes(inKernel)
+	if err := kernel.replace(book.rules); err != nil {
 		b.Fatal(err)
 	}
 	for i := 0; b.Loop(); i++ {
-		next := plan(less)
+		next := less
 		if i%2 == 1 {
-			next = plan(all)
+			next = all
 		}
-		if err := kernel.change(diff(now, next)); err != nil {
+		delta, _ := book.update(map[source]*part{of: next()})
+		if err := kernel.change(delta); err != nil {
 			b.Fatal(err)
 		}
-		now = next
 	}
 }

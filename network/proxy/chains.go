@@ -133,8 +133,12 @@ func (tx transaction) fill(name string, c Chain, t table) {
 		tx.Rule(chain, nft.Verdict(expr.VerdictDrop, ""))
 	case c.Affinity != 0:
 		tx.Rule(chain, tx.recall(name), tx.remember(name, c.Affinity), nft.One(tx.translate()))
-		tx.Rule(chain, tx.choose(c.Backends), tx.remember(name, c.Affinity), nft.One(tx.translate()))
+		for _, way := range tx.ways(c.Backends) {
+			tx.Rule(chain, way, tx.remember(name, c.Affinity), nft.One(tx.translate()))
+		}
 	default:
-		tx.Rule(chain, tx.choose(c.Backends), nft.One(tx.translate()))
+		for _, way := range tx.ways(c.Backends) {
+			tx.Rule(chain, way, nft.One(tx.translate()))
+		}
 	}
 }

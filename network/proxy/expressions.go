@@ -79,6 +79,30 @@ func (tx transaction) recall(chain string) []expr.Any {
 	}
 }
 
+// few is how many backends get a rule each. More of them are in a map, which a connection finds its backend in by one
+// look-up; but the kernel goes through all sets of the table for each new one, so that the first write of ten thousand
+// maps takes minutes.
+const few = 16
+
+// ways are the beginnings of rules of which exactly one goes on, by chance, with a backend in nft.RegB.
+func (tx transaction) ways(backends []Backend) [][]expr.Any {
+	if len(backends) > few {
+		return [][]expr.Any{tx.choose(backends)}
+	}
+	var ways [][]expr.Any
+	for i := range backends {
+		way := tx.choose(backends[i : i+1])
+		if left := len(backends) - i; left > 1 { // of those that are left each has the same chance
+			way = append([]expr.Any{
+				&expr.Numgen{Register: nft.RegA, Modulus: uint32(left), Type: unix.NFT_NG_RANDOM},
+				&expr.Cmp{Op: expr.CmpOpEq, Register: nft.RegA, Data: []byte{0, 0, 0, 0}},
+			}, way...)
+		}
+		ways = append(ways, way)
+	}
+	return ways
+}
+
 // choose loads one of the backends into nft.RegB by chance.
 func (tx transaction) choose(backends []Backend) []expr.Any {
 	if len(backends) == 1 {

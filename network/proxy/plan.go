@@ -34,9 +34,11 @@ type Snapshot struct {
 	Local map[Frontend]Backend
 }
 
-// plan decides everything: it is a pure function, and whatever order the
-// snapshot's objects come in, the rules are the same.
-func plan(s Snapshot) Rules {
+// claimed decides what the objects of a snapshot ask for: it is a pure function, and whatever order
+// they come in, the rules are the same. Of destinations that several claim the first has it. own are
+// destinations of Local that are claimed after those of services. Chains that nothing leads to are
+// among the rules still.
+func claimed(s Snapshot, own map[Frontend]Backend) Rules {
 	p := planner{family: s.Family, node: s.NodeName, zone: s.Zone, local: s.Local, rules: emptyRules(), slices: map[string][]*discoveryv1.EndpointSlice{}}
 	addressType := discoveryv1.AddressTypeIPv4
 	if s.Family == nft.IPv6 {
@@ -59,7 +61,7 @@ func plan(s Snapshot) Rules {
 			p.servicePort(service, port)
 		}
 	}
-	for frontend, backend := range s.Local {
+	for frontend, backend := range own {
 		if !s.Family.Has(frontend.Addr) {
 			continue
 		}
@@ -75,7 +77,6 @@ func plan(s Snapshot) Rules {
 	for _, pod := range pods {
 		p.hostPorts(pod)
 	}
-	p.rules.prune()
 	return p.rules
 }
 

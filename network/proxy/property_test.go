@@ -72,6 +72,32 @@ func randomSnapshot(r *rand.Rand) Snapshot {
 	return s
 }
 
+// plan is what all objects together ask for: what a book comes to, whatever has changed in which order.
+func plan(s Snapshot) Rules {
+	rules := claimed(s, s.Local)
+	prune(rules)
+	return rules
+}
+
+// prune removes the chains that no frontend leads to.
+func prune(r Rules) {
+	reached := map[string]bool{}
+	for _, name := range r.Frontends {
+		for name != "" && !reached[name] {
+			reached[name] = true
+			if cluster := r.Chains[name].Cluster; cluster != "" {
+				reached[cluster] = true // such a chain leads no further
+			}
+			name = r.Chains[name].Next
+		}
+	}
+	for name := range r.Chains {
+		if !reached[name] {
+			delete(r.Chains, name)
+		}
+	}
+}
+
 // TestPlanProperties: what holds for every plan.
 func TestPlanProperties(t *testing.T) {
 	for seed := range uint64(3000) {

@@ -5,9 +5,11 @@
 //
 // One way leads from objects to packets:
 //
-//	Services, EndpointSlices, Pods ──plan──▶ Rules ──diff──▶ Delta ──table──▶ kernel
+//	Service with its EndpointSlices, Pod ──claimed──▶ part ──book──▶ Rules, Delta ──table──▶ kernel
 //
-// plan and diff are pure; table has no choices left to make. Invariants:
+// claimed is pure, and looks at one object that has changed. book puts the parts of all objects together,
+// and tells what that changes. table has no choices left to make. Invariants:
+//   - The rules are those that all objects together ask for, whatever has changed in which order.
 //   - A change is one nftables transaction: no packet ever meets half of one.
 //   - What the kernel has is what Rules in memory say, or the whole table is
 //     written anew: at the start, after a failure, and when somebody else has changed it.
@@ -19,7 +21,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -29,7 +30,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
@@ -83,9 +84,12 @@ type Proxy struct {
 
 	lost atomic.Bool // somebody else has changed the table
 
+	watched *watched
+
 	// Only sync, which never runs twice at once, touches these.
-	rules     Rules      // what the kernel has, if known
-	known     bool       // false: rules says what it once had
+	book      *book
+	zone      string     // of this node, as the book has it
+	known     bool       // the kernel has the rules of the book
 	leftovers staleFlows // still to delete, after a failure
 }
 
@@ -121,7 +125,8 @@ func New(config Config) (*Proxy, error) {
 		trigger: pace.NewTrigger(),
 		health:  newHealth(config.Logger),
 		ready:   make(chan struct{}),
-		rules:   emptyRules(),
+		watched: newWatched(),
+		book:    newBook(),
 	}
 	_ = p.informers() // asking for them is what makes their factory start them
 	return p, nil
@@ -186,7 +191,11 @@ func (p *Proxy) Run(ctx context.Context) error {
 
 // handler fires the trigger for what may change the rules.
 func (p *Proxy) handler() cache.ResourceEventHandler {
-	changed := func(object any) {
+	changed := func(old, now any) {
+		object := now
+		if object == nil {
+			object = old
+		}
 		switch object := object.(type) {
 		case *corev1.Pod:
 			if !p.wantsHostPorts(object) {
@@ -197,19 +206,20 @@ func (p *Proxy) handler() cache.ResourceEventHandler {
 				return
 			}
 		}
+		p.watched.note(old, now)
 		p.trigger.Fire()
 	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc: changed,
+		AddFunc: func(object any) { changed(nil, object) },
 		UpdateFunc: func(old, object any) {
 			was, wasNode := old.(*corev1.Node)
 			is, isNode := object.(*corev1.Node)
 			if isNode && wasNode && zoneOf(was) == zoneOf(is) && isEligible(was) == isEligible(is) {
 				return // nodes tell of themselves all the time
 			}
-			changed(object)
+			changed(old, object)
 		},
-		DeleteFunc: changed,
+		DeleteFunc: func(object any) { changed(object, nil) },
 	}
 }
 
@@ -229,37 +239,35 @@ func (p *Proxy) wantsHostPorts(pod *corev1.Pod) bool {
 
 // sync brings the kernel to what the cluster says now.
 func (p *Proxy) sync(context.Context) error {
-	snapshot, err := p.snapshot()
+	changed, err := p.changed()
 	if err != nil {
 		return err
 	}
-	if err := p.apply(plan(snapshot)); err != nil {
+	if err := p.apply(p.book.update(changed)); err != nil {
 		return err
 	}
 	var checks map[uint16]HealthCheck
 	if !p.config.Secondary {
-		checks = healthChecks(snapshot)
+		checks = p.book.healthChecks()
 	}
 	p.health.succeeded(checks, time.Now())
 	return nil
 }
 
-// apply brings the kernel to the rules.
-func (p *Proxy) apply(next Rules) error {
+// apply brings the kernel to the rules of the book, which have changed by delta.
+func (p *Proxy) apply(delta Delta, stale staleFlows) error {
 	if p.lost.Swap(false) && p.known {
 		p.config.Logger.Warn("service proxy: the nftables table was changed by somebody else, writing it again")
 		p.known = false
 	}
-	delta := diff(p.rules, next)
+	stale.family = p.family
+	p.leftovers = p.leftovers.merge(stale)
 	if p.known && delta.Empty() && len(p.leftovers.allowed) == 0 {
 		return nil
 	}
-	stale := staleBetween(p.rules, next)
-	stale.family = p.family
-	p.leftovers = p.leftovers.merge(stale)
 	switch {
 	case !p.known:
-		if err := p.kernel.replace(next); err != nil {
+		if err := p.kernel.replace(p.book.rules); err != nil {
 			return err
 		}
 	case !delta.Empty():
@@ -269,8 +277,11 @@ func (p *Proxy) apply(next Rules) error {
 			return err
 		}
 	}
-	p.rules, p.known = next, true
+	p.known = true
 	p.readyOnce.Do(func() { close(p.ready) })
+	for frontend := range p.leftovers.allowed { // what was left over may have changed since
+		p.leftovers.allowed[frontend] = p.book.rules.reachable(frontend)
+	}
 	if err := p.flows(p.leftovers); err != nil {
 		return err // the rules stand; what is left over is tried again
 	}
@@ -293,16 +304,60 @@ func (p *Proxy) node() (zone string) {
 	return zoneOf(node)
 }
 
-func (p *Proxy) snapshot() (Snapshot, error) {
-	services, err := p.config.Services.Lister().List(labels.Everything())
-	slices, err2 := p.config.EndpointSlices.Lister().List(labels.Everything())
-	snapshot := Snapshot{NodeName: p.config.NodeName, Family: p.family, Zone: p.node(), Services: services, Slices: slices, Local: p.config.Local}
-	var err3 error
-	if p.config.Pods != nil {
-		snapshot.Pods, err3 = p.config.Pods.Lister().List(labels.Everything())
+// changed returns what the sources ask for that have changed since the last time.
+func (p *Proxy) changed() (map[source]*part, error) {
+	sources := p.watched.take()
+	own := source{kind: ofNode}
+	if p.book.parts[own] == nil && len(p.config.Local) > 0 {
+		sources[own] = struct{}{}
 	}
-	if err := errors.Join(err, err2, err3); err != nil {
-		return Snapshot{}, fmt.Errorf("service proxy: list: %w", err)
+	if zone := p.node(); zone != p.zone {
+		p.zone = zone
+		for of := range p.book.parts {
+			sources[of] = struct{}{}
+		}
 	}
-	return snapshot, nil
+	parts := make(map[source]*part, len(sources))
+	for of := range sources {
+		next, err := p.part(of)
+		if err != nil {
+			p.watched.again(sources)
+			return nil, err
+		}
+		parts[of] = next
+	}
+	return parts, nil
+}
+
+// part is what a source asks for now; nil when it is gone.
+func (p *Proxy) part(of source) (*part, error) {
+	snapshot := Snapshot{NodeName: p.config.NodeName, Family: p.family, Zone: p.zone, Local: p.config.Local}
+	next := &part{source: of}
+	switch of.kind {
+	case ofNode:
+		next.rules = claimed(snapshot, p.config.Local)
+		return next, nil
+	case ofService:
+		service, err := p.config.Services.Lister().Services(of.namespace).Get(of.name)
+		if err != nil {
+			return nil, notFoundIsNil(err)
+		}
+		snapshot.Services, snapshot.Slices = []*corev1.Service{service}, p.watched.slicesOf(of)
+		next.created, next.checks = service.CreationTimestamp.Time, healthChecks(snapshot)
+	case ofPod:
+		pod, err := p.config.Pods.Lister().Pods(of.namespace).Get(of.name)
+		if err != nil {
+			return nil, notFoundIsNil(err)
+		}
+		snapshot.Pods, next.created = []*corev1.Pod{pod}, pod.CreationTimestamp.Time
+	}
+	next.rules = claimed(snapshot, nil)
+	return next, nil
+}
+
+func notFoundIsNil(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("service proxy: read: %w", err)
 }

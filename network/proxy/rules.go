@@ -88,25 +88,6 @@ func emptyRules() Rules {
 	}
 }
 
-// prune removes the chains that no frontend leads to.
-func (r Rules) prune() {
-	reached := map[string]bool{}
-	for _, name := range r.Frontends {
-		for name != "" && !reached[name] {
-			reached[name] = true
-			if cluster := r.Chains[name].Cluster; cluster != "" {
-				reached[cluster] = true // such a chain leads no further
-			}
-			name = r.Chains[name].Next
-		}
-	}
-	for name := range r.Chains {
-		if !reached[name] {
-			delete(r.Chains, name)
-		}
-	}
-}
-
 // Delta is what leads from one Rules to another. Elements that change are both
 // deleted and added.
 type Delta struct {
