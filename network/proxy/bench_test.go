@@ -33,8 +33,7 @@ func largeSnapshot(services int) Snapshot {
 	return s
 }
 
-// inKernel is how many services are written in benchmarks: the time of a first write grows faster than
-// their number.
+// inKernel is how many services are written in benchmarks.
 const inKernel = 1000
 
 // BenchmarkFirstSync writes all. A thread has its namespace: no b.Run here.
