@@ -65,6 +65,7 @@ func history(t *testing.T, rng *rand.Rand, steps int) {
 	}
 	misbehave()
 	var log []string
+	ending := map[types.UID]bool{} // pods that began to end get nothing any more
 	check := func() {
 		t.Helper()
 		if wrong := m.driver.Violations(); len(wrong) > 0 {
@@ -75,6 +76,9 @@ func history(t *testing.T, rng *rand.Rand, steps int) {
 		uid := pods[rng.IntN(len(pods))]
 		switch rng.IntN(9) {
 		case 0, 1, 2, 3:
+			if ending[uid] {
+				break
+			}
 			pod := podOf(uid, names[:1+rng.IntN(len(names))]...)
 			ctx, cancel := t.Context(), func() {}
 			if rng.IntN(4) == 0 {
@@ -96,6 +100,7 @@ func history(t *testing.T, rng *rand.Rand, steps int) {
 			}
 		case 4, 5, 6:
 			err := m.files.Unmount(uid)
+			ending[uid] = err != nil
 			log = append(log, fmt.Sprintf("unmount %s: %v", uid, err))
 		case 7:
 			log = append(log, "the kubelet starts again")
