@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/barque/barque/controllers/controllertest"
@@ -134,7 +135,7 @@ func TestLaggingInformerMakesNoDuplicates(t *testing.T) {
 		hidden := &corev1.PodList{}
 		for _, name := range []string{"p1", "p2", "p3"} {
 			hidden.Items = append(hidden.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "d", Name: name, UID: "hidden-" + rs.UID, Labels: map[string]string{"app": "x"},
+				Namespace: "d", Name: name, UID: types.UID("hidden-" + name), ResourceVersion: "5000", Labels: map[string]string{"app": "x"},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: rs.UID, Controller: &controller}},
 			}})
 		}
@@ -154,7 +155,10 @@ func TestLaggingInformerMakesNoDuplicates(t *testing.T) {
 		})
 		start(t, c)
 		<-asked
-		<-asked // twice: it keeps waiting for its informer
+		time.Sleep(time.Minute) // it keeps waiting for its informer, and asks no more
+		if len(asked) > 0 {
+			t.Errorf("the API server was asked %d times more", len(asked))
+		}
 		select {
 		case <-created:
 			t.Error("pods were created twice")
