@@ -25,16 +25,19 @@ const (
 	fields   = 60 // of a definition's schema
 )
 
+// side is one whose servers are restarted and weighed.
+type side struct{ *sides.Side }
+
 // definitions measures memory and start-up time without and with CustomResourceDefinitions.
 func definitions(ctx context.Context, o options, theirs, ours *sides.Side) error {
 	fmt.Println("\n| definitions | servers | MiB of each when idle | start until ready, s |\n|---|---|---|---|")
 	var without [2][]float64
 	for _, n := range []int{0, o.definitions} {
-		sides := []*sides.Side{theirs, ours}
+		both := []side{{theirs}, {ours}}
 		if n > 0 {
-			for _, s := range sides {
+			for _, s := range both {
 				progress("%d definitions on %s", n, s.Name)
-				if err := define(ctx, s, n); err != nil {
+				if err := define(ctx, s.Side, n); err != nil {
 					return fmt.Errorf("%s: %w", s.Name, err)
 				}
 			}
@@ -45,15 +48,15 @@ func definitions(ctx context.Context, o options, theirs, ours *sides.Side) error
 			return context.Cause(ctx)
 		case <-time.After(settle):
 		}
-		for i, s := range sides {
-			memory, err := memory(s)
+		for i, s := range both {
+			memory, err := s.memory()
 			if err != nil {
 				return err
 			}
 			if n == 0 {
 				without[i] = memory
 			}
-			took, err := restarts(ctx, s)
+			took, err := s.restarts(ctx)
 			if err != nil {
 				return fmt.Errorf("restart a server of %s: %w", s.Name, err)
 			}
@@ -71,7 +74,7 @@ func definitions(ctx context.Context, o options, theirs, ours *sides.Side) error
 }
 
 // memory returns the anonymous memory of each server, with its etcd, in MiB.
-func memory(s *sides.Side) ([]float64, error) {
+func (s side) memory() ([]float64, error) {
 	var out []float64
 	for _, e := range s.Servers {
 		u, err := e.Use()
@@ -84,10 +87,10 @@ func memory(s *sides.Side) ([]float64, error) {
 }
 
 // restarts returns how long a server took until it was ready, in seconds and sorted.
-func restarts(ctx context.Context, s *sides.Side) ([]float64, error) {
+func (s side) restarts(ctx context.Context) ([]float64, error) {
 	var out []float64
 	for range starts {
-		took, err := s.Restart(ctx)
+		took, err := s.RestartLast(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -52,7 +52,7 @@ func waitFor(t *testing.T, path string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond) // brief: the interval of a poll
+	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		if _, err := os.Stat(path); err == nil {

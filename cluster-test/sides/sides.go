@@ -31,7 +31,8 @@ const servers = 3
 type Side struct {
 	Name    string
 	Servers []Endpoint
-	Restart func(ctx context.Context) (time.Duration, error) // of the last server, until it is ready
+	// RestartLast kills the last server and starts it again. It returns how long it took until ready.
+	RestartLast func(ctx context.Context) (time.Duration, error)
 	// KillLeader kills the server whose controllers and scheduler act, as kill -9 does, all of its
 	// processes.
 	KillLeader func(ctx context.Context) (Killed, error)
@@ -73,7 +74,7 @@ func Upstream(ctx context.Context, bin, work string, controllers bool) (*Side, e
 			Processes: server.Processes,
 		})
 	}
-	s.Restart = func(context.Context) (time.Duration, error) { return c.Servers[servers-1].Restart() }
+	s.RestartLast = func(context.Context) (time.Duration, error) { return c.Servers[servers-1].Restart() }
 	s.KillLeader = func(context.Context) (Killed, error) {
 		k := Killed{At: time.Now(), Others: s.Servers[1:], Start: c.Restore}
 		c.KillLeader()
@@ -139,7 +140,7 @@ func Barque(ctx context.Context) (_ *Side, err error) {
 		return k, c.KillNodes(ctx, nodes[leader].Name)
 	}
 	last := s.Servers[servers-1]
-	s.Restart = func(ctx context.Context) (time.Duration, error) {
+	s.RestartLast = func(ctx context.Context) (time.Duration, error) {
 		if err := c.KillNodes(ctx, nodes[servers-1].Name); err != nil {
 			return 0, err
 		}

@@ -131,7 +131,6 @@ func (p *Plugin) grow(ctx context.Context, pod *v1.Pod, v *volumes.Volume) (time
 		return now.Add(refreshEvery), nil
 	}
 	if first {
-		//lint:ignore ST1005 upstream's event
 		return time.Time{}, fmt.Errorf("MountVolume.Setup failed while expanding volume: %w", err)
 	}
 	p.Event(pod, v1.EventTypeWarning, "VolumeResizeFailed", fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", v.PV.Name, err))
@@ -225,7 +224,6 @@ func (p *Plugin) askToExpand(ctx context.Context, v *volumes.Volume, to resource
 		r.StagingTargetPath = v.Staged
 	}
 	if _, err := s.NodeExpandVolume(ctx, r); err != nil {
-		//lint:ignore ST1005 upstream's event
 		return fmt.Errorf("Expander.NodeExpand failed to expand the volume : %w", err)
 	}
 	return nil

@@ -51,7 +51,7 @@ func history(t *testing.T, rng *rand.Rand, steps int) {
 			t.Fatal(err)
 		}
 	}
-	m.timeout = 50 * time.Millisecond // brief: hanging calls are to time out
+	m.timeout = 50 * time.Millisecond // hanging calls are to time out
 	m.restartKubelet()
 	pods := []types.UID{"a", "b", "c"}
 	faults := rand.New(rand.NewPCG(rng.Uint64(), 1))

@@ -72,7 +72,7 @@ func start(t *testing.T, servers ...*server) string {
 			return nil
 		},
 		Interval: 5 * time.Millisecond,
-		Patience: 20 * time.Millisecond, // brief: the test waits for its end
+		Patience: 20 * time.Millisecond, // the test waits for its end
 		Logger:   slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
