@@ -66,6 +66,9 @@ func (o *Options) fitAddresses(s Settings) error {
 			return fmt.Errorf("the cluster has pods in %s, and this node has no address of that family (%v): give its addresses with --node-ip", pods, internal)
 		}
 	}
+	if len(s.ServiceCIDRs) == 0 || len(internal) == 0 {
+		return nil // the server that let this node in has told no ranges
+	}
 	if first := s.ServiceCIDRs.Primary(); internal[0].Is6() != first.Addr().Is6() {
 		return fmt.Errorf("the cluster's first family is that of %s, and this node's first address is %s: give --node-ip in that order", first, internal[0])
 	}
