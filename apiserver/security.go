@@ -116,7 +116,9 @@ type noVolumes struct{}
 
 var errNotServed = errors.New("this server has no such objects")
 
-func (noVolumes) Claim(string, string) (*corev1.PersistentVolumeClaim, error) { return nil, errNotServed }
+func (noVolumes) Claim(string, string) (*corev1.PersistentVolumeClaim, error) {
+	return nil, errNotServed
+}
 
 func (noVolumes) Volume(string) (*corev1.PersistentVolume, error) { return nil, errNotServed }
 
@@ -140,7 +142,9 @@ func (v nodeVolumes) Claim(namespace, name string) (*corev1.PersistentVolumeClai
 }
 
 // Volume implements nodeauth.Volumes.
-func (v nodeVolumes) Volume(name string) (*corev1.PersistentVolume, error) { return v.volumes.Get(name) }
+func (v nodeVolumes) Volume(name string) (*corev1.PersistentVolume, error) {
+	return v.volumes.Get(name)
+}
 
 // Attachment implements nodeauth.Volumes.
 func (v nodeVolumes) Attachment(name string) (*storagev1.VolumeAttachment, error) {

@@ -56,7 +56,9 @@ func (volumesOf) Volume(name string) (*corev1.PersistentVolume, error) {
 	if name != "pv" {
 		return nil, errors.New("no such volume")
 	}
-	secret := func(name string) *corev1.SecretReference { return &corev1.SecretReference{Namespace: "drivers", Name: name} }
+	secret := func(name string) *corev1.SecretReference {
+		return &corev1.SecretReference{Namespace: "drivers", Name: name}
+	}
 	return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{
 		ClaimRef: &corev1.ObjectReference{UID: "c"},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
