@@ -123,6 +123,10 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolume
 			return nil, d.violate("volume %s is published, and was not staged at %s", r.VolumeId, r.StagingTargetPath)
 		}
 	}
+	const single = csipb.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	if r.VolumeCapability.GetAccessMode().GetMode() == single && len(v.Shown) > 0 && !v.Shown[r.TargetPath] {
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %s has one writer, and is published elsewhere", r.VolumeId)
+	}
 	if v.Block {
 		if err := os.WriteFile(r.TargetPath, nil, 0o600); err != nil {
 			return nil, err
