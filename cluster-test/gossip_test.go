@@ -246,9 +246,10 @@ spec:
 	return s.WaitReady(name)
 }
 
-// The server that the agent is connected to goes, in several ways. What the agent is told by its watches, and what it
-// writes, goes on by another one. How soon is logged: when connections through a server that says nothing any more are cut
-// is shown in virtual time, by balancer.TestHowSoonConnectionsMove.
+// The server that the agent is connected to goes, in several ways. What the agent is told by its
+// watches, and what it writes, goes on by another one. How soon is logged: when connections through
+// a server that says nothing any more are cut is shown in virtual time, by
+// balancer.TestHowSoonConnectionsMove.
 func testAgentMoves(s *Space) {
 	t := s.TB.(*testing.T)
 	for _, way := range []struct {

@@ -13,7 +13,8 @@ import (
 
 const clusterIP6 = "fd00:43::a"
 
-// startCluster6 is a cluster of two nodes in one layer-2 network, with IPv6, and with IPv4 beside it.
+// startCluster6 is a cluster of two nodes in one layer-2 network, with IPv6, and with IPv4 beside
+// it.
 func startCluster6(t *testing.T, with4 bool) *cluster {
 	t.Helper()
 	bridge := lan(t)

@@ -1,7 +1,7 @@
 // Package network makes this node part of the pod network: the pods' links and
 // addresses (package cni), the routes to the other nodes' pods (routes), through the overlay where
-// there is no direct way (overlay), services (proxy), their names (dns), and what may pass (policy). It sees the cluster through the
-// informers that it is given.
+// there is no direct way (overlay), services (proxy), their names (dns), and what may pass
+// (policy). It sees the cluster through the informers that it is given.
 //
 // Everything happens in the network namespace of the process, and all of it
 // stays when the process ends: pods go on, with their connections and services.
@@ -51,10 +51,11 @@ type Config struct {
 	// Addresses are this node's, by which the others reach it. It has one of each family of pods.
 	Addresses nodeaddr.Addresses
 	// PodNetworks hold the addresses of all pods of the cluster (10.42.0.0/16),
-	// ServiceNetworks those of all services (10.43.0.0/16): one of each family that the cluster has.
+	// ServiceNetworks those of all services (10.43.0.0/16): one of each family that the cluster
+	// has.
 	PodNetworks, ServiceNetworks []netip.Prefix
-	// OtherPlugin leaves the pods' links and addresses, the ways to other nodes, and policies to another
-	// network plugin. Services and names stay.
+	// OtherPlugin leaves the pods' links and addresses, the ways to other nodes, and policies to
+	// another network plugin. Services and names stay.
 	OtherPlugin bool
 	// Overlay says how nodes of other layer-2 networks are reached.
 	Overlay overlay.Config
@@ -359,8 +360,8 @@ func (n *Network) reconcile(ctx context.Context) error {
 	return errors.Join(failed, err, cni.SetMTU(plan.Own, mtu))
 }
 
-// connect makes the ways to the other nodes, and returns the MTU of pods: that of the node, less what
-// the overlay takes while some node is reached there.
+// connect makes the ways to the other nodes, and returns the MTU of pods: that of the node, less
+// what the overlay takes while some node is reached there.
 func (n *Network) connect(plan routes.Plan, mtu int) (int, error) {
 	if len(plan.Peers) == 0 {
 		return mtu, errors.Join(routes.Apply(plan, n.config.Addresses, 0), overlay.Remove())
@@ -433,7 +434,8 @@ func (n *Network) awaitReady(ctx context.Context) {
 }
 
 // Purge removes from the process's network namespace what Run has set up there:
-// service rules, policies, routes, the overlay and the address of cluster DNS. The pods' links go with the pods.
+// service rules, policies, routes, the overlay and the address of cluster DNS. The pods' links go
+// with the pods.
 func Purge() error {
 	return errors.Join(proxy.Purge(), policy.Purge(), routes.Purge(), overlay.Remove(), bandwidth.Purge(), unclaim(localDNS4.Addr()), unclaim(localDNS6.Addr()))
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/network/overlay"
 )
 
-// startFarCluster is a cluster of three nodes in three layer-2 networks. This namespace is the router
-// between them, which knows no pods.
+// startFarCluster is a cluster of three nodes in three layer-2 networks. This namespace is the
+// router between them, which knows no pods.
 func startFarCluster(t *testing.T) *cluster {
 	t.Helper()
 	up(t, "lo")

@@ -26,8 +26,9 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// unhurried gives the servers long time-outs. It is for tests in which minutes pass and that are not about the loss of a
-// leader: with storetest's time-outs most of their CPU time goes into a hundred heartbeats a second.
+// unhurried gives the servers long time-outs. It is for tests in which minutes pass and that are
+// not about the loss of a leader: with storetest's time-outs most of their CPU time goes into a
+// hundred heartbeats a second.
 func unhurried(_ int, cfg *raftstore.Config) {
 	cfg.Timeouts = raftstore.Timeouts{Heartbeat: 10 * time.Second, PromoteAfter: time.Millisecond}
 }

@@ -67,8 +67,9 @@ func newWired(t *testing.T, limits func(i int) raftstore.Limits) *wired {
 	return w
 }
 
-// write lets the honest client write until the test ends. It has an answer to its last write before the servers are closed:
-// a leader whose followers are gone waits for its lease, a minute here, to learn that nobody answers such a write any more.
+// write lets the honest client write until the test ends. It has an answer to its last write before
+// the servers are closed: a leader whose followers are gone waits for its lease, a minute here, to
+// learn that nobody answers such a write any more.
 func (w *wired) write() {
 	var over atomic.Bool
 	var running sync.WaitGroup

@@ -201,7 +201,8 @@ func TestExtendersFilterInTurn(t *testing.T) {
 	tryExtenders(t, pod("p", "1", "1Gi"), second.config(ignorable), first.config()).eventuallyOn("p", "c")
 }
 
-// TestAnErrorLeavesTheNomination: a node that is being freed for a pod stays its own over an error that passes.
+// TestAnErrorLeavesTheNomination: a node that is being freed for a pod stays its own over an error
+// that passes.
 func TestAnErrorLeavesTheNomination(t *testing.T) {
 	e := newExtender(t)
 	e.filter = func(extenderv1.ExtenderArgs) any { return extenderv1.ExtenderFilterResult{Error: "no licence"} }

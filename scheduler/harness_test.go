@@ -43,7 +43,8 @@ type apiServer struct {
 	events  []*v1.Event
 	// onBind may answer a binding in the server's place, before or after it took effect.
 	onBind func(b *v1.Binding, apply func() error) error
-	// onDelete answers a deletion in the server's place. It may take its time, as long as ctx lasts.
+	// onDelete answers a deletion in the server's place. It may take its time, as long as ctx
+	// lasts.
 	onDelete func(ctx context.Context, p *v1.Pod) error
 }
 

@@ -51,8 +51,8 @@ func (w *writes) doAfter(uid types.UID, prepare, call func()) {
 	})
 }
 
-// beside runs a call in no order with others of its pod. It must not wait for what may take long, such as the volumes of
-// the pod that it ends.
+// beside runs a call in no order with others of its pod. It must not wait for what may take long,
+// such as the volumes of the pod that it ends.
 func (w *writes) beside(call func()) {
 	w.wg.Go(func() {
 		w.slots <- struct{}{}

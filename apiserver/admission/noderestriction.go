@@ -27,8 +27,8 @@ import (
 )
 
 // NodeRestriction keeps what kubelets write to their own Node object, without its taints and its
-// restricted labels, nor the label of members where they are none, and to the pods bound to them; and the certificates that they ask for to their
-// own and those pods'.
+// restricted labels, nor the label of members where they are none, and to the pods bound to them;
+// and the certificates that they ask for to their own and those pods'.
 type NodeRestriction struct {
 	*admission.Handler
 	pods     listers.PodLister
@@ -134,9 +134,10 @@ func (n *NodeRestriction) node(node string, a admission.Attributes) error {
 	return n.memberLabel(node, obj, old)
 }
 
-// memberLabel keeps the label of the cluster's members to their own kubelets: its lease is then made
-// from gossip, and whatever needs all members waits for the node. Members and others have the same
-// user name; which of them a node is, gossip knows. A kubelet tries again until gossip has told.
+// memberLabel keeps the label of the cluster's members to their own kubelets: its lease is then
+// made from gossip, and whatever needs all members waits for the node. Members and others have the
+// same user name; which of them a node is, gossip knows. A kubelet tries again until gossip has
+// told.
 func (n *NodeRestriction) memberLabel(node string, obj, old *corev1.Node) error {
 	is, has := obj.Labels[nodeleases.MemberLabel]
 	was, had := old.Labels[nodeleases.MemberLabel]

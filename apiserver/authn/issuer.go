@@ -131,7 +131,8 @@ func (i *Issuer) verify(token string) (c claims, mine bool, err error) {
 	return c, mine, err
 }
 
-// open checks the signature of a token of an issuer name, and reads its claims. mine is false for others.
+// open checks the signature of a token of an issuer name, and reads its claims. mine is false for
+// others.
 func (i *Issuer) open(token, issuer string, claims any) (mine bool, err error) {
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256, jose.RS256})
 	if err != nil {

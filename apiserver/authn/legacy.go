@@ -15,19 +15,23 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/klog/v2"
 )
 
-// LegacyIssuer is the iss claim of the tokens in Secrets of type kubernetes.io/service-account-token.
+// LegacyIssuer is the iss claim of the tokens in Secrets of type
+// kubernetes.io/service-account-token.
 const LegacyIssuer = "kubernetes/serviceaccount"
 
-// Labels of such a Secret: the day on which its token was last used, and that from which on it is not accepted.
+// Labels of such a Secret: the day on which its token was last used, and that from which on it is
+// not accepted.
 const (
 	lastUsedLabel     = "kubernetes.io/legacy-token-last-used"
 	invalidSinceLabel = "kubernetes.io/legacy-token-invalid-since"
 )
 
-// legacyClaims is what a token in a Secret says. It has no end and no audience: it lives as long as the Secret
-// holds it. The UID of the Secret is Barque's: with an RSA key a Secret that is made again would have the same token.
+// legacyClaims is what a token in a Secret says. It has no end and no audience: it lives as long as
+// the Secret holds it. The UID of the Secret is Barque's: with an RSA key a Secret that is made
+// again would have the same token.
 type legacyClaims struct {
 	Issuer     string `json:"iss"`
 	Subject    string `json:"sub"`
@@ -38,8 +42,8 @@ type legacyClaims struct {
 	AccountUID string `json:"kubernetes.io/serviceaccount/service-account.uid"`
 }
 
-// IssueLegacy signs the token that a Secret of type kubernetes.io/service-account-token is to hold. It is good for
-// nothing until the Secret holds it.
+// IssueLegacy signs the token that a Secret of type kubernetes.io/service-account-token is to hold.
+// It is good for nothing until the Secret holds it.
 func (i *Issuer) IssueLegacy(b Binding) (string, error) {
 	signer, err := i.signer()
 	if err != nil {
@@ -90,7 +94,8 @@ func (l *legacyTokens) AuthenticateToken(ctx context.Context, token string) (*au
 	return &authenticator.Response{User: info.UserInfo(), Audiences: matched}, true, nil
 }
 
-// check looks whether the Secret still holds the token, and whether its service account is still there.
+// check looks whether the Secret still holds the token, and whether its service account is still
+// there.
 func (l *legacyTokens) check(ctx context.Context, c *legacyClaims, token string) (*corev1.Secret, error) {
 	if c.Subject != serviceaccount.MakeUsername(c.Namespace, c.Account) {
 		return nil, fmt.Errorf("service-account token: its subject %q is not service account %s/%s", c.Subject, c.Namespace, c.Account)
@@ -134,6 +139,14 @@ func (l *legacyTokens) used(ctx context.Context, secret *corev1.Secret) {
 	if err != nil {
 		return
 	}
-	// A day that is not noted refuses nobody: the next use notes it.
-	_, _ = l.objects.Client.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	// A day that is not noted refuses nobody: the next use notes it. Without a quorum nothing is
+	// written, and reads go on.
+	ctx, cancel := context.WithTimeout(ctx, notePatience)
+	defer cancel()
+	if _, err := l.objects.Client.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		klog.FromContext(ctx).V(2).Info("cannot note the use of a token on its Secret", "secret", klog.KObj(secret), "err", err)
+	}
 }
+
+// notePatience is how long a request waits until the use of its token is noted.
+const notePatience = time.Second

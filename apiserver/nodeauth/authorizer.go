@@ -33,7 +33,8 @@ type Authorizer struct {
 	rules    func(authorizer.Attributes) bool
 }
 
-// Volumes finds the volumes of claims, and what is attached where. An error means that it is not known.
+// Volumes finds the volumes of claims, and what is attached where. An error means that it is not
+// known.
 type Volumes interface {
 	Claim(namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	Volume(name string) (*corev1.PersistentVolume, error)
@@ -44,8 +45,8 @@ type Volumes interface {
 type RequestNode func(namespace, name string) (node string)
 
 // New returns an authorizer over the pods of an informer that has not been started, and those that
-// list returns. requests tells whose requests for certificates are, volumes what claims are bound to,
-// and rules what the role of nodes allows.
+// list returns. requests tells whose requests for certificates are, volumes what claims are bound
+// to, and rules what the role of nodes allows.
 func New(pods cache.SharedIndexInformer, list ListPods, requests RequestNode, volumes Volumes, rules func(authorizer.Attributes) bool) (*Authorizer, error) {
 	err := pods.AddIndexers(cache.Indexers{nodeIndex: func(obj any) ([]string, error) {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {

@@ -90,8 +90,8 @@ func claimOf(p *corev1.Pod, v *corev1.Volume) string {
 	return ""
 }
 
-// nodeSecrets are what the node of a volume tells its driver. Those of the driver's controller are not
-// among them.
+// nodeSecrets are what the node of a volume tells its driver. Those of the driver's controller are
+// not among them.
 func nodeSecrets(v *corev1.CSIPersistentVolumeSource) []*corev1.SecretReference {
 	return []*corev1.SecretReference{v.NodeStageSecretRef, v.NodePublishSecretRef, v.NodeExpandSecretRef}
 }

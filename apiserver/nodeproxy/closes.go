@@ -20,8 +20,8 @@ func quietCloses(next http.Handler) http.Handler {
 	})
 }
 
-// closesAsDetails is a sink that lowers errors of connections that this process has closed itself, and
-// of WebSockets that ended with the client's connection or by its word.
+// closesAsDetails is a sink that lowers errors of connections that this process has closed itself,
+// and of WebSockets that ended with the client's connection or by its word.
 type closesAsDetails struct{ klog.LogSink }
 
 // detail is the verbosity of a close.

@@ -196,9 +196,9 @@ func (t *Token) bind(ctx context.Context, req *authenticationv1.TokenRequest, b 
 	return matches(ref.UID, ref.Kind, meta)
 }
 
-// ofSecret tells that a request is for the token that a Secret of type kubernetes.io/service-account-token is to hold: it
-// is bound to a Secret, and its audience is the issuer of such tokens. That one has no end: it is good as long as the
-// Secret holds it.
+// ofSecret tells that a request is for the token that a Secret of type
+// kubernetes.io/service-account-token is to hold: it is bound to a Secret, and its audience is the
+// issuer of such tokens. That one has no end: it is good as long as the Secret holds it.
 func ofSecret(req *authenticationv1.TokenRequest, b *authn.Binding) bool {
 	return b.SecretName != "" && len(req.Spec.Audiences) == 1 && req.Spec.Audiences[0] == authn.LegacyIssuer
 }

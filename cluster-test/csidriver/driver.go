@@ -1,8 +1,9 @@
-// Package csidriver is a CSI driver for tests: its volumes are directories of one machine. It has the
-// services identity, controller and node, remembers its state in a file, and can be told to misbehave.
+// Package csidriver is a CSI driver for tests: its volumes are directories of one machine. It has
+// the services identity, controller and node, remembers its state in a file, and can be told to
+// misbehave.
 //
-// It is a judge besides: it notes what a container orchestrator must never ask for, such as to unstage a
-// volume that a pod has.
+// It is a judge besides: it notes what a container orchestrator must never ask for, such as to
+// unstage a volume that a pod has.
 package csidriver
 
 import (
@@ -191,7 +192,8 @@ func (d *Driver) Serve(ctx context.Context) error {
 	}, grpc.UnaryInterceptor(d.intercept))
 }
 
-// Register serves the socket by which a kubelet finds the driver, in the kubelet's plugins_registry.
+// Register serves the socket by which a kubelet finds the driver, in the kubelet's
+// plugins_registry.
 func (d *Driver) Register(ctx context.Context, socket string) error {
 	return serve(ctx, socket, func(s *grpc.Server) { registerapi.RegisterRegistrationServer(s, d) })
 }

@@ -1,5 +1,5 @@
-// Package csisanity holds the tests' CSI driver against the specification, by kubernetes-csi's own suite. It
-// is a module of its own: Barque's does not depend on that suite.
+// Package csisanity holds the tests' CSI driver against the specification, by kubernetes-csi's own
+// suite. It is a module of its own: Barque's does not depend on that suite.
 package csisanity
 
 import (
@@ -14,11 +14,12 @@ import (
 	"github.com/kubernetes-csi/csi-test/v5/pkg/sanity"
 )
 
-// TestSanity takes root, for bind mounts, and the driver's program in CSI_DRIVER_BIN; see 'make test-csi'.
+// TestSanity takes root, for bind mounts, and the driver's program in CSI_DRIVER_BIN; see 'make
+// test-csi'.
 func TestSanity(t *testing.T) {
 	program := os.Getenv("CSI_DRIVER_BIN")
 	if program == "" || os.Geteuid() != 0 {
-		t.Skip("it takes root, and the driver in CSI_DRIVER_BIN")
+		t.Skip("SKIPPED: it takes root, and the driver in CSI_DRIVER_BIN: run make test-csi")
 	}
 	dir, err := os.MkdirTemp("", "csi") // sockets have short paths
 	if err != nil {

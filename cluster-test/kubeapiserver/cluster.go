@@ -31,8 +31,8 @@ type Options struct {
 	Members int    // of etcd, and as many kube-apiservers; 1 when 0
 	// NoSync leaves out etcd's fsync, where speed and safety are not looked at.
 	NoSync bool
-	// Controllers adds a kube-controller-manager and a kube-scheduler to each kube-apiserver. Of each
-	// kind the first one leads as long as it lives.
+	// Controllers adds a kube-controller-manager and a kube-scheduler to each kube-apiserver. Of
+	// each kind the first one leads as long as it lives.
 	Controllers bool
 }
 

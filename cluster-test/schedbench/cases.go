@@ -199,7 +199,8 @@ func runJobs(ctx context.Context, b *bench) ([]line, error) {
 	return []line{{fmt.Sprintf("%d Jobs, until complete", jobs), seconds(took)}, {"Jobs in a second", rate(jobs, took)}, used(before, after)}, err
 }
 
-// takeOver kills the leader, scales a Deployment through another server, and measures from the kill.
+// takeOver kills the leader, scales a Deployment through another server, and measures from the
+// kill.
 func takeOver(ctx context.Context, b *bench) ([]line, error) {
 	labels, one := map[string]string{"app": "takeover"}, int32(1)
 	_, err := b.client(0).AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{

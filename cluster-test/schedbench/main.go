@@ -1,11 +1,11 @@
 // Command schedbench measures the scheduler and the controllers of three servers of Barque beside
-// those of upstream: kube-scheduler and kube-controller-manager on three kube-apiservers, each with a
-// member of etcd. `make bench-scheduler` runs it, as root; tests never do.
+// those of upstream: kube-scheduler and kube-controller-manager on three kube-apiservers, each with
+// a member of etcd. `make bench-scheduler` runs it, as root; tests never do.
 //
 // One side runs after the other, each case on fresh servers. Nodes are objects that this process
 // keeps alive, and it does to their pods what kubelets do to the API: see hollow.go. CPU time and
-// memory are those of all processes of a side. Upstream's controllers and scheduler may send as many
-// requests as they like, as Barque's do.
+// memory are those of all processes of a side. Upstream's controllers and scheduler may send as
+// many requests as they like, as Barque's do.
 package main
 
 import (

@@ -31,7 +31,8 @@ const servers = 3
 type Side struct {
 	Name    string
 	Servers []Endpoint
-	// RestartLast kills the last server and starts it again. It returns how long it took until ready.
+	// RestartLast kills the last server and starts it again. It returns how long it took until
+	// ready.
 	RestartLast func(ctx context.Context) (time.Duration, error)
 	// KillLeader kills the server whose controllers and scheduler act, as kill -9 does, all of its
 	// processes.

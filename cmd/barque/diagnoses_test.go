@@ -7,8 +7,8 @@ import (
 	"github.com/barque/barque/cmd/barque/node"
 )
 
-// TestDoctorReadsPaths: large packets that do not arrive are a fault, and machines that answer no echo are
-// none.
+// TestDoctorReadsPaths: large packets that do not arrive are a fault, and machines that answer no
+// echo are none.
 func TestDoctorReadsPaths(t *testing.T) {
 	for text, want := range map[string]struct{ findings, notes string }{
 		"": {},

@@ -155,7 +155,8 @@ func (j *joining) arguments(c *cobra.Command, tokenFile string) []string {
 	return append([]string{to, j.flags.options.Join, "--token-file", tokenFile}, changedFlags(c, names)...)
 }
 
-// shellLine are arguments as a shell takes them: --eviction-hard=memory.available<1Gi would read a file.
+// shellLine are arguments as a shell takes them: --eviction-hard=memory.available<1Gi would read a
+// file.
 func shellLine(args []string) string {
 	words := slices.Clone(args)
 	for i, w := range words {

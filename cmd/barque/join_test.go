@@ -93,8 +93,9 @@ func systemdValue(t *testing.T, text string) string {
 	return value.String()
 }
 
-// systemdWords splits the value of a variable that is a word of ExecStart, as systemd.service(5) says:
-// at white space, where quotes count and are removed. A backslash preserves the character behind it.
+// systemdWords splits the value of a variable that is a word of ExecStart, as systemd.service(5)
+// says: at white space, where quotes count and are removed. A backslash preserves the character
+// behind it.
 func systemdWords(t *testing.T, value string) (words []string) {
 	t.Helper()
 	var word strings.Builder

@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/kubelet/rootdir"
 )
 
-// TestRootDir: a node from before keeps its directory while pods have volumes in it, and does not start
-// with another one.
+// TestRootDir: a node from before keeps its directory while pods have volumes in it, and does not
+// start with another one.
 func TestRootDir(t *testing.T) {
 	dataDir := t.TempDir()
 	former := filepath.Join(dataDir, "kubelet")

@@ -189,9 +189,11 @@ type term struct {
 	mu sync.Mutex
 	// unused is since when nobody needs a volume on a node that still has it, by volume and node.
 	unused map[string]map[string]time.Time
-	// detaching are the attachments that are no longer in the status of their nodes, and are about to go.
+	// detaching are the attachments that are no longer in the status of their nodes, and are about
+	// to go.
 	detaching map[types.UID]bool
-	// checked are the attachments whose volume has been seen to be without users, by the API server's word.
+	// checked are the attachments whose volume has been seen to be without users, by the API
+	// server's word.
 	checked runtime.Seen
 }
 
@@ -337,8 +339,9 @@ func AttachmentName(handle, driver, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
 }
 
-// isOurs tells by its name whether an attachment was made by this controller, in any term. Who makes
-// one under another name takes it away too. The volume, which the name is made of, may be gone.
+// isOurs tells by its name whether an attachment was made by this controller, in any term. Who
+// makes one under another name takes it away too. The volume, which the name is made of, may be
+// gone.
 func isOurs(a *storagev1.VolumeAttachment) bool {
 	return strings.HasPrefix(a.Name, "csi-") && len(a.Name) == len(AttachmentName("", "", ""))
 }
@@ -366,8 +369,8 @@ func (t *term) attach(ctx context.Context, key runtime.Key, volume *corev1.Persi
 	return nil
 }
 
-// used asks the API server, once in a term, whether pods on a node need an attachment that they do not need by the
-// informers: these may show what was before the leader that has attached it.
+// used asks the API server, once in a term, whether pods on a node need an attachment that they do
+// not need by the informers: these may show what was before the leader that has attached it.
 func (t *term) used(ctx context.Context, name string, a *storagev1.VolumeAttachment) (bool, error) {
 	if t.checked.Has(a.UID) {
 		return false, nil
@@ -459,7 +462,8 @@ func (t *term) reconcileNode(ctx context.Context, key runtime.Key) error {
 	return t.writeAttached(ctx, key.Name)
 }
 
-// writeAttached makes the status of a node name the volumes that are attached to it, but for those that are about to go.
+// writeAttached makes the status of a node name the volumes that are attached to it, but for those
+// that are about to go.
 func (t *term) writeAttached(ctx context.Context, name string) error {
 	node, err := t.listNodes.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -485,7 +489,8 @@ func (t *term) writeAttached(ctx context.Context, name string) error {
 	if slices.Equal(attached, node.Status.VolumesAttached) {
 		return nil
 	}
-	// By the version of the node: a worker that has decided before this one must not write after it.
+	// By the version of the node: a worker that has decided before this one must not write after
+	// it.
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion},
 		"status":   map[string]any{"volumesAttached": attached},

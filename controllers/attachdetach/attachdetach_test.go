@@ -253,7 +253,8 @@ func attachment(name string) *storagev1.VolumeAttachment {
 		NodeName: "a", Attacher: "d", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("v")}}}
 }
 
-// TestMadeByOthers: an attachment that somebody made under a name of their own is theirs to take away.
+// TestMadeByOthers: an attachment that somebody made under a name of their own is theirs to take
+// away.
 func TestMadeByOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, aVolume(corev1.ReadWriteOnce), aClaim(), aNode("a", corev1.ConditionTrue), attachment("theirs"), attachment("csi-theirs"))
@@ -298,8 +299,9 @@ func attached() *storagev1.VolumeAttachment {
 	return a
 }
 
-// TestDetachingIsNotTakenBack: a volume that is being detached stays out of the status of its node, also as long as the
-// informer shows its attachment. When the deletion fails, the status names the volume again.
+// TestDetachingIsNotTakenBack: a volume that is being detached stays out of the status of its node,
+// also as long as the informer shows its attachment. When the deletion fails, the status names the
+// volume again.
 func TestDetachingIsNotTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, aVolume(corev1.ReadWriteOnce), aClaim(), aNode("a", corev1.ConditionTrue), aPod("p", "a"), attached())
@@ -349,8 +351,8 @@ func TestDetachingIsNotTakenBack(t *testing.T) {
 	})
 }
 
-// TestANewLeaderDetachesNothingInUse: at the start of a term the informers may lack the pod for which the leader before has
-// attached a volume.
+// TestANewLeaderDetachesNothingInUse: at the start of a term the informers may lack the pod for
+// which the leader before has attached a volume.
 func TestANewLeaderDetachesNothingInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, aVolume(corev1.ReadWriteOnce), aClaim(), aNode("a", corev1.ConditionTrue), aPod("p", "a"), attached())

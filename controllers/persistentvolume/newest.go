@@ -2,7 +2,6 @@ package persistentvolume
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/controllers/runtime"
@@ -48,8 +47,7 @@ func (n *newest[T, P]) over(known P) P {
 		return known
 	}
 	// The object itself is asked: the informer may have moved on since the object was read from it.
-	order, err := resourceversion.CompareResourceVersion(known.GetResourceVersion(), written.GetResourceVersion())
-	if written.GetUID() != known.GetUID() || err != nil || order >= 0 {
+	if written.GetUID() != known.GetUID() || !runtime.Older(known.GetResourceVersion(), written.GetResourceVersion()) {
 		delete(n.written, key)
 		return known
 	}

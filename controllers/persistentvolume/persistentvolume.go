@@ -226,8 +226,8 @@ func (t *term) claimOf(ctx context.Context, volume *corev1.PersistentVolume) (*c
 	return claim, nil
 }
 
-// view gathers what a decision about a claim depends on. A claim does not recover from the loss of its volume, so the API
-// server is asked about one that the informer does not have.
+// view gathers what a decision about a claim depends on. A claim does not recover from the loss of
+// its volume, so the API server is asked about one that the informer does not have.
 func (t *term) view(ctx context.Context, claim *corev1.PersistentVolumeClaim) (v claimView, err error) {
 	if name := claim.Spec.VolumeName; name != "" {
 		v.named, err = t.volumes.get(runtime.Key{Name: name})

@@ -209,7 +209,8 @@ func TestClaimThatIsNotSeenYet(t *testing.T) {
 	})
 }
 
-// TestVolumeThatIsNotSeenYet: a claim is not lost because the informer of volumes is slower than that of claims.
+// TestVolumeThatIsNotSeenYet: a claim is not lost because the informer of volumes is slower than
+// that of claims.
 func TestVolumeThatIsNotSeenYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, aClaim("c", "1Gi", boundTo("v")))

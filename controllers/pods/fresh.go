@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -26,8 +25,8 @@ type Fresh struct {
 	left map[types.UID]*picture
 }
 
-// picture is what the API server had of an owner when it was asked, and the informers have not shown yet. The leaders
-// before cannot write any more, so that one picture holds all that they did.
+// picture is what the API server had of an owner when it was asked, and the informers have not
+// shown yet. The leaders before cannot write any more, so that one picture holds all that they did.
 type picture struct {
 	owner string // resourceVersion of the owner
 	items string // the newest resourceVersion of what belongs to it
@@ -61,11 +60,13 @@ func (f *Fresh) keep(owner types.UID, p *picture) {
 	}
 }
 
-// Behind reports whether an owner, or its pods, are shown as they were, not as the leader before has left them a moment ago.
-// A pod may be missing, older, or gone. shown are the pods that a decision has been made for: what the informer has learned
-// since is of no use to it. Behind asks the API server once for each owner; then it waits until the informer has shown all of
-// the answer. What is newer than the answer is no reason to wait. A controller asks before its first act for an owner in a
-// term: it would create pods once more, or choose other victims than those which are going.
+// Behind reports whether an owner, or its pods, are shown as they were, not as the leader before
+// has left them a moment ago. A pod may be missing, older, or gone. shown are the pods that a
+// decision has been made for: what the informer has learned since is of no use to it. Behind asks
+// the API server once for each owner; then it waits until the informer has shown all of the answer.
+// What is newer than the answer is no reason to wait. A controller asks before its first act for an
+// owner in a term: it would create pods once more, or choose other victims than those which are
+// going.
 func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, informer cache.SharedIndexInformer, owner claim.Owner, shown []*corev1.Pod) (bool, error) {
 	return behind(ctx, f, informer, owner, shown, func(selector metav1.ListOptions) ([]*corev1.Pod, error) {
 		list, err := client.CoreV1().Pods(owner.GetNamespace()).List(ctx, selector)
@@ -76,7 +77,8 @@ func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, informe
 	})
 }
 
-// BehindSets is Behind for a Deployment and its ReplicaSets: by the template of before it would roll back.
+// BehindSets is Behind for a Deployment and its ReplicaSets: by the template of before it would
+// roll back.
 func (f *Fresh) BehindSets(ctx context.Context, client kubernetes.Interface, informer cache.SharedIndexInformer, owner claim.Owner, shown []*appsv1.ReplicaSet) (bool, error) {
 	return behind(ctx, f, informer, owner, shown, func(selector metav1.ListOptions) ([]*appsv1.ReplicaSet, error) {
 		list, err := client.AppsV1().ReplicaSets(owner.GetNamespace()).List(ctx, selector)
@@ -110,7 +112,7 @@ func behind[T metav1.Object](ctx context.Context, f *Fresh, informer cache.Share
 	} else {
 		late = !p.shown || slices.ContainsFunc(shown, func(obj T) bool { return p.gone[obj.GetUID()] })
 	}
-	if late || older(owner.GetResourceVersion(), p.owner) {
+	if late || runtime.Older(owner.GetResourceVersion(), p.owner) {
 		// Known for the next decision; this one may be of before.
 		p.shown = p.shown || runtime.Reached(informer, p.items)
 		return true, nil
@@ -120,8 +122,8 @@ func behind[T metav1.Object](ctx context.Context, f *Fresh, informer cache.Share
 	return false, nil
 }
 
-// take asks the API server for an owner and what belongs to it. It returns nil for an owner that is gone. late tells that
-// shown differs.
+// take asks the API server for an owner and what belongs to it. It returns nil for an owner that is
+// gone. late tells that shown differs.
 func take[T metav1.Object](ctx context.Context, owner claim.Owner, shown []T, list func(metav1.ListOptions) ([]T, error)) (p *picture, late bool, err error) {
 	now, err := owner.Read(ctx)
 	switch {
@@ -147,17 +149,11 @@ func take[T metav1.Object](ctx context.Context, owner claim.Owner, shown []T, li
 			continue
 		}
 		delete(p.gone, obj.GetUID())
-		if p.items == "" || older(p.items, obj.GetResourceVersion()) {
+		if p.items == "" || runtime.Older(p.items, obj.GetResourceVersion()) {
 			p.items = obj.GetResourceVersion()
 		}
 		was, known := versions[obj.GetUID()]
-		p.shown = p.shown && known && !older(was, obj.GetResourceVersion())
+		p.shown = p.shown && known && !runtime.Older(was, obj.GetResourceVersion())
 	}
 	return p, !p.shown || len(p.gone) > 0, nil
-}
-
-// older reports whether a resourceVersion is of before another one.
-func older(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order < 0
 }

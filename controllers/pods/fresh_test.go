@@ -70,7 +70,8 @@ func (v *view) behind(what string, want bool, shown ...*corev1.Pod) {
 	}
 }
 
-// The informer is behind when the API server has the owner in another version, or a pod more, a newer one, or one less.
+// The informer is behind when the API server has the owner in another version, or a pod more, a
+// newer one, or one less.
 func TestBehind(t *testing.T) {
 	v := newView(t)
 	a, b := v.pod("a", "9"), v.pod("b", "9")
@@ -99,8 +100,8 @@ func TestBehind(t *testing.T) {
 	v.behind("it is asked for another owner of that UID", true, a)
 }
 
-// The informer is behind until it has shown what the API server had once, however many pods change meanwhile. A decision
-// that has been made before that is not acted on.
+// The informer is behind until it has shown what the API server had once, however many pods change
+// meanwhile. A decision that has been made before that is not acted on.
 func TestBehindEnds(t *testing.T) {
 	v := newView(t)
 	a, b, c := v.pod("a", "9"), v.pod("b", "12"), v.pod("c", "8")

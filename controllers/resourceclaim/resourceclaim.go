@@ -160,8 +160,8 @@ type term struct {
 	podLoop, claimLoop *runtime.Loop
 
 	mu sync.Mutex
-	// unseen are the claims that the leaders before have left and the informer does not show yet, by namespace. A
-	// namespace that is not there has not been asked for.
+	// unseen are the claims that the leaders before have left and the informer does not show yet,
+	// by namespace. A namespace that is not there has not been asked for.
 	unseen map[string][]*resourcev1.ResourceClaim
 }
 
@@ -235,8 +235,8 @@ func (t *term) planFor(pod *corev1.Pod) (podPlan, error) {
 	}, owned)
 }
 
-// behind reports whether claims of a namespace are missing in the informer that a leader before has made. It asks the API
-// server once: those leaders cannot write any more.
+// behind reports whether claims of a namespace are missing in the informer that a leader before has
+// made. It asks the API server once: those leaders cannot write any more.
 func (t *term) behind(ctx context.Context, namespace string) (bool, error) {
 	t.mu.Lock()
 	left, asked := t.unseen[namespace]

@@ -126,7 +126,8 @@ func TestSharedClaim(t *testing.T) {
 	})
 }
 
-// TestALateInformerMakesNoClaimTwice: a leader before has made the claim of a pod, and the informer does not show it yet.
+// TestALateInformerMakesNoClaimTwice: a leader before has made the claim of a pod, and the informer
+// does not show it yet.
 func TestALateInformerMakesNoClaimTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := newPod()
@@ -169,7 +170,8 @@ func TestALateInformerMakesNoClaimTwice(t *testing.T) {
 	})
 }
 
-// TestClaimOfAYoungerPod: the informer shows the pod of that name from before; the claim is that of the new one.
+// TestClaimOfAYoungerPod: the informer shows the pod of that name from before; the claim is that of
+// the new one.
 func TestClaimOfAYoungerPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod, before := newPod(named("made")), newPod()

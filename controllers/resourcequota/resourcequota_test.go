@@ -328,7 +328,8 @@ func (e ofDevices) UsageStats(o quotav1.UsageStatsOptions) (quotav1.UsageStats, 
 	return generic.CalculateUsageStats(o, generic.ListResourceUsingListerFunc(e.list, deviceClaims), generic.MatchesNoScopeFunc, e.Usage)
 }
 
-// Claims of devices are counted with what they ask for, and given back when they go. An API that does not serve them has none.
+// Claims of devices are counted with what they ask for, and given back when they go. An API that
+// does not serve them has none.
 func TestClaimsOfDevices(t *testing.T) {
 	for _, served := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

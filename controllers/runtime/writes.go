@@ -77,6 +77,13 @@ func (w *Writes) settled(key Key) (time.Duration, bool) {
 	return wait, false
 }
 
+// Older reports whether a resourceVersion is of before another one. Those that cannot be compared
+// are not.
+func Older(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
+}
+
 // Reached reports whether the informer's store reflects resourceVersion.
 func Reached(informer cache.SharedIndexInformer, resourceVersion string) bool {
 	at := informer.GetStore().LastStoreSyncResourceVersion()

@@ -1,8 +1,9 @@
-// Package serviceaccounttoken fills Secrets of type kubernetes.io/service-account-token: with a token of the service
-// account that they name, the cluster's CA and their namespace. It deletes them when the account is gone or has been made
-// again.
+// Package serviceaccounttoken fills Secrets of type kubernetes.io/service-account-token: with a
+// token of the service account that they name, the cluster's CA and their namespace. It deletes
+// them when the account is gone or has been made again.
 //
-// The tokens are signed by the API server, and have no end: they are good as long as their Secret holds them.
+// The tokens are signed by the API server, and have no end: they are good as long as their Secret
+// holds them.
 package serviceaccounttoken
 
 import (
@@ -191,8 +192,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) error {
 	return nil
 }
 
-// account returns the service account of a Secret, nil when the API server has none of that name and UID. The informer alone
-// is not believed: the account may be newer.
+// account returns the service account of a Secret, nil when the API server has none of that name
+// and UID. The informer alone is not believed: the account may be newer.
 func (t *term) account(ctx context.Context, secret *corev1.Secret) (*corev1.ServiceAccount, error) {
 	name := secret.Annotations[corev1.ServiceAccountNameKey]
 	account, err := t.listAccounts.ServiceAccounts(secret.Namespace).Get(name)
@@ -220,7 +221,8 @@ func matches(secret *corev1.Secret, account *corev1.ServiceAccount) bool {
 // plan says what a Secret lacks.
 type plan struct {
 	remove bool
-	// fill is the Secret as it should be, without a token when token is set; nil when it lacks nothing.
+	// fill is the Secret as it should be, without a token when token is set; nil when it lacks
+	// nothing.
 	fill  *corev1.Secret
 	token bool
 }

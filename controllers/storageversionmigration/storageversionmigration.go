@@ -156,8 +156,8 @@ func (t *term) fail(ctx context.Context, key runtime.Key, m *migrationv1.Storage
 	return t.write(ctx, key, m, with(m.Status, migrationv1.MigrationFailed, metav1.ConditionTrue, reasonFailed, message, time.Now()))
 }
 
-// unserved waits for a resource, or fails with a message if it should be there by now. Right after a CRD
-// is made, one server may know it while the next does not.
+// unserved waits for a resource, or fails with a message if it should be there by now. Right after
+// a CRD is made, one server may know it while the next does not.
 func (t *term) unserved(ctx context.Context, key runtime.Key, m *migrationv1.StorageVersionMigration, message string) error {
 	if time.Since(m.CreationTimestamp.Time) < unknown {
 		return fmt.Errorf("the API does not serve %s yet", m.Spec.Resource.String())

@@ -150,15 +150,17 @@ type stored struct {
 	revision int
 }
 
-// store has the tabs, and serves them as an API does that keeps what is changed in version v2: listings are paged and show one
-// revision, patches meet preconditions, and one that neither changes an object nor its form is not written.
+// store has the tabs, and serves them as an API does that keeps what is changed in version v2:
+// listings are paged and show one revision, patches meet preconditions, and one that neither
+// changes an object nor its form is not written.
 type store struct {
 	mu       sync.Mutex
 	revision int
 	tabs     map[string]stored
 	pages    map[string][]metav1.PartialObjectMetadata // what is left of listings, by continue token
 	patches  []string
-	// after is called after a listing has been made, before when a patch comes: the world does not stand still.
+	// after is called after a listing has been made, before when a patch comes: the world does not
+	// stand still.
 	after  func()
 	before func(name string) error
 	// form is how the revision is written.
@@ -183,7 +185,8 @@ func (s *store) partial(name string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, ResourceVersion: s.form(s.tabs[name].revision)}}
 }
 
-// List is not left to the fake metadata client, which does not tell a reactor the limit and the continue token.
+// List is not left to the fake metadata client, which does not tell a reactor the limit and the
+// continue token.
 func (s *store) List(_ context.Context, opts metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -379,7 +382,8 @@ func TestMigrates(t *testing.T) {
 		if m := got["none"]; message(m, "Failed") != "resource does not exist in discovery" || !isOver(m) {
 			t.Errorf("none: %+v", m)
 		}
-		// The first migration is interrupted, and goes on with what is still older; the second finds all older.
+		// The first migration is interrupted, and goes on with what is still older; the second
+		// finds all older.
 		if got, want := s.patched(), "gone last old same written"+" same"+" last new old same written"; got != want {
 			t.Errorf("patched %s, want %s", got, want)
 		}
@@ -402,7 +406,8 @@ func TestMigrates(t *testing.T) {
 	})
 }
 
-// A migration that cannot go on fails, leaves the stored versions as they are, and lets the next one begin.
+// A migration that cannot go on fails, leaves the stored versions as they are, and lets the next
+// one begin.
 func TestFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		of   func(*store)

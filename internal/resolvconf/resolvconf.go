@@ -26,8 +26,8 @@ type Config struct {
 
 // Read reads a file. One that does not exist says nothing: a machine without names has none to give.
 //
-// Pods have a loopback of their own. Where Default names nothing but a stub there, systemd-resolved's
-// list of the servers behind it counts.
+// Pods have a loopback of their own. Where Default names nothing but a stub there,
+// systemd-resolved's list of the servers behind it counts.
 func Read(path string) (Config, error) {
 	if path == Default {
 		return readBehind(path, behindStub)

@@ -182,8 +182,8 @@ func Fit(in *Input) *Refusal {
 }
 
 // withoutClaimed leaves out the extended resources that a pod has by a ResourceClaim: a DeviceClass
-// stands for them, and the scheduler has chosen the devices. What device plugins bring to the node is
-// not touched by them.
+// stands for them, and the scheduler has chosen the devices. What device plugins bring to the node
+// is not touched by them.
 func withoutClaimed(pod *v1.Pod, list v1.ResourceList) v1.ResourceList {
 	if claimed := pod.Status.ExtendedResourceClaimStatus; claimed != nil {
 		for i := range claimed.RequestMappings {

@@ -1,10 +1,10 @@
 // Package allocation keeps which resources each pod of the node was given.
 //
-// A pod is given what its spec asks for when the node takes it. A later change of the spec (a resize)
-// is given only when it fits beside all other pods; until then the pod keeps what it has. What was
-// given is on disk before anything is done with it, so that a kubelet that starts again neither
-// refuses a pod that runs nor actuates a resize that does not fit. It decides about new pods and about
-// resizes only when all pods of the node are known.
+// A pod is given what its spec asks for when the node takes it. A later change of the spec (a
+// resize) is given only when it fits beside all other pods; until then the pod keeps what it has.
+// What was given is on disk before anything is done with it, so that a kubelet that starts again
+// neither refuses a pod that runs nor actuates a resize that does not fit. It decides about new
+// pods and about resizes only when all pods of the node are known.
 //
 // Decisions are those of package admission. Actuating is the pods' own workers' part.
 package allocation
@@ -148,9 +148,9 @@ func started(pod *v1.Pod) bool {
 	return false
 }
 
-// Synced tells that Known was called with all pods of the node. What was given to others is forgotten:
-// they were deleted while the kubelet was down. Resizes are decided from now on, when Answer is asked
-// again.
+// Synced tells that Known was called with all pods of the node. What was given to others is
+// forgotten: they were deleted while the kubelet was down. Resizes are decided from now on, when
+// Answer is asked again.
 func (m *Manager) Synced() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -325,7 +325,8 @@ func (m *Manager) resize(h *holder) {
 		return
 	}
 	if !m.synced {
-		// A pod that is not known yet may hold what this one asks for. Synced is the time to decide.
+		// A pod that is not known yet may hold what this one asks for. Synced is the time to
+		// decide.
 		h.pending = toldPending(h.pod)
 		return
 	}

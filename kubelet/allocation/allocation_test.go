@@ -130,7 +130,8 @@ func TestResizesWaitForAllPods(t *testing.T) {
 	}
 	m.Known(a)
 	m.Synced()
-	// The pod that was deleted meanwhile holds nothing any more: its CPU is free, and a still has 4.
+	// The pod that was deleted meanwhile holds nothing any more: its CPU is free, and a still has
+	// 4.
 	if got := m.Answer(b, true); cpus(got.Pod) != 6 || got.Pending != nil || !got.Resized {
 		t.Errorf("when all are known: %+v, %+v", got, got.Pending)
 	}

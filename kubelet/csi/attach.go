@@ -13,8 +13,8 @@ import (
 	"github.com/barque/barque/kubelet/volumes"
 )
 
-// attached waits until a volume may be used on this node: the node's status names it as in use, so that
-// it is not detached any more, and as attached.
+// attached waits until a volume may be used on this node: the node's status names it as in use, so
+// that it is not detached any more, and as attached.
 func (p *Plugin) attached(ctx context.Context, v *volumes.Volume) error {
 	driver, handle := driverOf(v), handleOf(v)
 	spec, err := p.spec(ctx, driver)
@@ -62,8 +62,8 @@ func verify(a *storagev1.VolumeAttachment) error {
 	return fmt.Errorf("volume attachment %s is not attached yet", a.Name)
 }
 
-// InUse names the volumes that pods of the node have or are to get, and those that the node is not rid
-// of yet. It is not known before the disk and the CSIDriver objects have been read.
+// InUse names the volumes that pods of the node have or are to get, and those that the node is not
+// rid of yet. It is not known before the disk and the CSIDriver objects have been read.
 func (p *Plugin) InUse() (names []v1.UniqueVolumeName, known bool) {
 	if !p.synced() {
 		return nil, false

@@ -21,8 +21,8 @@ const callTimeout = 2 * time.Minute
 // capability is one that a driver's node service may have.
 type capability = csipb.NodeServiceCapability_RPC_Type
 
-// session is a connection to a driver for one operation. A new one for each is never that to a driver
-// of before, which has left its socket behind.
+// session is a connection to a driver for one operation. A new one for each is never that to a
+// driver of before, which has left its socket behind.
 type session struct {
 	csipb.NodeClient
 	conn         *grpc.ClientConn
@@ -72,8 +72,8 @@ func (s *session) close() { _ = s.conn.Close() } // nothing is written any more
 
 func (s *session) can(c capability) bool { return s.capabilities[c] }
 
-// final tells whether an error of a driver says that it does nothing for the volume any more. After any
-// other one it may still be at it, and the volume may be there.
+// final tells whether an error of a driver says that it does nothing for the volume any more. After
+// any other one it may still be at it, and the volume may be there.
 func final(err error) bool {
 	if err == nil {
 		return false
@@ -107,8 +107,8 @@ func (s *session) capabilityOf(how use) *csipb.VolumeCapability {
 	return c
 }
 
-// accessMode translates an access mode. Drivers that cannot tell one writer of a node from several are
-// asked in the older way.
+// accessMode translates an access mode. Drivers that cannot tell one writer of a node from several
+// are asked in the older way.
 func (s *session) accessMode(mode v1.PersistentVolumeAccessMode) csipb.VolumeCapability_AccessMode_Mode {
 	tells := s.can(csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
 	switch {

@@ -269,7 +269,8 @@ func (p *Plugin) tellFailure(ctx context.Context, claim *v1.PersistentVolumeClai
 	}
 }
 
-// account changes the status of a claim. Where it matters it fails when the claim has changed meanwhile.
+// account changes the status of a claim. Where it matters it fails when the claim has changed
+// meanwhile.
 func (p *Plugin) account(ctx context.Context, claim *v1.PersistentVolumeClaim, same bool, change func(*v1.PersistentVolumeClaim)) (*v1.PersistentVolumeClaim, error) {
 	wanted := claim.DeepCopy()
 	change(wanted)

@@ -22,9 +22,10 @@ func pluginAt(socket string) plugins.Plugin {
 	return plugins.Plugin{Name: driverName, Endpoint: socket, Versions: []string{"1.0.0"}}
 }
 
-// TestRandomHistories: pods get volumes and lose them while calls of the driver hang, are refused, fail and
-// lose their answers, and while the kubelet and the driver start again. The driver, which judges, is never
-// misused; a pod that is said to have its volumes has them; in the end nothing is left.
+// TestRandomHistories: pods get volumes and lose them while calls of the driver hang, are refused,
+// fail and lose their answers, and while the kubelet and the driver start again. The driver, which
+// judges, is never misused; a pod that is said to have its volumes has them; in the end nothing is
+// left.
 func TestRandomHistories(t *testing.T) {
 	histories, steps := 12, 40
 	if testing.Short() {

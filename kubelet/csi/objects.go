@@ -29,8 +29,8 @@ type objects struct {
 	mu     sync.Mutex // one write at a time
 }
 
-// ensure makes the CSINode object of the Node object, and returns it. One that was another node's of
-// the same name is made anew.
+// ensure makes the CSINode object of the Node object, and returns it. One that was another node's
+// of the same name is made anew.
 func (o *objects) ensure(ctx context.Context) (*storagev1.CSINode, error) {
 	node, err := o.client.CoreV1().Nodes().Get(ctx, o.node, metav1.GetOptions{})
 	if err != nil {
@@ -52,7 +52,8 @@ func (o *objects) ensure(ctx context.Context) (*storagev1.CSINode, error) {
 	}}}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{}}}, metav1.CreateOptions{})
 }
 
-// install names a driver in both objects. The node's labels say where it is in the driver's topology.
+// install names a driver in both objects. The node's labels say where it is in the driver's
+// topology.
 func (o *objects) install(ctx context.Context, driver string, info *csipb.NodeGetInfoResponse) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -132,7 +133,8 @@ func sameDriver(a, b storagev1.CSINodeDriver) bool {
 		slices.Equal(slices.Sorted(slices.Values(a.TopologyKeys)), slices.Sorted(slices.Values(b.TopologyKeys)))
 }
 
-// annotate writes the driver's ID for the node, which is "" for none, and the labels of its topology.
+// annotate writes the driver's ID for the node, which is "" for none, and the labels of its
+// topology.
 func (o *objects) annotate(ctx context.Context, driver, id string, topology map[string]string) error {
 	nodes := o.client.CoreV1().Nodes()
 	return retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {

@@ -1,8 +1,9 @@
 // Package csi provides the volumes of drivers that speak the Container Storage Interface: it is a
 // volumes.Stager, and a plugins.Handler with which drivers register.
 //
-// It owns the CSINode object of its node, the places of upstream's kubelet below plugins/kubernetes.io/csi
-// and kubernetes.io~csi in the directories of pods, and the names in the node's status volumesInUse.
+// It owns the CSINode object of its node, the places of upstream's kubelet below
+// plugins/kubernetes.io/csi and kubernetes.io~csi in the directories of pods, and the names in the
+// node's status volumesInUse.
 //
 // Invariants:
 //   - A driver is asked for a volume only while the node's status names it as in use, and, where the
@@ -132,18 +133,19 @@ func (*Plugin) Provides(v *volumes.Volume) bool {
 	return v.PV != nil && v.PV.Spec.CSI != nil || v.PV == nil && v.Source != nil && v.Source.CSI != nil
 }
 
-// NeedsStaging implements volumes.Stager. Whether a driver stages is asked when it is to: it may not
-// have registered yet.
+// NeedsStaging implements volumes.Stager. Whether a driver stages is asked when it is to: it may
+// not have registered yet.
 func (*Plugin) NeedsStaging(*volumes.Volume) (bool, error) { return true, nil }
 
 // StagingPlace implements volumes.Stager.
 func (p *Plugin) StagingPlace(v *volumes.Volume) string { return p.staging(v) }
 
-// Use makes the plugin know which volumes the pods of the node have; see volumes.Manager.Remembered.
-// It is called before Run.
+// Use makes the plugin know which volumes the pods of the node have; see
+// volumes.Manager.Remembered. It is called before Run.
 func (p *Plugin) Use(records func() ([]*volumes.Volume, error)) { p.records = records }
 
-// Changed is told when the node gets a volume, and when it is rid of it: the node's status says so soon.
+// Changed is told when the node gets a volume, and when it is rid of it: the node's status says so
+// soon.
 func (p *Plugin) Changed(v *volumes.Volume) {
 	if v.PV != nil && p.Provides(v) {
 		p.Look()
@@ -180,8 +182,8 @@ func (p *Plugin) until(ctx context.Context, done func() bool) error {
 	}
 }
 
-// one runs f, which asks a driver about a volume, when nothing else does. The wait for its turn ends with
-// ctx, f itself does not.
+// one runs f, which asks a driver about a volume, when nothing else does. The wait for its turn
+// ends with ctx, f itself does not.
 func (p *Plugin) one(ctx context.Context, driver, handle, operation string, f func(ctx context.Context) error) error {
 	key := string(uniqueName(driver, handle))
 	for {
@@ -254,7 +256,8 @@ const (
 	syncPatience = 10 * time.Second
 	// attachPatience is how long a pod waits for a volume to be attached before it is told.
 	attachPatience = 2*time.Minute + 3*time.Second
-	// refreshEvery is how often drivers that want it are asked to publish again, and claims are looked at.
+	// refreshEvery is how often drivers that want it are asked to publish again, and claims are
+	// looked at.
 	refreshEvery = time.Minute
 )
 

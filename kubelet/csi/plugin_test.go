@@ -53,8 +53,8 @@ func data(t *testing.T, path string) map[string]string {
 	return got
 }
 
-// TestPersistentVolume: a volume is staged once for two pods, at upstream's places, and taken away with
-// the second.
+// TestPersistentVolume: a volume is staged once for two pods, at upstream's places, and taken away
+// with the second.
 func TestPersistentVolume(t *testing.T) {
 	m := newMachine(t, csidriver.Config{}, volume("pv")...)
 	if err := m.driver.Add("handle-of-pv", false); err != nil {
@@ -131,8 +131,8 @@ func TestBlock(t *testing.T) {
 	m.clean()
 }
 
-// TestInline: a volume that a pod describes itself is neither attached nor staged, and goes with its pod
-// also when another kubelet takes it away.
+// TestInline: a volume that a pod describes itself is neither attached nor staged, and goes with
+// its pod also when another kubelet takes it away.
 func TestInline(t *testing.T) {
 	spec := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{
 		PodInfoOnMount: new(true), FSGroupPolicy: new(storagev1.NoneFSGroupPolicy),
@@ -265,8 +265,8 @@ func TestRepublish(t *testing.T) {
 	m.clean()
 }
 
-// TestAttachFirst: the driver is asked for nothing before the volume is in use by the node's status, and
-// attached.
+// TestAttachFirst: the driver is asked for nothing before the volume is in use by the node's
+// status, and attached.
 func TestAttachFirst(t *testing.T) {
 	m := newMachine(t, csidriver.Config{}, volume("pv")...)
 	m.attaches = false
@@ -317,8 +317,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestFinalErrors: after an error for certain nothing tells any more that the driver may have the volume,
-// and the pod ends without the driver. After any other one it is asked to undo.
+// TestFinalErrors: after an error for certain nothing tells any more that the driver may have the
+// volume, and the pod ends without the driver. After any other one it is asked to undo.
 func TestFinalErrors(t *testing.T) {
 	for _, c := range []struct {
 		fault  csidriver.Fault
@@ -348,8 +348,8 @@ func TestFinalErrors(t *testing.T) {
 	}
 }
 
-// TestDriverAway: a volume cannot be had without its driver; a pod that has it keeps it across a restart
-// of the kubelet.
+// TestDriverAway: a volume cannot be had without its driver; a pod that has it keeps it across a
+// restart of the kubelet.
 func TestDriverAway(t *testing.T) {
 	m := newMachine(t, csidriver.Config{}, volume("pv")...)
 	if err := m.driver.Add("handle-of-pv", false); err != nil {
@@ -376,7 +376,8 @@ func TestDriverAway(t *testing.T) {
 	m.clean()
 }
 
-// TestOrphan: what was staged for a pod of which nothing is left is unstaged, and in use until then.
+// TestOrphan: what was staged for a pod of which nothing is left is unstaged, and in use until
+// then.
 func TestOrphan(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		m := newMachine(t, csidriver.Config{}, volume("pv", func(pv *v1.PersistentVolume) {
@@ -412,7 +413,8 @@ func TestOrphan(t *testing.T) {
 	}
 }
 
-// TestObjects: the Node and the CSINode object say what the driver says, for as long as it is there.
+// TestObjects: the Node and the CSINode object say what the driver says, for as long as it is
+// there.
 func TestObjects(t *testing.T) {
 	zone := map[string]string{"topology.example.com/zone": "z"}
 	m := newMachine(t, csidriver.Config{MaxVolumes: 7, Topology: zone})

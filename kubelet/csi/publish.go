@@ -155,7 +155,8 @@ func (p *Plugin) publish(ctx context.Context, spec *storagev1.CSIDriver, pod *v1
 	return nil
 }
 
-// request is how a driver is asked to publish. Tokens in it are to be renewed at a time: zero for never.
+// request is how a driver is asked to publish. Tokens in it are to be renewed at a time: zero for
+// never.
 func (p *Plugin) request(
 	ctx context.Context, s *session, spec *storagev1.CSIDriver, pod *v1.Pod, v *volumes.Volume,
 ) (*csipb.NodePublishVolumeRequest, time.Time, error) {
@@ -267,8 +268,8 @@ func supports(spec *storagev1.CSIDriver, v *volumes.Volume) error {
 	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, driverOf(v), spec.Spec.VolumeLifecycleModes)
 }
 
-// alone refuses a volume that is for one pod and that another one has. The scheduler knows better, but
-// not all pods come from it.
+// alone refuses a volume that is for one pod and that another one has. The scheduler knows better,
+// but not all pods come from it.
 func (p *Plugin) alone(v *volumes.Volume) error {
 	if v.PV == nil || !slices.Equal(v.PV.Spec.AccessModes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}) {
 		return nil

@@ -17,8 +17,8 @@ const (
 	countsTick = time.Second
 )
 
-// Run keeps the node's objects and unstages what no pod has, until ctx ends. Volumes stay as they are
-// then.
+// Run keeps the node's objects and unstages what no pod has, until ctx ends. Volumes stay as they
+// are then.
 func (p *Plugin) Run(ctx context.Context) error {
 	p.informers.StartWithContext(ctx)
 	defer func() {

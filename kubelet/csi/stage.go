@@ -40,7 +40,8 @@ func (p *Plugin) Stage(ctx context.Context, v *volumes.Volume) error {
 		return err
 	}
 	if adopted {
-		// An earlier process has made it ready, and a pod uses it. It goes on while the driver is away.
+		// An earlier process has made it ready, and a pod uses it. It goes on while the driver is
+		// away.
 		p.Logger.Warn("cannot ask the driver of a volume that is in use; trying again", "volume", specName(v), "error", err)
 		return nil
 	}
@@ -205,8 +206,8 @@ type orphan struct {
 	driver, handle, place string
 }
 
-// findOrphans looks once for what an earlier kubelet has staged and no record of a pod names. A volume
-// with a record is unstaged when the last pod is rid of it.
+// findOrphans looks once for what an earlier kubelet has staged and no record of a pod names. A
+// volume with a record is unstaged when the last pod is rid of it.
 func (p *Plugin) findOrphans() {
 	p.mu.Lock()
 	found := p.found
@@ -278,7 +279,8 @@ func (p *Plugin) lookForOrphans() (map[v1.UniqueVolumeName]*orphan, error) {
 	return orphans, nil
 }
 
-// adopt unstages the orphans whose drivers are there. One that a pod has got meanwhile is none any more.
+// adopt unstages the orphans whose drivers are there. One that a pod has got meanwhile is none any
+// more.
 func (p *Plugin) adopt(ctx context.Context) (errs error) {
 	p.findOrphans()
 	p.mu.Lock()

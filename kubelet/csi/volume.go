@@ -19,8 +19,9 @@ import (
 // pluginName is upstream's name of what calls CSI drivers.
 const pluginName = "kubernetes.io/csi"
 
-// dataFile has what is known of a volume. Its name and content are upstream's: drivers' tools read it.
-// It is there before a driver is first asked for the volume, and goes when the driver is rid of it.
+// dataFile has what is known of a volume. Its name and content are upstream's: drivers' tools read
+// it. It is there before a driver is first asked for the volume, and goes when the driver is rid of
+// it.
 const dataFile = "vol_data.json"
 
 // The keys in a dataFile.
@@ -96,8 +97,8 @@ func attachmentName(handle, driver, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
 }
 
-// places are where a volume is, as upstream's kubelet has them. Drivers' manifests and tools rely on
-// them:
+// places are where a volume is, as upstream's kubelet has them. Drivers' manifests and tools rely
+// on them:
 //
 //	plugins/kubernetes.io/csi/<driver>/<hash of handle>/globalmount    staged files
 //	pods/<uid>/volumes/kubernetes.io~csi/<PV or volume>/mount           a pod's files

@@ -66,8 +66,8 @@ type Config struct {
 	Images  Images
 	// Short returns the conditions of pressure that the node has. It may be nil.
 	Short func() []v1.NodeConditionType
-	// InUse names the volumes that must not be detached from the node. As long as they are not known,
-	// those that the API server has stay. It may be nil.
+	// InUse names the volumes that must not be detached from the node. As long as they are not
+	// known, those that the API server has stay. It may be nil.
 	InUse func() (names []v1.UniqueVolumeName, known bool)
 	// Found is told what is wrong each time that the node was looked at. It may be nil.
 	Found  func(Ills)

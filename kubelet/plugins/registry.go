@@ -39,8 +39,8 @@ type Plugin struct {
 	Versions []string
 }
 
-// Handler uses plugins of one type. Its methods are called one at a time for one socket, and at the same
-// time for several: a plugin that does not answer keeps no other waiting.
+// Handler uses plugins of one type. Its methods are called one at a time for one socket, and at the
+// same time for several: a plugin that does not answer keeps no other waiting.
 type Handler interface {
 	// Register takes a plugin, in place of another one of its name. An error is told to the plugin,
 	// which is tried again later.
@@ -194,8 +194,8 @@ func (r *Registry) registered(path string, f *found, plugin *Plugin, kind string
 	}
 }
 
-// register asks the plugin what it is, hands it to its handler and tells it the outcome. It returns the
-// plugin if it was taken.
+// register asks the plugin what it is, hands it to its handler and tells it the outcome. It returns
+// the plugin if it was taken.
 func (r *Registry) register(ctx context.Context, path string) (taken *Plugin, kind string, err error) {
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -20,10 +20,11 @@ import (
 //	LOGDIR/<namespace>_<name>_<uid>/<container>/<attempt>.log     LOGDIR is /var/log/pods
 //	LINKDIR/<name>_<namespace>_<container>-<id>.log               a link to it; LINKDIR is /var/log/containers
 //
-// Several kubelets of one machine may share LOGDIR. Each notes in a pod's directory that it is its own,
-// and cleans up no other.
+// Several kubelets of one machine may share LOGDIR. Each notes in a pod's directory that it is its
+// own, and cleans up no other.
 
-// ownerFile is in a pod's directory of logs. It names the root directory of the kubelet whose pod it is.
+// ownerFile is in a pod's directory of logs. It names the root directory of the kubelet whose pod
+// it is.
 const ownerFile = ".kubelet"
 
 // makeLogDir makes the directory of a pod's logs.
@@ -44,8 +45,8 @@ func (k *Kit) owns(dir string) bool {
 	return err == nil && string(owner) == k.Owner
 }
 
-// AdoptLogs makes the logs of pods reachable that an earlier version has put elsewhere. Their containers
-// go on writing there.
+// AdoptLogs makes the logs of pods reachable that an earlier version has put elsewhere. Their
+// containers go on writing there.
 func (k *Kit) AdoptLogs(from string) error {
 	entries, err := os.ReadDir(from)
 	if errors.Is(err, fs.ErrNotExist) || from == k.LogDir {
@@ -126,8 +127,8 @@ func linkName(pod *v1.Pod, container, id string) string {
 	return name[:min(len(name), nameMax-len(suffix))] + suffix
 }
 
-// removeLinks removes the links that lead to no log below the directories of logs any more. Others make
-// links there, too: those of other kubelets lead elsewhere, or to logs that are there.
+// removeLinks removes the links that lead to no log below the directories of logs any more. Others
+// make links there, too: those of other kubelets lead elsewhere, or to logs that are there.
 func (m *Manager) removeLinks() error {
 	if m.Kit.LogLinkDir == "" {
 		return nil

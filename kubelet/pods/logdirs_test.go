@@ -106,7 +106,8 @@ func TestLogsOfAnotherKubelet(t *testing.T) {
 	}
 }
 
-// Pods that an earlier version has started go on writing where they did, and are found in the new place.
+// Pods that an earlier version has started go on writing where they did, and are found in the new
+// place.
 func TestAdoptLogs(t *testing.T) {
 	dir := t.TempDir()
 	old, k := filepath.Join(dir, "old"), &Kit{LogDir: filepath.Join(dir, "pods"), Owner: "/k"}

@@ -1,5 +1,5 @@
-// Package rootdir says where a kubelet keeps pods' volumes and the sockets of plugins, and sees to it
-// that no two kubelets use one directory: each would remove the pods of the other.
+// Package rootdir says where a kubelet keeps pods' volumes and the sockets of plugins, and sees to
+// it that no two kubelets use one directory: each would remove the pods of the other.
 //
 // A directory has the file Owner with the data directory of the node whose it is.
 package rootdir
@@ -31,8 +31,8 @@ const Owner = "barque-node"
 // former is where nodes kept their pods before they had Default.
 func former(dataDir string) string { return filepath.Join(dataDir, "kubelet") }
 
-// Choose is the directory of a node that names none. As long as pods of the node have their volumes in
-// the directory of before, that stays the one.
+// Choose is the directory of a node that names none. As long as pods of the node have their volumes
+// in the directory of before, that stays the one.
 func Choose(dataDir string) (dir string, stays bool, err error) {
 	has, err := hasPods(former(dataDir))
 	if has || err != nil {
@@ -52,8 +52,8 @@ func hasPods(dir string) (bool, error) {
 // lockWait is how long a start waits for the process before it, which may be about to end.
 const lockWait = 5 * time.Second
 
-// Claim makes a directory that of a node, until the file is closed or the process ends. It refuses one
-// in which another kubelet runs or has left pods.
+// Claim makes a directory that of a node, until the file is closed or the process ends. It refuses
+// one in which another kubelet runs or has left pods.
 func Claim(ctx context.Context, dir, dataDir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("directory of the kubelet: %w", err)
@@ -97,8 +97,8 @@ func own(dir, dataDir string) error {
 	return atomicfile.Write(path, []byte(dataDir+"\n"), 0o644)
 }
 
-// Check tells whether what CSI drivers mount below a directory, which need not exist yet, reaches the
-// host and other pods.
+// Check tells whether what CSI drivers mount below a directory, which need not exist yet, reaches
+// the host and other pods.
 func Check(dir string) check.Finding {
 	const name = "mount propagation"
 	mounts, err := mountinfo.GetMounts(nil)

@@ -66,8 +66,8 @@ func (s *Server) logged(r *http.Request, pod *v1.Pod, previous bool) (*runtimeap
 		return nil, err
 	}
 	if previous {
-		// While a container waits to be started again, the newest one is the previous one. The status
-		// that says so may be older than a newest one that runs already.
+		// While a container waits to be started again, the newest one is the previous one. The
+		// status that says so may be older than a newest one that runs already.
 		if len(list) > 0 && (list[0].State != runtimeapi.ContainerState_CONTAINER_EXITED || waitingReason(pod, name) == "") {
 			list = list[1:]
 		}

@@ -374,8 +374,8 @@ func (m *Manager) Unmount(uid types.UID) error {
 	return nil
 }
 
-// tearDown takes away one volume that the disk remembers, and what the node has staged for it when no pod has it
-// any more.
+// tearDown takes away one volume that the disk remembers, and what the node has staged for it when
+// no pod has it any more.
 func (m *Manager) tearDown(uid types.UID, volume string) error {
 	v, plugin, err := m.reconstruct(uid, volume)
 	if err != nil || v == nil {

@@ -153,8 +153,8 @@ func (m *Manager) users(pv string, except types.UID, volume string) (int, error)
 	return n, err
 }
 
-// Remembered lists the volumes of all pods of which the disk has a record: those that the node has, or
-// is not rid of yet.
+// Remembered lists the volumes of all pods of which the disk has a record: those that the node has,
+// or is not rid of yet.
 func (m *Manager) Remembered() ([]*Volume, error) {
 	uids, err := m.Pods()
 	if err != nil {

@@ -75,10 +75,11 @@ func (be *backend) learn(err error, now time.Time) bool {
 	return true
 }
 
-// worseThan tells whether what runs through the server is to be cut, because the other is better: after the patience, when
-// it is silent or says that it is not ready. A busy server is silent for a second now and then, and answers what it was
-// asked all the same; the connections of one that died are closed by the kernel. The other has to have answered since,
-// because it may have gone together with this one. The balancer's mutex is held.
+// worseThan tells whether what runs through the server is to be cut, because the other is better:
+// after the patience, when it is silent or says that it is not ready. A busy server is silent for a
+// second now and then, and answers what it was asked all the same; the connections of one that died
+// are closed by the kernel. The other has to have answered since, because it may have gone together
+// with this one. The balancer's mutex is held.
 func (be *backend) worseThan(other *backend, now time.Time, patience time.Duration) bool {
 	if other.grade <= be.grade || other.failures > 0 || now.Sub(be.since) < patience {
 		return false

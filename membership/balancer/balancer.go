@@ -1,11 +1,13 @@
 // Package balancer gives a machine one address that always leads to a living API server.
 //
-// It forwards TCP connections, so TLS stays end to end and client certificates arrive. It asks the servers all
-// the time whether they are ready. New connections go to those that are, at once. Connections through one that has fallen
-// ill are cut after Config.Patience, because a client whose connection hangs finds another server only when its own time-out
-// is over; not earlier, because a server that is busy answers late what others would have to do again. A connection is cut
-// only when there is a better server to go to: where the store has lost its quorum no server is ready, and those that live
-// still answer what they can. Connections to a process that has died are closed by its kernel.
+// It forwards TCP connections, so TLS stays end to end and client certificates arrive. It asks the
+// servers all the time whether they are ready. New connections go to those that are, at once.
+// Connections through one that has fallen ill are cut after Config.Patience, because a client whose
+// connection hangs finds another server only when its own time-out is over; not earlier, because a
+// server that is busy answers late what others would have to do again. A connection is cut only
+// when there is a better server to go to: where the store has lost its quorum no server is ready,
+// and those that live still answer what they can. Connections to a process that has died are closed
+// by its kernel.
 //
 // A server in use is asked each Interval. One that goes on without a word is known after Interval and Timeout, 0.8 s:
 //
@@ -45,8 +47,9 @@ type Config struct {
 	// Hedge is how long a probe stays unanswered before the second one, and Timeout how long it takes in all until a server
 	// that answers neither is silent. Defaults: 200 ms and 500 ms.
 	Hedge, Timeout time.Duration
-	// Patience is how long connections stay with a server that is silent, or answers that it is not ready. Most of the time
-	// that is a busy machine or an election, which end by themselves. Default: 5 s.
+	// Patience is how long connections stay with a server that is silent, or answers that it is not
+	// ready. Most of the time that is a busy machine or an election, which end by themselves.
+	// Default: 5 s.
 	Patience time.Duration
 	// Return is how long a better server, by the order of Servers, must have been ready before connections move back to
 	// it: after this time and up to as much again, one after the other, when nothing flows through them. 0 is never.

@@ -320,7 +320,8 @@ func TestHowSoonConnectionsMoveToDistantServers(t *testing.T) {
 	}
 }
 
-// A server that a busy machine does not let run keeps what runs through it, while new connections go elsewhere.
+// A server that a busy machine does not let run keeps what runs through it, while new connections
+// go elsewhere.
 func TestAShortSilenceCutsNothing(t *testing.T) {
 	for what, c := range map[string]condition{"stopped": stopped, "cut off": partitioned} {
 		for phase := time.Duration(0); phase < 300*time.Millisecond; phase += 20 * time.Millisecond {

@@ -1,11 +1,11 @@
 // Package bandwidth limits how fast pods receive and send, as their annotations
 // kubernetes.io/ingress-bandwidth and kubernetes.io/egress-bandwidth ask for.
 //
-// What a pod receives leaves the node by the node's end of the pod's link, where a token bucket holds
-// it. What it sends comes in there, and is led through an interface of its own (ifb), which has the
-// bucket: the kernel shapes only what leaves. The package owns the interfaces whose names begin with
-// "bqifb", and the queueing disciplines of the links of pods with limits.
-// Everything happens in the network namespace of the calling thread.
+// What a pod receives leaves the node by the node's end of the pod's link, where a token bucket
+// holds it. What it sends comes in there, and is led through an interface of its own (ifb), which
+// has the bucket: the kernel shapes only what leaves. The package owns the interfaces whose names
+// begin with "bqifb", and the queueing disciplines of the links of pods with limits. Everything
+// happens in the network namespace of the calling thread.
 package bandwidth
 
 import (

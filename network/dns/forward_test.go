@@ -222,8 +222,8 @@ func TestPanic(t *testing.T) {
 	})
 }
 
-// TestTooManyQuestions: clients that wait for other servers leave room for the cluster's names and for
-// each other, also when all of them wait for the same answer.
+// TestTooManyQuestions: clients that wait for other servers leave room for the cluster's names and
+// for each other, also when all of them wait for the same answer.
 func TestTooManyQuestions(t *testing.T) {
 	for name, tarpits := range map[string]int{"one name": 1, "names": maxQueries + 1} {
 		t.Run(name, func(t *testing.T) { inBubble(t, func(t *testing.T, b *bench) { testTooManyQuestions(t, b, tarpits) }) })

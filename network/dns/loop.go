@@ -16,8 +16,8 @@ import (
 const (
 	// lookEvery is how often the servers that are asked are looked at.
 	lookEvery = 5 * time.Second
-	// probeEvery is how often a loop is looked for again, while there is one or while the servers do
-	// not answer.
+	// probeEvery is how often a loop is looked for again, while there is one or while the servers
+	// do not answer.
 	probeEvery = 30 * time.Second
 	// probeZone is where no names are: what is asked for there reaches this server by a loop only.
 	probeZone = probeLabel + "barque.invalid."
@@ -26,12 +26,12 @@ const (
 	probeLetters = 20
 )
 
-// loopGuard finds out whether what is asked of other servers comes back here, as it does when somebody
-// tells the node to use cluster DNS for everything. While it does, those are not asked: each question
-// would be answered with a time-out, which clients take for a slow network.
+// loopGuard finds out whether what is asked of other servers comes back here, as it does when
+// somebody tells the node to use cluster DNS for everything. While it does, those are not asked:
+// each question would be answered with a time-out, which clients take for a slow network.
 //
-// A server that a rule names for some zones may ask cluster DNS for all others, so that its probes are
-// names of these zones.
+// A server that a rule names for some zones may ask cluster DNS for all others, so that its probes
+// are names of these zones.
 //
 // One question that goes in a circle is no storm: it waits for itself (see resolver.forward).
 type loopGuard struct {

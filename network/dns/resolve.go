@@ -19,8 +19,9 @@ const (
 	answerTime = 4500 * time.Millisecond
 	// maxAliases is how many CNAMEs one answer follows.
 	maxAliases = 8
-	// maxForwarded bounds the clients that wait for other servers at once, maxForwardedOfOne those at
-	// one address. It is well below maxQueries: slow servers elsewhere leave room for the cluster's names.
+	// maxForwarded bounds the clients that wait for other servers at once, maxForwardedOfOne those
+	// at one address. It is well below maxQueries: slow servers elsewhere leave room for the
+	// cluster's names.
 	maxForwarded      = 1000
 	maxForwardedOfOne = 250
 )

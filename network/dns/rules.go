@@ -57,9 +57,9 @@ type hostTable struct {
 	noReverse bool
 }
 
-// ParseRules reads and checks rules. domain is the cluster's: its names are nobody else's. own tells
-// the addresses of cluster DNS, which is not to ask itself. The error names every file that is wrong,
-// with the line.
+// ParseRules reads and checks rules. domain is the cluster's: its names are nobody else's. own
+// tells the addresses of cluster DNS, which is not to ask itself. The error names every file that
+// is wrong, with the line.
 func ParseRules(files map[string]string, domain string, own func(netip.Addr) bool) (*Rules, error) {
 	rules := &Rules{servers: map[string]block{}}
 	var errs []error

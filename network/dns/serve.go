@@ -20,10 +20,12 @@ const (
 	// maxQueries bounds the questions that are answered at once, of all clients. Others are dropped:
 	// their clients ask again.
 	maxQueries = 4000
-	// maxConnections bounds the TCP connections of all clients, maxConnectionsOfOne those of one address.
+	// maxConnections bounds the TCP connections of all clients, maxConnectionsOfOne those of one
+	// address.
 	maxConnections      = 1000
 	maxConnectionsOfOne = 250
-	// tcpIdle bounds the wait for a client's next question, tcpWrite the wait for it to read an answer.
+	// tcpIdle bounds the wait for a client's next question, tcpWrite the wait for it to read an
+	// answer.
 	tcpIdle  = 8 * time.Second
 	tcpWrite = 2 * time.Second
 )
@@ -80,8 +82,8 @@ func (s *Server) serveOn(ctx context.Context, packets net.PacketConn, listener n
 	return err
 }
 
-// boundedListener lets so many connections be open at once; the next ones wait to be taken. Those that
-// one source has too many of are closed. Close closes the connections too.
+// boundedListener lets so many connections be open at once; the next ones wait to be taken. Those
+// that one source has too many of are closed. Close closes the connections too.
 type boundedListener struct {
 	net.Listener
 	places  chan struct{}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Registers. There are sixteen narrow ones (8-23); a wide one (1-4) is the name of four of them. What
-// is concatenated is loaded into neighbouring narrow ones. A has room for two IPv6 addresses.
+// Registers. There are sixteen narrow ones (8-23); a wide one (1-4) is the name of four of them.
+// What is concatenated is loaded into neighbouring narrow ones. A has room for two IPv6 addresses.
 const (
 	RegA  = 1 // begins with RegA0; what follows an address there is in a Family's RegA1, RegA2
 	RegA0 = 8

@@ -28,8 +28,8 @@ func TestWatchTellsOthersChangesFromOwn(t *testing.T) {
 		}
 		return Name{IPv4, table}
 	}
-	// The kernel gives a process's own number to one of its sockets at a time. Without this one both
-	// writers could have it, one after the other; other programs never have it.
+	// The kernel gives a process's own number to one of its sockets at a time. Without this one
+	// both writers could have it, one after the other; other programs never have it.
 	first, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		t.Fatal(err)

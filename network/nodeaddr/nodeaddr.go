@@ -14,7 +14,8 @@ import (
 	"github.com/barque/barque/internal/netdump"
 )
 
-// Addresses are those of one node, at most one of each family. The first of a list is the primary one.
+// Addresses are those of one node, at most one of each family. The first of a list is the primary
+// one.
 type Addresses struct {
 	// Internal are the addresses by which the other nodes reach this one.
 	Internal []netip.Addr
@@ -60,8 +61,8 @@ func Parse(texts []string) ([]netip.Addr, error) {
 	return addrs, nil
 }
 
-// Detect returns the addresses that this machine would use to reach others: IPv4 first, then IPv6. A
-// UDP socket finds each without sending anything.
+// Detect returns the addresses that this machine would use to reach others: IPv4 first, then IPv6.
+// A UDP socket finds each without sending anything.
 func Detect() ([]netip.Addr, error) {
 	// The networks for documentation of RFC 5737 and RFC 3849.
 	v4, err4 := outbound("udp4", "192.0.2.1:9")

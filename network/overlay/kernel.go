@@ -23,16 +23,16 @@ const LinkName = "barque-vxlan"
 // Device is what the link is to be.
 type Device struct {
 	Own Endpoint
-	// Shares are this node's parts of the pod network. The first address of each is the link's own, so
-	// that answers to this node's questions come back through the overlay.
+	// Shares are this node's parts of the pod network. The first address of each is the link's own,
+	// so that answers to this node's questions come back through the overlay.
 	Shares []netip.Prefix
 	// MTU of the links below; the link's own is smaller.
 	MTU   int
 	Peers []Peer
 }
 
-// Apply makes the link, with what leads to the peers, as wanted, and returns its index. What is right
-// stays as it is, so that no packet is lost when Barque starts anew.
+// Apply makes the link, with what leads to the peers, as wanted, and returns its index. What is
+// right stays as it is, so that no packet is lost when Barque starts anew.
 func Apply(want Device) (int, error) {
 	link, err := ensureLink(want)
 	if err != nil {
@@ -257,8 +257,8 @@ func kernelRelease() string {
 	return unix.ByteSliceToString(name.Release[:])
 }
 
-// brokenChecksums tells of kernels that get the checksums of encapsulated packets wrong when these are
-// translated on their way: those before 5.7.
+// brokenChecksums tells of kernels that get the checksums of encapsulated packets wrong when these
+// are translated on their way: those before 5.7.
 func brokenChecksums(release string) bool {
 	major, rest, _ := strings.Cut(release, ".")
 	minor := rest

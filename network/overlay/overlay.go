@@ -1,10 +1,11 @@
 // Package overlay carries packets between pods of nodes that have no layer-2 network in common: in
 // VXLAN (RFC 7348), from node to node.
 //
-// A node tells the others by an annotation of its Node object how it is reached (Endpoint); who goes
-// through the overlay is decided in package routes. This package owns the link "barque-vxlan", with
-// its addresses, neighbours and forwarding entries. Nothing is learned from packets: what the Node
-// objects say is all there is. Everything happens in the network namespace of the calling thread.
+// A node tells the others by an annotation of its Node object how it is reached (Endpoint); who
+// goes through the overlay is decided in package routes. This package owns the link "barque-vxlan",
+// with its addresses, neighbours and forwarding entries. Nothing is learned from packets: what the
+// Node objects say is all there is. Everything happens in the network namespace of the calling
+// thread.
 package overlay
 
 import (
@@ -93,8 +94,8 @@ func (e Endpoint) String() string {
 	return string(text)
 }
 
-// EndpointOf reads a node's annotation. A node that has not announced itself, or that has no overlay, has no valid
-// endpoint.
+// EndpointOf reads a node's annotation. A node that has not announced itself, or that has no
+// overlay, has no valid endpoint.
 func EndpointOf(node *corev1.Node) (e Endpoint, announced bool, err error) {
 	text, announced := node.Annotations[Annotation]
 	if !announced || text == noEndpoint {
@@ -113,8 +114,8 @@ func EndpointOf(node *corev1.Node) (e Endpoint, announced bool, err error) {
 	return e, true, nil
 }
 
-// macOf makes the address of a node's link out of the node's name, so that it is the same after each
-// start.
+// macOf makes the address of a node's link out of the node's name, so that it is the same after
+// each start.
 func macOf(node string) net.HardwareAddr {
 	sum := sha256.Sum256([]byte("barque-vxlan/" + node))
 	mac := net.HardwareAddr(sum[:6])
@@ -130,8 +131,8 @@ func parseMAC(text string) (net.HardwareAddr, error) {
 	return mac, err
 }
 
-// Overhead is the room that VXLAN takes in each packet: an IP header, 8 bytes of UDP, 8 of VXLAN and 14 of
-// Ethernet.
+// Overhead is the room that VXLAN takes in each packet: an IP header, 8 bytes of UDP, 8 of VXLAN
+// and 14 of Ethernet.
 func Overhead(address netip.Addr) int {
 	if address.Is6() {
 		return 70
@@ -143,15 +144,16 @@ func Overhead(address netip.Addr) int {
 type Peer struct {
 	Node     string
 	Endpoint Endpoint
-	// Gateways are the addresses that routes to the node's pods name: one of each family of its shares.
+	// Gateways are the addresses that routes to the node's pods name: one of each family of its
+	// shares.
 	Gateways []netip.Addr
 }
 
 // Gateway4 is the IPv4 gateway to a share of the pod network: its first address, which no pod has.
 func Gateway4(share netip.Prefix) netip.Addr { return share.Masked().Addr() }
 
-// Gateway6 is the IPv6 gateway to the node with the endpoint: the link-local address of its MAC (RFC
-// 4291, appendix A).
+// Gateway6 is the IPv6 gateway to the node with the endpoint: the link-local address of its MAC
+// (RFC 4291, appendix A).
 func (e Endpoint) Gateway6() netip.Addr {
 	mac, err := parseMAC(e.MAC)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package path finds out whether packets as large as a link allows reach other machines. It asks by
 // ICMP echo, which the kernel of the other machine answers, with packets that nobody on the way may
-// take apart. A router that drops large packets without a word is found by nothing else: connections
-// stand, and hang with the first large answer.
+// take apart. A router that drops large packets without a word is found by nothing else:
+// connections stand, and hang with the first large answer.
 package path
 
 import (
@@ -26,7 +26,8 @@ const (
 	Whole Answer = "whole"
 	// Small says that small packets arrive and whole ones do not.
 	Small Answer = "small only"
-	// Silent says that nothing is answered: the machine is away, or something on the way drops ICMP.
+	// Silent says that nothing is answered: the machine is away, or something on the way drops
+	// ICMP.
 	Silent Answer = "silent"
 )
 
@@ -122,6 +123,9 @@ func echo(ctx context.Context, addr netip.Addr, size int) (bool, error) {
 		}
 		for until := time.Now().Add(patience); time.Now().Before(until); {
 			n, err := unix.Read(fd, buffer)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
 			if err != nil {
 				break // it was too long, or the machine is unreachable
 			}
@@ -137,7 +141,8 @@ func isUnreachable(err error) bool {
 	return errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTDOWN)
 }
 
-// open makes a socket for packets that may not be taken apart, whatever the kernel remembers of the way.
+// open makes a socket for packets that may not be taken apart, whatever the kernel remembers of the
+// way.
 func open(addr netip.Addr) (int, error) {
 	family, protocol, level, option, value := unix.AF_INET, unix.IPPROTO_ICMP, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
 	var to unix.Sockaddr

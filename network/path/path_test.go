@@ -38,8 +38,8 @@ func give(t *testing.T, handle *netlink.Handle, name string, mtu int, addresses 
 	}
 }
 
-// TestProbe asks a machine on a link whose other end takes smaller packets than this one sends, as a
-// switch does that drops them without a word.
+// TestProbe asks a machine on a link whose other end takes smaller packets than this one sends, as
+// a switch does that drops them without a word.
 func TestProbe(t *testing.T) {
 	if !apart.Run(t, apart.Network, await.Hang, "the way of large packets") {
 		return

@@ -1,5 +1,6 @@
-// Package policy enforces NetworkPolicies (networking.k8s.io/v1) on the pods of one node. It owns the
-// nftables tables "barque-policy", one of each IP family, of the process's network namespace and all that is in them.
+// Package policy enforces NetworkPolicies (networking.k8s.io/v1) on the pods of one node. It owns
+// the nftables tables "barque-policy", one of each IP family, of the process's network namespace
+// and all that is in them.
 //
 //	NetworkPolicies, Namespaces, Pods ──state──▶ Rules ──diff──▶ Delta ──table──▶ kernel
 //
@@ -133,7 +134,8 @@ func (a *Agent) Restore() {
 	a.trigger.Fire()
 }
 
-// Share tells the agent the node's shares of the pod network. Until they are known there are no pods.
+// Share tells the agent the node's shares of the pod network. Until they are known there are no
+// pods.
 func (a *Agent) Share(own []netip.Prefix) {
 	a.mu.Lock()
 	changed := !slices.Equal(a.own, own)

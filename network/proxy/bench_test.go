@@ -68,7 +68,8 @@ func partOf(s Snapshot, i int) *part {
 	return &part{source: source{ofService, service.Namespace, service.Name}, rules: claimed(s, nil), checks: healthChecks(s)}
 }
 
-// changes are a book of many services, and what an endpoint that goes or comes at one of them asks for.
+// changes are a book of many services, and what an endpoint that goes or comes at one of them asks
+// for.
 func changes(services int) (b *book, of source, less, all func() *part) {
 	const one = 777
 	more, fewer := largeSnapshot(services), largeSnapshot(services)
@@ -83,7 +84,8 @@ func changes(services int) (b *book, of source, less, all func() *part) {
 	return b, partOf(more, one).source, func() *part { return partOf(fewer, one) }, func() *part { return partOf(more, one) }
 }
 
-// BenchmarkDecideOneChange is one endpoint that goes or comes among 50,000, from the objects to the delta.
+// BenchmarkDecideOneChange is one endpoint that goes or comes among 50,000, from the objects to the
+// delta.
 func BenchmarkDecideOneChange(b *testing.B) {
 	book, of, less, all := changes(10_000)
 	for i := 0; b.Loop(); i++ {

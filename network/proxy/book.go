@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// book holds what each object asks for, and the rules that all of them come to. When an object changes,
-// update looks at that object, and at those that claim the same destinations. The rules are what a plan
-// of all objects at once would be.
+// book holds what each object asks for, and the rules that all of them come to. When an object
+// changes, update looks at that object, and at those that claim the same destinations. The rules
+// are what a plan of all objects at once would be.
 type book struct {
 	parts  map[source]*part
 	claims map[Frontend][]*part // who claims a destination; the first has it
@@ -45,7 +45,8 @@ const (
 type part struct {
 	source  source
 	created time.Time
-	// rules are its own claims and all of its chains. A chain leads to chains of the same part only.
+	// rules are its own claims and all of its chains. A chain leads to chains of the same part
+	// only.
 	rules  Rules
 	checks map[uint16]HealthCheck
 }
@@ -109,8 +110,8 @@ func (s *scope) view(r Rules) Rules {
 	return v
 }
 
-// update takes in sources that have changed, nil for those that are gone. It returns what changes in the
-// rules, and which tracked connections may lead astray by that.
+// update takes in sources that have changed, nil for those that are gone. It returns what changes
+// in the rules, and which tracked connections may lead astray by that.
 func (b *book) update(changed map[source]*part) (Delta, staleFlows) {
 	s := &scope{frontends: map[Frontend]struct{}{}, parts: map[*part]struct{}{}, chains: map[string]struct{}{}, addrs: map[netip.Addr]struct{}{}}
 	for of, next := range changed {

@@ -44,8 +44,8 @@ func rulesCopy(r Rules) Rules {
 	return Rules{Frontends: maps.Clone(r.Frontends), Refused: maps.Clone(r.Refused), Chains: maps.Clone(r.Chains), Hairpins: maps.Clone(r.Hairpins)}
 }
 
-// TestBookProperties: whatever changes in which order, the rules are those of a plan of everything, and
-// what is said to have changed is what has.
+// TestBookProperties: whatever changes in which order, the rules are those of a plan of everything,
+// and what is said to have changed is what has.
 func TestBookProperties(t *testing.T) {
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 4))

@@ -69,9 +69,9 @@ func (tx transaction) quiet(t table) {
 	}
 }
 
-// private keeps other machines from the addresses that the node itself answers at. The kernel answers
-// ARP for them on every link, so that a neighbour needs no more than a route. The chain sees packets
-// before they are led anywhere: those to a service's address are not its matter.
+// private keeps other machines from the addresses that the node itself answers at. The kernel
+// answers ARP for them on every link, so that a neighbour needs no more than a route. The chain
+// sees packets before they are led anywhere: those to a service's address are not its matter.
 func (tx transaction) private(t table) {
 	chain := tx.Hook("private", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
 	for _, addr := range t.local {

@@ -79,12 +79,13 @@ func (tx transaction) recall(chain string) []expr.Any {
 	}
 }
 
-// few is how many backends get a rule each. More of them are in a map, which a connection finds its backend in by one
-// look-up; but the kernel goes through all sets of the table for each new one, so that the first write of ten thousand
-// maps takes minutes.
+// few is how many backends get a rule each. More of them are in a map, which a connection finds its
+// backend in by one look-up; but the kernel goes through all sets of the table for each new one, so
+// that the first write of ten thousand maps takes minutes.
 const few = 16
 
-// ways are the beginnings of rules of which exactly one goes on, by chance, with a backend in nft.RegB.
+// ways are the beginnings of rules of which exactly one goes on, by chance, with a backend in
+// nft.RegB.
 func (tx transaction) ways(backends []Backend) [][]expr.Any {
 	if len(backends) > few {
 		return [][]expr.Any{tx.choose(backends)}

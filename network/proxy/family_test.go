@@ -94,8 +94,8 @@ func mirrorRules(r Rules) Rules {
 	return m
 }
 
-// TestPlanOfBothFamilies: a cluster with IPv6 addresses in place of IPv4 ones has the same rules, and
-// each family sees nothing of the other one.
+// TestPlanOfBothFamilies: a cluster with IPv6 addresses in place of IPv4 ones has the same rules,
+// and each family sees nothing of the other one.
 func TestPlanOfBothFamilies(t *testing.T) {
 	for seed := range uint64(300) {
 		s := randomSnapshot(rand.New(rand.NewPCG(seed, 8)))
@@ -105,7 +105,8 @@ func TestPlanOfBothFamilies(t *testing.T) {
 		if got := plan(m); !reflect.DeepEqual(got, want6) {
 			t.Fatalf("seed %d: got\n%+v\nwant\n%+v", seed, got, want6)
 		}
-		// One cluster with both: each Service and pod has an address of each family, and a slice for each.
+		// One cluster with both: each Service and pod has an address of each family, and a slice
+		// for each.
 		both := Snapshot{NodeName: s.NodeName, Zone: s.Zone, Slices: append(append([]*discoveryv1.EndpointSlice(nil), s.Slices...), m.Slices...)}
 		for i, service := range s.Services {
 			service, other := service.DeepCopy(), m.Services[i]

@@ -223,7 +223,8 @@ func isEligible(node *corev1.Node) bool {
 		!slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintScaleDown })
 }
 
-// networkOf keeps 0.0.0.0 from meaning IPv6, too, as it does to "tcp". A port alone is that of both families.
+// networkOf keeps 0.0.0.0 from meaning IPv6, too, as it does to "tcp". A port alone is that of both
+// families.
 func networkOf(address string) string {
 	at, err := netip.ParseAddrPort(address)
 	switch {

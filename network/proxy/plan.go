@@ -35,9 +35,9 @@ type Snapshot struct {
 }
 
 // claimed decides what the objects of a snapshot ask for: it is a pure function, and whatever order
-// they come in, the rules are the same. Of destinations that several claim the first has it. own are
-// destinations of Local that are claimed after those of services. Chains that nothing leads to are
-// among the rules still.
+// they come in, the rules are the same. Of destinations that several claim the first has it. own
+// are destinations of Local that are claimed after those of services. Chains that nothing leads to
+// are among the rules still.
 func claimed(s Snapshot, own map[Frontend]Backend) Rules {
 	p := planner{family: s.Family, node: s.NodeName, zone: s.Zone, local: s.Local, rules: emptyRules(), slices: map[string][]*discoveryv1.EndpointSlice{}}
 	addressType := discoveryv1.AddressTypeIPv4

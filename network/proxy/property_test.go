@@ -72,7 +72,8 @@ func randomSnapshot(r *rand.Rand) Snapshot {
 	return s
 }
 
-// plan is what all objects together ask for: what a book comes to, whatever has changed in which order.
+// plan is what all objects together ask for: what a book comes to, whatever has changed in which
+// order.
 func plan(s Snapshot) Rules {
 	rules := claimed(s, s.Local)
 	prune(rules)

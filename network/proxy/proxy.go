@@ -7,8 +7,8 @@
 //
 //	Service with its EndpointSlices, Pod ──claimed──▶ part ──book──▶ Rules, Delta ──table──▶ kernel
 //
-// claimed is pure, and looks at one object that has changed. book puts the parts of all objects together,
-// and tells what that changes. table has no choices left to make. Invariants:
+// claimed is pure, and looks at one object that has changed. book puts the parts of all objects
+// together, and tells what that changes. table has no choices left to make. Invariants:
 //   - The rules are those that all objects together ask for, whatever has changed in which order.
 //   - A change is one nftables transaction: no packet ever meets half of one.
 //   - What the kernel has is what Rules in memory say, or the whole table is

@@ -9,8 +9,8 @@ import (
 	"github.com/barque/barque/network/nft"
 )
 
-// TestFewBackendsShareAlike: of the rules of a few backends each is taken by as many connections, and each connection
-// takes one.
+// TestFewBackendsShareAlike: of the rules of a few backends each is taken by as many connections,
+// and each connection takes one.
 func TestFewBackendsShareAlike(t *testing.T) {
 	for n := 1; n <= few; n++ {
 		var backends []Backend

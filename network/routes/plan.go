@@ -64,8 +64,8 @@ type Plan struct {
 
 // Make decides how each node is reached. It is pure.
 //
-// A pair of nodes takes the overlay when it must, or when one of both wants it: so both take the same
-// way, and no packet comes back on another link than its answer leaves by.
+// A pair of nodes takes the overlay when it must, or when one of both wants it: so both take the
+// same way, and no packet comes back on another link than its answer leaves by.
 func Make(w World) Plan {
 	p := Plan{Routes: map[netip.Prefix]Route{}, Endpoint: w.Overlay.Endpoint(w.Self, w.Addresses.Primary())}
 	for _, network := range w.ServiceNetworks {
@@ -110,8 +110,8 @@ func (p *Plan) reach(w World, node *corev1.Node) {
 		onLink := gateway.IsValid() && w.OnLink(gateway)
 		wanted := p.Endpoint.IsValid() && endpoint.IsValid() && (p.Endpoint.Always || endpoint.Always || !onLink)
 		if !wanted {
-			// A node that has just come says soon how it is reached. Of another one that is elsewhere the kernel
-			// says that it is not.
+			// A node that has just come says soon how it is reached. Of another one that is
+			// elsewhere the kernel says that it is not.
 			if gateway.IsValid() && (onLink || announced || !p.Endpoint.IsValid()) {
 				p.Routes[share] = direct
 			}

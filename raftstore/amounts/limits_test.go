@@ -11,8 +11,8 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// TestManyExpireAtOnce lets 100,000 keys expire in the same moment. They go in few entries, and a key that
-// was renewed in time stays.
+// TestManyExpireAtOnce lets 100,000 keys expire in the same moment. They go in few entries, and a
+// key that was renewed in time stays.
 func TestManyExpireAtOnce(t *testing.T) {
 	const keys, each = 100_000, 1000
 	synctest.Test(t, func(t *testing.T) {
@@ -51,8 +51,8 @@ func TestManyExpireAtOnce(t *testing.T) {
 	})
 }
 
-// TestLargestTransactions sends the largest transactions that limits can allow by a follower: in bytes, and in the
-// number of their operations, which have a head each.
+// TestLargestTransactions sends the largest transactions that limits can allow by a follower: in
+// bytes, and in the number of their operations, which have a head each.
 func TestLargestTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {

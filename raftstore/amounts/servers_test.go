@@ -25,7 +25,8 @@ func voters(s *raftstore.Server) (names []string) {
 	return names
 }
 
-// unhurried gives the servers long time-outs, since most of the CPU time of minutes goes into heartbeats.
+// unhurried gives the servers long time-outs, since most of the CPU time of minutes goes into
+// heartbeats.
 func unhurried(_ int, cfg *raftstore.Config) {
 	cfg.Timeouts = raftstore.Timeouts{Heartbeat: 10 * time.Second, PromoteAfter: time.Millisecond}
 }

@@ -170,7 +170,8 @@ func (m *Mux) admit(v *visitor) {
 	if err != nil {
 		v.Close()
 		if hungUp(err) {
-			// A server that restarts does so, and so does whoever only looks whether the port is open.
+			// A server that restarts does so, and so does whoever only looks whether the port is
+			// open.
 			m.complaints.logger.Debug("a connection ended before it said from whom it is", "remote", v.RemoteAddr(), "err", err)
 			return
 		}
@@ -212,7 +213,8 @@ func (m *Mux) authenticate(v *visitor) (*tls.Conn, error) {
 	return conn, v.SetDeadline(time.Time{})
 }
 
-// hungUp tells whether a handshake failed because a side closed the connection: nothing is known of who the peer was.
+// hungUp tells whether a handshake failed because a side closed the connection: nothing is known of
+// who the peer was.
 func hungUp(err error) bool {
 	for _, end := range []error{io.EOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, end) {

@@ -85,8 +85,8 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 }
 
-// A server that restarts ends connections before they say whose they are. That is no complaint about strangers; one that
-// speaks something else is.
+// A server that restarts ends connections before they say whose they are. That is no complaint
+// about strangers; one that speaks something else is.
 func TestWhoHangsUpIsNoStranger(t *testing.T) {
 	ca := storetest.NewAuthority(t)
 	cert := ca.Issue(transport.ServerOrganization)

@@ -9,10 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// reachable is the storage of one class, arranged by the nodes that reach it: drivers publish an object for each
-// node, and each pod is tried on each node.
+// reachable is the storage of one class, arranged by the nodes that reach it: drivers publish an
+// object for each node, and each pod is tried on each node.
 type reachable struct {
-	// byLabels has the storage that is reached by plain labels: the keys of those, joined, lead to their values.
+	// byLabels has the storage that is reached by plain labels: the keys of those, joined, lead to
+	// their values.
 	byLabels map[string]*labelledStorage
 	// byRules has the storage whose selector has more than plain labels.
 	byRules []selectedStorage
@@ -82,8 +83,8 @@ func (l *labelledStorage) values(of map[string]string) (string, bool) {
 	return strings.Join(values, ","), true
 }
 
-// find returns storage that a node with these labels reaches, and that has room for a volume of a size. It is nil
-// when there is none.
+// find returns storage that a node with these labels reaches, and that has room for a volume of a
+// size. It is nil when there is none.
 func (r *reachable) find(node map[string]string, size int64) *storagev1.CSIStorageCapacity {
 	if r == nil {
 		return nil

@@ -18,8 +18,8 @@ import (
 )
 
 // NodeVolumeLimits keeps the volumes of each CSI driver on a node within the count that the driver
-// has told there (CSINode). A volume that several pods use counts once. Pods stay off nodes without a driver
-// that asks for that (CSIDriver.spec.preventPodSchedulingIfMissing).
+// has told there (CSINode). A volume that several pods use counts once. Pods stay off nodes without
+// a driver that asks for that (CSIDriver.spec.preventPodSchedulingIfMissing).
 type NodeVolumeLimits struct {
 	claims      corelisters.PersistentVolumeClaimLister
 	volumes     corelisters.PersistentVolumeLister
@@ -68,7 +68,8 @@ func (*NodeVolumeLimits) PreFilterExtensions() fwk.PreFilterExtensions { return 
 // csiVolume is one volume of a driver. Of a volume that is not made yet the claim is the handle.
 type csiVolume struct{ driver, handle string }
 
-// Filter rejects a node on which the pod's volumes would be too many, or a driver of theirs is missing.
+// Filter rejects a node on which the pod's volumes would be too many, or a driver of theirs is
+// missing.
 func (p *NodeVolumeLimits) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	csiNode, err := p.csiNodes.Get(node.Node().Name)
 	if apierrors.IsNotFound(err) {
@@ -105,7 +106,8 @@ func (p *NodeVolumeLimits) Filter(_ context.Context, _ fwk.CycleState, pod *v1.P
 	return p.withinLimits(wanted, limits, node)
 }
 
-// prevents tells whether a driver wants no pods on nodes that lack it. What is no CSI driver does not.
+// prevents tells whether a driver wants no pods on nodes that lack it. What is no CSI driver does
+// not.
 func (p *NodeVolumeLimits) prevents(name string) (bool, error) {
 	driver, err := p.drivers.Get(name)
 	if apierrors.IsNotFound(err) {

@@ -372,7 +372,8 @@ func TestVolumeHints(t *testing.T) {
 	}
 }
 
-// BenchmarkStorageOfEachNode tries a pod whose volume is to be made on 1,000 nodes, each of which has told its storage.
+// BenchmarkStorageOfEachNode tries a pod whose volume is to be made on 1,000 nodes, each of which
+// has told its storage.
 func BenchmarkStorageOfEachNode(b *testing.B) {
 	objects := []any{late("dynamic", "example.com/csi"), telling("example.com/csi"), aClaim("c", "dynamic", "1Gi")}
 	for i := range 1000 {

@@ -17,7 +17,8 @@
 // count when it is rejected: an event is never lost between the snapshot and the rejection. As a
 // safety net, every pod is tried again after Config.MaxUnschedulable.
 //
-// A back-off after a rejection ends early when no pod is active: it leaves the turn to others, and there are none.
+// A back-off after a rejection ends early when no pod is active: it leaves the turn to others, and
+// there are none.
 //
 // The package knows nothing of nodes and calls no API.
 package queue

@@ -28,7 +28,8 @@ func (q *Queue) Move(event fwk.ClusterEvent, old, new any) {
 	}
 }
 
-// Wake has a pod tried again though no event came, as an event that helps would. It counts for a pod in flight, too.
+// Wake has a pod tried again though no event came, as an event that helps would. It counts for a
+// pod in flight, too.
 func (q *Queue) Wake(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

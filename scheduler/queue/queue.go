@@ -77,7 +77,8 @@ func New(cfg Config) *Queue {
 		return !cfg.Less(b, a) && a.tieBreak(b)
 	}
 	q.failed.less = func(a, b *Pod) bool { return a.backoffUntil.Before(b.backoffUntil) }
-	// Those that end within one second come in the order of active pods: an event often wakes many at once.
+	// Those that end within one second come in the order of active pods: an event often wakes many
+	// at once.
 	q.rejected.less = func(a, b *Pod) bool {
 		x, y := a.backoffUntil.Truncate(time.Second), b.backoffUntil.Truncate(time.Second)
 		return x.Before(y) || x.Equal(y) && q.active.less(a, b)
@@ -193,8 +194,8 @@ func (q *Queue) tryPop() (*Pod, time.Duration) {
 	now := q.cfg.Clock.Now()
 	q.endBackoffs(now)
 	q.endWaits(now)
-	// The back-off after a rejection leaves the turn to others. When there are none, it would only keep the pod
-	// waiting. That after an error spares what has failed, and is kept.
+	// The back-off after a rejection leaves the turn to others. When there are none, it would only
+	// keep the pod waiting. That after an error spares what has failed, and is kept.
 	for q.active.Len() == 0 && q.rejected.Len() > 0 {
 		q.enqueue(q.rejected.take())
 	}

@@ -68,8 +68,8 @@ type Parts struct {
 	// NodeLeases tells that the leases of nodes are made up, so that their namespace can never be
 	// emptied and must not be deleted.
 	NodeLeases bool
-	// Member tells whether a node is a member of the cluster, as far as this server has heard; nil where
-	// the leases of nodes are stored like all others.
+	// Member tells whether a node is a member of the cluster, as far as this server has heard; nil
+	// where the leases of nodes are stored like all others.
 	Member func(node string) bool
 	// NotReadySeconds and UnreachableSeconds are the default tolerations of pods.
 	NotReadySeconds, UnreachableSeconds int64

@@ -40,8 +40,8 @@ func (o *Options) completeAddresses() (err error) {
 	return nil
 }
 
-// prefers6 tells whether IPv6 comes first among addresses that were found out: in a new cluster whose
-// services have it first, and where a server is joined by such an address.
+// prefers6 tells whether IPv6 comes first among addresses that were found out: in a new cluster
+// whose services have it first, and where a server is joined by such an address.
 func (o *Options) prefers6() bool {
 	if o.Join == "" {
 		return len(o.Settings.ServiceCIDRs) > 0 && o.Settings.ServiceCIDRs.Primary().Addr().Is6()
@@ -54,8 +54,8 @@ func (o *Options) prefers6() bool {
 	return err == nil && addr.Is6()
 }
 
-// fitAddresses leaves the addresses that were found out in the families of the cluster, and refuses to begin
-// with another family than the cluster does: the API could not reach the node.
+// fitAddresses leaves the addresses that were found out in the families of the cluster, and refuses
+// to begin with another family than the cluster does: the API could not reach the node.
 func (o *Options) fitAddresses(s Settings) error {
 	if o.detected {
 		o.addresses.Internal = slices.DeleteFunc(o.addresses.Internal, func(a netip.Addr) bool { return !s.ClusterCIDRs.has(a.Is6()) })

@@ -18,7 +18,8 @@ func ranges(text string) Prefixes {
 	return p
 }
 
-// TestSettingsOfBefore: clusters that were made when there was one family read their settings, and are read.
+// TestSettingsOfBefore: clusters that were made when there was one family read their settings, and
+// are read.
 func TestSettingsOfBefore(t *testing.T) {
 	const before = `{"clusterCIDR":"10.42.0.0/16","serviceCIDR":"10.43.0.0/16","domain":"cluster.local"}`
 	var s Settings

@@ -27,8 +27,9 @@ import (
 type Options struct {
 	DataDir string
 	Name    string
-	// NodeIPs are the addresses by which the other nodes reach this one, NodeExternalIPs those that its Node object shows
-	// beside them: one, or one of each family. Without any NodeIPs are found out.
+	// NodeIPs are the addresses by which the other nodes reach this one, NodeExternalIPs those that
+	// its Node object shows beside them: one, or one of each family. Without any NodeIPs are found
+	// out.
 	NodeIPs, NodeExternalIPs []string
 	Overlay                  overlay.Config
 	// Network says who makes the pod network: barque, or none for another plugin.

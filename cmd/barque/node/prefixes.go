@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Prefixes are the ranges of pods, or of services: one, or one of each family. The family of the first one is
-// the cluster's primary family.
+// Prefixes are the ranges of pods, or of services: one, or one of each family. The family of the
+// first one is the cluster's primary family.
 type Prefixes []netip.Prefix
 
 // ParsePrefixes reads ranges that commas separate.
@@ -71,8 +71,8 @@ func (p Prefixes) has(is6 bool) bool {
 	return false
 }
 
-// check refuses more than one range of a family, and ranges whose size is wrong: longest4 and longest6 are the
-// longest prefixes.
+// check refuses more than one range of a family, and ranges whose size is wrong: longest4 and
+// longest6 are the longest prefixes.
 func (p Prefixes) check(what string, longest4, longest6 int) error {
 	if len(p) == 0 || len(p) > 2 || len(p) == 2 && p[0].Addr().Is6() == p[1].Addr().Is6() {
 		return fmt.Errorf("%s %q: want one range, or one of IPv4 and one of IPv6", what, p)
