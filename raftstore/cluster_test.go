@@ -26,6 +26,16 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
+// settled commits an idempotent txn until its outcome is known. Real servers that get next to no CPU
+// time may elect another leader at any moment, and then the outcome of a write can be unknown.
+func settled(ctx context.Context, s *raftstore.Server, txn raftstore.Txn) error {
+	for {
+		if _, err := s.Commit(ctx, txn); !errors.Is(err, raftstore.ErrUnknownOutcome) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
 // unhurried gives the servers long time-outs. It is for tests in which minutes pass and that are
 // not about the loss of a leader: with storetest's time-outs most of their CPU time goes into a
 // hundred heartbeats a second.

@@ -118,7 +118,7 @@ func TestClusterOverTLS(t *testing.T) {
 		servers, muxes = append(servers, s), append(muxes, mux)
 	}
 	for i := range 30 {
-		if _, err := servers[i%3].Commit(ctx, put(fmt.Sprintf("/k%d", i), "v")); err != nil {
+		if err := settled(ctx, servers[i%3], put(fmt.Sprintf("/k%d", i), "v")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -135,7 +135,7 @@ func TestClusterOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	if _, err := servers[1].Commit(ctx, put("/after", "v")); err != nil {
+	if err := settled(ctx, servers[1], put("/after", "v")); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("the first write after the leader left took %v", time.Since(start))
