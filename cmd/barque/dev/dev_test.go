@@ -19,6 +19,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/barque/barque/internal/needs"
+	kubeletconfig "github.com/barque/barque/kubelet/config"
+	"github.com/barque/barque/kubelet/eviction"
 	"github.com/barque/barque/membership/token"
 )
 
@@ -456,3 +458,33 @@ func TestTokenThatStaysIsNamed(t *testing.T) {
 
 // commandLine is the command line of a process with these arguments.
 func commandLine(args []string) []string { return append([]string{"barque"}, args...) }
+
+// A machine whose disk is fuller than a node's should be runs a dev cluster all the same.
+func TestADevClusterDoesNotMindAFullDisk(t *testing.T) {
+	p, err := newPlan("barque", t.TempDir(), 1, 0, []string{"--kubelet-config=/mine"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := p.nodeArgs(&p.Nodes[0])
+	ours := slices.Index(args, "--kubelet-config")
+	if ours < 0 || args[ours+1] != p.kubeletFile() || slices.Index(args, "--kubelet-config=/mine") < ours {
+		t.Errorf("the user's own file comes after ours: %v", args)
+	}
+	if err := p.writeKubeletConfig(); err != nil {
+		t.Fatal(err)
+	}
+	c, ignored, err := kubeletconfig.Load(p.kubeletFile(), "", nil)
+	if err != nil || len(ignored) > 0 {
+		t.Fatalf("ignored %v, %v", ignored, err)
+	}
+	thresholds, err := kubeletconfig.Thresholds(c)
+	if err != nil || len(thresholds) != 1 || thresholds[0].Signal != eviction.MemoryAvailable || *c.ImageGCHighThresholdPercent != 100 {
+		t.Errorf("images are removed at %d %%, pods at %v; %v", *c.ImageGCHighThresholdPercent, thresholds, err)
+	}
+	if err := p.removeFiles(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(p.kubeletFile()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it stays: %v", err)
+	}
+}

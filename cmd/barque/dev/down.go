@@ -165,9 +165,9 @@ func (p *Plan) removeFiles() error {
 	for i := range p.Nodes {
 		err = errors.Join(err, remove(p.LogFile(&p.Nodes[i])), remove(p.tokenFile(&p.Nodes[i])))
 	}
-	// A command that was killed may have been writing the plan.
-	err = errors.Join(err, atomicfile.Sweep(p.path()))
-	for _, name := range []string{"kubeconfig", "proxy.log", "dev.json", "lock"} {
+	// A command that was killed may have been writing one of these.
+	err = errors.Join(err, atomicfile.Sweep(p.path()), atomicfile.Sweep(p.kubeletFile()))
+	for _, name := range []string{"kubeconfig", "proxy.log", filepath.Base(p.kubeletFile()), "dev.json", "lock"} {
 		err = errors.Join(err, remove(filepath.Join(p.Dir, name)))
 	}
 	if err != nil {

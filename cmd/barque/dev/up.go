@@ -269,6 +269,9 @@ func (p *Plan) startWith(n *Node, joinToken string, args []string) error {
 			return err
 		}
 	}
+	if err := p.writeKubeletConfig(); err != nil {
+		return err
+	}
 	n.Process, err = start(p.netns(n), p.LogFile(n), append([]string{self}, args...))
 	return errors.Join(err, p.save())
 }
@@ -284,7 +287,8 @@ func (p *Plan) nodeArgs(n *Node) []string {
 // joinArgs are nodeArgs with another one to join by. That one itself is told to join nobody.
 func (p *Plan) joinArgs(n, by *Node) []string {
 	args := []string{n.Role, "--data-dir", p.DataDir(n), "--name", n.Name, "--node-ip", n.Addr.String(), "--cgroup-root", p.cgroup(n),
-		"--pod-logs-dir", filepath.Join(p.DataDir(n), "log/pods"), "--kubelet-root-dir", filepath.Join(p.DataDir(n), "kubelet")}
+		"--pod-logs-dir", filepath.Join(p.DataDir(n), "log/pods"), "--kubelet-root-dir", filepath.Join(p.DataDir(n), "kubelet"),
+		"--kubelet-config", p.kubeletFile()}
 	if n.Name != by.Name {
 		flag := map[string]string{Server: "--join", Agent: "--server"}[n.Role]
 		args = append(args, "--token-file", p.tokenFile(n), flag, "https://"+p.apiAddr(by))
