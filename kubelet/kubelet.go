@@ -213,11 +213,13 @@ func (c *Config) complete() error {
 func (k *Kubelet) assemble(machine node.Machine) error {
 	c := &k.config
 	set := c.Settings
-	groups, err := cgroups.New(cgroups.Config{Root: c.CgroupRoot, PodPidsLimit: max(*set.PodPidsLimit, 0)})
+	reserved, err := config.Reserved(set)
 	if err != nil {
 		return err
 	}
-	reserved, err := config.Reserved(set)
+	groups, err := cgroups.New(cgroups.Config{
+		Root: c.CgroupRoot, PodPidsLimit: max(*set.PodPidsLimit, 0), MilliCPU: int64(machine.CPUs)*1000 - reserved.Cpu().MilliValue(),
+	})
 	if err != nil {
 		return err
 	}

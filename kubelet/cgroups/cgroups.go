@@ -35,12 +35,17 @@ type Config struct {
 	Mountpoint string
 	// PodPidsLimit bounds the processes of one pod; 0 sets no bound.
 	PodPidsLimit int64
+	// MilliCPU is what all pods together have of the machine's CPUs, in thousandths of one. It is
+	// what they weigh against the machine's other processes; 0 leaves the kernel's default, which
+	// is that of one process.
+	MilliCPU int64
 }
 
 // Manager keeps the groups of a node's pods. It is safe for concurrent use.
 type Manager struct {
 	root    string
 	pids    int64
+	cpu     int64 // Config.MilliCPU
 	unified bool
 	// hierarchies maps each controller to its mount; under v2 there is one, under "".
 	hierarchies map[string]string
@@ -62,7 +67,7 @@ func New(config Config) (*Manager, error) {
 		return nil, err
 	}
 	return &Manager{
-		root: filepath.Clean(config.Root), pids: config.PodPidsLimit,
+		root: filepath.Clean(config.Root), pids: config.PodPidsLimit, cpu: config.MilliCPU,
 		unified: unified, hierarchies: hierarchies,
 		requests: map[types.UID]int64{},
 	}, nil
@@ -221,8 +226,15 @@ func (m *Manager) MemoryUsage(pod *v1.Pod) (int64, error) {
 }
 
 // weighClassesLocked gives Burstable pods together what they asked for together, and BestEffort pods
-// what nobody else wants.
+// what nobody else wants. All pods together get their part of the machine.
 func (m *Manager) weighClassesLocked() error {
+	if m.cpu > 0 {
+		for _, group := range []string{m.root, m.qosGroup(v1.PodQOSGuaranteed)} {
+			if err := m.limit(group, Limits{Shares: Shares(m.cpu)}); err != nil {
+				return fmt.Errorf("weigh the pods of this node: %w", err)
+			}
+		}
+	}
 	var sum int64
 	for _, milli := range m.requests {
 		sum += milli
@@ -329,24 +341,43 @@ func (m *Manager) create(group string) error {
 			if m.hierarchies[controller] == "" {
 				continue
 			}
-			if err := os.MkdirAll(m.dir(controller, group), 0o755); err != nil {
-				return err
+			at := "/"
+			for part := range strings.SplitSeq(strings.Trim(group, "/"), "/") {
+				at = filepath.Join(at, part)
+				if err := m.mkdir(controller, at); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
 	}
 	// Under v2 a group offers to its children what its subtree_control names, from the top down.
-	at := m.hierarchies[""]
+	at := "/"
 	for part := range strings.SplitSeq(strings.Trim(group, "/"), "/") {
-		if err := enableControllers(at); err != nil {
+		if err := enableControllers(m.dir("", at)); err != nil {
 			return err
 		}
 		at = filepath.Join(at, part)
-		if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := m.mkdir("cpu", at); err != nil {
 			return err
 		}
 	}
-	return enableControllers(at)
+	return enableControllers(m.dir("", at))
+}
+
+// mkdir makes one group of a hierarchy. A new one above the root weighs as much as this node: it
+// would throttle all below it otherwise. One that was there before is its owner's.
+func (m *Manager) mkdir(controller, group string) error {
+	err := os.Mkdir(m.dir(controller, group), 0o755)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case err != nil:
+		return err
+	case controller == "cpu" && m.cpu > 0 && strings.HasPrefix(m.root, group+"/"):
+		return m.limit(group, Limits{Shares: Shares(m.cpu)})
+	}
+	return nil
 }
 
 func enableControllers(dir string) error {

@@ -1,6 +1,8 @@
 package cgroups
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -283,6 +285,32 @@ func TestClassesAreWeighedAgain(t *testing.T) {
 	_ = m.Remove("a") // this is no file system of cgroups, in which rmdir suffices
 	if got := shares(); got != "1024" {
 		t.Errorf("one pod of a CPU has %s shares", got)
+	}
+}
+
+// All pods of a node have its CPUs against the machine's other processes, and not what one process has.
+func TestPodsWeighWhatTheNodeHas(t *testing.T) {
+	root := hierarchies(t, false)
+	if err := os.Mkdir(filepath.Join(root, "cpu/theirs"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(Config{Root: "/theirs/ours/n1", Mountpoint: root, MilliCPU: 3500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Ensure(pod("a", v1.ResourceRequirements{})); err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range []string{"theirs/ours", "theirs/ours/n1", "theirs/ours/n1/kubepods"} {
+		if got := content(t, root, "cpu", group, "cpu.shares"); got != "3584" {
+			t.Errorf("%s has %s shares", group, got)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(root, "cpu/theirs/cpu.shares")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a group of others was weighed: %v", err)
+	}
+	if got := content(t, root, "cpu/theirs/ours/n1/kubepods/besteffort/cpu.shares"); got != "2" {
+		t.Errorf("BestEffort pods have %s shares", got)
 	}
 }
 
