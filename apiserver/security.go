@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -136,6 +137,15 @@ func (s *Server) nodeVolumes() nodeauth.Volumes {
 	}
 }
 
+// readVolume reads a volume from the store.
+func (s *Server) readVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
+	volume, err := s.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return volume, err
+}
+
 // Claim implements nodeauth.Volumes.
 func (v nodeVolumes) Claim(namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	return v.claims.PersistentVolumeClaims(namespace).Get(name)
@@ -155,7 +165,7 @@ func (s *Server) newAuthorizer(sec *security) error {
 	r := s.informers.Rbac().V1()
 	sec.rbac = rbac.NewAuthorizer(r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(), r.ClusterRoleBindings().Lister())
 	pods, rules := s.informers.Core().V1().Pods().Informer(), nodeauth.RoleRules(rbac.NodeRules(), rbac.Allows)
-	nodes, err := nodeauth.New(pods, s.podsOf, s.requestNode(), s.nodeVolumes(), rules)
+	nodes, err := nodeauth.New(pods, s.podsOf, s.requestNode(), s.nodeVolumes(), s.readVolume, rules)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ type Authorizer struct {
 	pods     cache.Indexer
 	requests RequestNode
 	volumes  Volumes
+	read     ReadVolume
 	newest   *newest
 	rules    func(authorizer.Attributes) bool
 }
@@ -41,13 +42,16 @@ type Volumes interface {
 	Attachment(name string) (*storagev1.VolumeAttachment, error)
 }
 
+// ReadVolume reads a volume from the store. It returns nil for one that is not there.
+type ReadVolume func(ctx context.Context, name string) (*corev1.PersistentVolume, error)
+
 // RequestNode tells which node has made a PodCertificateRequest; "" when that is not known.
 type RequestNode func(namespace, name string) (node string)
 
 // New returns an authorizer over the pods of an informer that has not been started, and those that
 // list returns. requests tells whose requests for certificates are, volumes what claims are bound
-// to, and rules what the role of nodes allows.
-func New(pods cache.SharedIndexInformer, list ListPods, requests RequestNode, volumes Volumes, rules func(authorizer.Attributes) bool) (*Authorizer, error) {
+// to, as far as informers know it, and read what a volume is now. rules tells what the role of nodes allows.
+func New(pods cache.SharedIndexInformer, list ListPods, requests RequestNode, volumes Volumes, read ReadVolume, rules func(authorizer.Attributes) bool) (*Authorizer, error) {
 	err := pods.AddIndexers(cache.Indexers{nodeIndex: func(obj any) ([]string, error) {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
 			return []string{pod.Spec.NodeName}, nil
@@ -57,7 +61,7 @@ func New(pods cache.SharedIndexInformer, list ListPods, requests RequestNode, vo
 	if err != nil {
 		return nil, fmt.Errorf("indexing pods by node: %w", err)
 	}
-	return &Authorizer{pods: pods.GetIndexer(), requests: requests, volumes: volumes, newest: newNewest(list), rules: rules}, nil
+	return &Authorizer{pods: pods.GetIndexer(), requests: requests, volumes: volumes, read: read, newest: newNewest(list), rules: rules}, nil
 }
 
 // Authorize implements authorizer.Authorizer. It fails when only the store could tell, and cannot
@@ -115,7 +119,7 @@ func (a *Authorizer) refuse(ctx context.Context, node string, attrs authorizer.A
 				return p.Spec.ServiceAccountName == name
 			})
 		case "persistentvolumes":
-			return ownVolumes(node, attrs), nil
+			return a.ownVolumes(ctx, node, attrs)
 		case "pods":
 			return a.ownPods(ctx, node, attrs)
 		}
@@ -226,9 +230,9 @@ func (a *Authorizer) ownPods(ctx context.Context, node string, attrs authorizer.
 	return "", nil
 }
 
-// ownVolumes allows lists and watches of the local volumes that are on the node. Single volumes may
-// be read by name, as their names are in the claims of pods; writes are narrowed by admission.
-func ownVolumes(node string, attrs authorizer.Attributes) string {
+// ownVolumes allows lists and watches of the local volumes that are on the node, and to read single volumes that a
+// pod of the node has by a claim. Writes are narrowed by admission.
+func (a *Authorizer) ownVolumes(ctx context.Context, node string, attrs authorizer.Attributes) (string, error) {
 	switch attrs.GetVerb() {
 	case "list", "watch":
 		requirements, err := attrs.GetLabelSelector()
@@ -236,13 +240,35 @@ func ownVolumes(node string, attrs authorizer.Attributes) string {
 			for _, r := range requirements {
 				equals := r.Operator() == selection.Equals || r.Operator() == selection.DoubleEquals || r.Operator() == selection.In
 				if r.Key() == localpv.NodeLabel && equals && r.Values().Len() == 1 && r.Values().Has(node) {
-					return ""
+					return "", nil
 				}
 			}
 		}
-		return "can only list and watch persistentvolumes with the label selector " + localpv.NodeLabel + "=" + node
+		return "can only list and watch persistentvolumes with the label selector " + localpv.NodeLabel + "=" + node, nil
+	case "get":
+		if volume, err := a.volumes.Volume(attrs.GetName()); err == nil && (localpv.OnNode(volume, node) || slices.ContainsFunc(a.podsOf(node), haveVolume(volume))) {
+			return "", nil
+		}
+		// The kubelet may have learnt of a binding before the informers.
+		volume, err := a.newest.volume(ctx, node, attrs.GetName(), a.read)
+		if volume == nil || err != nil {
+			return "none of its pods has volume " + attrs.GetName(), err
+		}
+		found, err := a.has(ctx, node, haveVolume(volume))
+		if found || err != nil {
+			return "", err
+		}
+		return "none of its pods has volume " + attrs.GetName(), nil
 	}
-	return ""
+	return "", nil
+}
+
+// haveVolume tells of pods whether they have a volume by its claim.
+func haveVolume(volume *corev1.PersistentVolume) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool {
+		ref := volume.Spec.ClaimRef
+		return ref != nil && ref.Namespace == p.Namespace && refersToClaim(p, ref.Name)
+	}
 }
 
 // ownSlices allows what is about many slices of devices only for those of the node. Writes of

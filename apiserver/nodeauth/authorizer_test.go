@@ -15,6 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/barque/barque/internal/localpv"
 )
 
 func pod(name, node string, spec corev1.PodSpec) *corev1.Pod {
@@ -35,11 +37,24 @@ func newAuthorizer(t *testing.T, list ListPods) *Authorizer {
 	requests := func(namespace, name string) string {
 		return map[string]string{"ns/mine": "n1", "ns/other": "n2"}[namespace+"/"+name]
 	}
-	a, err := New(informer, list, requests, volumesOf{}, func(attrs authorizer.Attributes) bool { return attrs.GetVerb() != "escalate" })
+	a, err := New(informer, list, requests, volumesOf{}, volumesOf{}.read, func(attrs authorizer.Attributes) bool { return attrs.GetVerb() != "escalate" })
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// read knows a volume more, which no informer has seen yet.
+func (v volumesOf) read(_ context.Context, name string) (*corev1.PersistentVolume, error) {
+	switch volume, err := v.Volume(name); {
+	case err == nil:
+		return volume, nil
+	case name == "new":
+		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "ns", Name: "claims-made"}}}, nil
+	case name == "broken":
+		return nil, errors.New("the store does not answer")
+	}
+	return nil, nil
 }
 
 // volumesOf has a claim, by-claim, of a CSI volume with Secrets, and an attachment to each node.
@@ -53,14 +68,37 @@ func (volumesOf) Claim(namespace, name string) (*corev1.PersistentVolumeClaim, e
 }
 
 func (volumesOf) Volume(name string) (*corev1.PersistentVolume, error) {
-	if name != "pv" {
+	claimed := func(namespace, name string) (*corev1.PersistentVolume, error) {
+		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: namespace, Name: name}}}, nil
+	}
+	local := func(node string) (*corev1.PersistentVolume, error) {
+		return &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{localpv.NodeLabel: node}, Annotations: map[string]string{localpv.ProvisionedBy: localpv.Provisioner}},
+			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{}},
+				NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}}},
+		}, nil
+	}
+	switch name {
+	case "elsewhere":
+		return claimed("elsewhere", "by-claim")
+	case "other":
+		return claimed("ns", "x")
+	case "free":
+		return &corev1.PersistentVolume{}, nil
+	case "local-n1":
+		return local("n1")
+	case "local-n2":
+		return local("n2")
+	case "pv":
+	default:
 		return nil, errors.New("no such volume")
 	}
 	secret := func(name string) *corev1.SecretReference {
 		return &corev1.SecretReference{Namespace: "drivers", Name: name}
 	}
 	return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{
-		ClaimRef: &corev1.ObjectReference{UID: "c"},
+		ClaimRef: &corev1.ObjectReference{Namespace: "ns", Name: "by-claim", UID: "c"},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 			NodeStageSecretRef: secret("stage"), NodePublishSecretRef: secret("publish"), NodeExpandSecretRef: secret("expand"),
 			ControllerPublishSecretRef: secret("attach"),
@@ -222,7 +260,14 @@ func TestAuthorize(t *testing.T) {
 		{"local volumes on two nodes", volumes("list", "barque.io/local-volume-node in (n1,n2)"), false},
 		{"local volumes not on it", volumes("list", "barque.io/local-volume-node!=n1"), false},
 		{"all volumes", volumes("list", ""), false},
-		{"a volume by its name", volumes("get", ""), true},
+		{"volume of a pod's claim", on("get", "persistentvolumes", "pv"), true},
+		{"volume that only the store knows", on("get", "persistentvolumes", "new"), true},
+		{"volume of a claim of that name elsewhere", on("get", "persistentvolumes", "elsewhere"), false},
+		{"volume of no pod's claim", on("get", "persistentvolumes", "other"), false},
+		{"volume without a claim", on("get", "persistentvolumes", "free"), false},
+		{"volume that is not there", on("get", "persistentvolumes", "none"), false},
+		{"local volume on it", on("get", "persistentvolumes", "local-n1"), true},
+		{"local volume on another node", on("get", "persistentvolumes", "local-n2"), false},
 		{"claim of a pod", on("get", "persistentvolumeclaims", "by-claim"), true},
 		{"claim made for a pod", on("get", "persistentvolumeclaims", "claims-made"), true},
 		{"claim of no pod", on("get", "persistentvolumeclaims", "x"), false},
@@ -244,6 +289,11 @@ func TestAuthorize(t *testing.T) {
 		if err != nil || (got == authorizer.DecisionAllow) != c.want {
 			t.Errorf("%s: %v (%s) %v", c.name, got, reason, err)
 		}
+	}
+	broken := on("get", "persistentvolumes", "broken")
+	broken.User = kubelet("n1")
+	if got, _, err := a.Authorize(t.Context(), broken); err == nil || got == authorizer.DecisionAllow {
+		t.Errorf("a store that does not answer: %v, %v", got, err)
 	}
 	impostor := on("get", "secrets", "by-env")
 	impostor.User = &user.DefaultInfo{Name: "system:node:n1"}
