@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 )
@@ -35,7 +37,12 @@ func (o objects) lister(schema.GroupVersionResource) (cache.GenericLister, error
 
 func evaluatorOf(t *testing.T, resource string, list objects) quotav1.Evaluator {
 	t.Helper()
-	all := Evaluators(list.lister, func() time.Time { return now })
+	return evaluatorWith(t, resource, list, nil)
+}
+
+func evaluatorWith(t *testing.T, resource string, list objects, devices *Devices) quotav1.Evaluator {
+	t.Helper()
+	all := Evaluators(list.lister, devices, func() time.Time { return now })
 	i := slices.IndexFunc(all, func(e quotav1.Evaluator) bool { return e.GroupResource().Resource == resource })
 	if i < 0 {
 		t.Fatalf("no evaluator of %s", resource)
@@ -156,6 +163,114 @@ func TestUsage(t *testing.T) {
 				t.Error("another kind has a usage")
 			}
 		})
+	}
+}
+
+// following has Devices that know these objects.
+func following(t *testing.T, known ...runtime.Object) *Devices {
+	t.Helper()
+	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+	d, err := FollowDevices(factory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := FollowDevices(factory); err != nil {
+		t.Fatalf("a second one of the same informers: %v", err)
+	}
+	for _, obj := range known {
+		switch obj := obj.(type) {
+		case *resourcev1.DeviceClass:
+			d.classes.(cache.ResourceEventHandler).OnAdd(obj, true)
+		case *corev1.Pod:
+			err = factory.Core().V1().Pods().Informer().GetIndexer().Add(obj)
+		case *resourcev1.ResourceClaim:
+			err = d.claims.Add(obj)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+// Claims of a class that stands for an extended resource are counted by the name of the resource, too. A claim that was
+// made for a pod counts what the pod does not.
+func TestExtendedResources(t *testing.T) {
+	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: ptr.To("example.com/gpu")}}
+	plain := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "nic"}}
+	pod := newPod(func(p *corev1.Pod) { p.UID = "pod-uid" })
+	pointing := func(claim string) *corev1.Pod {
+		p := pod.DeepCopy()
+		p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: claim}
+		return p
+	}
+	claim := func(name string, age time.Duration, change func(*resourcev1.ResourceClaim)) *resourcev1.ResourceClaim {
+		c := newDeviceClaim()
+		c.Spec.Devices.Requests = c.Spec.Devices.Requests[:1]
+		c.Spec.Devices.Requests[0].Exactly.Count = 3
+		c.ObjectMeta = metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.NewTime(now.Add(-age)),
+			Annotations:     map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "pod-uid", Controller: ptr.To(true)}}}
+		if change != nil {
+			change(c)
+		}
+		return c
+	}
+	mine := claim("mine", time.Minute, nil)
+	const resource, implicit = "requests.example.com/gpu", "requests.deviceclass.resource.kubernetes.io/gpu"
+	for _, c := range []struct {
+		name  string
+		claim *resourcev1.ResourceClaim
+		known []runtime.Object
+		want  []string // names, and how many
+	}{
+		{"of no known class", claim("c", 0, nil), nil, []string{implicit, "3"}},
+		{"of a class without a resource", claim("c", 0, func(c *resourcev1.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.DeviceClassName = "nic" }),
+			[]runtime.Object{class, plain}, []string{"nic.deviceclass.resource.k8s.io/devices", "3", "requests.deviceclass.resource.kubernetes.io/nic", "3"}},
+		{"made by a user", claim("c", 0, func(c *resourcev1.ResourceClaim) { c.Annotations, c.OwnerReferences = nil, nil }), []runtime.Object{class, pod}, []string{resource, "3", implicit, "3"}},
+		{"made for a pod, which asks for two of three", mine, []runtime.Object{class, pod, mine}, []string{resource, "1", implicit, "3"}},
+		{"made for a pod that says so", mine, []runtime.Object{class, pointing("mine"), mine}, []string{resource, "1", implicit, "3"}},
+		{"made for a pod that has another one", mine, []runtime.Object{class, pointing("other"), mine}, []string{resource, "3", implicit, "3"}},
+		{"made for a pod that is not there", mine, []runtime.Object{class, mine}, []string{resource, "3", implicit, "3"}},
+		{"made for a pod of its name before", mine, []runtime.Object{class, newPod(nil), mine}, []string{resource, "3", implicit, "3"}},
+		{"the older one of two", mine, []runtime.Object{class, pod, mine, claim("a", 0, nil)}, []string{resource, "1", implicit, "3"}},
+		{"the younger one of two", mine, []runtime.Object{class, pod, mine, claim("z", time.Hour, nil)}, []string{resource, "3", implicit, "3"}},
+		{"the second by name of two", mine, []runtime.Object{class, pod, mine, claim("a", time.Minute, nil)}, []string{resource, "3", implicit, "3"}},
+		{"another pod's claim beside", mine, []runtime.Object{class, pod, mine, claim("z", time.Hour, func(c *resourcev1.ResourceClaim) { c.OwnerReferences[0].UID = "other" })}, []string{resource, "1", implicit, "3"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want := amounts(append(c.want, "count/resourceclaims.resource.k8s.io", "1")...)
+			if _, other := want["nic.deviceclass.resource.k8s.io/devices"]; !other {
+				want["gpu.deviceclass.resource.k8s.io/devices"] = count(3)
+			}
+			e := evaluatorWith(t, "resourceclaims", nil, following(t, c.known...))
+			if got, err := e.Usage(c.claim); err != nil || !quotav1.Equals(got, want) {
+				t.Errorf("%v, %v, want %v", err, got, want)
+			}
+		})
+	}
+	names := []corev1.ResourceName{resource, implicit, "requests.deviceclass.resource.kubernetes.io/nic", "requests.example.com/nic", "requests.cpu"}
+	if got := evaluatorWith(t, "resourceclaims", nil, following(t, class, plain)).MatchingResources(names); !slices.Equal(got, []corev1.ResourceName{resource, implicit}) {
+		t.Errorf("claims are counted as %v", got)
+	}
+	if got := evaluatorOf(t, "resourceclaims", nil).MatchingResources(names); len(got) > 0 {
+		t.Errorf("without classes claims are counted as %v", got)
+	}
+	// What a pod and its claim use is charged once.
+	devices := following(t, class, pointing("mine"), mine)
+	charged := quotav1.Add(must(evaluatorWith(t, "pods", nil, devices).Usage(pointing("mine")))(t), must(evaluatorWith(t, "resourceclaims", nil, devices).Usage(mine))(t))
+	if sum := charged[resource]; sum.Value() != 3 {
+		t.Errorf("a pod that asks for two and has a claim of three is charged %s", sum.String())
+	}
+}
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }
 

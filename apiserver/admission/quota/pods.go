@@ -60,8 +60,7 @@ func podNames(names []corev1.ResourceName) []corev1.ResourceName {
 		request, requested := strings.CutPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 		switch {
 		case slices.Contains(ofPods, name), validation.IsHugePages(name):
-		case requested && (validation.IsHugePages(corev1.ResourceName(request)) || isDevice(corev1.ResourceName(request)) ||
-			!validation.IsNativeResource(name)):
+		case requested && validation.IsHugePages(corev1.ResourceName(request)), isExtended(name):
 		default:
 			continue
 		}

@@ -70,8 +70,8 @@ func (c *charge) end(err error) { c.ended, c.err = true, err }
 var _ admission.ValidationInterface = (*Quota)(nil)
 
 // New returns the step. config is a ResourceQuotaConfiguration, which names what nobody may use
-// without a quota; nil means that there is nothing of the kind.
-func New(config io.Reader, factory informers.SharedInformerFactory, client kubernetes.Interface) (*Quota, error) {
+// without a quota; nil means that there is nothing of the kind. devices may be nil where there are no DeviceClasses.
+func New(config io.Reader, factory informers.SharedInformerFactory, devices *Devices, client kubernetes.Interface) (*Quota, error) {
 	configuration, err := resourcequota.LoadConfiguration(config)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func New(config io.Reader, factory informers.SharedInformerFactory, client kuber
 	return &Quota{
 		Handler: admission.NewHandler(admission.Create, admission.Update),
 		client:  client, quotas: known.Lister(), synced: known.Informer().HasSynced,
-		ignored: Ignored(), evaluators: generic.NewRegistry(Evaluators(nil, time.Now)), limited: configuration.LimitedResources,
+		ignored: Ignored(), evaluators: generic.NewRegistry(Evaluators(nil, devices, time.Now)), limited: configuration.LimitedResources,
 		written: lru.New(1000), desks: map[string]*desk{},
 	}, nil
 }

@@ -121,7 +121,7 @@ func newServer(t testing.TB, s *store) server {
 	client := &fake.Clientset{}
 	client.AddReactor("*", "resourcequotas", s.react)
 	factory := informers.NewSharedInformerFactory(client, 0)
-	q, err := New(nil, factory, client)
+	q, err := New(nil, factory, nil, client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -389,7 +389,7 @@ func TestLimitedResources(t *testing.T) {
 	q, err := New(strings.NewReader(`
 apiVersion: apiserver.config.k8s.io/v1
 kind: ResourceQuotaConfiguration
-limitedResources: [{resource: pods, matchContains: [cpu]}]`), factory, client)
+limitedResources: [{resource: pods, matchContains: [cpu]}]`), factory, nil, client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -400,7 +400,7 @@ limitedResources: [{resource: pods, matchContains: [cpu]}]`), factory, client)
 	if err := q.Validate(t.Context(), configMap(), nil); err != nil {
 		t.Errorf("another one: %v", err)
 	}
-	if _, err := New(strings.NewReader("apiVersion: apiserver.config.k8s.io/v1\nkind: ResourceQuotaConfiguration\nlimitedResources: [{resource: ''}]"), factory, client); err == nil {
+	if _, err := New(strings.NewReader("apiVersion: apiserver.config.k8s.io/v1\nkind: ResourceQuotaConfiguration\nlimitedResources: [{resource: ''}]"), factory, nil, client); err == nil {
 		t.Error("a configuration that names no resource is accepted")
 	}
 }

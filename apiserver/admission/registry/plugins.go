@@ -3,11 +3,13 @@ package registry
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -236,7 +238,14 @@ func plugins() []plugin {
 		{
 			name: "ResourceQuota", on: true, needs: coreResources("resourcequotas"),
 			create: func(p *Parts, config io.Reader) (admission.Interface, error) {
-				return quota.New(config, p.Informers, p.Client)
+				var devices *quota.Devices
+				if slices.Contains(p.GroupVersions, resourcev1.SchemeGroupVersion) {
+					var err error
+					if devices, err = quota.FollowDevices(p.Informers); err != nil {
+						return nil, err
+					}
+				}
+				return quota.New(config, p.Informers, devices, p.Client)
 			},
 		},
 		{name: "AlwaysDeny", create: step(func(*Parts) admission.Interface { return optional.AlwaysDeny{} })},

@@ -149,6 +149,10 @@ func (s *server) dumps(ctx context.Context) error {
 // routines is all that happens on the leader only, in the order in which it starts.
 func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life nodelifecycle.Liveness) ([]runtime.Routine, error) {
 	informers, logger := s.api.Informers(), s.logger
+	devices, err := quota.FollowDevices(informers)
+	if err != nil {
+		return nil, err
+	}
 	list, err := controllers.New(controllers.Config{
 		Informers: informers,
 		MetadataFor: func(lead context.Context) (metadata.Interface, error) {
@@ -168,7 +172,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		ServerReady:  newReadiness(s.store, s.ids.trust).ready,
 		Roles:        roles{s.pool},
 		QuotaEvaluators: func(list quotav1.ListerForResourceFunc) []quotav1.Evaluator {
-			return quota.Evaluators(list, time.Now)
+			return quota.Evaluators(list, devices, time.Now)
 		},
 		QuotaIgnored:        quota.Ignored(),
 		DefaultStorageClass: s.options.defaultStorageClass(),
