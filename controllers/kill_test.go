@@ -3,12 +3,15 @@ package controllers_test
 import (
 	"cmp"
 	"context"
+	"crypto"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,17 +28,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/apiserver/pkg/quota/v1/generic"
+	"k8s.io/client-go/discovery"
+	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/metadata"
-	fakemetadata "k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/controllers"
 	"github.com/barque/barque/controllers/controllertest"
+	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/controllers/runtime"
 )
 
@@ -48,6 +54,8 @@ type scenario struct {
 	change  func(t *testing.T, c *controllertest.Cluster)
 	takes   time.Duration // in which all is done, also when a leader ends
 	jobs    bool          // pods of Jobs succeed after five seconds
+	dies    string        // the node that is dead from the change on
+	load    int64         // what all pods together use of the CPU from the change on, in thousandths, for autoscalers
 	// check judges the end. wrote is what the controllers have done since the change.
 	check func(t *testing.T, c *controllertest.Cluster, wrote *ledger) error
 }
@@ -107,6 +115,12 @@ func (l *ledger) did(a clienttesting.Action, obj kruntime.Object) {
 	}
 }
 
+func (l *ledger) isArmed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.armed
+}
+
 // count is how many objects of a resource are in one of its maps.
 func count(of map[string]int, resource string) int {
 	n := 0
@@ -118,23 +132,24 @@ func count(of map[string]int, resource string) int {
 	return n
 }
 
-// clientOf makes the client of a leader: its writes go into the ledger, and are refused when lead has ended.
-func clientOf(c *controllertest.Cluster, lead context.Context, l *ledger) kubernetes.Interface {
-	client := &fake.Clientset{}
-	client.AddReactor("*", "*", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+// call does what is asked of the API.
+type call func(clienttesting.Action) (kruntime.Object, error)
+
+// callOf makes a leader's way to the API: its writes go into the ledger, and are refused when lead has ended.
+func callOf(c *controllertest.Cluster, lead context.Context, l *ledger) call {
+	return func(a clienttesting.Action) (kruntime.Object, error) {
 		switch {
 		case lead.Err() != nil && a.GetResource().Resource == "events":
-			return true, nil, nil // nobody is told
+			return nil, nil // nobody is told
 		case lead.Err() != nil:
-			return true, nil, errEnded
+			return nil, errEnded
 		case !isWrite(a):
-			obj, err := c.Client.Invokes(a, nil)
-			return true, obj, err
+			return c.Client.Invokes(a, nil)
 		}
 		here := l.begin(a)
 		if here && !l.after {
 			l.end()
-			return true, nil, errEnded
+			return nil, errEnded
 		}
 		obj, err := c.Client.Invokes(a, nil)
 		if err == nil {
@@ -142,12 +157,29 @@ func clientOf(c *controllertest.Cluster, lead context.Context, l *ledger) kubern
 		}
 		if here {
 			l.end()
-			return true, nil, errEnded
+			return nil, errEnded
 		}
+		return obj, err
+	}
+}
+
+// clientOf makes the client of a leader.
+func clientOf(do call) kubernetes.Interface {
+	client := &fake.Clientset{}
+	client.AddReactor("*", "*", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+		obj, err := do(a)
 		return true, obj, err
 	})
-	return client
+	return leader{client, apis{&fakediscovery.FakeDiscovery{Fake: &client.Fake}}}
 }
+
+// leader is a client with a discovery.
+type leader struct {
+	kubernetes.Interface
+	apis apis
+}
+
+func (l leader) Discovery() discovery.DiscoveryInterfaces { return l.apis }
 
 // lagging makes a client whose watches are late.
 func lagging(c *controllertest.Cluster, lag func(resource string) time.Duration) kubernetes.Interface {
@@ -157,15 +189,20 @@ func lagging(c *controllertest.Cluster, lag func(resource string) time.Duration)
 		return true, obj, err
 	})
 	client.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
-		w, err := c.Client.InvokesWatch(a)
-		if err != nil {
-			return true, nil, err
-		}
-		d := &late{Interface: w, out: make(chan watch.Event), stop: make(chan struct{})}
-		go d.run(lag(a.GetResource().Resource)) // ends with Stop
-		return true, d, nil
+		w, err := lateWatch(c, a, lag)
+		return true, w, err
 	})
 	return client
+}
+
+func lateWatch(c *controllertest.Cluster, a clienttesting.Action, lag func(resource string) time.Duration) (watch.Interface, error) {
+	w, err := c.Client.InvokesWatch(a)
+	if err != nil {
+		return nil, err
+	}
+	d := &late{Interface: w, out: make(chan watch.Event), stop: make(chan struct{})}
+	go d.run(lag(a.GetResource().Resource)) // ends with Stop
+	return d, nil
 }
 
 // late is a watch whose events come late.
@@ -219,21 +256,59 @@ func (l *late) run(lag time.Duration) {
 	}
 }
 
+// outside is what the controllers see beside the API. One node may die, those called server-… are servers, and all
+// certificates are signed.
+type outside struct {
+	world
+	mortal string
+	death  atomic.Pointer[time.Time]
+}
+
+func (o *outside) die(now time.Time) { o.death.Store(&now) }
+
+func (o *outside) Life(node string) (nodelifecycle.Life, bool) {
+	if at := o.death.Load(); at != nil && node == o.mortal {
+		return nodelifecycle.Life{State: nodelifecycle.Dead, Since: *at}, true
+	}
+	return nodelifecycle.Life{State: nodelifecycle.Alive}, true
+}
+
+func (o *outside) Confirm(_ context.Context, node *corev1.Node) bool {
+	return o.death.Load() == nil || node.Name != o.mortal
+}
+
+func (o *outside) IsServer(node *corev1.Node) (server, known bool) {
+	return strings.HasPrefix(node.Name, "server-"), true
+}
+
+func (o *outside) Sign(*x509.Certificate, crypto.PublicKey, time.Time) ([]byte, error) {
+	return []byte("signed"), nil
+}
+
 // routines makes a server's controllers.
-func (s scenario) routines(t *testing.T, factory informers.SharedInformerFactory) []runtime.Routine {
+func (s scenario) routines(t *testing.T, c *controllertest.Cluster, factory informers.SharedInformerFactory, o *outside, l *ledger, lag func(string) time.Duration) []runtime.Routine {
 	t.Helper()
-	w := world{make(chan struct{})}
 	settings := controllers.DefaultSettings()
 	settings.Controllers = strings.Split(s.controllers, ",")
 	list, err := controllers.New(controllers.Config{
 		Informers: factory, Settings: settings,
-		ConfigFor: func(context.Context) *rest.Config { return &rest.Config{Host: "http://127.0.0.1:1"} }, // nobody asks
-		MetadataFor: func(context.Context) (metadata.Interface, error) {
-			return fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme()), nil
+		ConfigFor: func(lead context.Context) *rest.Config {
+			return &rest.Config{Host: "http://api", Transport: &webAPI{do: callOf(c, lead, l), load: func() int64 {
+				if l.isArmed() {
+					return s.load
+				}
+				return initialLoad
+			}}}
 		},
-		CA: w, Signer: w, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Liveness: w,
-		Servers: w, ServerReady: w.ready, Roles: w,
-		QuotaEvaluators: func(quotav1.ListerForResourceFunc) []quotav1.Evaluator { return nil },
+		MetadataFor: func(lead context.Context) (metadata.Interface, error) {
+			return metadataOf(callOf(c, lead, l), func(a clienttesting.Action) (watch.Interface, error) { return lateWatch(c, a, lag) }), nil
+		},
+		CA: o, Signer: o, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Liveness: o,
+		Servers: o, ServerReady: o.ready, Roles: o,
+		QuotaEvaluators: func(list quotav1.ListerForResourceFunc) []quotav1.Evaluator {
+			pods := corev1.SchemeGroupVersion.WithResource("pods")
+			return []quotav1.Evaluator{generic.NewObjectCountEvaluator(pods.GroupResource(), generic.ListResourceUsingListerFunc(list, pods), corev1.ResourcePods)}
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -260,23 +335,25 @@ func (s scenario) run(t *testing.T, kill int, after bool, lag func(string) time.
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, s.objects()...)
+		c.Collected = slices.Contains(strings.Split(s.controllers, ","), "garbagecollector")
 		c.RunPods("n1", func(*corev1.Pod) bool { return true })
 		if s.jobs {
 			succeed(t, c)
 		}
 		stopped, stop := context.WithCancel(context.Background())
 		other := informers.NewSharedInformerFactory(lagging(c, lag), 0)
-		first, second := s.routines(t, c.Informers), s.routines(t, other)
-		other.StartWithContext(stopped)
-		other.WaitForCacheSync(stopped.Done())
-
 		term1, lose := context.WithCancelCause(stopped)
 		ended := make(chan struct{})
 		l := &ledger{kill: kill, after: after, created: map[string]int{}, deleted: map[string]int{},
 			end: sync.OnceFunc(func() { lose(errors.New("the end of the term")); close(ended) })}
+		o := &outside{world: world{make(chan struct{})}, mortal: s.dies}
+		first, second := s.routines(t, c, c.Informers, o, l, func(string) time.Duration { return 0 }), s.routines(t, c, other, o, l, lag)
+		other.StartWithContext(stopped)
+		other.WaitForCacheSync(stopped.Done())
+
 		var waits []func()
 		c.Start(func(ctx context.Context, _ kubernetes.Interface) error {
-			lead(t, term1, clientOf(c, term1, l), first)()
+			lead(t, term1, clientOf(callOf(c, term1, l)), first)()
 			<-ctx.Done()
 			return nil
 		})
@@ -284,12 +361,13 @@ func (s scenario) run(t *testing.T, kill int, after bool, lag func(string) time.
 		l.mu.Lock()
 		l.armed = true
 		l.mu.Unlock()
+		o.die(time.Now())
 		s.change(t, c)
 		select {
 		case <-ended:
 			term2, end := context.WithCancel(stopped)
 			defer end()
-			waits = append(waits, lead(t, term2, clientOf(c, term2, l), second))
+			waits = append(waits, lead(t, term2, clientOf(callOf(c, term2, l)), second))
 		case <-time.After(s.takes):
 		}
 		time.Sleep(s.takes)
@@ -373,6 +451,34 @@ func TestLeaderEndsAtEveryWrite(t *testing.T) {
 	}
 }
 
+// withoutScenario are the controllers that no scenario is for, and why.
+var withoutScenario = map[string]string{
+	"volumeexpand": "writes nothing but events",
+}
+
+func TestEveryControllerHasAScenario(t *testing.T) {
+	all := map[string]bool{}
+	for _, s := range scenarios() {
+		for name := range strings.SplitSeq(s.controllers, ",") {
+			all[name] = true
+		}
+	}
+	every := scenario{controllers: "*"}
+	c := controllertest.New(t)
+	for _, r := range every.routines(t, c, c.Informers, &outside{world: world{make(chan struct{})}}, &ledger{}, nil) {
+		switch reason := withoutScenario[r.Name]; {
+		case all[r.Name] && reason != "":
+			t.Errorf("%s has a scenario, and a reason for none: %s", r.Name, reason)
+		case !all[r.Name] && reason == "":
+			t.Errorf("%s has no scenario in which its leader ends, and no reason in withoutScenario", r.Name)
+		}
+		delete(all, r.Name)
+	}
+	for name := range all {
+		t.Errorf("there is a scenario of %s, which is no controller", name)
+	}
+}
+
 func pointer[T any](v T) *T { return &v }
 
 var labelled = map[string]string{"app": "x"}
@@ -431,8 +537,14 @@ func expectPods(t *testing.T, c *controllertest.Cluster, l *ledger, there, creat
 	return nil
 }
 
+// scenarios are all of them: each controller that writes is in one.
 func scenarios() []scenario {
-	none := func() []kruntime.Object { return nil }
+	return slices.Concat(workloadScenarios(), moreWorkloadScenarios(), networkScenarios(), nodeScenarios(), clusterScenarios(), storageScenarios(), credentialScenarios())
+}
+
+func none() []kruntime.Object { return nil }
+
+func workloadScenarios() []scenario {
 	set := func(replicas int32) *appsv1.ReplicaSet {
 		return &appsv1.ReplicaSet{ObjectMeta: named("rs"), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: selects(), Template: template()}}
 	}

@@ -1,8 +1,8 @@
 // Package controllertest is an in-memory API for the tests of the controllers: client-go's object
 // tracker with what controllers rely on and it lacks: comparable resourceVersions, watches that
 // lose nothing, conflicts, UIDs, generated names, generations, status subresources that do not
-// touch the spec (but may touch labels and annotations) and the other way round, and graceful
-// deletion of pods. Only tests import it.
+// touch the spec (but may touch labels and annotations) and the other way round, graceful
+// deletion of pods, deletion of collections, and namespaces that are finalized. Only tests import it.
 package controllertest
 
 import (
@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -34,6 +35,8 @@ import (
 type Cluster struct {
 	Client    *fake.Clientset
 	Informers informers.SharedInformerFactory
+	// Collected tells that a garbage collector runs: foreground and orphan deletions wait for it.
+	Collected bool
 
 	tracker *Tracker
 	version atomic.Int64
@@ -53,6 +56,8 @@ func New(t testing.TB, objects ...kruntime.Object) *Cluster {
 	c.Client.PrependReactor("update", "*", c.update)
 	c.Client.PrependReactor("patch", "*", c.patch)
 	c.Client.PrependReactor("delete", "*", c.delete)
+	c.Client.PrependReactor("delete-collection", "*", c.deleteCollection)
+	c.Client.PrependReactor("create", "namespaces", c.finalize)
 	for _, obj := range objects {
 		c.Add(obj)
 	}
@@ -237,36 +242,128 @@ func (c *Cluster) delete(action clienttesting.Action) (bool, kruntime.Object, er
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return true, nil, c.remove(a)
+}
+
+// deleteCollection deletes all objects of a namespace, whatever their labels.
+func (c *Cluster) deleteCollection(action clienttesting.Action) (bool, kruntime.Object, error) {
+	a, ok := action.(clienttesting.DeleteCollectionActionImpl)
+	if !ok {
+		return false, nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	gvk, err := kindOf(a.GetResource())
+	if err != nil {
+		return true, nil, err
+	}
+	list, err := c.tracker.List(a.GetResource(), gvk, a.GetNamespace())
+	if err != nil {
+		return true, nil, err
+	}
+	return true, nil, meta.EachListItem(list, func(obj kruntime.Object) error {
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			return err
+		}
+		return c.remove(clienttesting.NewDeleteActionWithOptions(a.GetResource(), a.GetNamespace(), m.GetName(), a.DeleteOptions))
+	})
+}
+
+// kindOf finds the kind of a resource by its name, which is the kind's, small and in the plural.
+func kindOf(gvr schema.GroupVersionResource) (schema.GroupVersionKind, error) {
+	for kind := range scheme.Scheme.KnownTypes(gvr.GroupVersion()) {
+		gvk := gvr.GroupVersion().WithKind(kind)
+		if plural, _ := meta.UnsafeGuessKindToResource(gvk); plural == gvr {
+			return gvk, nil
+		}
+	}
+	return schema.GroupVersionKind{}, fmt.Errorf("no kind has the resource %s", gvr)
+}
+
+// finalize writes the finalizers in the spec of a namespace, which goes with the last one.
+func (c *Cluster) finalize(action clienttesting.Action) (bool, kruntime.Object, error) {
+	a, ok := action.(clienttesting.CreateActionImpl)
+	if !ok || a.GetSubresource() != "finalize" {
+		return false, nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	asked, ok := a.GetObject().(*corev1.Namespace)
+	if !ok {
+		return true, nil, apierrors.NewBadRequest("not a namespace")
+	}
+	obj, err := c.tracker.Get(a.GetResource(), "", asked.Name)
+	if err != nil {
+		return true, nil, err
+	}
+	next, ok := obj.DeepCopyObject().(*corev1.Namespace)
+	if !ok {
+		return true, nil, fmt.Errorf("namespace %s is a %T", asked.Name, obj)
+	}
+	if rv := asked.ResourceVersion; rv != "" && rv != next.ResourceVersion {
+		return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), asked.Name, fmt.Errorf("it is at %s, not %s", next.ResourceVersion, rv))
+	}
+	next.Spec.Finalizers = asked.Spec.Finalizers
+	c.stamp(next)
+	if err := c.tracker.Update(a.GetResource(), next, ""); err != nil || next.DeletionTimestamp == nil || held(next) {
+		return true, next, err
+	}
+	return true, next, c.tracker.Delete(a.GetResource(), "", next.Name)
+}
+
+// held tells of an object that goes when somebody lets it.
+func held(obj metav1.Object) bool {
+	ns, ok := obj.(*corev1.Namespace)
+	return len(obj.GetFinalizers()) > 0 || ok && len(ns.Spec.Finalizers) > 0
+}
+
+// remove carries out a deletion. c.mu is held.
+func (c *Cluster) remove(a clienttesting.DeleteActionImpl) error {
 	gvr := a.GetResource()
 	obj, err := c.tracker.Get(gvr, a.GetNamespace(), a.GetName())
 	if err != nil {
-		return true, nil, err
+		return err
 	}
 	m, err := meta.Accessor(obj)
 	if err != nil {
-		return true, nil, err
+		return err
 	}
 	if p := a.DeleteOptions.Preconditions; p != nil {
 		if (p.UID != nil && *p.UID != m.GetUID()) || (p.ResourceVersion != nil && *p.ResourceVersion != m.GetResourceVersion()) {
-			return true, nil, apierrors.NewConflict(gvr.GroupResource(), a.GetName(), fmt.Errorf("precondition failed"))
+			return apierrors.NewConflict(gvr.GroupResource(), a.GetName(), fmt.Errorf("precondition failed"))
 		}
 	}
 	force := a.DeleteOptions.GracePeriodSeconds != nil && *a.DeleteOptions.GracePeriodSeconds == 0
-	if len(m.GetFinalizers()) > 0 || (gvr.Resource == "pods" && onNode(obj) && !force) {
+	c.propagate(m, a.DeleteOptions.PropagationPolicy)
+	if held(m) || (gvr.Resource == "pods" && onNode(obj) && !force) {
 		if m.GetDeletionTimestamp() != nil {
-			return true, nil, nil
+			return nil
 		}
 		now := metav1.Now()
 		m.SetDeletionTimestamp(&now)
 		c.stamp(m)
-		return true, nil, c.tracker.Update(gvr, obj, a.GetNamespace())
+		return c.tracker.Update(gvr, obj, a.GetNamespace())
 	}
 	// The event of a deletion carries its own, newer resourceVersion.
 	c.stamp(m)
 	if err := c.tracker.Update(gvr, obj, a.GetNamespace()); err != nil {
-		return true, nil, err
+		return err
 	}
-	return true, nil, c.tracker.Delete(gvr, a.GetNamespace(), a.GetName())
+	return c.tracker.Delete(gvr, a.GetNamespace(), a.GetName())
+}
+
+// propagate puts the finalizer on an object that a garbage collector takes off.
+func (c *Cluster) propagate(m metav1.Object, policy *metav1.DeletionPropagation) {
+	if !c.Collected || policy == nil || m.GetDeletionTimestamp() != nil {
+		return
+	}
+	switch *policy {
+	case metav1.DeletePropagationForeground:
+		m.SetFinalizers(append(m.GetFinalizers(), metav1.FinalizerDeleteDependents))
+	case metav1.DeletePropagationOrphan:
+		m.SetFinalizers(append(m.GetFinalizers(), metav1.FinalizerOrphanDependents))
+	}
 }
 
 func onNode(obj kruntime.Object) bool {

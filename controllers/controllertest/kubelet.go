@@ -55,12 +55,13 @@ func (c *Cluster) step(ctx context.Context, pod *corev1.Pod, node string, ready 
 		_, _ = pods.Update(ctx, pod, metav1.UpdateOptions{})
 	case pod.Status.Phase == "":
 		pod = pod.DeepCopy()
-		pod.Status.Phase = corev1.PodRunning
+		now := metav1.Now()
+		pod.Status.Phase, pod.Status.StartTime = corev1.PodRunning, &now
 		status := corev1.ConditionFalse
 		if ready(pod) {
 			status = corev1.ConditionTrue
 		}
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.Now()}}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status, LastTransitionTime: now}}
 		_, _ = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
 	}
 }
