@@ -59,6 +59,7 @@ import (
 	"github.com/barque/barque/kubelet/pods"
 	"github.com/barque/barque/kubelet/probes"
 	"github.com/barque/barque/kubelet/server"
+	"github.com/barque/barque/kubelet/shutdown"
 	"github.com/barque/barque/kubelet/static"
 	"github.com/barque/barque/kubelet/status"
 	"github.com/barque/barque/kubelet/volumes"
@@ -111,6 +112,10 @@ type Config struct {
 	// Settings are what users may choose; the defaults when nil. They are complete and valid.
 	Settings *config.Configuration
 
+	// Logind connects to what tells of the machine's shutdown; to systemd's over the system's D-Bus
+	// when nil.
+	Logind func(context.Context) (shutdown.Logind, error)
+
 	// Found is told what the node finds wrong with itself, each time that it has looked: every ten seconds, and more often
 	// while it is not ready. It may be nil.
 	Found func(Ills)
@@ -133,6 +138,7 @@ type Kubelet struct {
 	mirrors      *static.Mirrors
 	static       *static.Source // nil without a directory
 	eviction     *eviction.Manager
+	shutdown     *shutdown.Manager
 	probes       *probes.Manager
 	objects      *volumes.WatchedObjects
 	bundles      *volumes.WatchedBundles
@@ -203,6 +209,9 @@ func (c *Config) complete() error {
 	if c.ResolvConf == "" {
 		c.ResolvConf = "/etc/resolv.conf"
 	}
+	if c.Logind == nil {
+		c.Logind = shutdown.SystemBus
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -240,13 +249,17 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	k.node, err = node.New(node.Config{
 		Name: c.NodeName, IPs: hostIPs, ExternalIPs: texts(c.NodeExternalIPs), Hostname: c.Hostname, ProviderID: c.ProviderID, Labels: c.Labels, Taints: taints,
 		Version: c.Version, Port: port, MaxPods: int64(set.MaxPods), Reserved: eviction.Reserve(reserved, thresholds, node.Capacity(machine, c.RootDir)), RootDir: c.RootDir, Machine: machine,
-		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Found: c.Found, Short: k.short, InUse: func() ([]v1.UniqueVolumeName, bool) { return k.drivers.InUse() }, Logger: c.Logger,
+		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Found: c.Found, Short: k.short, Down: func() bool { return k.shutdown.Begun() }, InUse: func() ([]v1.UniqueVolumeName, bool) { return k.drivers.InUse() }, Logger: c.Logger,
 	})
 	if err != nil {
 		return err
 	}
 	k.events = record.NewBroadcaster()
 	recorder := podEvents{k.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: c.NodeName})}
+
+	nodeEvent := func(kind, reason, message string) {
+		recorder.recorder.Event(&v1.ObjectReference{Kind: "Node", Name: c.NodeName, UID: types.UID(c.NodeName)}, kind, reason, message)
+	}
 
 	wake := func(uid types.UID) { k.pods.Wake(uid) }
 	retry := func(uid types.UID) { k.pods.Retry(uid) }
@@ -335,9 +348,12 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		Evict: func(uid types.UID, message string, grace time.Duration) bool {
 			return k.pods.Evict(uid, pods.Eviction{Reason: "Evicted", Message: message, Grace: grace})
 		},
-		NodeEvent: func(reason, message string) {
-			recorder.recorder.Event(&v1.ObjectReference{Kind: "Node", Name: c.NodeName, UID: types.UID(c.NodeName)}, v1.EventTypeWarning, reason, message)
-		},
+		NodeEvent: func(reason, message string) { nodeEvent(v1.EventTypeWarning, reason, message) },
+	})
+	k.shutdown = shutdown.New(shutdown.Config{
+		Periods: shutdown.Periods(set), Pods: endedPods{k.pods}, Released: k.released, Connect: c.Logind, Changed: k.node.Look,
+		File: filepath.Join(c.RootDir, "graceful_node_shutdown_state"), Logger: c.Logger,
+		NodeEvent: func(reason, message string) { nodeEvent(v1.EventTypeNormal, reason, message) },
 	})
 	if set.StaticPodPath != "" {
 		k.static = static.NewSource(static.SourceConfig{Dir: set.StaticPodPath, NodeName: c.NodeName, Every: set.FileCheckFrequency.Duration,
@@ -348,9 +364,25 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	}
 	k.server, err = server.New(server.Config{
 		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Client: c.Client, Pods: k.pods,
-		Runtime: k.runtime, RootDir: c.RootDir, Volumes: files, Settings: set, Probes: k.probes, Collectors: slices.Concat(c.Collectors, k.drivers.Collectors()), Logger: c.Logger,
+		Runtime: k.runtime, RootDir: c.RootDir, Volumes: files, Settings: set, Probes: k.probes, Collectors: slices.Concat(c.Collectors, k.drivers.Collectors(), k.shutdown.Collectors()), Logger: c.Logger,
 	})
 	return err
+}
+
+// endedPods are the node's pods while the machine goes down.
+type endedPods struct{ *pods.Manager }
+
+// End implements shutdown.Pods.
+func (e endedPods) End(uid types.UID, within time.Duration) {
+	e.Evict(uid, pods.Eviction{Reason: shutdown.Reason, Message: shutdown.Message, Grace: within, Quiet: true})
+	e.Hasten(uid, within)
+}
+
+// released tells whether the API server knows which volumes the node is rid of.
+func (k *Kubelet) released() bool {
+	node := k.own.Load()
+	inUse, known := k.drivers.InUse()
+	return node == nil || !known || !slices.ContainsFunc(node.Status.VolumesInUse, func(name v1.UniqueVolumeName) bool { return !slices.Contains(inUse, name) })
 }
 
 // volumeImages pulls the images of volumes, and looks them up.
@@ -393,7 +425,7 @@ func texts(addrs []netip.Addr) []string {
 
 // host is what matters of this machine for which pods it takes.
 func (k *Kubelet) host() admission.Input {
-	return admission.Input{UnsafeSysctls: k.config.Settings.AllowedUnsafeSysctls, AppArmor: k.appArmor, Pressure: k.short()}
+	return admission.Input{UnsafeSysctls: k.config.Settings.AllowedUnsafeSysctls, AppArmor: k.appArmor, Pressure: k.short(), ShuttingDown: k.shutdown.Begun()}
 }
 
 // short is what the node is short of.
@@ -430,7 +462,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	defer cancel(nil)
 	sink := k.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.config.Client.CoreV1().Events("")})
 	var parts sync.WaitGroup
-	errs := make(chan error, 17)
+	errs := make(chan error, 18)
 	run := func(name string, part func(context.Context) error) {
 		parts.Go(func() { // ends with ctx
 			if err := part(ctx); err != nil && ctx.Err() == nil {
@@ -450,6 +482,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	run("logs", k.logs.Run)
 	run("images", k.garbage.Run)
 	run("eviction", k.eviction.Run)
+	run("shutdown", k.shutdown.Run)
 	run("mirror pods", k.mirrors.Run)
 	run("static pods", k.watchManifests)
 	if k.server != nil {

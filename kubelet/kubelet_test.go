@@ -26,6 +26,7 @@ import (
 	"github.com/barque/barque/kubelet/bundle"
 	"github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/containerd"
+	"github.com/barque/barque/kubelet/shutdown"
 )
 
 // These tests run a kubelet over a real containerd, runc and network, in namespaces of their own, and
@@ -61,6 +62,7 @@ type fixture struct {
 	ca      *authority // of the node's server; none without
 
 	settings *config.Configuration // the defaults when nil
+	logind   func(context.Context) (shutdown.Logind, error)
 }
 
 const nodeName = "n1"
@@ -122,7 +124,7 @@ func (f *fixture) start() (stop func()) {
 		Pods:     factory.Core().V1().Pods().Informer(),
 		NodeName: nodeName, NodeIPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Client: f.api,
 		RuntimeEndpoint: f.socket, RootDir: filepath.Join(f.dataDir, "kubelet"), LogDir: filepath.Join(f.dataDir, "logs"),
-		CgroupRoot: f.cgroup, ClusterDomain: "cluster.local", Version: "v1.37.2+barque", Logger: f.logger(), Settings: f.settings,
+		CgroupRoot: f.cgroup, ClusterDomain: "cluster.local", Version: "v1.37.2+barque", Logger: f.logger(), Settings: f.settings, Logind: f.logind,
 	}
 	if f.ca != nil {
 		c.ServerAddress, c.ServerTLS = serverAddress, f.ca.serverTLS(f.t)

@@ -28,6 +28,7 @@ import (
 
 	"github.com/barque/barque/kubelet/admission"
 	"github.com/barque/barque/kubelet/eviction"
+	"github.com/barque/barque/kubelet/shutdown"
 )
 
 // Configuration is Kubernetes' own type.
@@ -45,7 +46,8 @@ var honoured = []string{
 	"evictionMinimumReclaim", "evictionPressureTransitionPeriod", "evictionSoft", "evictionSoftGracePeriod", "fileCheckFrequency",
 	"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMinimumGCAge", "kubeReserved", "maxParallelImagePulls",
 	"maxPods", "mergeDefaultEvictionSettings", "podLogsDir", "podPidsLimit", "registerWithTaints", "registryBurst", "registryPullQPS",
-	"serializeImagePulls", "staticPodPath", "systemReserved",
+	"serializeImagePulls", "shutdownGracePeriod", "shutdownGracePeriodByPodPriority", "shutdownGracePeriodCriticalPods",
+	"staticPodPath", "systemReserved",
 }
 
 // Default is the configuration of a node that is told nothing.
@@ -213,6 +215,7 @@ func Validate(c *Configuration) error {
 	}
 	_, err := Thresholds(c)
 	errs = append(errs, err, admission.ValidateUnsafeSysctls(c.AllowedUnsafeSysctls))
+	errs = append(errs, shutdown.Validate(c)...)
 	if _, err := LogMaxSize(c); err != nil {
 		errs = append(errs, err)
 	}

@@ -86,6 +86,7 @@ func TestMistakes(t *testing.T) {
 		header + "evictionHard: {nodefs.available: -1Gi}\nmaxPods: 1\n":       "negative",
 		header + "registryBurst: -1\nregistryPullQPS: -1\nmaxPods: -1\n":      "maxPods",
 		header + "containerLogMaxFiles: 1\nevictionMaxPodGracePeriod: -1\n":   "containerLogMaxFiles",
+		header + "shutdownGracePeriodCriticalPods: 1m\n":                      "shutdownGracePeriod",
 		header + "maxParallelImagePulls: 0\nkubeReserved: {memory: plenty}\n": "kubeReserved",
 	} {
 		_, _, err := Load(written(t, dir, "kubelet.yaml", content), "", nil)

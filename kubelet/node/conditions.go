@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/shutdown"
 )
 
 const maxImagesTold = 50
@@ -61,8 +62,21 @@ func pressures(short []v1.NodeConditionType) []v1.NodeCondition {
 	return []v1.NodeCondition{memory, disk, pids}
 }
 
-// ready also says in ills what of the runtime is not.
+// ready says why the node takes no pods: something of the runtime is ill, or the machine goes down.
 func (r *Reporter) ready(ctx context.Context, ills *Ills) v1.NodeCondition {
+	c := r.runtimeReady(ctx, ills)
+	switch {
+	case r.Down == nil || !r.Down():
+	case c.Status == v1.ConditionTrue:
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, "KubeletNotReady", shutdown.NodeMessage
+	default:
+		c.Message = "[" + c.Message + ", " + shutdown.NodeMessage + "]"
+	}
+	return c
+}
+
+// runtimeReady also says in ills what of the runtime is not.
+func (r *Reporter) runtimeReady(ctx context.Context, ills *Ills) v1.NodeCondition {
 	notReady := func(format string, args ...any) v1.NodeCondition {
 		return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: fmt.Sprintf(format, args...)}
 	}

@@ -66,6 +66,8 @@ type Config struct {
 	Images  Images
 	// Short returns the conditions of pressure that the node has. It may be nil.
 	Short func() []v1.NodeConditionType
+	// Down tells whether the machine goes down. It may be nil.
+	Down func() bool
 	// InUse names the volumes that must not be detached from the node. As long as they are not
 	// known, those that the API server has stay. It may be nil.
 	InUse func() (names []v1.UniqueVolumeName, known bool)

@@ -22,6 +22,7 @@ type fixture struct {
 	runtime  *crifake.Runtime
 	reporter *Reporter
 	down     atomic.Bool // the runtime is away
+	ends     atomic.Bool // the machine goes down
 }
 
 // inBubble runs a reporter in virtual time.
@@ -40,7 +41,7 @@ func inBubble(t *testing.T, test func(f *fixture)) {
 		f.reporter, err = New(Config{Name: "n1", Hostname: "n1", IPs: []string{"192.0.2.1"}, Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""},
 			Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}, Version: "v1.37", Port: 10250, MaxPods: 110, RootDir: dir, Machine: machine,
 			Reserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")},
-			Client:   f.client, Runtime: f.runtime, Images: f.runtime, Logger: slog.New(slog.DiscardHandler)})
+			Client:   f.client, Runtime: f.runtime, Images: f.runtime, Down: f.ends.Load, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,6 +118,26 @@ func TestTellsWhenTheRuntimeIsAway(t *testing.T) {
 		if c := condition(f.get(t), v1.NodeReady); c.Status != v1.ConditionTrue {
 			t.Errorf("ready: %+v", c)
 		}
+	})
+}
+
+func TestTellsWhenTheMachineGoesDown(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		expect := func(want string) {
+			t.Helper()
+			f.reporter.Look()
+			c := condition(f.get(t), v1.NodeReady)
+			if got := string(c.Status) + " " + c.Reason + ": " + c.Message; got != want {
+				t.Errorf("ready: %s, want %s", got, want)
+			}
+		}
+		f.ends.Store(true)
+		expect("False KubeletNotReady: node is shutting down")
+		f.down.Store(true)
+		expect("False KubeletNotReady: [container runtime status check failed: no socket, node is shutting down]")
+		f.down.Store(false)
+		f.ends.Store(false)
+		expect("True KubeletReady: kubelet is posting ready status")
 	})
 }
 

@@ -306,6 +306,9 @@ func (w *worker) graceFor(pod *v1.Pod, k Kill) time.Duration {
 	if e := w.eviction(); e != nil {
 		seconds = min(seconds, int64(e.Grace/time.Second))
 	}
+	if limit := w.limit(); limit != nil && w.phase != phaseSyncing {
+		seconds = min(seconds, int64(*limit/time.Second))
+	}
 	if w.phase == phaseSyncing && k.Trouble != "" {
 		for _, c := range containerSpecs(pod) {
 			if c.Name != k.Name {

@@ -271,6 +271,7 @@ func (m *Manager) Retry(uid types.UID) {
 type Eviction struct {
 	Reason, Message string
 	Grace           time.Duration // at most, to end
+	Quiet           bool          // no event tells of it
 }
 
 // Evict ends a pod. Its status says why, also to whoever would make another one. It is false when the
@@ -280,6 +281,35 @@ func (m *Manager) Evict(uid types.UID, why Eviction) bool {
 	w := m.pods[uid]
 	m.mu.Unlock()
 	return w != nil && w.evict(why)
+}
+
+// Hasten bounds the time that a pod which is being ended has left. A longer time than it has
+// changes nothing.
+func (m *Manager) Hasten(uid types.UID, grace time.Duration) {
+	m.mu.Lock()
+	w := m.pods[uid]
+	m.mu.Unlock()
+	if w != nil {
+		w.hasten(grace)
+	}
+}
+
+// Holding lists the pods of which something is left on the node, those that are being ended among
+// them.
+func (m *Manager) Holding() []*v1.Pod {
+	m.mu.Lock()
+	workers := slices.Collect(maps.Values(m.pods))
+	m.mu.Unlock()
+	var list []*v1.Pod
+	for _, w := range workers {
+		if w.cleaned.Load() {
+			continue
+		}
+		if pod, _ := w.desired(); pod != nil {
+			list = append(list, pod)
+		}
+	}
+	return list
 }
 
 // Gone tells whether a pod has ended and its containers, volumes and groups are removed from the

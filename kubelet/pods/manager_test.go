@@ -327,6 +327,50 @@ func TestGraceIsGivenAndTakenBack(t *testing.T) {
 	})
 }
 
+// TestEndsForTheNode: a pod that the node ends has a time by the node, and so has one that its
+// owner ends.
+func TestEndsForTheNode(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Stubborn["main"] = true
+		pod, second := appPod(v1.RestartPolicyAlways), appPod(v1.RestartPolicyAlways)
+		second.UID, second.Name = "u2", "second"
+		for _, p := range []*v1.Pod{pod, second} {
+			w.manager.Update(p)
+			w.status(p)
+		}
+		if n := len(w.manager.Holding()); n != 2 {
+			t.Errorf("it holds %d pods", n)
+		}
+		w.manager.Update(deleted(second, 600))
+		time.Sleep(time.Second)
+		for _, p := range []*v1.Pod{pod, second} {
+			w.manager.Evict(p.UID, pods.Eviction{Reason: "Terminated", Message: "so it is", Grace: 10 * time.Second, Quiet: true})
+			w.manager.Hasten(p.UID, 10*time.Second)
+			w.manager.Hasten(p.UID, time.Minute)
+		}
+		time.Sleep(9 * time.Second)
+		if w.manager.Gone(pod.UID) || w.done(second) {
+			t.Error("they had less than their time")
+		}
+		if n := len(w.manager.Holding()); n != 2 {
+			t.Errorf("it holds %d pods", n)
+		}
+		time.Sleep(4 * time.Second)
+		if s := w.status(pod); s.Phase != v1.PodFailed || s.Reason != "Terminated" || s.Message != "so it is" || !w.manager.Gone(pod.UID) {
+			t.Errorf("%s %s: %s", s.Phase, s.Reason, s.Message)
+		}
+		if !w.done(second) {
+			t.Error("one that is deleted had more than its time")
+		}
+		if n := len(w.manager.Holding()); n != 0 {
+			t.Errorf("it holds %d pods", n)
+		}
+		if strings.Contains(w.events(), "Terminated") {
+			t.Errorf("events: %s", w.events())
+		}
+	})
+}
+
 // TestEndIsToldWhenItsRoomIsFree: clients put another pod in a pod's place as soon as they see its
 // end. By then its network is gone and its room is free, though its volumes may still be there.
 func TestEndIsToldWhenItsRoomIsFree(t *testing.T) {

@@ -55,6 +55,7 @@ type worker struct {
 	retry     bool                    // what a container's configuration lacked may be there now
 	results   []func()                // of what ran beside, to be taken in by the goroutine
 	evicted   *Eviction               // why the node ends it for its own sake
+	bound     *time.Duration          // of the time that it has to end
 
 	// ---- the goroutine's own
 	phase        phaseOfWork
@@ -133,6 +134,23 @@ func (w *worker) evict(why Eviction) bool {
 	}
 	w.poke()
 	return true
+}
+
+// hasten bounds the time that a pod has to end.
+func (w *worker) hasten(grace time.Duration) {
+	w.mu.Lock()
+	if w.bound == nil || grace < *w.bound {
+		w.bound = &grace
+	}
+	w.mu.Unlock()
+	w.poke()
+}
+
+// limit is the bound of the time that the pod has to end, or nil.
+func (w *worker) limit() *time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.bound
 }
 
 // active returns the pod if it is not being ended.
@@ -292,7 +310,9 @@ func (w *worker) mustEnd(f Facts, gone bool) bool {
 	}
 	if e := w.eviction(); e != nil {
 		w.failReason, w.failMessage = e.Reason, e.Message
-		w.m.Events.Event(pod, nil, v1.EventTypeWarning, e.Reason, e.Message)
+		if !e.Quiet {
+			w.m.Events.Event(pod, nil, v1.EventTypeWarning, e.Reason, e.Message)
+		}
 		return true
 	}
 	limit := pod.Spec.ActiveDeadlineSeconds
