@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,14 +23,43 @@ func (p *Plugin) attached(ctx context.Context, v *volumes.Volume) error {
 		return err
 	}
 	name := uniqueName(driver, handle)
-	wait, cancel := context.WithTimeoutCause(ctx, attachPatience, fmt.Errorf(
+	wait, cancel := context.WithTimeoutCause(ctx, p.patience, fmt.Errorf(
 		"timed out waiting for the volume to be attached; kubectl describe volumeattachment %s says why", attachmentName(handle, driver, p.NodeName)))
 	defer cancel()
-	return p.until(wait, func() bool {
+	err = p.until(wait, func() bool {
 		node := p.Node()
 		return node != nil && slices.Contains(node.Status.VolumesInUse, name) &&
 			slices.ContainsFunc(node.Status.VolumesAttached, func(a v1.AttachedVolume) bool { return a.Name == name })
 	})
+	if err != nil && ctx.Err() == nil && p.full(ctx, spec, driver, handle) {
+		return &volumes.AttachLimitError{Err: err}
+	}
+	return err
+}
+
+// full tells whether a volume cannot be attached because the node has as many as it takes. Then the
+// CSINode object is told how many those are, so that the scheduler chooses other nodes. It is for
+// drivers that let their number be asked again.
+func (p *Plugin) full(ctx context.Context, spec *storagev1.CSIDriver, driver, handle string) bool {
+	if spec == nil || spec.Spec.NodeAllocatableUpdatePeriodSeconds == nil || *spec.Spec.NodeAllocatableUpdatePeriodSeconds == 0 {
+		return false
+	}
+	a, err := p.Client.StorageV1().VolumeAttachments().Get(ctx, attachmentName(handle, driver, p.NodeName), metav1.GetOptions{})
+	if err != nil {
+		p.Logger.Warn("cannot tell why a volume is not attached", "volume", handle, "driver", driver, "error", err)
+		return false
+	}
+	if e := a.Status.AttachError; e == nil || e.ErrorCode == nil || codes.Code(*e.ErrorCode) != codes.ResourceExhausted {
+		return false
+	}
+	d, err := p.drivers.get(driver)
+	if err == nil {
+		err = p.tellOf(ctx, driver, d.endpoint, p.objects.count)
+	}
+	if err != nil {
+		p.Logger.Warn("cannot tell how many volumes of a CSI driver this node takes; the scheduler may choose it again", "driver", driver, "error", err)
+	}
+	return true
 }
 
 // publishContext is what the driver's controller said when it attached a volume.

@@ -76,10 +76,11 @@ type Plugin struct {
 	specs     storagelisters.CSIDriverLister
 	synced    cache.InformerSynced
 
-	timeout time.Duration   // of what is asked of a driver
-	ctx     context.Context // ends with the process: calls of drivers go on until then
-	stop    context.CancelCauseFunc
-	running sync.WaitGroup
+	timeout  time.Duration   // of what is asked of a driver
+	patience time.Duration   // with which a pod waits for a volume to be attached
+	ctx      context.Context // ends with the process: calls of drivers go on until then
+	stop     context.CancelCauseFunc
+	running  sync.WaitGroup
 
 	mu        sync.Mutex
 	news      chan struct{} // closed when something has changed that is waited for
@@ -116,7 +117,7 @@ func New(config Config) *Plugin {
 	p := &Plugin{
 		Config: config, places: places{config.RootDir}, drivers: drivers{byName: map[string]driver{}},
 		objects: &objects{client: config.Client, node: config.NodeName}, metrics: newMetrics(),
-		informers: factory, specs: specs.Lister(), synced: specs.Informer().HasSynced, timeout: callTimeout, ctx: ctx, stop: stop,
+		informers: factory, specs: specs.Lister(), synced: specs.Informer().HasSynced, timeout: callTimeout, patience: attachPatience, ctx: ctx, stop: stop,
 		news: make(chan struct{}), busy: map[string]chan struct{}{}, leaving: map[string]bool{}, staged: map[string]bool{},
 		published: map[string]*published{}, growing: map[string]*growth{}, orphans: map[v1.UniqueVolumeName]*orphan{},
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -297,6 +298,57 @@ func TestAttachFirst(t *testing.T) {
 	}
 	m.unmount("a")
 	m.clean()
+}
+
+// TestAttachLimit: a pod is told that the node takes no more volumes when the driver has said so,
+// and the CSINode object tells it to the scheduler. Other failures and drivers are waited for.
+func TestAttachLimit(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		period *int64
+		code   *int32
+		full   bool
+	}{
+		{"full", new(int64(60)), new(int32(codes.ResourceExhausted)), true},
+		{"another error", new(int64(60)), new(int32(codes.Internal)), false},
+		{"an error without a code", new(int64(60)), nil, false},
+		{"a driver that is not asked again", nil, new(int32(codes.ResourceExhausted)), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			attachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: attachmentName("handle-of-pv", driverName, nodeName)},
+				Status: storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no more", ErrorCode: c.code}}}
+			spec := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{NodeAllocatableUpdatePeriodSeconds: c.period}}
+			m := newMachine(t, csidriver.Config{MaxVolumes: 7}, append(volume("pv"), attachment, spec)...)
+			m.attaches = false
+			m.plugin.patience = time.Millisecond // the test wants the time-out
+			count := func() int32 {
+				n, err := m.client.StorageV1().CSINodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return *n.Spec.Drivers[0].Allocatable.Count
+			}
+			if n := count(); n != 7 {
+				t.Fatalf("the driver takes %d volumes", n)
+			}
+			m.stopDriver()
+			m.config.MaxVolumes = 3
+			m.startDriver()
+			_, _, err := m.files.Mount(t.Context(), podOf("a", "pv"))
+			var full *volumes.AttachLimitError
+			if err == nil || errors.As(err, &full) != c.full {
+				t.Fatalf("%v", err)
+			}
+			if n := count(); c.full != (n == 3) {
+				t.Errorf("the CSINode object says %d", n)
+			}
+			const text = "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[pv], unattached volumes=[pv], failed to process volumes=[]: timed out waiting"
+			if c.full && !strings.HasPrefix(err.Error(), text) {
+				t.Errorf("it says %q", err)
+			}
+			m.unmount("a")
+		})
+	}
 }
 
 // TestVerify: what counts is the attachment itself.

@@ -26,6 +26,9 @@ type StatusInput struct {
 	Resize          ResizeState
 	Disrupted       bool // the node ends the pod for its own sake
 	Refused         bool // the node has not taken the pod: no container of it was ever to start
+	// VolumeImages are the IDs of the images of volumes, by volume. One that is missing is not
+	// known yet.
+	VolumeImages map[string]string
 }
 
 // Status computes the status that clients see. It starts from the one that the API server has, so
@@ -116,7 +119,7 @@ func containerStatus(in *StatusInput, c *v1.Container, before *v1.ContainerStatu
 	if in.Replacing[c.Name] && before != nil && !in.Ending {
 		return *before // it is replaced in one step, as clients see it
 	}
-	s := v1.ContainerStatus{Name: c.Name, Image: c.Image, VolumeMounts: mountStatuses(c)}
+	s := v1.ContainerStatus{Name: c.Name, Image: c.Image, VolumeMounts: mountStatuses(in, c, before)}
 	last := in.Observed.newest(c.Name)
 	if last == nil {
 		withoutContainer(in, c, before, &s)
@@ -222,7 +225,7 @@ func share(pod *v1.Pod, message string) string {
 	return strings.ToValidUTF8(message[:min(len(message), most)], "")
 }
 
-func mountStatuses(c *v1.Container) []v1.VolumeMountStatus {
+func mountStatuses(in *StatusInput, c *v1.Container, before *v1.ContainerStatus) []v1.VolumeMountStatus {
 	var list []v1.VolumeMountStatus
 	for _, m := range c.VolumeMounts {
 		status := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
@@ -233,9 +236,31 @@ func mountStatuses(c *v1.Container) []v1.VolumeMountStatus {
 			}
 			status.RecursiveReadOnly = &mode
 		}
+		if id := in.VolumeImages[m.Name]; id != "" {
+			status.VolumeStatus = &v1.VolumeStatus{Image: &v1.ImageVolumeStatus{ImageRef: id}}
+		} else if before != nil {
+			at := slices.IndexFunc(before.VolumeMounts, func(b v1.VolumeMountStatus) bool { return b.Name == m.Name && b.MountPath == m.MountPath })
+			if at >= 0 {
+				status.VolumeStatus = before.VolumeMounts[at].VolumeStatus // an earlier process knew
+			}
+		}
 		list = append(list, status)
 	}
 	return list
+}
+
+// imagesOf are the images of a pod's volumes: what is given in place of a path is the image's ID.
+func imagesOf(pod *v1.Pod, paths map[string]string) map[string]string {
+	var images map[string]string
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.Image != nil && paths[v.Name] != "" {
+			if images == nil {
+				images = map[string]string{}
+			}
+			images[v.Name] = paths[v.Name]
+		}
+	}
+	return images
 }
 
 // phase sums the containers up as Kubernetes defines it.

@@ -22,6 +22,8 @@ import (
 type Volumes interface {
 	SubPath(uid types.UID, volume, root, container string, index int, path string) (string, error)
 	PodDir(uid types.UID) string
+	// Relabels tells whether the runtime may give a volume the SELinux label of the pod.
+	Relabels(uid types.UID, volume string) bool
 }
 
 // Cgroups is what pods need of package cgroups.
@@ -209,7 +211,7 @@ func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*r
 	}
 	annotations := map[string]string{cri.AnnotationImage: c.Image, cri.AnnotationGrace: strconv.FormatInt(gracePeriod(pod), 10)}
 	if termination != "" {
-		mounts = append(mounts, &runtimeapi.Mount{HostPath: termination, ContainerPath: c.TerminationMessagePath})
+		mounts = append(mounts, &runtimeapi.Mount{HostPath: termination, ContainerPath: c.TerminationMessagePath, SelinuxRelabel: true})
 		annotations[cri.AnnotationTerminationFile] = termination
 		annotations[cri.AnnotationTerminationPolicy] = string(c.TerminationMessagePolicy)
 	}
@@ -309,6 +311,7 @@ func (k *Kit) mounts(pod *v1.Pod, c *v1.Container, in containerInput, lookup fun
 		hasHosts = hasHosts || filepath.Clean(m.MountPath) == "/etc/hosts"
 		list = append(list, &runtimeapi.Mount{
 			HostPath: host, ContainerPath: absolute(m.MountPath), Readonly: m.ReadOnly || claimedReadOnly(pod, m.Name),
+			SelinuxRelabel:    k.Volumes.Relabels(pod.UID, m.Name),
 			Propagation:       propagation(m.MountPropagation),
 			RecursiveReadOnly: m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled,
 		})
@@ -318,7 +321,7 @@ func (k *Kit) mounts(pod *v1.Pod, c *v1.Container, in containerInput, lookup fun
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, &runtimeapi.Mount{HostPath: hosts, ContainerPath: "/etc/hosts"})
+		list = append(list, &runtimeapi.Mount{HostPath: hosts, ContainerPath: "/etc/hosts", SelinuxRelabel: true})
 	}
 	return list, nil
 }

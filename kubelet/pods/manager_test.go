@@ -26,6 +26,7 @@ import (
 	"github.com/barque/barque/kubelet/images"
 	"github.com/barque/barque/kubelet/pods"
 	"github.com/barque/barque/kubelet/probes"
+	"github.com/barque/barque/kubelet/volumes"
 )
 
 // world is a node in memory: everything but the pods package is fake.
@@ -157,6 +158,7 @@ func (noCgroups) Pods() ([]types.UID, error)           { return nil, nil }
 func (w *world) Pods() ([]types.UID, error)            { return nil, nil }
 func (w *world) PodDir(uid types.UID) string           { return filepath.Join(w.dir, "pods", string(uid)) }
 func (w *world) Forget(uid types.UID)                  {}
+func (w *world) Relabels(types.UID, string) bool       { return true }
 func (w *world) SubPath(types.UID, string, string, string, int, string) (string, error) {
 	return "", errors.New("no subPath here")
 }
@@ -679,6 +681,24 @@ func TestPodWithoutItsVolumesWaits(t *testing.T) {
 }
 
 // TestVolumesThatCannotBeUpdatedAreTriedAgain, though nothing else happens to the pod.
+func TestNodeWithoutRoomForAVolume(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.mountErr = &volumes.AttachLimitError{Err: errors.New("timed out")}
+		pod := appPod(v1.RestartPolicyAlways)
+		w.manager.Update(pod)
+		s := w.status(pod)
+		if want := "Pod was rejected: " + w.mountErr.Error(); s.Phase != v1.PodFailed || s.Reason != "VolumeAttachmentLimitExceeded" || s.Message != want || len(s.ContainerStatuses) > 0 {
+			t.Errorf("%+v", s)
+		}
+		if !strings.Contains(w.events(), "Warning VolumeAttachmentLimitExceeded Node has reached its volume attachment limit, rejecting pod.") {
+			t.Errorf("events: %s", w.events())
+		}
+		if boxes, err := w.runtime.ListPodSandboxes(t.Context(), nil); err != nil || len(boxes) != 0 {
+			t.Errorf("sandboxes were made: %v %v", boxes, err)
+		}
+	})
+}
+
 func TestVolumesThatCannotBeUpdatedAreTriedAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := appPod(v1.RestartPolicyAlways)

@@ -111,14 +111,19 @@ func (w *worker) allot(pod *v1.Pod, f *Facts) bool {
 		return false
 	}
 	if r := answer.Refused; r != nil {
-		w.m.Logger.Info("the node does not take a pod", "pod", pod.Namespace+"/"+pod.Name, "reason", r.Reason, "message", r.Message)
-		w.refused, w.failReason, w.failMessage = true, r.Reason, "Pod was rejected: "+r.Message
-		w.m.Events.Event(pod, nil, v1.EventTypeWarning, r.Reason, r.Message)
+		w.refuse(pod, r.Reason, r.Message)
 		return true
 	}
 	f.Pod = answer.Pod
 	w.noteResize(pod, answer)
 	return true
+}
+
+// refuse has a pod fail of which nothing has run.
+func (w *worker) refuse(pod *v1.Pod, reason, message string) {
+	w.m.Logger.Info("the node does not take a pod", "pod", pod.Namespace+"/"+pod.Name, "reason", reason, "message", message)
+	w.refused, w.failReason, w.failMessage = true, reason, "Pod was rejected: "+message
+	w.m.Events.Event(pod, nil, v1.EventTypeWarning, reason, message)
 }
 
 // noteResize takes in what was decided about a resize, and records what is new.

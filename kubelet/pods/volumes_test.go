@@ -5,7 +5,17 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
+
+// labelled are volumes of which one may get the label of its pod.
+type labelled struct{ volume string }
+
+func (labelled) SubPath(types.UID, string, string, string, int, string) (string, error) {
+	return "", nil
+}
+func (labelled) PodDir(types.UID) string                    { return "" }
+func (l labelled) Relabels(_ types.UID, volume string) bool { return volume == l.volume }
 
 // TestMountsOfVolumes: what a claim gives read-only is so in containers, images are left to the
 // runtime, and block volumes become devices.
@@ -20,12 +30,15 @@ func TestMountsOfVolumes(t *testing.T) {
 	c.VolumeMounts = []v1.VolumeMount{{Name: "rw", MountPath: "/rw"}, {Name: "ro", MountPath: "/ro"}, {Name: "image", MountPath: "/image", SubPath: "part"}}
 	c.VolumeDevices = []v1.VolumeDevice{{Name: "disk", DevicePath: "/dev/xvda"}, {Name: "frozen", DevicePath: "/dev/xvdb"}}
 	in := containerInput{Start: Start{Container: c}, Paths: map[string]string{"rw": "/host/rw", "ro": "/host/ro", "disk": "/dev/a", "frozen": "/dev/b", "image": "sha256:1"}}
-	mounts, err := (&Kit{}).mounts(pod, c, in, nil)
+	mounts, err := (&Kit{Volumes: labelled{"rw"}}).mounts(pod, c, in, nil)
 	if err != nil || len(mounts) != 3 {
 		t.Fatalf("%v %v", mounts, err)
 	}
 	if mounts[0].Readonly || !mounts[1].Readonly {
 		t.Errorf("read-only: %t, %t", mounts[0].Readonly, mounts[1].Readonly)
+	}
+	if !mounts[0].SelinuxRelabel || mounts[1].SelinuxRelabel {
+		t.Errorf("relabelled: %t, %t", mounts[0].SelinuxRelabel, mounts[1].SelinuxRelabel)
 	}
 	if m := mounts[2]; m.HostPath != "" || m.Image.GetImage() != "sha256:1" || m.ImageSubPath != "part" || !m.Readonly {
 		t.Errorf("the image: %v", m)
@@ -39,5 +52,29 @@ func TestMountsOfVolumes(t *testing.T) {
 	}
 	if _, err := devices(pod, c, nil); err == nil || !strings.Contains(err.Error(), `"disk"`) {
 		t.Errorf("without the volume: %v", err)
+	}
+}
+
+// TestStatusNamesImagesOfVolumes: a mount of an image says which one it is, also after a restart of
+// the kubelet.
+func TestStatusNamesImagesOfVolumes(t *testing.T) {
+	pod := podWith(v1.RestartPolicyAlways, "c")
+	pod.Spec.Volumes = []v1.Volume{{Name: "image", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "example.org/x:1"}}},
+		{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}, {Name: "image", MountPath: "/image", SubPath: "part"}}
+	in := StatusInput{Facts: Facts{Pod: pod}}
+	mounts := func() []v1.VolumeMountStatus { return Status(in).ContainerStatuses[0].VolumeMounts }
+	if got := mounts(); len(got) != 2 || got[1].VolumeStatus != nil {
+		t.Errorf("before the image is known: %+v", got)
+	}
+	in.VolumeImages = imagesOf(pod, map[string]string{"data": "/host/data", "image": "sha256:1"})
+	if got := mounts(); got[0].VolumeStatus != nil || got[1].VolumeStatus == nil || got[1].VolumeStatus.Image.ImageRef != "sha256:1" {
+		t.Errorf("%+v", got)
+	}
+	in.Pod = pod.DeepCopy()
+	in.Pod.Status = Status(in)
+	in.VolumeImages = nil
+	if got := mounts(); got[1].VolumeStatus == nil || got[1].VolumeStatus.Image.ImageRef != "sha256:1" {
+		t.Errorf("after a restart: %+v", got)
 	}
 }

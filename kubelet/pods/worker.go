@@ -418,7 +418,7 @@ func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 		plan.wakeAt(status.StartTime.Add(time.Duration(*limit) * time.Second))
 	}
 	w.tellBackoffs(f.Pod, plan)
-	if again, ok := w.mount(f.Pod, &plan); !ok {
+	if again, ok := w.mount(f, &plan); !ok {
 		return again
 	}
 	if again, ok := w.prepareDevices(f.Pod, &plan); !ok {
@@ -452,7 +452,7 @@ func (w *worker) compute(f Facts, plan Plan, ending bool) v1.PodStatus {
 	return Status(StatusInput{
 		Facts: f, Plan: plan, Ending: ending, Reason: w.failReason, Message: w.failMessage, Refused: w.refused,
 		HostIPs: w.m.HostIPs, Runtime: w.m.RuntimeName, Resize: w.resizing.state(),
-		Disrupted: w.eviction() != nil,
+		Disrupted: w.eviction() != nil, VolumeImages: imagesOf(f.Pod, w.paths),
 	})
 }
 
@@ -501,7 +501,8 @@ const (
 
 // mount provides the pod's volumes and keeps them up to date. When it cannot, it says when to try
 // again; a change of what is missing comes sooner.
-func (w *worker) mount(pod *v1.Pod, plan *Plan) (retry time.Time, ok bool) {
+func (w *worker) mount(f Facts, plan *Plan) (retry time.Time, ok bool) {
+	pod := f.Pod
 	paths, next, err := w.m.Volumes.Mount(w.syncCtx, pod)
 	if err == nil {
 		w.paths, w.mountDelay = paths, 0
@@ -511,6 +512,10 @@ func (w *worker) mount(pod *v1.Pod, plan *Plan) (retry time.Time, ok bool) {
 		return time.Time{}, true
 	}
 	if w.syncCtx.Err() != nil {
+		return w.m.Now(), false
+	}
+	if full := (*volumes.AttachLimitError)(nil); errors.As(err, &full) && len(f.Observed.Sandboxes) == 0 {
+		w.refuse(pod, "VolumeAttachmentLimitExceeded", full.Error())
 		return w.m.Now(), false
 	}
 	w.mountDelay = longer(w.mountDelay, firstMountRetry, longestMountRetry, err)

@@ -20,10 +20,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	storagehelpers "k8s.io/component-helpers/storage/volume"
@@ -122,8 +125,11 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (paths map[string]stri
 		}
 		list = append(list, r)
 	}
-	for _, r := range list {
+	for i, r := range list {
 		path, again, err := m.setUp(ctx, pod, r)
+		if full := (*AttachLimitError)(nil); errors.As(err, &full) {
+			return nil, time.Time{}, &AttachLimitError{Err: full.Err, volume: r.Name, unmounted: namesOf(list[i:])}
+		}
 		if err != nil {
 			return nil, time.Time{}, describe(r.Volume, err)
 		}
@@ -134,6 +140,13 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (paths map[string]stri
 		m.mu.Unlock()
 	}
 	return paths, next, nil
+}
+
+func namesOf(list []*resolved) (names []string) {
+	for _, r := range list {
+		names = append(names, r.Name)
+	}
+	return names
 }
 
 // stageError is what went wrong when a volume was made ready for the whole node.
@@ -335,6 +348,31 @@ func (m *Manager) SubPath(uid types.UID, volume, root, container string, index i
 		return "", fmt.Errorf("subPath of volume %q: %w", volume, err)
 	}
 	return target, nil
+}
+
+// Relabels tells whether the runtime may give a pod's volume the label by which SELinux lets its
+// containers use it. It may where the files are the pod's own: not those of the host, of an image
+// or of NFS, nor those that are read-only in a claim. What a driver has mounted must have room for
+// labels.
+func (m *Manager) Relabels(uid types.UID, volume string) bool {
+	m.mu.Lock()
+	r := m.resolved[uid][volume]
+	path := ""
+	if r != nil {
+		path = r.path
+	}
+	m.mu.Unlock()
+	if r == nil || r.ReadOnly || r.Block() {
+		return false
+	}
+	switch r.plugin.(type) {
+	case hostPaths, nfs, imageVolumes:
+		return false
+	case emptyDirs, configMaps, secrets, downwardAPIs, projections, locals:
+		return true
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(path))
+	return err == nil && len(mounts) > 0 && slices.Contains(strings.Split(mounts[len(mounts)-1].VFSOptions, ","), "seclabel")
 }
 
 // Unmount takes a pod's volumes away and everything else in the pod's directory. What is in

@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
@@ -79,6 +80,21 @@ type DriverError struct{ Err error }
 func (e *DriverError) Error() string { return e.Err.Error() }
 
 func (e *DriverError) Unwrap() error { return e.Err }
+
+// AttachLimitError is why a pod cannot have a volume on this node: the node has as many as it
+// takes.
+type AttachLimitError struct {
+	Err       error
+	unmounted []string // the pod's volumes that are not there
+	volume    string
+}
+
+func (e *AttachLimitError) Error() string {
+	return fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unmounted volumes=%v, unattached volumes=[%s], failed to process volumes=[]: %v",
+		e.unmounted, e.volume, e.Err)
+}
+
+func (e *AttachLimitError) Unwrap() error { return e.Err }
 
 // dirName is what stands for a plugin's name in paths.
 func dirNameOf(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }

@@ -450,3 +450,34 @@ func TestMountsBelowAVolume(t *testing.T) {
 		})
 	}
 }
+
+// TestRelabels: the runtime gives its label to the files of the pod, and leaves those of others
+// alone.
+func TestRelabels(t *testing.T) {
+	block := v1.PersistentVolumeBlock
+	for name, c := range map[string]struct {
+		volume *Volume
+		plugin Plugin
+		want   bool
+	}{
+		"emptyDir":                 {&Volume{}, emptyDirs{}, true},
+		"projected":                {&Volume{}, projections{}, true},
+		"hostPath":                 {&Volume{}, hostPaths{}, false},
+		"image":                    {&Volume{}, imageVolumes{}, false},
+		"NFS":                      {&Volume{}, nfs{}, false},
+		"local":                    {&Volume{}, locals{}, true},
+		"local, read-only":         {&Volume{ReadOnly: true}, locals{}, false},
+		"local device":             {&Volume{PV: &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{VolumeMode: &block}}}, locals{}, false},
+		"a driver's, without room": {&Volume{}, someDriver{}, false},
+	} {
+		m := &Manager{resolved: map[types.UID]map[string]*resolved{"u": {"v": {Volume: c.volume, plugin: c.plugin, path: "/proc"}}}}
+		if got := m.Relabels("u", "v"); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+		if m.Relabels("u", "other") || m.Relabels("x", "v") {
+			t.Error("a volume that is not known")
+		}
+	}
+}
+
+type someDriver struct{ Plugin }
