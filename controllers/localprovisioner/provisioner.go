@@ -154,7 +154,7 @@ func (t *term) reconcileClaim(ctx context.Context, key runtime.Key) (time.Durati
 	}
 	switch plan := decideClaim(claim, class, node); {
 	case plan.create != nil:
-		return 0, t.create(ctx, key, claim, plan.create)
+		return 0, t.create(ctx, key, claim, plan.create, node.Annotations[localpv.EnforcedAnnotation] == "true")
 	case plan.failure != "":
 		t.recorder.Eventf(claim, corev1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %s", class.Name, plan.failure)
 		if plan.reselect {
@@ -180,7 +180,7 @@ func (t *term) node(ctx context.Context, name string) (*corev1.Node, error) {
 	return node, err
 }
 
-func (t *term) create(ctx context.Context, key runtime.Key, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) error {
+func (t *term) create(ctx context.Context, key runtime.Key, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume, enforced bool) error {
 	t.recorder.Eventf(claim, corev1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q", key)
 	made, err := t.client.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -191,8 +191,10 @@ func (t *term) create(ctx context.Context, key runtime.Key, claim *corev1.Persis
 	}
 	t.claimLoop.Writes().Wrote(key, t.volumes, made.ResourceVersion)
 	t.recorder.Eventf(claim, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s", made.Name)
-	t.recorder.Eventf(claim, corev1.EventTypeNormal, "CapacityNotEnforced", "Nothing keeps volume %s at %s: it may fill the disk of node %s",
-		made.Name, made.Spec.Capacity.Storage(), made.Labels[localpv.NodeLabel])
+	if !enforced {
+		t.recorder.Eventf(claim, corev1.EventTypeNormal, "CapacityNotEnforced", "Nothing keeps volume %s at %s: it may fill the disk of node %s",
+			made.Name, made.Spec.Capacity.Storage(), made.Labels[localpv.NodeLabel])
+	}
 	return nil
 }
 
@@ -271,7 +273,8 @@ func (t *term) act(ctx context.Context, key runtime.Key, act volumeAct, volume *
 	return nil
 }
 
-// tellGrown ends the expansion of a claim: the size of a directory is nothing but a number.
+// tellGrown ends the expansion of a claim: the size of a directory is a number, or the node sets
+// its limit.
 func (t *term) tellGrown(ctx context.Context, key runtime.Key, volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) error {
 	if claim.Status.Capacity == nil {
 		claim.Status.Capacity = corev1.ResourceList{}

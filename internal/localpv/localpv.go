@@ -18,6 +18,8 @@ const (
 	NodeLabel = "barque.io/local-volume-node"
 	// RootAnnotation is on nodes, and says where their volumes are.
 	RootAnnotation = "barque.io/local-volumes"
+	// EnforcedAnnotation is "true" on nodes whose volumes hold no more than their sizes.
+	EnforcedAnnotation = "barque.io/local-volumes-enforced"
 	// ProvisionedBy is upstream's annotation of volumes.
 	ProvisionedBy = "pv.kubernetes.io/provisioned-by"
 )

@@ -1,8 +1,9 @@
 // Package localvolumes is the node's part of the volumes that the cluster makes itself (see
-// controllers/localprovisioner). It says by an annotation of the Node where this node's volumes
-// are. When a volume of the node is deleted, and the cluster is to delete its data, it deletes the
-// directory and then takes its finalizer off the volume; so it does for what was deleted while the
-// node was down. Directories are made by kubelet/volumes, when a pod first needs them.
+// controllers/localprovisioner). It says by annotations of the Node where this node's volumes are,
+// and whether the node keeps them at their sizes. It passes on the sizes of volumes that grow. When
+// a volume of the node is deleted, and the cluster is to delete its data, it deletes the directory
+// and then takes its finalizer off the volume; so it does for what was deleted while the node was
+// down. Directories are made by kubelet/volumes, when a pod first needs them.
 //
 // It sees the volumes of this node only, by their label, and may change nothing of them but its
 // finalizer.
@@ -15,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -36,6 +38,9 @@ import (
 type Directories interface {
 	Root() string
 	Delete(pv *v1.PersistentVolume) error
+	// Enforces tells whether volumes hold no more than their sizes, and Limit sets a volume's.
+	Enforces() (bool, error)
+	Limit(pv *v1.PersistentVolume) error
 	Names() ([]string, error)
 }
 
@@ -144,19 +149,23 @@ func (a *Agent) tellStrangers() {
 // announceRetry is the pause after a failure to say where the volumes are.
 const announceRetry = 5 * time.Second
 
-// announce keeps the annotation of the Node true.
+// announce keeps the annotations of the Node true.
 func (a *Agent) announce(ctx context.Context) {
-	root := a.Directories.Root()
+	enforces, err := a.Directories.Enforces()
+	if err != nil {
+		a.Logger.Warn("cannot tell whether this disk keeps volumes at their sizes; saying that it does not", "error", err)
+	}
+	annotations := map[string]string{localpv.RootAnnotation: a.Directories.Root(), localpv.EnforcedAnnotation: strconv.FormatBool(enforces)}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case n := <-a.node:
-			if n.Annotations[localpv.RootAnnotation] == root {
+			if n.Annotations[localpv.RootAnnotation] == annotations[localpv.RootAnnotation] && n.Annotations[localpv.EnforcedAnnotation] == annotations[localpv.EnforcedAnnotation] {
 				continue
 			}
 		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{localpv.RootAnnotation: root}}})
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 		if err == nil {
 			_, err = a.Client.CoreV1().Nodes().Patch(ctx, a.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
@@ -189,7 +198,7 @@ func (a *Agent) next(ctx context.Context) bool {
 	defer a.queue.Done(name)
 	if err := a.reconcile(ctx, name); err != nil && ctx.Err() == nil {
 		if !errors.Is(err, errInUse) {
-			a.Logger.Warn("cannot delete a local volume; trying again", "volume", name, "error", err)
+			a.Logger.Warn("cannot delete or limit a local volume; trying again", "volume", name, "error", err)
 		}
 		a.queue.AddRateLimited(name)
 		return true
@@ -234,6 +243,9 @@ func (a *Agent) reconcile(ctx context.Context, name string) error {
 	}
 	switch decide(pv, a.NodeName) {
 	case leave:
+		if pv.DeletionTimestamp == nil && localpv.OnNode(pv, a.NodeName) {
+			return a.Directories.Limit(pv)
+		}
 		return nil
 	case deleteData:
 		used, err := a.InUse(name)

@@ -3,6 +3,7 @@ package localvolumes
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -63,6 +65,7 @@ func TestDecide(t *testing.T) {
 type directories struct {
 	mu      sync.Mutex
 	deleted []string
+	limits  []string
 }
 
 func (d *directories) Root() string { return "/v" }
@@ -73,6 +76,13 @@ func (d *directories) Delete(pv *v1.PersistentVolume) error {
 	return nil
 }
 func (d *directories) Names() ([]string, error) { return nil, nil }
+func (d *directories) Enforces() (bool, error)  { return true, nil }
+func (d *directories) Limit(pv *v1.PersistentVolume) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.limits = append(d.limits, pv.Spec.Capacity.Storage().String())
+	return nil
+}
 
 func (d *directories) count() int {
 	d.mu.Lock()
@@ -97,7 +107,7 @@ func TestAgent(t *testing.T) {
 		if dirs.count() != 0 {
 			t.Error("the directory of a volume was deleted that a pod has")
 		}
-		if n, err := client.CoreV1().Nodes().Get(ctx, "n", metav1.GetOptions{}); err != nil || n.Annotations[localpv.RootAnnotation] != "/v" {
+		if n, err := client.CoreV1().Nodes().Get(ctx, "n", metav1.GetOptions{}); err != nil || n.Annotations[localpv.RootAnnotation] != "/v" || n.Annotations[localpv.EnforcedAnnotation] != "true" {
 			t.Errorf("the node: %v %v", n, err)
 		}
 		time.Sleep(time.Hour)
@@ -108,6 +118,41 @@ func TestAgent(t *testing.T) {
 		if !apierrors.IsNotFound(err) && (err != nil || len(pv.Finalizers) != 0) {
 			t.Errorf("the volume: %v %v", pv, err)
 		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLimits: a volume that grows gets its new size on the node, and others' volumes are left
+// alone.
+func TestLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		living := func(v *v1.PersistentVolume) {
+			v.DeletionTimestamp, v.Status.Phase = nil, v1.VolumeBound
+			v.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
+		}
+		pv := deleted("n", living)
+		client := fake.NewClientset(pv, deleted("m", living, func(v *v1.PersistentVolume) { v.Name = "other" }))
+		dirs := &directories{}
+		a := New(Config{NodeName: "n", Client: client, Directories: dirs, Logger: slog.New(slog.DiscardHandler), InUse: func(string) (bool, error) { return true, nil }})
+		done := make(chan error)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() { done <- a.Run(ctx) }() // ends with ctx
+		synctest.Wait()
+		pv = pv.DeepCopy()
+		pv.Spec.Capacity[v1.ResourceStorage] = resource.MustParse("3Gi")
+		if _, err := client.CoreV1().PersistentVolumes().Update(ctx, pv, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		dirs.mu.Lock()
+		if got := strings.Join(dirs.limits, " "); got != "1Gi 3Gi" {
+			t.Errorf("limits %s", got)
+		}
+		dirs.mu.Unlock()
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -15,8 +15,9 @@ import (
 
 // Local has the directories of the volumes that the cluster's provisioner has placed on this node,
 // root/<name of PV>. They are made when a pod first needs them, and deleted when the cluster says
-// so. Nothing outside of the root is made, changed or deleted: paths in PVs count only when they
-// are what the root and the PV's name make, and no symbolic link is followed.
+// so. On btrfs with quotas each is a subvolume that holds no more than the volume's size; elsewhere
+// sizes are numbers. Nothing outside of the root is made, changed or deleted: paths in PVs count
+// only when they are what the root and the PV's name make, and no symbolic link is followed.
 type Local struct{ root string }
 
 // NewLocal returns the directories below root, which it makes. Only root reaches what is in them
@@ -40,6 +41,16 @@ func (l *Local) made(pv *v1.PersistentVolume) bool {
 // freshSuffix is of a directory that is not complete. No PV has such a name.
 const freshSuffix = ".new~"
 
+// Enforces tells whether volumes that are made now hold no more than their sizes.
+func (l *Local) Enforces() (bool, error) {
+	dir, err := os.Open(l.root)
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	return btrfsQuotas(dir)
+}
+
 // ensure makes the directory of a volume, if it is not there. Any user of a pod may write to it, as
 // to an emptyDir.
 func (l *Local) ensure(pv *v1.PersistentVolume) error {
@@ -50,23 +61,85 @@ func (l *Local) ensure(pv *v1.PersistentVolume) error {
 	defer root.Close()
 	switch info, err := root.Lstat(pv.Name); {
 	case err == nil && info.IsDir():
-		return nil
+		return limit(root, pv.Name, pv)
 	case err == nil:
 		return fmt.Errorf("%s is not a directory", filepath.Join(l.root, pv.Name))
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
 	fresh := pv.Name + freshSuffix
-	if err := root.Mkdir(fresh, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := makeDir(root, fresh); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	if err := root.Chmod(fresh, 0o777); err != nil {
+		return err
+	}
+	if err := limit(root, fresh, pv); err != nil {
 		return err
 	}
 	if err := root.Rename(fresh, pv.Name); err != nil {
 		return err
 	}
 	return syncDir(l.root)
+}
+
+// Limit has a volume hold what its PV says by now. One that is not made yet gets its limit then,
+// and one that was made where sizes were numbers has none.
+func (l *Local) Limit(pv *v1.PersistentVolume) error {
+	if !l.made(pv) {
+		return nil
+	}
+	root, err := os.OpenRoot(l.root)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := limit(root, pv.Name, pv); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// makeDir makes a directory, as a subvolume where that can be limited.
+func makeDir(root *os.Root, name string) error {
+	parent, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	if quotas, err := btrfsQuotas(parent); err != nil {
+		return err
+	} else if quotas {
+		return btrfsMake(parent, name)
+	}
+	return root.Mkdir(name, 0o700)
+}
+
+// limit bounds a directory that is a subvolume.
+func limit(root *os.Root, name string, pv *v1.PersistentVolume) error {
+	dir, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	id, err := limited(dir)
+	if err != nil || id == 0 {
+		return err
+	}
+	size := pv.Spec.Capacity.Storage().Value()
+	if _, have, err := btrfsUse(dir, id); err != nil || have == uint64(size) {
+		return err
+	}
+	return btrfsLimit(dir, id, size)
+}
+
+// limited is the number of the subvolume that a directory is, or 0 where nothing keeps it at its
+// size.
+func limited(dir *os.File) (uint64, error) {
+	if quotas, err := btrfsQuotas(dir); err != nil || !quotas {
+		return 0, err
+	}
+	return btrfsID(dir)
 }
 
 // Delete removes a volume's directory with what is in it. It may be called again after a failure.
@@ -97,10 +170,32 @@ func (l *Local) Names() ([]string, error) {
 	return names, err
 }
 
-// usage measures a volume. Its size is what was asked for, though nothing but the disk's end keeps
-// it there.
+// usage measures a volume. Without a limit the rest is that of the disk.
 func (l *Local) usage(ctx context.Context, pv *v1.PersistentVolume) (*Usage, error) {
-	return walked(ctx, localpv.Path(l.root, pv.Name))
+	path := localpv.Path(l.root, pv.Name)
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	id, err := limited(dir)
+	if err != nil {
+		return nil, err
+	}
+	if id == 0 {
+		return walked(ctx, path)
+	}
+	used, most, err := btrfsUse(dir, id)
+	if err != nil || most == 0 {
+		return nil, err
+	}
+	u, err := fileSystem(path)
+	if err != nil {
+		return nil, err
+	}
+	u.Used, u.Capacity = used, most
+	u.Available = min(u.Available, most-min(used, most))
+	return u, nil
 }
 
 func syncDir(dir string) error {
