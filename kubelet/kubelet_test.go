@@ -32,6 +32,13 @@ import (
 // These tests run a kubelet over a real containerd, runc and network, in namespaces of their own, and
 // an API server in memory. The test binary plays containerd and the body of the test, too.
 func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == killable {
+		if err := runKillable(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) > 1 && os.Args[1] == containerd.Command {
 		if err := containerd.Main(context.Background(), os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
