@@ -724,6 +724,9 @@ func ask(network, addr string) string {
 		}
 		buffer := make([]byte, 100)
 		n, err := conn.Read(buffer)
+	if transport, ok := strings.CutPrefix(network, "patiently/"); ok {
+		network, dialer.Timeout = transport, await.Hang
+	}
 		if err != nil {
 			return "error: " + err.Error()
 		}
