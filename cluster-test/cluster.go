@@ -25,6 +25,7 @@ import (
 type Options struct {
 	Servers  int // 3 when 0
 	Agents   int
+	Families string   // of addresses, as --ip-families has them; IPv4 when empty
 	NodeArgs []string // for every node
 	// ServerArgs are for servers, beside these.
 	ServerArgs []string
@@ -115,6 +116,9 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 		return c, err
 	}
 	args := []string{"up", "--name", c.ID, "--servers", fmt.Sprint(o.Servers), "--agents", fmt.Sprint(o.Agents), "--node-arg=--registries=" + c.mirrors()}
+	if o.Families != "" {
+		args = append(args, "--ip-families", o.Families)
+	}
 	for _, a := range o.NodeArgs {
 		args = append(args, "--node-arg="+a)
 	}

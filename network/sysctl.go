@@ -3,10 +3,10 @@ package network
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"github.com/barque/barque/network/nodeaddr"
 )
 
 // The switches without which the kernel drops whatever is not for this node
@@ -24,7 +24,7 @@ func enableForwarding(with4, with6 bool) error {
 		failed = turnOn(forwarding4, "net.ipv4.ip_forward")
 	}
 	if with6 {
-		failed = errors.Join(failed, keepAdvertisements(), turnOn(forwarding6, "net.ipv6.conf.all.forwarding"))
+		failed = errors.Join(failed, nodeaddr.KeepAdvertisements(), turnOn(forwarding6, "net.ipv6.conf.all.forwarding"))
 	}
 	return failed
 }
@@ -38,24 +38,4 @@ func turnOn(path, name string) error {
 		return fmt.Errorf("network: pods need IP forwarding, which cannot be turned on (set %s = 1 in /etc/sysctl.d): %w", name, err)
 	}
 	return nil
-}
-
-// keepAdvertisements lets links go on to take their default route from routers: with forwarding the
-// kernel takes the value 1 of accept_ra for 0.
-func keepAdvertisements() error {
-	paths, err := filepath.Glob("/proc/sys/net/ipv6/conf/*/accept_ra")
-	if err != nil {
-		return err
-	}
-	var failed error
-	for _, path := range paths {
-		value, err := os.ReadFile(path)
-		if err == nil && strings.TrimSpace(string(value)) == "1" {
-			err = os.WriteFile(path, []byte("2\n"), 0o644)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			failed = errors.Join(failed, fmt.Errorf("network: let links take routes from routers (set net.ipv6.conf.*.accept_ra = 2 in /etc/sysctl.d): %w", err))
-		}
-	}
-	return failed
 }

@@ -42,6 +42,7 @@ var flagValues = map[string][]string{
 	"role":           {"server", "agent"},
 	"log-level":      {"debug", "info", "warn", "error"},
 	"raft-log-store": {"boltdb", "wal"},
+	"ip-families":    {"ipv4", "ipv6", "ipv4,ipv6", "ipv6,ipv4"},
 }
 
 // addCompletions adds them to all commands below cmd.

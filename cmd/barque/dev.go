@@ -124,14 +124,19 @@ func voters(o *node.Observation) []dev.Voter {
 
 func devUpCommand(w *which) *cobra.Command {
 	var o dev.Options
+	var families []string
 	cmd := &cobra.Command{Use: "up", Short: "Make the cluster, or finish making it", Args: noArgs}
 	cmd.Flags().IntVar(&o.Servers, "servers", 3, "how many servers")
 	cmd.Flags().IntVar(&o.Agents, "agents", 0, "how many agents")
+	cmd.Flags().StringSliceVar(&families, "ip-families", []string{string(dev.IPv4)}, "addresses of nodes, pods and services: ipv4, ipv6, or both with the primary family first (ipv4,ipv6)")
 	cmd.Flags().Uint16Var(&o.APIPort, "api-port", 0, "port of 127.0.0.1 that leads to the API (default: the first free one from 6443 up)")
 	cmd.Flags().StringArrayVar(&o.Args, "node-arg", nil, "an argument for every node, such as --node-arg=--log-level=debug; may be repeated")
 	cmd.Flags().StringArrayVar(&o.ServerArgs, "server-arg", nil, "an argument for every server, such as --server-arg=--certificate-lifetime=1h; may be repeated")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		var err error
+		if o.Families, err = dev.ParseFamilies(families); err != nil {
+			return err
+		}
 		if o.Dir, err = w.directory(c); err != nil {
 			return err
 		}

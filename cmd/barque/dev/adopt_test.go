@@ -20,7 +20,7 @@ func ownName(prefix string) string { return fmt.Sprint(prefix, os.Getpid()) }
 // be stopped.
 func TestANodeThatWasStartedByHandRuns(t *testing.T) {
 	needs.Root(t, "that a server which was started by dev exec is seen to run")
-	p, err := newPlan(ownName("bh"), t.TempDir(), 2, 0, nil)
+	p, err := newPlan(Options{Name: ownName("bh"), Dir: t.TempDir(), Servers: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

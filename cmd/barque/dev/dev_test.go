@@ -3,6 +3,7 @@ package dev
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -26,7 +27,7 @@ import (
 
 func TestPlan(t *testing.T) {
 	dir := t.TempDir()
-	p, err := newPlan("barque", dir, 3, 2, []string{"--zone=a"})
+	p, err := newPlan(Options{Name: "barque", Dir: dir, Servers: 3, Agents: 2, Args: []string{"--zone=a"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,6 +84,7 @@ func TestFreeSubnetAvoidsThisMachinesAddresses(t *testing.T) {
 		t.Errorf("this machine's addresses are %v", all)
 	}
 	for used, want := range map[string]string{
+		"fd00:10:77::1/64":                "10.78.0.0/24",
 		"":                                "10.77.0.0/24",
 		"127.0.0.1/8 192.168.1.7/24":      "10.77.0.0/24",
 		"10.77.0.1/24":                    "10.78.0.0/24",
@@ -96,9 +98,15 @@ func TestFreeSubnetAvoidsThisMachinesAddresses(t *testing.T) {
 		for _, p := range strings.Fields(used) {
 			prefixes = append(prefixes, netip.MustParsePrefix(p))
 		}
-		subnet, err := freeSubnet(prefixes)
+		subnet, subnet6, err := freeSubnets(prefixes)
 		if (err == nil) != (want != "") || err == nil && subnet.String() != want {
 			t.Errorf("beside %q: %v, %v, want %s", used, subnet, err, want)
+		}
+		if err != nil {
+			continue
+		}
+		if want6 := fmt.Sprintf("fd00:10:%d::/64", subnet.Addr().As4()[1]); subnet6.String() != want6 {
+			t.Errorf("beside %v is %v, want %s", subnet, subnet6, want6)
 		}
 	}
 }
@@ -134,7 +142,7 @@ func TestLockIsExclusive(t *testing.T) {
 
 // A quorum is one of those that vote, who need not be the servers of the plan.
 func TestQuorum(t *testing.T) {
-	p, err := newPlan("barque", t.TempDir(), 3, 0, nil)
+	p, err := newPlan(Options{Name: "barque", Dir: t.TempDir(), Servers: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +238,7 @@ func TestCommandsNeedACluster(t *testing.T) {
 // A node that was killed before it had joined is started as it was the first time, or it would begin a
 // cluster of its own.
 func TestEveryStartTellsANodeWhomToJoin(t *testing.T) {
-	p, err := newPlan("barque", t.TempDir(), 2, 1, []string{"--zone=a"})
+	p, err := newPlan(Options{Name: "barque", Dir: t.TempDir(), Servers: 2, Agents: 1, Args: []string{"--zone=a"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +290,7 @@ func TestUpRefusesALongDirectory(t *testing.T) {
 // A cluster whose servers are all dead is not called one that runs.
 func TestUpTellsOfADeadCluster(t *testing.T) {
 	needs.Root(t, "that a dead cluster is told of")
-	p, err := newPlan("barque", t.TempDir(), 3, 0, nil)
+	p, err := newPlan(Options{Name: "barque", Dir: t.TempDir(), Servers: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,7 +389,7 @@ func TestLastWordsAreItsOwn(t *testing.T) {
 // whose ordinary start would begin a cluster once its record is gone.
 func TestAServerJoinsAgainByOneThatServes(t *testing.T) {
 	dir := t.TempDir()
-	p, err := newPlan("barque", dir, 3, 1, nil)
+	p, err := newPlan(Options{Name: "barque", Dir: dir, Servers: 3, Agents: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -461,7 +469,7 @@ func commandLine(args []string) []string { return append([]string{"barque"}, arg
 
 // A machine whose disk is fuller than a node's should be runs a dev cluster all the same.
 func TestADevClusterDoesNotMindAFullDisk(t *testing.T) {
-	p, err := newPlan("barque", t.TempDir(), 1, 0, []string{"--kubelet-config=/mine"})
+	p, err := newPlan(Options{Name: "barque", Dir: t.TempDir(), Servers: 1, Args: []string{"--kubelet-config=/mine"}})
 	if err != nil {
 		t.Fatal(err)
 	}

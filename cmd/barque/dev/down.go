@@ -80,7 +80,10 @@ func (p *Plan) giveNetworkBack(ctx context.Context) error {
 	}
 	defer unlock()
 	if p.Forwarding == "" { // the plan is lost; the bridge knows it, too
-		if p.Forwarding, err = forwarding(); err != nil {
+		if p.Forwarding, err = forward4.noted(); err != nil {
+			return err
+		}
+		if p.Forwarding6, err = forward6.noted(); err != nil {
 			return err
 		}
 	}

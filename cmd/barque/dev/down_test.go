@@ -44,7 +44,7 @@ func init() {
 // from there at that moment goes on.
 func TestRemovedNodesTakeNoVisitorsAlong(t *testing.T) {
 	needs.Root(t, "what ends when a node of a dev cluster is removed")
-	p, err := newPlan(ownName("bv"), t.TempDir(), 1, 0, nil)
+	p, err := newPlan(Options{Name: ownName("bv"), Dir: t.TempDir(), Servers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/barque/barque/internal/netdump"
+	"github.com/barque/barque/network/nodeaddr"
 )
 
 // What the dev clusters of one machine share: its address ranges, and whether it forwards packets. Each is
@@ -25,11 +26,31 @@ const (
 	// hostPatience is for others, who hold the lock while they make or remove a bridge.
 	hostPatience = 30 * time.Second
 
-	forwardingFile = "/proc/sys/net/ipv4/ip_forward"
-	// forwardingAlias is in the alias of a cluster's bridge, followed by what net.ipv4.ip_forward was before the first of
-	// the clusters that live now.
-	forwardingAlias = "barque dev, net.ipv4.ip_forward was "
+	// forwardingAlias begins the alias of a cluster's bridge. What the switches of the cluster were
+	// before the first of those clusters that live now and need them follows.
+	forwardingAlias = "barque dev"
 )
+
+// forwardSwitch is one by which this machine forwards the packets of a family.
+type forwardSwitch struct{ name, file string }
+
+var (
+	forward4 = forwardSwitch{"net.ipv4.ip_forward", "/proc/sys/net/ipv4/ip_forward"}
+	forward6 = forwardSwitch{"net.ipv6.conf.all.forwarding", "/proc/sys/net/ipv6/conf/all/forwarding"}
+)
+
+// note is what an alias says of the switch.
+func (s forwardSwitch) note(before string) string { return ", " + s.name + " was " + before }
+
+// noteIn returns what an alias says that the switch was.
+func (s forwardSwitch) noteIn(alias string) (before string, ok bool) {
+	for part := range strings.SplitSeq(alias, ",") {
+		if before, ok := strings.CutPrefix(strings.TrimSpace(part), s.name+" was "); ok {
+			return before, true
+		}
+	}
+	return "", false
+}
 
 // lockHost waits until no other command takes or gives up what clusters share.
 func lockHost(ctx context.Context) (unlock func(), err error) {
@@ -51,40 +72,68 @@ func lockHost(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// forwarding returns what is to be restored when the last cluster is gone. The caller has the host's lock.
-func forwarding() (string, error) {
+// noted returns what some cluster's bridge says that the switch was; empty when none needs it.
+// The caller has the host's lock.
+func (s forwardSwitch) noted() (string, error) {
 	bridges, err := devBridges()
 	if err != nil {
 		return "", err
 	}
 	for _, b := range bridges {
-		if before, ok := strings.CutPrefix(b.Attrs().Alias, forwardingAlias); ok {
+		if before, ok := s.noteIn(b.Attrs().Alias); ok {
 			return before, nil
 		}
 	}
-	data, err := os.ReadFile(forwardingFile)
+	return "", nil
+}
+
+// before returns what is to be restored when the last cluster is gone that needs the switch. The
+// caller has the host's lock.
+func (s forwardSwitch) before() (string, error) {
+	before, err := s.noted()
+	if err != nil || before != "" {
+		return before, err
+	}
+	data, err := os.ReadFile(s.file)
 	return strings.TrimSpace(string(data)), err
+}
+
+// restore is for when the cluster's bridge is gone: other clusters need what it has set. The caller
+// has the host's lock.
+func (s forwardSwitch) restore(before string) error {
+	needed, err := s.noted()
+	if err != nil || needed != "" || before == "" {
+		return err
+	}
+	return os.WriteFile(s.file, []byte(before), 0o644)
 }
 
 // forward lets the machine forward packets, when it is noted what it did before. The caller has the host's lock.
 func (p *Plan) forward(bridge netlink.Link) error {
-	if err := netlink.LinkSetAlias(bridge, forwardingAlias+p.Forwarding); err != nil {
-		return fmt.Errorf("note on bridge %s what net.ipv4.ip_forward was: %w", p.bridge(), err)
+	alias, switches := forwardingAlias+forward4.note(p.Forwarding), []forwardSwitch{forward4}
+	if p.hasIPv6() {
+		alias, switches = alias+forward6.note(p.Forwarding6), append(switches, forward6)
 	}
-	if err := os.WriteFile(forwardingFile, []byte("1"), 0o644); err != nil {
-		return fmt.Errorf("let this machine forward packets: %w", err)
+	if err := netlink.LinkSetAlias(bridge, alias); err != nil {
+		return fmt.Errorf("note on bridge %s what %s was: %w", p.bridge(), forward4.name, err)
+	}
+	if p.hasIPv6() {
+		// Without it this machine would lose the routes that it has from routers.
+		if err := nodeaddr.KeepAdvertisements(); err != nil {
+			return err
+		}
+	}
+	for _, s := range switches {
+		if err := os.WriteFile(s.file, []byte("1"), 0o644); err != nil {
+			return fmt.Errorf("let this machine forward packets (%s): %w", s.name, err)
+		}
 	}
 	return nil
 }
 
-// restoreForwarding is for when the cluster's bridge is gone: other clusters need what it has set. The caller has the
-// host's lock.
+// restoreForwarding undoes forward, but for other clusters. The caller has the host's lock.
 func (p *Plan) restoreForwarding() error {
-	others, err := devBridges()
-	if err != nil || len(others) > 0 || p.Forwarding == "" {
-		return err
-	}
-	return os.WriteFile(forwardingFile, []byte(p.Forwarding), 0o644)
+	return errors.Join(forward4.restore(p.Forwarding), forward6.restore(p.Forwarding6))
 }
 
 // devBridges returns the bridges of all dev clusters.

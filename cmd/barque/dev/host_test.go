@@ -18,23 +18,26 @@ func TestClustersAtTheSameTime(t *testing.T) {
 	if !apart.Run(t, apart.Network, 5*time.Minute, "dev clusters at the same time") {
 		return
 	}
-	forwards := func(want string) {
+	forwards := func(s forwardSwitch, want string) {
 		t.Helper()
-		data, err := os.ReadFile(forwardingFile)
+		data, err := os.ReadFile(s.file)
 		if got := strings.TrimSpace(string(data)); err != nil || got != want {
-			t.Errorf("net.ipv4.ip_forward is %s, %v; want %s", got, err, want)
+			t.Errorf("%s is %s, %v; want %s", s.name, got, err, want)
 		}
 	}
-	if err := os.WriteFile(forwardingFile, []byte("0"), 0o644); err != nil {
-		t.Fatal(err)
+	for _, s := range []forwardSwitch{forward4, forward6} {
+		if err := os.WriteFile(s.file, []byte("0"), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	plans := make([]*Plan, 6)
+	families := [][]Family{nil, {IPv4, IPv6}, {IPv6}}
 	var making sync.WaitGroup
 	for i := range plans {
 		making.Go(func() {
 			var err error
-			name := fmt.Sprintf("c%d", i)
-			if plans[i], err = takeNetwork(t.Context(), nil, Options{Name: name, Dir: t.TempDir(), Servers: 1}); err != nil {
+			o := Options{Name: fmt.Sprintf("c%d", i), Dir: t.TempDir(), Servers: 1, Families: families[i%len(families)]}
+			if plans[i], err = takeNetwork(t.Context(), nil, o); err != nil {
 				t.Error(err)
 			}
 		})
@@ -44,23 +47,25 @@ func TestClustersAtTheSameTime(t *testing.T) {
 		return
 	}
 	subnets := map[netip.Prefix]bool{}
-	for _, p := range plans {
+	for i, p := range plans {
 		subnets[p.Subnet] = true
-		if p.Forwarding != "0" {
-			t.Errorf("%s is to restore net.ipv4.ip_forward=%q", p.Name, p.Forwarding)
+		if want := families[i%len(families)] != nil; p.Forwarding != "0" || (p.Forwarding6 == "0") != want {
+			t.Errorf("%s is to restore %s=%q, %s=%q", p.Name, forward4.name, p.Forwarding, forward6.name, p.Forwarding6)
 		}
 	}
 	if len(subnets) != len(plans) {
 		t.Errorf("%d clusters have the subnets %v", len(plans), subnets)
 	}
-	plans[len(plans)-1] = &Plan{Name: plans[len(plans)-1].Name} // one that was lost
+	plans[len(plans)-1] = &Plan{Name: plans[len(plans)-1].Name} // one with IPv6 that was lost
 	for _, p := range plans {
-		forwards("1")
+		forwards(forward4, "1")
+		forwards(forward6, "1")
 		if err := p.giveNetworkBack(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
-	forwards("0")
+	forwards(forward4, "0")
+	forwards(forward6, "0")
 	if left, err := devBridges(); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}

@@ -27,8 +27,10 @@ func (p *Plan) makeNetwork() error {
 	if err != nil {
 		return fmt.Errorf("bridge %s: %w", p.bridge(), err)
 	}
-	if err := addAddr(link, p.gateway(), p.Subnet.Bits()); err != nil {
-		return err
+	for _, subnet := range p.subnets() {
+		if err := addAddr(link, gateway(subnet), subnet.Bits()); err != nil {
+			return err
+		}
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("bridge %s: %w", p.bridge(), err)
@@ -68,16 +70,28 @@ func (p *Plan) makeNamespace(n *Node) error {
 		if err != nil {
 			return fmt.Errorf("eth0 of %s: %w", n.Name, err)
 		}
-		if err := addAddr(eth0, n.Addr, p.Subnet.Bits()); err != nil {
-			return err
+		for _, addr := range n.addresses() {
+			if err := addAddr(eth0, addr, p.subnetOf(addr).Bits()); err != nil {
+				return err
+			}
 		}
 		if err := errors.Join(netlink.LinkSetUp(lo), netlink.LinkSetUp(eth0)); err != nil {
 			return err
 		}
-		// A missing default route is only added: replacing it would be the same.
-		return netlink.RouteReplace(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: p.gateway().AsSlice(), Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}})
+		for _, addr := range n.addresses() {
+			// A missing default route is only added: replacing it would be the same.
+			to := gateway(p.subnetOf(addr))
+			everything := &net.IPNet{IP: make(net.IP, to.BitLen()/8), Mask: net.CIDRMask(0, to.BitLen())}
+			if err := netlink.RouteReplace(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: to.AsSlice(), Dst: everything}); err != nil {
+				return fmt.Errorf("default route of %s by %s: %w", n.Name, to, err)
+			}
+		}
+		return nil
 	})
 }
+
+// gateway is this machine's own address in a network of nodes.
+func gateway(subnet netip.Prefix) netip.Addr { return address(subnet, 1) }
 
 // plug connects the namespace to the bridge. The pair is made with its far end in the namespace,
 // so there is never a half-connected interface in the host's.
@@ -134,7 +148,14 @@ func newNamespace(name string) error {
 }
 
 func addAddr(link netlink.Link, addr netip.Addr, bits int) error {
-	err := netlink.AddrReplace(link, &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(bits, 32)}})
+	wanted := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(bits, addr.BitLen())}}
+	if addr.Is6() {
+		wanted.Flags = unix.IFA_F_NODAD // it is planned, and used at once
+	}
+	err := netlink.AddrReplace(link, wanted)
+	if addr.Is6() && errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("give %s the address %s: IPv6 is off on this machine (sysctl net.ipv6.conf.all.disable_ipv6): %w", link.Attrs().Name, addr, err)
+	}
 	if err != nil {
 		return fmt.Errorf("give %s the address %s: %w", link.Attrs().Name, addr, err)
 	}

@@ -30,6 +30,10 @@ type Plan struct {
 	Subnet  netip.Prefix `json:"subnet"`
 	APIPort uint16       `json:"apiPort"` // of the proxy on the host's loopback
 	Nodes   []Node       `json:"nodes"`
+	// Families of the cluster's addresses, the primary one first; IPv4 when empty. Subnet6 has the
+	// nodes' IPv6 addresses, where there are any.
+	Families []Family     `json:"families,omitempty"`
+	Subnet6  netip.Prefix `json:"subnet6,omitzero"`
 	// Args are appended to the command line of every node, after a check that it takes them.
 	Args []string `json:"args,omitempty"`
 	// ServerArgs are appended to those of servers, too.
@@ -38,15 +42,20 @@ type Plan struct {
 	// Forwarding is what net.ipv4.ip_forward was before the first of the clusters that live now, so that Down of the
 	// last one can restore it.
 	Forwarding string `json:"forwarding,omitempty"`
+	// Forwarding6 is that of net.ipv6.conf.all.forwarding, which clusters with IPv6 need.
+	Forwarding6 string `json:"forwarding6,omitempty"`
 	// Complete is set when Up has reached its end once.
 	Complete bool `json:"complete"`
 }
 
 // Node is one machine of the cluster.
 type Node struct {
-	Name    string     `json:"name"`
-	Role    string     `json:"role"`
+	Name string `json:"name"`
+	Role string `json:"role"`
+	// Addr is of the cluster's primary family: the node is reached at it. Other is of the other
+	// family, in clusters with IPv6.
 	Addr    netip.Addr `json:"addr"`
+	Other   netip.Addr `json:"other,omitzero"`
 	Process *Process   `json:"process,omitempty"`
 }
 
@@ -79,24 +88,27 @@ func checkSize(name string, servers, agents int) error {
 	return nil
 }
 
-func newPlan(name, dir string, servers, agents int, args []string) (*Plan, error) {
-	if err := checkSize(name, servers, agents); err != nil {
+func newPlan(o Options) (*Plan, error) {
+	if err := errors.Join(checkSize(o.Name, o.Servers, o.Agents), checkFamilies(o.Families)); err != nil {
 		return nil, err
 	}
 	used, err := addresses()
 	if err != nil {
 		return nil, err
 	}
-	subnet, err := freeSubnet(used)
+	subnet, subnet6, err := freeSubnets(used)
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Name: name, Dir: dir, Subnet: subnet, Args: args}
-	for i := 1; i <= servers; i++ {
-		p.Nodes = append(p.Nodes, Node{Name: fmt.Sprintf("s%d", i), Role: Server, Addr: hostAddr(subnet, 10+i)})
+	p := &Plan{Name: o.Name, Dir: o.Dir, Families: o.Families, Subnet: subnet, Args: o.Args, ServerArgs: o.ServerArgs}
+	if slices.Contains(o.Families, IPv6) {
+		p.Subnet6 = subnet6
 	}
-	for i := 1; i <= agents; i++ {
-		p.Nodes = append(p.Nodes, Node{Name: fmt.Sprintf("a%d", i), Role: Agent, Addr: hostAddr(subnet, 20+i)})
+	for i := 1; i <= o.Servers; i++ {
+		p.Nodes = append(p.Nodes, p.newNode(fmt.Sprintf("s%d", i), Server, 10+i))
+	}
+	for i := 1; i <= o.Agents; i++ {
+		p.Nodes = append(p.Nodes, p.newNode(fmt.Sprintf("a%d", i), Agent, 20+i))
 	}
 	return p, nil
 }
@@ -116,21 +128,17 @@ func addresses() ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// freeSubnet returns a /24 that overlaps none of the networks in use.
-func freeSubnet(used []netip.Prefix) (netip.Prefix, error) {
+// freeSubnets returns a /24, and the IPv6 network that belongs to it, which overlap none of the
+// networks in use.
+func freeSubnets(used []netip.Prefix) (subnet, subnet6 netip.Prefix, err error) {
 	for second := 77; second < 100; second++ {
-		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(second), 0, 0}), 24)
-		if !slices.ContainsFunc(used, subnet.Overlaps) {
-			return subnet, nil
+		subnet = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(second), 0, 0}), 24)
+		subnet6 = netip.MustParsePrefix(fmt.Sprintf("fd00:10:%d::/64", second))
+		if !slices.ContainsFunc(used, subnet.Overlaps) && !slices.ContainsFunc(used, subnet6.Overlaps) {
+			return subnet, subnet6, nil
 		}
 	}
-	return netip.Prefix{}, errors.New("no free /24 between 10.77.0.0 and 10.99.0.0: every one overlaps an address of this machine")
-}
-
-func hostAddr(subnet netip.Prefix, last int) netip.Addr {
-	b := subnet.Addr().As4()
-	b[3] = byte(last)
-	return netip.AddrFrom4(b)
+	return netip.Prefix{}, netip.Prefix{}, errors.New("no free network between 10.77.0.0/24 and 10.99.0.0/24 (fd00:10:77::/64 and fd00:10:99::/64): every one overlaps an address of this machine")
 }
 
 // Names that follow from the plan. Interface names have at most 15 characters.
@@ -140,7 +148,6 @@ func (p *Plan) veth(n *Node) string    { return short("bq", p.Name, n.Name) }
 func (p *Plan) netns(n *Node) string   { return "barque-" + p.Name + "-" + n.Name }
 func (p *Plan) table() string          { return "barque-dev-" + p.Name }
 func (p *Plan) cgroup(n *Node) string  { return "/barque-dev-" + p.Name + "/" + n.Name }
-func (p *Plan) gateway() netip.Addr    { return hostAddr(p.Subnet, 1) }
 func (p *Plan) DataDir(n *Node) string { return filepath.Join(p.Dir, n.Name) }
 func (p *Plan) LogFile(n *Node) string { return filepath.Join(p.Dir, n.Name+".log") }
 func (p *Plan) Kubeconfig() string     { return filepath.Join(p.Dir, "kubeconfig") }

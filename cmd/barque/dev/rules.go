@@ -3,12 +3,13 @@ package dev
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
@@ -22,29 +23,43 @@ func (p *Plan) masquerade() error {
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: p.table()})
-	chain := conn.AddChain(&nftables.Chain{Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
-	network, mask := p.Subnet.Masked().Addr().AsSlice(), mask(p.Subnet.Bits())
-	inSubnet := func(offset uint32, op expr.CmpOp) []expr.Any {
-		return []expr.Any{
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
-			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
-			&expr.Cmp{Op: op, Register: 1, Data: network},
-		}
+	for _, subnet := range p.subnets() {
+		p.masqueradeIn(conn, subnet)
 	}
-	const source, destination = 12, 16 // offsets in the IPv4 header
-	// Where br_netfilter is loaded, packets that only cross the bridge come by here too; pods on
-	// different nodes must see each other's own addresses.
-	leaves := []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(p.bridge())}}
-	rule := slices.Concat(inSubnet(source, expr.CmpOpEq), inSubnet(destination, expr.CmpOpNeq), leaves, []expr.Any{&expr.Masq{}})
-	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule})
 	if err := conn.Flush(); err != nil {
 		return fmt.Errorf("nftables: masquerade what the nodes send outside: %w", err)
 	}
 	return nil
 }
 
-func (p *Plan) removeMasquerade() error { return deleteTable(nftables.TableFamilyIPv4, p.table()) }
+// masqueradeIn adds the table for the nodes' addresses in one network.
+func (p *Plan) masqueradeIn(conn *nftables.Conn, subnet netip.Prefix) {
+	family, source, destination := nftables.TableFamilyIPv4, uint32(12), uint32(16) // offsets in the header
+	if subnet.Addr().Is6() {
+		family, source, destination = nftables.TableFamilyIPv6, 8, 24
+	}
+	table := conn.AddTable(&nftables.Table{Family: family, Name: p.table()})
+	chain := conn.AddChain(&nftables.Chain{Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+	network := subnet.Masked().Addr().AsSlice()
+	size := uint32(len(network))
+	mask := net.CIDRMask(subnet.Bits(), subnet.Addr().BitLen())
+	inSubnet := func(offset uint32, op expr.CmpOp) []expr.Any {
+		return []expr.Any{
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
+			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: mask, Xor: make([]byte, size)},
+			&expr.Cmp{Op: op, Register: 1, Data: network},
+		}
+	}
+	// Where br_netfilter is loaded, packets that only cross the bridge come by here too; pods on
+	// different nodes must see each other's own addresses.
+	leaves := []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(p.bridge())}}
+	rule := slices.Concat(inSubnet(source, expr.CmpOpEq), inSubnet(destination, expr.CmpOpNeq), leaves, []expr.Any{&expr.Masq{}})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule})
+}
+
+func (p *Plan) removeMasquerade() error {
+	return errors.Join(deleteTable(nftables.TableFamilyIPv4, p.table()), deleteTable(nftables.TableFamilyIPv6, p.table()))
+}
 
 // partition cuts the named nodes off from all others, and from this machine. Nodes named together
 // still reach each other.
@@ -127,5 +142,3 @@ func deleteTable(family nftables.TableFamily, name string) error {
 	}
 	return nil
 }
-
-func mask(bits int) []byte { return binaryutil.BigEndian.PutUint32(^uint32(0) << (32 - bits)) }

@@ -34,6 +34,9 @@ type Options struct {
 	Dir     string // absolute
 	Servers int
 	Agents  int
+	// Families of the cluster's addresses, the primary one first; IPv4 when empty.
+	Families []Family
+
 	APIPort uint16   // of the proxy; 0 looks for a free one, from 6443 up
 	Args    []string // of every node
 
@@ -49,7 +52,7 @@ var ErrRunning = errors.New("the dev cluster runs already")
 
 // Up makes the cluster, or finishes what an earlier Up has begun.
 func Up(ctx context.Context, o Options) (*Plan, error) {
-	if err := checkSize(o.Name, o.Servers, o.Agents); err != nil {
+	if err := errors.Join(checkSize(o.Name, o.Servers, o.Agents), checkFamilies(o.Families)); err != nil {
 		return nil, err
 	}
 	if os.Geteuid() != 0 {
@@ -86,7 +89,7 @@ func Up(ctx context.Context, o Options) (*Plan, error) {
 			return p, err
 		}
 	}
-	o.Progress("network %s on bridge %s, %d namespaces", p.Subnet, p.bridge(), len(p.Nodes))
+	o.Progress("network %s on bridge %s, %d namespaces", joined(p.subnets()), p.bridge(), len(p.Nodes))
 	if err := p.startAll(ctx, o); err != nil {
 		return p, err
 	}
@@ -110,11 +113,10 @@ func takeNetwork(ctx context.Context, p *Plan, o Options) (*Plan, error) {
 }
 
 func begin(o Options) (*Plan, error) {
-	p, err := newPlan(o.Name, o.Dir, o.Servers, o.Agents, o.Args)
+	p, err := newPlan(o)
 	if err != nil {
 		return nil, err
 	}
-	p.ServerArgs = o.ServerArgs
 	for i := range p.Nodes {
 		if err := containerd.CheckDataDir(p.DataDir(&p.Nodes[i])); err != nil {
 			return nil, fmt.Errorf("%w, with --dir", err)
@@ -126,8 +128,13 @@ func begin(o Options) (*Plan, error) {
 	if p.APIPort, err = freePort(o.APIPort); err != nil {
 		return nil, err
 	}
-	if p.Forwarding, err = forwarding(); err != nil {
+	if p.Forwarding, err = forward4.before(); err != nil {
 		return nil, err
+	}
+	if p.hasIPv6() {
+		if p.Forwarding6, err = forward6.before(); err != nil {
+			return nil, err
+		}
 	}
 	return p, p.save()
 }
@@ -286,12 +293,15 @@ func (p *Plan) nodeArgs(n *Node) []string {
 
 // joinArgs are nodeArgs with another one to join by. That one itself is told to join nobody.
 func (p *Plan) joinArgs(n, by *Node) []string {
-	args := []string{n.Role, "--data-dir", p.DataDir(n), "--name", n.Name, "--node-ip", n.Addr.String(), "--cgroup-root", p.cgroup(n),
+	args := []string{n.Role, "--data-dir", p.DataDir(n), "--name", n.Name, "--node-ip", p.nodeIPs(n), "--cgroup-root", p.cgroup(n),
 		"--pod-logs-dir", filepath.Join(p.DataDir(n), "log/pods"), "--kubelet-root-dir", filepath.Join(p.DataDir(n), "kubelet"),
 		"--kubelet-config", p.kubeletFile()}
 	if n.Name != by.Name {
 		flag := map[string]string{Server: "--join", Agent: "--server"}[n.Role]
 		args = append(args, "--token-file", p.tokenFile(n), flag, "https://"+p.apiAddr(by))
+	}
+	if n.Role == Server {
+		args = append(args, p.rangeArgs()...) // before those of the user, which count more
 	}
 	args = append(args, p.Args...)
 	if n.Role == Server {
