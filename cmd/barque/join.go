@@ -34,9 +34,9 @@ Without systemd, or to do it all by hand: barque server --join … or barque age
 		Args: exactArgs("https://SERVER:6443"),
 	}
 	j := &joining{flags: addNodeFlags(cmd)}
-	cmd.Flags().StringVar(&j.role, "role", "server", "what to join as: server or agent")
-	cmd.Flags().Uint16Var(&j.flags.options.APIPort, "api-port", 6443, "port of the API; on an agent, of 127.0.0.1, that leads to it")
-	cmd.Flags().Uint16Var(&j.flags.options.PeerPort, "peer-port", 6444, "port of the traffic between servers; on a server")
+	cmd.Flags().StringVar(&j.role, "role", roleServer, "what to join as: server or agent")
+	cmd.Flags().Uint16Var(&j.flags.options.APIPort, "api-port", defaultAPIPort, "port of the API; on an agent, of 127.0.0.1, that leads to it")
+	cmd.Flags().Uint16Var(&j.flags.options.PeerPort, "peer-port", defaultPeerPort, "port of the traffic between servers; on a server")
 	cmd.Flags().StringVar(&j.configDir, "config-dir", "/etc/barque", "where the token and the flags are written")
 	cmd.Flags().StringVar(&j.unitDir, "unit-dir", "/etc/systemd/system", "where the systemd unit is written, if there is none yet")
 	cmd.Flags().BoolVar(&j.dryRun, "dry-run", false, "only check, and write nothing")

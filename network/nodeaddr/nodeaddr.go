@@ -10,6 +10,7 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/internal/netdump"
 )
@@ -143,4 +144,34 @@ func Prefix(network *net.IPNet) netip.Prefix {
 		addr = addr.Unmap()
 	}
 	return netip.PrefixFrom(addr, ones)
+}
+
+// Way is how packets leave this machine for an address.
+type Way struct {
+	// Own says that the address is this machine's.
+	Own bool
+	// Direct says that no router is between.
+	Direct bool
+	// Link is the name of the link that they leave by, and MTU its own.
+	Link string
+	MTU  int
+}
+
+// WayTo asks the kernel for the way to an address.
+func WayTo(addr netip.Addr) (Way, error) {
+	routes, err := netlink.RouteGet(addr.AsSlice())
+	if err == nil && len(routes) == 0 {
+		err = errors.New("there is none")
+	}
+	if err != nil {
+		return Way{}, fmt.Errorf("the way to %v: %w", addr, err)
+	}
+	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return Way{}, fmt.Errorf("the way to %v: %w", addr, err)
+	}
+	return Way{
+		Own: routes[0].Type == unix.RTN_LOCAL, Direct: len(routes[0].Gw) == 0 && routes[0].Via == nil,
+		Link: link.Attrs().Name, MTU: link.Attrs().MTU,
+	}, nil
 }

@@ -1,0 +1,89 @@
+package path
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Port is one at which nodes speak with each other.
+type Port struct {
+	Number uint16
+	UDP    bool
+	// For is what it is needed for.
+	For string
+}
+
+func (p Port) network() string {
+	if p.UDP {
+		return "udp"
+	}
+	return "tcp"
+}
+
+// Contact is what became of a packet to a port.
+type Contact string
+
+const (
+	// Listens says that a process answers there. Of UDP it is never known.
+	Listens Contact = "listens"
+	// Closed says that the machine itself answers that nothing listens: packets arrive.
+	Closed Contact = "closed"
+	// Rejected says that something on the way answers that it lets no packet through, or that there
+	// is no way.
+	Rejected Contact = "rejected"
+	// Unanswered says that nothing came back. A UDP port in use looks so, too.
+	Unanswered Contact = "unanswered"
+)
+
+// dialPatience is how long a connection may take: the first packet may be lost twice.
+const dialPatience = 4 * time.Second
+
+// Ask finds out whether packets from here arrive at a port of another machine.
+func Ask(ctx context.Context, addr netip.Addr, port Port) (Contact, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	at := netip.AddrPortFrom(addr, port.Number).String()
+	conn, err := new(net.Dialer).DialContext(ctx, port.network(), at)
+	if err == nil {
+		defer conn.Close()
+		if !port.UDP {
+			return Listens, nil
+		}
+		err = knock(conn)
+	}
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED):
+		return Closed, nil
+	case isUnreachable(err) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):
+		return Rejected, nil
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.ETIMEDOUT):
+		return Unanswered, nil
+	case err == nil: // something answers a byte that means nothing
+		return Listens, nil
+	}
+	return "", fmt.Errorf("ask %s %s: %w", port.network(), at, err)
+}
+
+// knock sends a byte, which no protocol of ours takes for anything, and waits for what comes back.
+func knock(conn net.Conn) error {
+	var err error
+	for range tries {
+		if _, err = conn.Write([]byte{0}); err != nil {
+			return err // the kernel tells of an answer to the one before
+		}
+		if err = conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		if _, err = conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+	}
+	return err
+}
