@@ -9,6 +9,9 @@
 // In a machine /var/lib/barque is its disk, which may be an image of a limited size, /etc is its own, /home/operator
 // is the directory in which commands run, and `barque` on the PATH is the binary under test.
 //
+// A lab may have more switches, each a layer-2 network (Segment). The switches' namespace routes
+// between them.
+//
 // A machine is switched off by killing its process 1: the kernel kills all others with it, as a loss of power does
 // (what was written but not synced survives, as it is this machine's memory that holds it). The same happens when the
 // process that made the machines ends, however it ends: process 1 reads from a pipe that breaks then. Nothing of a

@@ -21,14 +21,21 @@ import (
 // Lab is a switch and the machines that are plugged into it. Its methods may be called by several goroutines.
 type Lab struct {
 	dir, binary string
-	gateway     netip.Prefix
 	net         netns.NsHandle // the switch's
 	links       *netlink.Handle
-	bridge      netlink.Link
+	home        *Segment
 
 	mu       sync.Mutex
 	machines []*Machine
+	segments int // beside home
 	plugs    int // how many there have been, for the names of their interfaces
+}
+
+// Segment is a layer-2 network of its own. A router connects it with the others.
+type Segment struct {
+	lab     *Lab
+	bridge  netlink.Link
+	gateway netip.Prefix // the router's address, and the range of all machines
 }
 
 const switchName = "switch"
@@ -39,7 +46,7 @@ func New(dir, binary string, gateway netip.Prefix) (_ *Lab, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("machines of their own network take root")
 	}
-	l := &Lab{dir: dir, binary: binary, gateway: gateway, net: netns.None()}
+	l := &Lab{dir: dir, binary: binary, net: netns.None()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.Close())
@@ -55,14 +62,60 @@ func New(dir, binary string, gateway netip.Prefix) (_ *Lab, err error) {
 	if l.links, err = linksIn(l.net); err != nil {
 		return nil, err
 	}
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: switchName}}
+	l.home, err = l.newSegment(switchName, gateway)
+	return l, err
+}
+
+// NewSegment makes one more layer-2 network. The gateway is its router's address, and its prefix the
+// range of the machines in it: their default route.
+func (l *Lab) NewSegment(gateway netip.Prefix) (*Segment, error) {
+	l.mu.Lock()
+	l.segments++
+	name := fmt.Sprintf("segment%d", l.segments)
+	l.mu.Unlock()
+	err := osthread.Do(func() error {
+		if err := netns.Set(l.net); err != nil {
+			return err
+		}
+		return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make a router: %w", err)
+	}
+	return l.newSegment(name, gateway)
+}
+
+func (l *Lab) newSegment(name string, gateway netip.Prefix) (*Segment, error) {
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
 	if err := l.links.LinkAdd(bridge); err != nil {
 		return nil, fmt.Errorf("make a switch: %w", err)
 	}
-	if l.bridge, err = l.links.LinkByName(switchName); err != nil {
+	link, err := l.links.LinkByName(name)
+	if err != nil {
 		return nil, err
 	}
-	return l, configure(l.links, l.bridge, gateway, netip.Addr{})
+	return &Segment{lab: l, bridge: link, gateway: gateway}, configure(l.links, link, gateway, netip.Addr{})
+}
+
+// LoseRouter switches the segment's router off: the machines in it reach each other, and nobody
+// else. Packets from elsewhere are dropped without a word.
+func (s *Segment) LoseRouter() error {
+	nowhere := &netlink.Route{Dst: ipNet(s.gateway.Masked()), Type: unix.RTN_BLACKHOLE}
+	err := errors.Join(s.lab.links.RouteAdd(nowhere), s.lab.links.AddrDel(s.bridge, &netlink.Addr{IPNet: ipNet(s.gateway)}))
+	if err != nil {
+		return fmt.Errorf("switch the router %s off: %w", s.gateway.Addr(), err)
+	}
+	return nil
+}
+
+// ReturnRouter switches the router on again.
+func (s *Segment) ReturnRouter() error {
+	nowhere := &netlink.Route{Dst: ipNet(s.gateway.Masked()), Type: unix.RTN_BLACKHOLE}
+	err := errors.Join(configure(s.lab.links, s.bridge, s.gateway, netip.Addr{}), s.lab.links.RouteDel(nowhere))
+	if err != nil {
+		return fmt.Errorf("switch the router %s on: %w", s.gateway.Addr(), err)
+	}
+	return nil
 }
 
 // Close switches all machines off and removes what they have left but for their files.
@@ -98,13 +151,14 @@ func (l *Lab) Dial(ctx context.Context, network, address string) (conn net.Conn,
 
 // plug connects a machine's network with the switch by an interface eth0 of the address. Its network card is always the
 // same: the others remember it while the machine is off.
-func (l *Lab) plug(pid int, card net.HardwareAddr, address netip.Prefix) (port netlink.Link, err error) {
+func (s *Segment) plug(pid int, card net.HardwareAddr, address netip.Prefix) (port netlink.Link, err error) {
+	l := s.lab
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.plugs++
 	name := fmt.Sprintf("port%d", l.plugs)
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MasterIndex = name, l.bridge.Attrs().Index
+	attrs.Name, attrs.MasterIndex = name, s.bridge.Attrs().Index
 	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerHardwareAddr: card, PeerNamespace: netlink.NsPid(pid)}
 	if err := l.links.LinkAdd(veth); err != nil {
 		return nil, fmt.Errorf("plug in: %w", err)
@@ -115,7 +169,7 @@ func (l *Lab) plug(pid int, card net.HardwareAddr, address netip.Prefix) (port n
 	if err := l.links.LinkSetUp(port); err != nil {
 		return port, fmt.Errorf("plug in: %w", err)
 	}
-	return port, readdress(pid, address, l.gateway.Addr())
+	return port, readdress(pid, address, s.gateway.Addr())
 }
 
 // unplug takes the cable out. The kernel takes its time to remove the network of a machine that is off; until then it

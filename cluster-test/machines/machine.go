@@ -28,6 +28,7 @@ type Machine struct {
 	Name string
 
 	lab       *Lab
+	segment   *Segment
 	dir       string
 	megabytes int // of the disk, 0: a directory
 	card      net.HardwareAddr
@@ -42,8 +43,14 @@ type Machine struct {
 // NewMachine makes a machine with an empty disk, and switches it on. A disk of a size is a file system of its own; of
 // size 0 it is a directory.
 func (l *Lab) NewMachine(name string, address netip.Prefix, diskMegabytes int) (*Machine, error) {
-	m := &Machine{Name: name, lab: l, dir: filepath.Join(l.dir, name), megabytes: diskMegabytes, address: address, card: net.HardwareAddr{2, 0, 0, 0, 0, 0}} // 2: locally administered
-	rand.Read(m.card[1:])                                                                                                                                    // never fails
+	return l.home.NewMachine(name, address, diskMegabytes)
+}
+
+// NewMachine is that of the lab, for a machine in this segment.
+func (s *Segment) NewMachine(name string, address netip.Prefix, diskMegabytes int) (*Machine, error) {
+	l := s.lab
+	m := &Machine{Name: name, lab: l, segment: s, dir: filepath.Join(l.dir, name), megabytes: diskMegabytes, address: address, card: net.HardwareAddr{2, 0, 0, 0, 0, 0}} // 2: locally administered
+	rand.Read(m.card[1:])                                                                                                                                                // never fails
 	if err := os.MkdirAll(filepath.Join(m.dir, "home"), 0o755); err != nil {
 		return nil, err
 	}
@@ -103,7 +110,7 @@ func (m *Machine) On() error {
 		return fmt.Errorf("switch %s on: %w", m.Name, err)
 	}
 	var err error
-	if m.port, err = m.lab.plug(m.init.Process.Pid, m.card, m.address); err != nil {
+	if m.port, err = m.segment.plug(m.init.Process.Pid, m.card, m.address); err != nil {
 		return errors.Join(fmt.Errorf("switch %s on: %w", m.Name, err), m.halt())
 	}
 	return nil
@@ -170,7 +177,7 @@ func (m *Machine) SetAddress(address netip.Prefix) error {
 	if m.init == nil {
 		return nil
 	}
-	return readdress(m.init.Process.Pid, address, m.lab.gateway.Addr())
+	return readdress(m.init.Process.Pid, address, m.segment.gateway.Addr())
 }
 
 // Address is where the others reach it.
