@@ -12,6 +12,7 @@ import (
 	"github.com/barque/barque/internal/osthread"
 	"github.com/barque/barque/network/policy"
 	"github.com/barque/barque/network/proxy"
+	"github.com/barque/barque/network/wireguard"
 )
 
 // Check tells what this machine's kernel lacks for pods and services. It tries
@@ -41,6 +42,7 @@ func checkInside() []check.Finding {
 		checkFeature("network policies", policy.Try(), "packets can be judged by their connections",
 			"use a kernel with CONFIG_NF_TABLES, NFT_CT and NFT_FIB_IPV4 (modprobe nf_tables nft_ct nft_fib_ipv4)"),
 		checkConntrack(),
+		check.Passed("WireGuard", wireguard.Try()), // it is needed only where it is asked for
 	}
 }
 

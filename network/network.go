@@ -1,10 +1,11 @@
 // Package network makes this node part of the pod network: the pods' links and
-// addresses (package cni), the routes to the other nodes' pods (routes), through the overlay where
-// there is no direct way (overlay), services (proxy), their names (dns), and what may pass
-// (policy). It sees the cluster through the informers that it is given.
+// addresses (package cni), the routes to the other nodes' pods (routes), through an overlay where
+// there is no direct way (overlay, wireguard), services (proxy), their names (dns), and what may
+// pass (policy). It sees the cluster through the informers that it is given.
 //
 // Everything happens in the network namespace of the process, and all of it
-// stays when the process ends: pods go on, with their connections and services.
+// stays when the process ends: pods go on, with their connections and services. WireGuard alone ends
+// where the kernel has none.
 // Purge removes it.
 //
 // Not here: ingress.
@@ -42,6 +43,7 @@ import (
 	"github.com/barque/barque/network/policy"
 	"github.com/barque/barque/network/proxy"
 	"github.com/barque/barque/network/routes"
+	"github.com/barque/barque/network/wireguard"
 )
 
 // Config is what a node's network works with. All informers belong to the
@@ -59,6 +61,8 @@ type Config struct {
 	OtherPlugin bool
 	// Overlay says how nodes of other layer-2 networks are reached.
 	Overlay overlay.Config
+	// WireGuard is what the node needs for that, whichever node of a pair asks for it.
+	WireGuard WireGuardConfig
 	// Announce changes this Node's object, by which the others learn of its overlay.
 	Announce typedcorev1.NodeInterface
 
@@ -85,6 +89,13 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// WireGuardConfig is what a node needs for WireGuard. Without a file for its key it has none.
+type WireGuardConfig struct {
+	Port uint16
+	// KeyFile holds the private key. It is made where it is missing.
+	KeyFile string
+}
+
 // Network is one node's part of the pod network.
 type Network struct {
 	config  Config
@@ -96,6 +107,8 @@ type Network struct {
 	// Only reconcile touches these.
 	waiting bool // said to wait for a pod CIDR
 	ready   bool // services, policies and names have been there
+
+	tunnel tunnel
 }
 
 // healthPort is kube-proxy's, which load balancers of clouds ask.
@@ -170,6 +183,9 @@ func (c *Config) check() error {
 			return fmt.Errorf("the cluster has %v, and this node has no address of that family (%v): give one of each with --node-ip", network, c.Addresses.Internal)
 		}
 	}
+	if wishOf(c.Overlay.Mode) != wireguard.Nowhere && c.WireGuard.KeyFile == "" {
+		return fmt.Errorf("the overlay %s needs a file for the node's key", c.Overlay.Mode)
+	}
 	return c.Overlay.Check()
 }
 
@@ -208,10 +224,11 @@ func (n *Network) enableForwarding() error {
 
 // Collectors are the network's metrics.
 func (n *Network) Collectors() []prometheus.Collector {
-	if n.dns == nil {
-		return nil
+	collectors := []prometheus.Collector{&n.tunnel}
+	if n.dns != nil {
+		collectors = append(collectors, n.dns.Collectors()...)
 	}
-	return n.dns.Collectors()
+	return collectors
 }
 
 // Run keeps the node's network in step with the cluster until ctx ends. What it
@@ -220,6 +237,7 @@ func (n *Network) Run(ctx context.Context) error {
 	if err := n.enableForwarding(); err != nil {
 		return err
 	}
+	defer n.tunnel.Close()
 	if n.dns != nil {
 		if err := claim(n.config.localDNS().Addr()); err != nil {
 			return err // before anything runs that would have to be waited for
@@ -333,12 +351,16 @@ func (n *Network) reconcile(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list nodes: %w", err)
 	}
+	encrypted, err := n.tunnel.endpoint(&n.config)
+	if err != nil {
+		return errors.Join(failed, err) // nothing takes another way for want of a key
+	}
 	plan := routes.Make(routes.World{
 		Self: n.config.NodeName, Addresses: n.config.Addresses, ServiceNetworks: n.config.ServiceNetworks,
-		Overlay: n.config.Overlay, Nodes: nodes, OnLink: nodeaddr.OnLink,
+		Overlay: n.config.Overlay, WireGuard: encrypted, Nodes: nodes, OnLink: nodeaddr.OnLink,
 	})
 	mtu, err := n.config.Addresses.MTU()
-	failed = errors.Join(failed, err, bandwidth.Clean(), n.announce(ctx, nodes, plan.Endpoint))
+	failed = errors.Join(failed, err, bandwidth.Clean(), n.announce(ctx, nodes, plan))
 	if err == nil {
 		mtu, err = n.connect(plan, mtu)
 		failed = errors.Join(failed, err)
@@ -361,28 +383,44 @@ func (n *Network) reconcile(ctx context.Context) error {
 }
 
 // connect makes the ways to the other nodes, and returns the MTU of pods: that of the node, less
-// what the overlay takes while some node is reached there.
+// what overlays take while some node is reached there.
 func (n *Network) connect(plan routes.Plan, mtu int) (int, error) {
+	links, pods := routes.Links{}, mtu
+	var failed error
+	if len(plan.Peers) > 0 {
+		pods = min(pods, mtu-overlay.Overhead(plan.Endpoint.Address))
+		index, err := overlay.Apply(overlay.Device{Own: plan.Endpoint, Shares: plan.Own, MTU: mtu, Peers: plan.Peers})
+		if links[routes.Overlay] = index; err != nil {
+			plan, failed = plan.Without(routes.Overlay), errors.Join(failed, err)
+		}
+	}
+	if len(plan.Tunnels) > 0 {
+		overhead := wireguard.Overhead(plan.WireGuard.Address)
+		pods = min(pods, mtu-overhead)
+		index, err := n.tunnel.Apply(wireguard.Want{Port: plan.WireGuard.Port, Shares: plan.Own, MTU: mtu, Overhead: overhead, Peers: plan.Tunnels})
+		if links[routes.WireGuard] = index; err != nil {
+			plan, failed = plan.Without(routes.WireGuard), errors.Join(failed, err)
+		}
+	}
+	failed = errors.Join(failed, routes.Apply(plan, n.config.Addresses, links))
 	if len(plan.Peers) == 0 {
-		return mtu, errors.Join(routes.Apply(plan, n.config.Addresses, 0), overlay.Remove())
+		failed = errors.Join(failed, overlay.Remove())
 	}
-	index, err := overlay.Apply(overlay.Device{Own: plan.Endpoint, Shares: plan.Own, MTU: mtu, Peers: plan.Peers})
-	mtu -= overlay.Overhead(plan.Endpoint.Address)
-	if err != nil {
-		return mtu, errors.Join(err, routes.Apply(plan.WithoutOverlay(), n.config.Addresses, 0))
+	if len(plan.Tunnels) == 0 {
+		failed = errors.Join(failed, n.tunnel.Remove())
 	}
-	return mtu, routes.Apply(plan, n.config.Addresses, index)
+	return pods, failed
 }
 
-// announce tells the other nodes of this one's overlay, or that it has none.
-func (n *Network) announce(ctx context.Context, nodes []*corev1.Node, endpoint overlay.Endpoint) error {
+// announce tells the other nodes how this one is reached through overlays, or that it is not.
+func (n *Network) announce(ctx context.Context, nodes []*corev1.Node, plan routes.Plan) error {
+	annotations := map[string]string{overlay.Annotation: plan.Endpoint.String(), wireguard.Annotation: plan.WireGuard.String()}
 	for _, node := range nodes {
-		if node.Name != n.config.NodeName || node.Annotations[overlay.Annotation] == endpoint.String() {
+		if node.Name != n.config.NodeName || node.Annotations[overlay.Annotation] == annotations[overlay.Annotation] &&
+			node.Annotations[wireguard.Annotation] == annotations[wireguard.Annotation] {
 			continue
 		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"uid": node.UID, "annotations": map[string]string{overlay.Annotation: endpoint.String()},
-		}})
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID, "annotations": annotations}})
 		if err == nil {
 			_, err = n.config.Announce.Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
@@ -434,8 +472,8 @@ func (n *Network) awaitReady(ctx context.Context) {
 }
 
 // Purge removes from the process's network namespace what Run has set up there:
-// service rules, policies, routes, the overlay and the address of cluster DNS. The pods' links go
+// service rules, policies, routes, the overlays and the address of cluster DNS. The pods' links go
 // with the pods.
 func Purge() error {
-	return errors.Join(proxy.Purge(), policy.Purge(), routes.Purge(), overlay.Remove(), bandwidth.Purge(), unclaim(localDNS4.Addr()), unclaim(localDNS6.Addr()))
+	return errors.Join(proxy.Purge(), policy.Purge(), routes.Purge(), overlay.Remove(), wireguard.Remove(), bandwidth.Purge(), unclaim(localDNS4.Addr()), unclaim(localDNS6.Addr()))
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // startFarCluster is a cluster of three nodes in three layer-2 networks. This namespace is the
-// router between them, which knows no pods.
-func startFarCluster(t *testing.T) *cluster {
+// router between them, which knows no pods. Their overlay is auto unless modes say otherwise.
+func startFarCluster(t *testing.T, modes ...overlay.Mode) *cluster {
 	t.Helper()
 	up(t, "lo")
 	must(t, enableForwarding(true, true))
@@ -28,7 +28,12 @@ func startFarCluster(t *testing.T) *cluster {
 		bridge := up(t, attrs.Name)
 		must(t, netlink.AddrAdd(bridge, address(fmt.Sprintf("192.168.7%d.1/24", i+1))))
 		must(t, netlink.AddrAdd(bridge, quiet(fmt.Sprintf("fd7%d::1/64", i+1))))
+		mode := overlay.Auto
+		if i < len(modes) {
+			mode = modes[i]
+		}
 		c.join(startNodeAt(t, bridge, i+1, StartArgs{
+			Overlay:  mode,
 			IPs:      []string{fmt.Sprintf("192.168.7%d.11/24", i+1), fmt.Sprintf("fd7%d::11/64", i+1)},
 			Gateways: []string{fmt.Sprintf("192.168.7%d.1", i+1), fmt.Sprintf("fd7%d::1", i+1)},
 			Networks: []string{"10.42.0.0/16", "fd00:42::/56", "10.43.0.0/16", "fd00:43::/112"},

@@ -44,6 +44,7 @@ import (
 	"github.com/barque/barque/network/dns"
 	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/network/overlay"
+	"github.com/barque/barque/network/wireguard"
 )
 
 // The test binary plays three parts, each in a network namespace of its own:
@@ -56,6 +57,7 @@ import (
 const (
 	nodeEnv = "BARQUE_TEST_NODE"
 	podPort = 8080
+	keyFile = "wireguard.key" // in the node's directory
 )
 
 func TestMain(m *testing.M) {
@@ -117,6 +119,7 @@ type node struct {
 	t    *testing.T
 	name string
 	ip   string
+	dir  string
 	rpc  *rpc.Client
 }
 
@@ -153,7 +156,8 @@ func startNodeAt(t *testing.T, bridge netlink.Link, number int, args StartArgs) 
 	attrs.Name, attrs.MasterIndex = n.name, bridge.Attrs().Index
 	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(command.Process.Pid)}))
 	up(t, n.name)
-	args.Name, args.Dir = n.name, t.TempDir()
+	n.dir = t.TempDir()
+	args.Name, args.Dir = n.name, n.dir
 	n.call("Start", args, nil)
 	return n
 }
@@ -287,7 +291,7 @@ func (n *Node) Start(args StartArgs, _ *struct{}) error {
 		factory := informers.NewSharedInformerFactory(n.client, 0)
 		network, err := New(Config{
 			NodeName: args.Name, Addresses: n.addresses, PodNetworks: networks[:len(networks)/2], ServiceNetworks: networks[len(networks)/2:],
-			Overlay: overlay.Config{Mode: args.Overlay, VNI: overlay.DefaultVNI, Port: overlay.DefaultPort}, Announce: n.client.CoreV1().Nodes(),
+			Overlay: overlay.Config{Mode: args.Overlay, VNI: overlay.DefaultVNI, Port: overlay.DefaultPort}, WireGuard: WireGuardConfig{Port: wireguard.DefaultPort, KeyFile: filepath.Join(n.dir, keyFile)}, Announce: n.client.CoreV1().Nodes(),
 			Nodes: factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(),
 			EndpointSlices: factory.Discovery().V1().EndpointSlices(), Pods: factory.Core().V1().Pods(),
 			Policies: factory.Networking().V1().NetworkPolicies(), Namespaces: factory.Core().V1().Namespaces(),
@@ -387,7 +391,12 @@ func (n *Node) Move(args StartArgs, _ *struct{}) error {
 
 // OverlayIndex returns the index of the overlay's link, 0 when there is none.
 func (n *Node) OverlayIndex(_ struct{}, index *int) error {
-	link, err := netlink.LinkByName(overlay.LinkName)
+	return n.LinkIndex(overlay.LinkName, index)
+}
+
+// LinkIndex returns the index of a link, 0 when there is none.
+func (n *Node) LinkIndex(name string, index *int) error {
+	link, err := netlink.LinkByName(name)
 	var missing netlink.LinkNotFoundError
 	if errors.As(err, &missing) {
 		*index = 0
@@ -396,6 +405,12 @@ func (n *Node) OverlayIndex(_ struct{}, index *int) error {
 	if err == nil {
 		*index = link.Attrs().Index
 	}
+	return err
+}
+
+// Tunnels returns what the node knows of those that it reaches by WireGuard.
+func (n *Node) Tunnels(_ struct{}, seen *[]wireguard.Seen) (err error) {
+	*seen, err = n.network.Tunnels()
 	return err
 }
 
@@ -709,6 +724,9 @@ func ask(network, addr string) string {
 		return askWhole(size, addr)
 	}
 	dialer := net.Dialer{Timeout: time.Second} // brief: dropped packets get no answer, and all others are asked again
+	if transport, ok := strings.CutPrefix(network, "patiently/"); ok {
+		network, dialer.Timeout = transport, await.Hang
+	}
 	if strings.HasPrefix(network, "udp") {
 		dialer.LocalAddr = &net.UDPAddr{Port: 5000}
 	}
@@ -724,9 +742,6 @@ func ask(network, addr string) string {
 		}
 		buffer := make([]byte, 100)
 		n, err := conn.Read(buffer)
-	if transport, ok := strings.CutPrefix(network, "patiently/"); ok {
-		network, dialer.Timeout = transport, await.Hang
-	}
 		if err != nil {
 			return "error: " + err.Error()
 		}

@@ -42,6 +42,7 @@ var flagValues = map[string][]string{
 	"role":           {"server", "agent"},
 	"log-level":      {"debug", "info", "warn", "error"},
 	"raft-log-store": {"boltdb", "wal"},
+	"overlay":        {"auto", "vxlan", "auto-wireguard", "wireguard", "none"},
 	"ip-families":    {"ipv4", "ipv6", "ipv4,ipv6", "ipv6,ipv4"},
 }
 
@@ -80,7 +81,7 @@ func completeServers(c *cobra.Command, args []string, _ string) ([]string, cobra
 }
 
 // nodeFlagNames are the flags of addNodeFlags, but for the token.
-var nodeFlagNames = []string{"data-dir", "name", "node-ip", "node-external-ip", "network", "overlay", "vxlan-vni", "vxlan-port", "zone", "node-label", "node-taint", "gossip-port", "kubelet-port", "container-runtime-endpoint", "registries",
+var nodeFlagNames = []string{"data-dir", "name", "node-ip", "node-external-ip", "network", "overlay", "vxlan-vni", "vxlan-port", "wireguard-port", "zone", "node-label", "node-taint", "gossip-port", "kubelet-port", "container-runtime-endpoint", "registries",
 	"local-volumes-dir", "kubelet-root-dir", "cgroup-root", "log-level", "kubelet-config", "kubelet-config-dir", "pod-manifest-path", "pod-logs-dir", "allowed-unsafe-sysctls", "eviction-hard",
 	"eviction-soft", "eviction-soft-grace-period", "eviction-minimum-reclaim", "eviction-max-pod-grace-period", "eviction-pressure-transition-period", "max-pods"}
 

@@ -12,6 +12,7 @@ import (
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/network/path"
+	"github.com/barque/barque/network/wireguard"
 )
 
 // From when something is a finding of the doctor that is no warning of the status: it need not be a fault now.
@@ -131,6 +132,7 @@ func (e *examination) machine(m machine) {
 			e.warn([]string{d.Server}, e.procedures.From(d.Server, "sysctl -w net.ipv4.ip_forward=1"), "the kernel forwards no packets, so pods reach nothing")
 		}
 		e.paths(d)
+		e.tunnels(d)
 	}
 }
 
@@ -157,6 +159,28 @@ func (e *examination) paths(d node.Diagnosis) {
 	}
 	if len(silent) > 0 {
 		e.note("%s: %s answered no ICMP echo, so that the way of large packets is not known", serversText([]string{d.Server}), strings.Join(silent, ", "))
+	}
+}
+
+// tunnels reads with which nodes a server has agreed on no key of WireGuard for long.
+func (e *examination) tunnels(d node.Diagnosis) {
+	var seen []wireguard.Seen
+	if json.Unmarshal([]byte(d.Files["wireguard.json"]), &seen) != nil {
+		return // a server of before that does not tell
+	}
+	var lost []string
+	for _, peer := range seen {
+		switch {
+		case !peer.Stale(d.Time):
+		case peer.Handshake.IsZero():
+			lost = append(lost, fmt.Sprintf("%s (%s, never)", peer.Node, peer.Endpoint))
+		default:
+			lost = append(lost, fmt.Sprintf("%s (%s, last at %s)", peer.Node, peer.Endpoint, peer.Handshake.UTC().Format(time.RFC3339)))
+		}
+	}
+	if len(lost) > 0 {
+		e.warn([]string{d.Server}, "open the UDP port of WireGuard (51820, or --wireguard-port) between the nodes",
+			"WireGuard has agreed on no key lately with %s: pods there are not reached", strings.Join(lost, ", "))
 	}
 }
 

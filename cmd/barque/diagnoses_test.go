@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/barque/barque/cmd/barque/node"
 )
@@ -26,6 +27,28 @@ func TestDoctorReadsPaths(t *testing.T) {
 		if (findings != "") != (want.findings != "") || !strings.Contains(findings, want.findings) ||
 			(notes != "") != (want.notes != "") || !strings.Contains(notes, want.notes) {
 			t.Errorf("%s: findings %q, notes %q", text, findings, notes)
+		}
+	}
+}
+
+// TestDoctorReadsTunnels: a node with which no key of WireGuard is valid is a fault.
+func TestDoctorReadsTunnels(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for text, want := range map[string]string{
+		"":     "",
+		"null": "",
+		`[{"node": "a1", "endpoint": "192.0.2.2:51820", "handshake": "2026-01-02T03:03:00Z"}]`:                                  "",
+		`[{"node": "a1", "endpoint": "192.0.2.2:51820", "handshake": "2026-01-02T02:58:00Z"}]`:                                  "a1 (192.0.2.2:51820, last at 2026-01-02T02:58:00Z)",
+		`[{"node": "a1", "endpoint": "192.0.2.2:51820"}, {"node": "a2", "endpoint": "x", "handshake": "2026-01-02T03:04:05Z"}]`: "a1 (192.0.2.2:51820, never)",
+	} {
+		e := &examination{procedures: node.Services()}
+		e.tunnels(node.Diagnosis{Server: "s1", Time: at, Files: map[string]string{"wireguard.json": text}})
+		var findings string
+		for _, f := range e.Findings {
+			findings += f.Text
+		}
+		if (findings != "") != (want != "") || !strings.Contains(findings, want) || strings.Contains(findings, "a2") {
+			t.Errorf("%s: findings %q", text, findings)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/barque/barque/internal/tail"
 	"github.com/barque/barque/kubelet/rootdir"
 	"github.com/barque/barque/network/overlay"
+	"github.com/barque/barque/network/wireguard"
 	"github.com/barque/barque/pki"
 	schedulerconfig "github.com/barque/barque/scheduler/config"
 )
@@ -50,9 +51,10 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	flags.StringSliceVar(&o.NodeIPs, "node-ip", nil, "address at which the other nodes reach this one, or one IPv4 and one IPv6 address (default: those of the default routes)")
 	flags.StringSliceVar(&o.NodeExternalIPs, "node-external-ip", nil, "address that the Node object shows as its external one, or one of each family")
 	flags.StringVar(&o.Network, "network", node.OwnNetwork, "who makes the pod network: barque, or none for a network plugin of your own, whose configuration is looked for in /etc/cni/net.d; give it to all nodes")
-	flags.StringVar((*string)(&o.Overlay.Mode), "overlay", string(overlay.Auto), "how nodes are reached for pods: auto takes VXLAN to nodes of other layer-2 networks, vxlan to all, none to no node")
+	flags.StringVar((*string)(&o.Overlay.Mode), "overlay", string(overlay.Auto), "how nodes are reached for pods: auto takes VXLAN to nodes of other layer-2 networks, vxlan to all; auto-wireguard and wireguard do so encrypted; none takes neither")
 	flags.Uint32Var(&o.Overlay.VNI, "vxlan-vni", overlay.DefaultVNI, "network identifier of VXLAN; give it to all nodes")
 	flags.Uint16Var(&o.Overlay.Port, "vxlan-port", overlay.DefaultPort, "UDP port of VXLAN; give it to all nodes")
+	flags.Uint16Var(&o.WireGuardPort, "wireguard-port", wireguard.DefaultPort, "UDP port at which this node takes packets in WireGuard; the others learn it")
 	flags.StringVar(&o.Zone, "zone", "", "failure zone that this node is in")
 	flags.StringArrayVar(&f.labels, "node-label", nil, "label of this node, key=value; may be repeated")
 	flags.StringArrayVar(&o.Taints, "node-taint", nil, "taint that this node registers with, key=value:Effect; may be repeated")

@@ -29,6 +29,8 @@ func checkNode(o *node.Options) error {
 	switch {
 	case o.Backups.Every > 0 && o.Backups.Every < shortestSchedule:
 		return fmt.Errorf("--snapshot-schedule %s: want %s at least, or 0 for never", o.Backups.Every, shortestSchedule)
+	case o.WireGuardPort == 0:
+		return errors.New("--wireguard-port 0: want a port from 1 to 65535")
 	case o.DeadServerCleanup < 0:
 		return fmt.Errorf("--dead-server-cleanup-after %s is negative", o.DeadServerCleanup)
 	}

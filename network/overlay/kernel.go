@@ -38,7 +38,7 @@ func Apply(want Device) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("overlay: %w", err)
 	}
-	err = errors.Join(ensureAddresses(link, want.Shares), ensurePeers(link, want.Peers))
+	err = errors.Join(nodeaddr.Assign(link, nodeaddr.Firsts(want.Shares)), ensurePeers(link, want.Peers))
 	if err == nil && link.Attrs().Flags&net.FlagUp == 0 {
 		err = netlink.LinkSetUp(link)
 	}
@@ -121,39 +121,6 @@ func isRight(link netlink.Link, own Endpoint, mac net.HardwareAddr) bool {
 	v, ok := link.(*netlink.Vxlan)
 	return ok && v.VxlanId == int(own.VNI) && v.Port == int(own.Port) && !v.Learning &&
 		v.SrcAddr.Equal(own.Address.AsSlice()) && v.HardwareAddr.String() == mac.String()
-}
-
-// ensureAddresses gives the link the first address of each share, and takes others away.
-func ensureAddresses(link netlink.Link, shares []netip.Prefix) error {
-	have, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
-	if err != nil {
-		return fmt.Errorf("list the addresses of %s: %w", LinkName, err)
-	}
-	missing := map[netip.Prefix]bool{}
-	for _, share := range shares {
-		first := share.Masked().Addr()
-		missing[netip.PrefixFrom(first, first.BitLen())] = true
-	}
-	for _, addr := range have {
-		if addr.IP.IsLinkLocalUnicast() {
-			continue // the kernel's
-		}
-		if prefix := nodeaddr.Prefix(addr.IPNet); missing[prefix] {
-			delete(missing, prefix)
-		} else if err := netlink.AddrDel(link, &addr); err != nil {
-			return fmt.Errorf("take the address %v from %s: %w", addr.IPNet, LinkName, err)
-		}
-	}
-	for prefix := range missing {
-		addr := &netlink.Addr{IPNet: nodeaddr.IPNet(prefix)}
-		if prefix.Addr().Is6() {
-			addr.Flags = unix.IFA_F_NODAD // nobody else on this link is asked
-		}
-		if err := netlink.AddrReplace(link, addr); err != nil {
-			return fmt.Errorf("give %s the address %v: %w", LinkName, prefix, err)
-		}
-	}
-	return nil
 }
 
 // entry is a neighbour or a forwarding entry: IP is at MAC, or MAC is behind IP.

@@ -1,5 +1,5 @@
 // Package overlay carries packets between pods of nodes that have no layer-2 network in common: in
-// VXLAN (RFC 7348), from node to node.
+// VXLAN (RFC 7348), from node to node. Package wireguard does so, too, encrypted.
 //
 // A node tells the others by an annotation of its Node object how it is reached (Endpoint); who
 // goes through the overlay is decided in package routes. This package owns the link "barque-vxlan",
@@ -14,21 +14,29 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Mode says which nodes are reached through the overlay.
+// Mode says which nodes are reached through the overlay, and through which.
 type Mode string
 
 const (
-	// Auto takes the overlay to nodes that are in another layer-2 network.
+	// Auto takes VXLAN to nodes that are in another layer-2 network.
 	Auto Mode = "auto"
-	// Always takes it to all nodes.
+	// Always takes VXLAN to all nodes.
 	Always Mode = "vxlan"
-	// None takes it to no node.
+	// AutoWireGuard takes WireGuard to nodes that are in another layer-2 network.
+	AutoWireGuard Mode = "auto-wireguard"
+	// WireGuard takes WireGuard to all nodes.
+	WireGuard Mode = "wireguard"
+	// None takes neither to any node.
 	None Mode = "none"
 )
+
+// Modes are all of them.
+var Modes = []Mode{Auto, Always, AutoWireGuard, WireGuard, None}
 
 // Defaults of a Config. The port is the one that Linux and other overlays use; IANA's 4789 is often
 // taken by the network below.
@@ -47,8 +55,8 @@ type Config struct {
 // Check refuses what no overlay can be.
 func (c Config) Check() error {
 	switch {
-	case c.Mode != Auto && c.Mode != Always && c.Mode != None:
-		return fmt.Errorf("overlay %q: want auto, vxlan or none", c.Mode)
+	case !slices.Contains(Modes, c.Mode):
+		return fmt.Errorf("overlay %q: want auto, vxlan, auto-wireguard, wireguard or none", c.Mode)
 	case c.VNI == 0 || c.VNI >= 1<<24:
 		return fmt.Errorf("VXLAN network identifier %d: want a number from 1 to 16777215", c.VNI)
 	case c.Port == 0:
@@ -74,9 +82,9 @@ type Endpoint struct {
 	Always bool `json:"always,omitempty"`
 }
 
-// Endpoint returns that of this node; it is not valid when the node has no overlay.
+// Endpoint returns that of this node; it is not valid when the node takes no VXLAN.
 func (c Config) Endpoint(node string, address netip.Addr) Endpoint {
-	if c.Mode == None {
+	if c.Mode != Auto && c.Mode != Always {
 		return Endpoint{}
 	}
 	return Endpoint{Address: address, MAC: macOf(node).String(), VNI: c.VNI, Port: c.Port, Always: c.Mode == Always}

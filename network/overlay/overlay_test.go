@@ -58,7 +58,7 @@ func TestEndpoint(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
-	for _, mode := range []Mode{Auto, Always, None} {
+	for _, mode := range Modes {
 		if err := (Config{mode, 1<<24 - 1, 1}).Check(); err != nil {
 			t.Error(err)
 		}

@@ -28,19 +28,21 @@ const (
 	metric = 2048
 )
 
+// Links are the indexes of the links through which routes of a kind lead: Overlay and WireGuard.
+type Links map[Kind]int
+
 // maker says Routes as netlink does.
 type maker struct {
 	addresses nodeaddr.Addresses
 	links     map[bool]int // of the node's addresses, by family
-	overlay   int
+	tunnels   Links
 	own       []netip.Prefix
 }
 
 // Apply makes our routes in the kernel exactly those of the plan. It does as much
-// as it can and returns all errors. overlay is the index of the overlay's link,
-// 0 when there is none.
-func Apply(plan Plan, addresses nodeaddr.Addresses, overlay int) error {
-	m := maker{addresses: addresses, links: map[bool]int{}, overlay: overlay, own: plan.Own}
+// as it can and returns all errors. tunnels has the links of the kinds that the plan has.
+func Apply(plan Plan, addresses nodeaddr.Addresses, tunnels Links) error {
+	m := maker{addresses: addresses, links: map[bool]int{}, tunnels: tunnels, own: plan.Own}
 	for _, addr := range addresses.Internal {
 		link, err := nodeaddr.Link(addr)
 		if err != nil {
@@ -135,10 +137,14 @@ func (m maker) route(want Route) *netlink.Route {
 		if !is6 {
 			route.Scope = netlink.SCOPE_LINK
 		}
-	case Overlay:
-		route.LinkIndex = m.overlay
-		route.Gw = want.Gateway.AsSlice()
-		route.Flags = int(netlink.FLAG_ONLINK)
+	case Overlay, WireGuard:
+		route.LinkIndex = m.tunnels[want.Kind]
+		if want.Kind == Overlay {
+			route.Gw = want.Gateway.AsSlice()
+			route.Flags = int(netlink.FLAG_ONLINK)
+		} else if !is6 {
+			route.Scope = netlink.SCOPE_LINK
+		}
 		for _, own := range m.own {
 			if own.Addr().Is6() == is6 {
 				route.Src = own.Masked().Addr().AsSlice()

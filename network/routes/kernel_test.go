@@ -91,7 +91,7 @@ func TestApply(t *testing.T) {
 		{"a share that becomes ours", []Route{{Destination: moved6.Destination, Kind: Unreachable}}, "", 1},
 		{"none", nil, "", 0},
 	} {
-		err := Apply(desired(step.want...), own, 0)
+		err := Apply(desired(step.want...), own, nil)
 		if step.fail == "" && err != nil || step.fail != "" && (err == nil || !strings.Contains(err.Error(), step.fail)) {
 			t.Errorf("%s: %v", step.name, err)
 		}
@@ -124,7 +124,7 @@ func TestApply(t *testing.T) {
 	if !found {
 		t.Error("a route that is not ours was removed")
 	}
-	if err := Apply(Plan{}, nodeaddr.Addresses{Internal: []netip.Addr{addr("192.0.2.77")}}, 0); err == nil || !strings.Contains(err.Error(), "192.0.2.77") {
+	if err := Apply(Plan{}, nodeaddr.Addresses{Internal: []netip.Addr{addr("192.0.2.77")}}, nil); err == nil || !strings.Contains(err.Error(), "192.0.2.77") {
 		t.Errorf("an address that no link has: %v", err)
 	}
 }
@@ -134,7 +134,7 @@ func TestApply(t *testing.T) {
 func TestWatch(t *testing.T) {
 	inNamespace(t)
 	route := Route{Destination: netip.MustParsePrefix("10.42.2.0/24"), Kind: Via, Gateway: netip.MustParseAddr("192.0.2.2")}
-	if err := Apply(desired(route), own, 0); err != nil {
+	if err := Apply(desired(route), own, nil); err != nil {
 		t.Fatal(err)
 	}
 	namespace, err := netns.Get()
@@ -166,7 +166,7 @@ func TestWatch(t *testing.T) {
 		case <-deadline:
 			t.Fatal("not noticed")
 		case <-time.After(20 * time.Millisecond): // brief: then it goes once more
-			if err := Apply(desired(route), own, 0); err != nil {
+			if err := Apply(desired(route), own, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/network/overlay"
+	"github.com/barque/barque/network/wireguard"
 )
 
 // Kind is what a route does with packets.
@@ -20,8 +21,10 @@ type Kind string
 const (
 	// Via hands packets to another node, in a network that both are in.
 	Via Kind = "via"
-	// Overlay hands packets to another node through the overlay.
+	// Overlay hands packets to another node through VXLAN.
 	Overlay Kind = "overlay"
+	// WireGuard hands packets to another node encrypted. The link knows by the address to whom.
+	WireGuard Kind = "wireguard"
 	// Unreachable answers at once that there is no such pod: the pods that exist
 	// have routes of their own, which are more specific.
 	Unreachable Kind = "unreachable"
@@ -45,7 +48,9 @@ type World struct {
 	Addresses       nodeaddr.Addresses
 	ServiceNetworks []netip.Prefix
 	Overlay         overlay.Config
-	Nodes           []*corev1.Node
+	// WireGuard is this node's own endpoint; not valid when it has none.
+	WireGuard wireguard.Endpoint
+	Nodes     []*corev1.Node
 	// OnLink tells whether packets to a node's address go to it without a router between.
 	OnLink func(netip.Addr) bool
 }
@@ -58,16 +63,20 @@ type Plan struct {
 	// Endpoint is this node's own in the overlay, and Peers are those that it reaches there.
 	Endpoint overlay.Endpoint
 	Peers    []overlay.Peer
+	// WireGuard is this node's own endpoint of that, and Tunnels lead to those that it reaches so.
+	WireGuard wireguard.Endpoint
+	Tunnels   []wireguard.Peer
 	// Unreached says which nodes cannot be reached, and why.
 	Unreached error
 }
 
 // Make decides how each node is reached. It is pure.
 //
-// A pair of nodes takes the overlay when it must, or when one of both wants it: so both take the
-// same way, and no packet comes back on another link than its answer leaves by.
+// A pair of nodes takes an overlay when it must, or when one of both wants it: so both take the
+// same way, and no packet comes back on another link than its answer leaves by. It takes WireGuard
+// when one of both wants that, and never anything else in its place.
 func Make(w World) Plan {
-	p := Plan{Routes: map[netip.Prefix]Route{}, Endpoint: w.Overlay.Endpoint(w.Self, w.Addresses.Primary())}
+	p := Plan{Routes: map[netip.Prefix]Route{}, Endpoint: w.Overlay.Endpoint(w.Self, w.Addresses.Primary()), WireGuard: w.WireGuard}
 	for _, network := range w.ServiceNetworks {
 		if w.Addresses.Of(network.Addr().Is6()).IsValid() {
 			p.Routes[network] = Route{Destination: network, Kind: Local}
@@ -98,7 +107,11 @@ func (p *Plan) reach(w World, node *corev1.Node) {
 	if err != nil {
 		p.fail(err)
 	}
-	peer := overlay.Peer{Node: node.Name, Endpoint: endpoint}
+	encrypted, err := wireguard.EndpointOf(node)
+	if err != nil {
+		p.fail(err)
+	}
+	peer, tunnel := overlay.Peer{Node: node.Name, Endpoint: endpoint}, wireguard.Peer{Node: node.Name, Endpoint: encrypted}
 	for _, share := range shares(node) {
 		// A share that overlaps ours is a fault of whoever gave it out; our own
 		// pods must not lose their routes to it.
@@ -108,6 +121,12 @@ func (p *Plan) reach(w World, node *corev1.Node) {
 		gateway := internalIP(node, share.Addr().Is6())
 		direct := Route{Destination: share, Kind: Via, Gateway: gateway}
 		onLink := gateway.IsValid() && w.OnLink(gateway)
+		if p.encrypts(endpoint, encrypted, onLink) {
+			if p.tunnel(node, share, encrypted, announced) {
+				tunnel.Shares = append(tunnel.Shares, share)
+			}
+			continue
+		}
 		wanted := p.Endpoint.IsValid() && endpoint.IsValid() && (p.Endpoint.Always || endpoint.Always || !onLink)
 		if !wanted {
 			// A node that has just come says soon how it is reached. Of another one that is
@@ -136,12 +155,42 @@ func (p *Plan) reach(w World, node *corev1.Node) {
 	if len(peer.Gateways) > 0 {
 		p.Peers = append(p.Peers, peer)
 	}
+	if len(tunnel.Shares) > 0 {
+		p.Tunnels = append(p.Tunnels, tunnel)
+	}
 }
 
-// WithoutOverlay is the plan without the routes through the overlay.
-func (p Plan) WithoutOverlay() Plan {
-	p.Routes, p.Peers = maps.Clone(p.Routes), nil
-	maps.DeleteFunc(p.Routes, func(_ netip.Prefix, r Route) bool { return r.Kind == Overlay })
+// encrypts tells whether the pair of this node and another one takes WireGuard.
+func (p *Plan) encrypts(endpoint overlay.Endpoint, other wireguard.Endpoint, onLink bool) bool {
+	if !p.WireGuard.IsValid() || p.WireGuard.To == wireguard.Nowhere && other.To == wireguard.Nowhere {
+		return false
+	}
+	everywhere := p.WireGuard.To == wireguard.Everywhere || other.To == wireguard.Everywhere
+	return everywhere || p.Endpoint.Always || endpoint.Always || !onLink
+}
+
+// tunnel adds the route to a share of a node that is reached by WireGuard, if it can be.
+func (p *Plan) tunnel(node *corev1.Node, share netip.Prefix, other wireguard.Endpoint, announced bool) bool {
+	switch {
+	case !other.IsValid() && !announced:
+		return false // a node that has just come says soon how it is reached
+	case !other.IsValid():
+		p.fail(fmt.Errorf("the pods %v of node %s are not reached: it has no WireGuard and this node wants no other way: update it, and start it without --overlay none", share, node.Name))
+		return false
+	case other.Address.Is6() != p.WireGuard.Address.Is6():
+		p.fail(fmt.Errorf("the pods %v of node %s are not reached: its first address is %v and this node's is %v: let --node-ip of all nodes begin with the same family", share, node.Name, other.Address, p.WireGuard.Address))
+		return false
+	case len(p.Own) == 0:
+		return false // there is no address yet by which answers would come back
+	}
+	p.Routes[share] = Route{Destination: share, Kind: WireGuard}
+	return true
+}
+
+// Without is the plan without the routes of a kind.
+func (p Plan) Without(kind Kind) Plan {
+	p.Routes = maps.Clone(p.Routes)
+	maps.DeleteFunc(p.Routes, func(_ netip.Prefix, r Route) bool { return r.Kind == kind })
 	return p
 }
 

@@ -10,7 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/network/overlay"
+	"github.com/barque/barque/network/wireguard"
 )
 
 // node makes a Node with shares of the pod network and addresses, each separated by commas.
@@ -141,5 +143,67 @@ func TestMake(t *testing.T) {
 				t.Errorf("own %v, want %v", plan.Own, own)
 			}
 		})
+	}
+}
+
+// TestMakeEncrypted is about pairs of which one node wants WireGuard. The nodes 192.0.2.* share a
+// layer-2 network.
+func TestMakeEncrypted(t *testing.T) {
+	endpoint := func(address string, to wireguard.Wish) wireguard.Endpoint {
+		return wireguard.Endpoint{PublicKey: wireguard.Key{1}, Address: netip.MustParseAddr(address), Port: 1, To: to}
+	}
+	const none = wireguard.Wish("none")
+	for _, c := range []struct {
+		own     wireguard.Wish
+		ours    overlay.Mode
+		address string // of the other node
+		other   wireguard.Wish
+		theirs  overlay.Mode // "" is a node that has told nothing yet
+		want    string
+		fails   string
+	}{
+		{wireguard.Nowhere, overlay.Auto, "203.0.113.2", wireguard.Nowhere, overlay.Auto, "overlay", ""},
+		{wireguard.Elsewhere, overlay.AutoWireGuard, "203.0.113.2", wireguard.Elsewhere, overlay.AutoWireGuard, "wireguard", ""},
+		{wireguard.Elsewhere, overlay.AutoWireGuard, "203.0.113.2", wireguard.Nowhere, overlay.Auto, "wireguard", ""},
+		{wireguard.Nowhere, overlay.Auto, "203.0.113.2", wireguard.Elsewhere, overlay.AutoWireGuard, "wireguard", ""},
+		{wireguard.Elsewhere, overlay.AutoWireGuard, "192.0.2.2", wireguard.Elsewhere, overlay.AutoWireGuard, "via", ""},
+		{wireguard.Elsewhere, overlay.AutoWireGuard, "192.0.2.2", wireguard.Nowhere, overlay.Auto, "via", ""},
+		{wireguard.Elsewhere, overlay.AutoWireGuard, "192.0.2.2", wireguard.Nowhere, overlay.Always, "wireguard", ""},
+		{wireguard.Elsewhere, overlay.AutoWireGuard, "192.0.2.2", wireguard.Everywhere, overlay.WireGuard, "wireguard", ""},
+		{wireguard.Everywhere, overlay.WireGuard, "192.0.2.2", wireguard.Nowhere, overlay.Auto, "wireguard", ""},
+		{wireguard.Nowhere, overlay.Always, "192.0.2.2", wireguard.Everywhere, overlay.WireGuard, "wireguard", ""},
+		{wireguard.Everywhere, overlay.WireGuard, "192.0.2.2", none, overlay.None, "", "node-2"},
+		{wireguard.Everywhere, overlay.WireGuard, "192.0.2.2", none, overlay.Auto, "", "update it"}, // of an old release
+		{wireguard.Everywhere, overlay.WireGuard, "192.0.2.2", none, "", "", ""},
+		{wireguard.Everywhere, overlay.WireGuard, "2001:db8::2", wireguard.Everywhere, overlay.WireGuard, "", "--node-ip"},
+		{none, overlay.None, "192.0.2.2", wireguard.Elsewhere, overlay.AutoWireGuard, "via", ""},
+	} {
+		me, other := node("node-1", "10.42.1.0/24", "192.0.2.1"), node("node-2", "10.42.2.0/24", c.address)
+		if c.theirs != "" {
+			other = with(other, config(c.theirs))
+		}
+		if c.other != none {
+			other.Annotations[wireguard.Annotation] = endpoint(c.address, c.other).String()
+		}
+		w := World{Self: "node-1", Overlay: config(c.ours), Nodes: []*corev1.Node{me, other},
+			Addresses: nodeaddr.Addresses{Internal: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
+			OnLink:    netip.MustParsePrefix("192.0.2.0/24").Contains}
+		if c.own != none {
+			w.WireGuard = endpoint("192.0.2.1", c.own)
+		}
+		plan := Make(w)
+		share := netip.MustParsePrefix("10.42.2.0/24")
+		if got := string(plan.Routes[share].Kind); got != c.want {
+			t.Errorf("%+v: the way is %q", c, got)
+		}
+		if want := c.want == "wireguard"; (len(plan.Tunnels) == 1) != want || want && (plan.Tunnels[0].Node != "node-2" || plan.Tunnels[0].Shares[0] != share) {
+			t.Errorf("%+v: tunnels %+v", c, plan.Tunnels)
+		}
+		if err := plan.Unreached; (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+			t.Errorf("%+v: unreached: %v", c, err)
+		}
+		if _, there := plan.Without(WireGuard).Routes[share]; there != (c.want != "" && c.want != "wireguard") {
+			t.Errorf("%+v: without WireGuard there is a way: %v", c, there)
+		}
 	}
 }

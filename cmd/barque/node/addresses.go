@@ -8,6 +8,7 @@ import (
 
 	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/network/overlay"
+	"github.com/barque/barque/network/wireguard"
 )
 
 // completeAddresses reads the node's addresses, or finds them out.
@@ -23,6 +24,9 @@ func (o *Options) completeAddresses() (err error) {
 	}
 	if err := o.Overlay.Check(); err != nil {
 		return wrongOption("%v", err)
+	}
+	if o.WireGuardPort == 0 {
+		o.WireGuardPort = wireguard.DefaultPort
 	}
 	if o.Network != "" && o.Network != OwnNetwork && o.Network != noNetwork {
 		return wrongOption("--network %q: want barque or none", o.Network)

@@ -23,6 +23,7 @@ import (
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/network/path"
+	"github.com/barque/barque/network/wireguard"
 )
 
 // DiagnosisPath answers with a Diagnosis of the server that gets the request, or of the one that RelayParameter names. It
@@ -53,6 +54,7 @@ func (s *server) diagnose(ctx context.Context) *Diagnosis {
 	d.Files["gossip.json"] = indented(s.gossipViews(ctx, true))
 	d.Files["options.json"] = indented(s.options.public())
 	d.Files["paths.json"] = indented(s.paths(ctx))
+	d.Files["wireguard.json"] = indented(s.tunnels())
 	d.Files["build.txt"] = buildText()
 	if s.options.Logs != nil {
 		d.Files["log.txt"] = string(s.options.Logs.Bytes())
@@ -80,6 +82,19 @@ func (s *server) paths(ctx context.Context) []path.Finding {
 		}
 	}
 	return path.ProbeAll(ctx, nodes, s.options.addr())
+}
+
+// tunnels tells of the nodes that are reached by WireGuard; nil when there are none.
+func (s *server) tunnels() []wireguard.Seen {
+	packets := s.packets.Load()
+	if packets == nil {
+		return nil
+	}
+	seen, err := packets.Tunnels()
+	if err != nil {
+		s.logger.Warn("what WireGuard knows of other nodes cannot be read", "err", err)
+	}
+	return seen
 }
 
 // secrets are those of this server that have no form of their own.

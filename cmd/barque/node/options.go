@@ -32,6 +32,8 @@ type Options struct {
 	// out.
 	NodeIPs, NodeExternalIPs []string
 	Overlay                  overlay.Config
+	// WireGuardPort is where this node takes packets in WireGuard, if any node asks for that.
+	WireGuardPort uint16
 	// Network says who makes the pod network: barque, or none for another plugin.
 	Network  string
 	Zone     string

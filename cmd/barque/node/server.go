@@ -26,6 +26,7 @@ import (
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/token"
+	"github.com/barque/barque/network"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
@@ -51,6 +52,7 @@ type server struct {
 	started  time.Time
 	met      atomic.Pointer[gossip.Pool]               // pool, for the store, which is older
 	nodes    atomic.Pointer[cache.SharedIndexInformer] // for the store, too
+	packets  atomic.Pointer[network.Network]           // nil without a node
 	strays   strays
 	drain    drain
 	// dumpScheduler writes what the scheduler has to the log.

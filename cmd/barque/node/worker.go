@@ -44,6 +44,8 @@ type worker struct {
 	labels   map[string]string
 	health   *health
 	logger   *slog.Logger
+	// made is told of the node's network, if it is not nil.
+	made func(*network.Network)
 }
 
 // start starts the parts in the order in which they rely on each other.
@@ -78,7 +80,7 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	events := clientrecord.NewBroadcaster()
 	packets, err := network.New(network.Config{
 		NodeName: o.Name, Addresses: o.addresses, PodNetworks: w.settings.ClusterCIDRs, ServiceNetworks: w.settings.ServiceCIDRs,
-		OtherPlugin: o.OtherNetwork(), Overlay: o.Overlay, Announce: client.CoreV1().Nodes(),
+		OtherPlugin: o.OtherNetwork(), Overlay: o.Overlay, WireGuard: network.WireGuardConfig{Port: o.WireGuardPort, KeyFile: filepath.Join(o.DataDir, "wireguard.key")}, Announce: client.CoreV1().Nodes(),
 		Nodes: factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(),
 		Pods:     own.Core().V1().Pods(),
 		Policies: factory.Networking().V1().NetworkPolicies(), Namespaces: factory.Core().V1().Namespaces(),
@@ -88,6 +90,9 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	})
 	if err != nil {
 		return err
+	}
+	if w.made != nil {
+		w.made(packets)
 	}
 	root, err := rootdir.Claim(ctx, o.KubeletRootDir, o.DataDir)
 	if err != nil {
@@ -197,6 +202,7 @@ func (s *server) startNode(ctx context.Context) error {
 		labels: nodeLabels(s.options),
 		health: newHealth(s.pool.SetHealth),
 		logger: s.logger,
+		made:   s.packets.Store,
 	}
 	return w.start(ctx, s.stack)
 }
