@@ -31,6 +31,10 @@ const (
 	DefaultMediaType = "application/vnd.kubernetes.protobuf"
 
 	countMetricPollPeriod = time.Minute
+
+	// deleteCollectionWorkers is how many objects of a collection are deleted at a time. Each waits
+	// for the disks of a quorum, and what waits at the same time goes out as one log entry.
+	deleteCollectionWorkers = 16
 )
 
 // RESTOptionsConfig says how all resources of a server are stored.
@@ -162,7 +166,7 @@ func (o *RESTOptions) options(config *storagebackend.ConfigForResource, prefix s
 		Decorator:                 decorator,
 		ResourcePrefix:            prefix,
 		EnableGarbageCollection:   true,
-		DeleteCollectionWorkers:   1,
+		DeleteCollectionWorkers:   deleteCollectionWorkers,
 		CountMetricPollPeriod:     countMetricPollPeriod,
 		StorageObjectCountTracker: o.cfg.CountTracker,
 	}
