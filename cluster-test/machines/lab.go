@@ -101,7 +101,10 @@ func (l *Lab) newSegment(name string, gateway netip.Prefix) (*Segment, error) {
 // else. Packets from elsewhere are dropped without a word.
 func (s *Segment) LoseRouter() error {
 	nowhere := &netlink.Route{Dst: ipNet(s.gateway.Masked()), Type: unix.RTN_BLACKHOLE}
-	err := errors.Join(s.lab.links.RouteAdd(nowhere), s.lab.links.AddrDel(s.bridge, &netlink.Addr{IPNet: ipNet(s.gateway)}))
+	err := s.lab.links.AddrDel(s.bridge, &netlink.Addr{IPNet: ipNet(s.gateway)})
+	if err == nil {
+		err = s.lab.links.RouteAdd(nowhere)
+	}
 	if err != nil {
 		return fmt.Errorf("switch the router %s off: %w", s.gateway.Addr(), err)
 	}
@@ -111,7 +114,10 @@ func (s *Segment) LoseRouter() error {
 // ReturnRouter switches the router on again.
 func (s *Segment) ReturnRouter() error {
 	nowhere := &netlink.Route{Dst: ipNet(s.gateway.Masked()), Type: unix.RTN_BLACKHOLE}
-	err := errors.Join(configure(s.lab.links, s.bridge, s.gateway, netip.Addr{}), s.lab.links.RouteDel(nowhere))
+	err := s.lab.links.RouteDel(nowhere)
+	if err == nil {
+		err = configure(s.lab.links, s.bridge, s.gateway, netip.Addr{})
+	}
 	if err != nil {
 		return fmt.Errorf("switch the router %s on: %w", s.gateway.Addr(), err)
 	}
