@@ -248,9 +248,16 @@ func (d *sites) policy(at *machines.Machine, clients []corev1.Pod) {
 	label("may=enter --overwrite")
 	Eventually(d, 2*deadline, "an answer to a client that may enter", func(context.Context) error { return says(ask(guest), "Hello from closed-") })
 	for _, client := range clients[:len(clients)-1] {
-		if r := ask(client); r.Error == nil || !strings.Contains(r.Err, "timed out") {
-			d.Errorf("%s may not enter, and gets %q, %v", client.Name, r.Out, r.Error)
-		}
+		Eventually(d, 2*deadline, "silence for "+client.Name, func(context.Context) error {
+			r := ask(client)
+			if r.Error == nil {
+				d.Fatalf("%s may not enter, and gets %q", client.Name, r.Out)
+			}
+			if !strings.Contains(r.Err, "timed out") {
+				return r.Error // exec itself failed
+			}
+			return nil
+		})
 	}
 	label("may-")
 	Eventually(d, 2*deadline, "silence for a client that may not enter any more", func(context.Context) error {
