@@ -249,8 +249,8 @@ func TestExtendedResources(t *testing.T) {
 			}
 		})
 	}
-	names := []corev1.ResourceName{resource, implicit, "requests.deviceclass.resource.kubernetes.io/nic", "requests.example.com/nic", "requests.cpu"}
-	if got := evaluatorWith(t, "resourceclaims", nil, following(t, class, plain)).MatchingResources(names); !slices.Equal(got, []corev1.ResourceName{resource, implicit}) {
+	names := []corev1.ResourceName{resource, implicit, "requests.deviceclass.resource.kubernetes.io/nic", "requests.deviceclass.resource.kubernetes.io/none", "requests.example.com/nic", "requests.cpu"}
+	if got := evaluatorWith(t, "resourceclaims", nil, following(t, class, plain)).MatchingResources(names); !slices.Equal(got, names[:3]) {
 		t.Errorf("claims are counted as %v", got)
 	}
 	if got := evaluatorOf(t, "resourceclaims", nil).MatchingResources(names); len(got) > 0 {
