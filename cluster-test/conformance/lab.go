@@ -101,6 +101,9 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 		if err != nil {
 			return err
 		}
+		if n := ran(again); n != len(names) {
+			return fmt.Errorf("%d specs were to run once more, %d did; see again.log in %s", len(names), n, l.suite.out)
+		}
 	}
 	results := judge(first, again, l.absent)
 	summarize(os.Stdout, results)
@@ -169,13 +172,24 @@ func failures(specs []spec, absent []part) []string {
 	return out
 }
 
-// exactly is a regular expression for the specs with these names.
+// ran counts the specs that were not left out.
+func ran(specs []spec) (n int) {
+	for _, s := range specs {
+		if s.ran() {
+			n++
+		}
+	}
+	return n
+}
+
+// exactly is a regular expression for the specs with these names. Ginkgo matches it against the
+// suite's description, a space, and the name.
 func exactly(names []string) string {
 	var quoted []string
 	for _, n := range names {
 		quoted = append(quoted, regexp.QuoteMeta(n))
 	}
-	return "^(?:" + strings.Join(quoted, "|") + ")$"
+	return "(?:^| )(?:" + strings.Join(quoted, "|") + ")$"
 }
 
 // refuse is an error when specs are lost.

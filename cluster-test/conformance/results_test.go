@@ -124,7 +124,12 @@ func TestCause(t *testing.T) {
 
 func TestExactly(t *testing.T) {
 	e := regexp.MustCompile(exactly([]string{"[sig-a] X (1) [Conformance]", "[sig-a] Y. [Conformance]"}))
+	const description = "Kubernetes e2e suite " // what Ginkgo puts before a name
 	for name, want := range map[string]bool{
+		description + "[sig-a] X (1) [Conformance]":      true,
+		description + "[sig-a] Y! [Conformance]":         false,
+		description + "[sig-a] X (1) [Conformance] more": false,
+
 		"[sig-a] X (1) [Conformance]":      true,
 		"[sig-a] Y. [Conformance]":         true,
 		"[sig-a] Y! [Conformance]":         false,
