@@ -113,6 +113,9 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 		if old != nil && now != nil && apiequality.Semantic.DeepEqual(old.Spec, now.Spec) {
 			return nil
 		}
+		if old != nil && (now == nil || now.UID != old.UID) {
+			t.checked.Forget(old.UID)
+		}
 		return runtime.Itself(old, now)
 	})
 	runtime.Watch(t.loop, c.claims, func(old, now *corev1.PersistentVolumeClaim) []runtime.Key {
@@ -193,7 +196,7 @@ type term struct {
 	// to go.
 	detaching map[types.UID]bool
 	// checked are the attachments whose volume has been seen to be without users, by the API
-	// server's word.
+	// server's word, and the volumes that have been seen to have some.
 	checked runtime.Seen
 }
 
@@ -217,6 +220,14 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		t.cfg.Logger.Warn("detaching a volume from a node that may still use it", "volume", key.Name, "node", node)
 	}
 	for _, node := range p.attach {
+		needed, err := t.needed(ctx, volume, node)
+		if err != nil {
+			return 0, err
+		}
+		if !needed { // the informers are behind
+			p.again = runtime.Retry
+			continue
+		}
 		if err := t.attach(ctx, key, volume, node); err != nil {
 			return 0, err
 		}
@@ -383,6 +394,22 @@ func (t *term) used(ctx context.Context, name string, a *storagev1.VolumeAttachm
 		t.checked.Note(a.UID)
 	}
 	return used, nil
+}
+
+// needed asks the API server, once in a term for each volume, whether pods on a node need a volume that they need by the
+// informers: these may show a pod that the leader before has seen go.
+func (t *term) needed(ctx context.Context, volume *corev1.PersistentVolume, node string) (bool, error) {
+	if t.checked.Has(volume.UID) {
+		return true, nil
+	}
+	needed, err := t.usedNow(ctx, volume.Name, node)
+	if err != nil {
+		return false, fmt.Errorf("reading who uses volume %s on node %s: %w", volume.Name, node, err)
+	}
+	if needed {
+		t.checked.Note(volume.UID)
+	}
+	return needed, nil
 }
 
 func (t *term) usedNow(ctx context.Context, name, node string) (bool, error) {
