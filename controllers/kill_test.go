@@ -189,18 +189,19 @@ func lagging(c *controllertest.Cluster, lag func(resource string) time.Duration)
 		return true, obj, err
 	})
 	client.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
-		w, err := lateWatch(c, a, lag)
+		w, err := lateWatch(c, a, lag, nil)
 		return true, w, err
 	})
 	return client
 }
 
-func lateWatch(c *controllertest.Cluster, a clienttesting.Action, lag func(resource string) time.Duration) (watch.Interface, error) {
+// lateWatch begins a watch that is late. It shows its objects as show makes them, unless that is nil.
+func lateWatch(c *controllertest.Cluster, a clienttesting.Action, lag func(resource string) time.Duration, show func(kruntime.Object) kruntime.Object) (watch.Interface, error) {
 	w, err := c.Client.InvokesWatch(a)
 	if err != nil {
 		return nil, err
 	}
-	d := &late{Interface: w, out: make(chan watch.Event), stop: make(chan struct{})}
+	d := &late{Interface: w, show: show, out: make(chan watch.Event), stop: make(chan struct{})}
 	go d.run(lag(a.GetResource().Resource)) // ends with Stop
 	return d, nil
 }
@@ -208,6 +209,7 @@ func lateWatch(c *controllertest.Cluster, a clienttesting.Action, lag func(resou
 // late is a watch whose events come late.
 type late struct {
 	watch.Interface
+	show func(kruntime.Object) kruntime.Object
 	out  chan watch.Event
 	once sync.Once
 	stop chan struct{}
@@ -245,6 +247,9 @@ func (l *late) run(lag time.Duration) {
 		case e, open := <-l.Interface.ResultChan():
 			if !open {
 				return
+			}
+			if l.show != nil {
+				e.Object = l.show(e.Object)
 			}
 			queue = append(queue, item{e, time.Now().Add(lag)})
 		case out <- first:
@@ -301,7 +306,9 @@ func (s scenario) routines(t *testing.T, c *controllertest.Cluster, factory info
 			}}}
 		},
 		MetadataFor: func(lead context.Context) (metadata.Interface, error) {
-			return metadataOf(callOf(c, lead, l), func(a clienttesting.Action) (watch.Interface, error) { return lateWatch(c, a, lag) }), nil
+			return metadataOf(t, callOf(c, lead, l), func(a clienttesting.Action, show func(kruntime.Object) kruntime.Object) (watch.Interface, error) {
+				return lateWatch(c, a, lag, show)
+			}), nil
 		},
 		CA: o, Signer: o, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Liveness: o,
 		Servers: o, ServerReady: o.ready, Roles: o,

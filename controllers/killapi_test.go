@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -69,7 +70,7 @@ func kindOf(gvr schema.GroupVersionResource) schema.GroupVersionKind {
 }
 
 // metadataOf makes a metadata client.
-func metadataOf(do call, watching func(clienttesting.Action) (watch.Interface, error)) metadata.Interface {
+func metadataOf(t testing.TB, do call, watching func(a clienttesting.Action, show func(kruntime.Object) kruntime.Object) (watch.Interface, error)) metadata.Interface {
 	client := fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme())
 	client.PrependReactor("*", "*", func(a clienttesting.Action) (bool, kruntime.Object, error) {
 		if list, ok := a.(clienttesting.ListActionImpl); ok {
@@ -84,15 +85,14 @@ func metadataOf(do call, watching func(clienttesting.Action) (watch.Interface, e
 		return true, obj, err
 	})
 	client.PrependWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
-		w, err := watching(a)
-		if err != nil {
-			return true, nil, err
-		}
-		return true, watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-			obj, err := partial(e.Object)
-			e.Object = obj
-			return e, err == nil
-		}), nil
+		w, err := watching(a, func(obj kruntime.Object) kruntime.Object {
+			p, err := partial(obj)
+			if err != nil {
+				t.Error(err)
+			}
+			return p
+		})
+		return true, w, err
 	})
 	return client
 }
