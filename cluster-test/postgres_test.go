@@ -117,8 +117,6 @@ spec:
 	pod := d.WaitReady("db-0")
 	d.query("create table rows (n int primary key)")
 	elsewhere := slices.DeleteFunc(slices.Clone(d.Nodes()), func(n string) bool { return n == pod.Spec.NodeName })[0]
-	// Each number that the client prints is a row that was acknowledged. What has failed is not
-	// tried again: it may be there.
 	d.Apply(`
 apiVersion: v1
 kind: Pod
@@ -131,17 +129,19 @@ spec:
   - name: client
     image: ` + images.Postgres + `
     env: [{name: PGCONNECT_TIMEOUT, value: "5"}]
-    command:
-    - sh
-    - -c
-    - |
-      n=0
-      while n=$((n+1)); do
-        if timeout 10 psql -h db -U postgres -qc "insert into rows values ($n)" 2>/dev/null; then echo $n; else sleep 0.2; fi
-      done
+    command: [sh, -c, ` + strconv.Quote(insertRows) + `]
 `)
 	d.waitRows()
 }
+
+// insertRows prints the number of each row that was acknowledged. What has failed is not tried again:
+// it may be there.
+//
+// brief: a row that is not answered is given up
+const insertRows = `n=0
+while n=$((n+1)); do
+  if timeout 10 psql -h db -U postgres -qc "insert into rows values ($n)" 2>/dev/null; then echo $n; else sleep 0.2; fi
+done`
 
 // query asks the database in its pod.
 func (d database) query(text string) string {

@@ -238,7 +238,7 @@ func (l *late) run(lag time.Duration) {
 		if len(queue) > 0 {
 			first = queue[0].event
 			if left := time.Until(queue[0].due); left > 0 {
-				wait = time.After(left)
+				wait = time.After(left) // brief: virtual time, as of all scenarios
 			} else {
 				out = l.out
 			}

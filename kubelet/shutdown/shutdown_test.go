@@ -146,7 +146,7 @@ func (m *machine) LongestDelay(context.Context) (time.Duration, error) {
 }
 
 func (m *machine) SetLongestDelay(_ context.Context, d time.Duration) error {
-	time.AfterFunc(300*time.Millisecond, func() {
+	time.AfterFunc(300*time.Millisecond, func() { // brief: logind takes this long; virtual time
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if !m.deaf {
@@ -211,7 +211,7 @@ func (m *machine) released() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, at := range m.goneAt {
-		if !time.Now().Before(at) && time.Now().Before(at.Add(m.kept)) {
+		if !time.Now().Before(at) && time.Now().Before(at.Add(m.kept)) { // brief: virtual time
 			return false
 		}
 	}
