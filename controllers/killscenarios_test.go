@@ -346,12 +346,6 @@ func clusterScenarios() []scenario {
 	}
 	delete := func(policy metav1.DeletionPropagation) func(t *testing.T, c *controllertest.Cluster) {
 		return func(t *testing.T, c *controllertest.Cluster) {
-			c.Client.PrependReactor("patch", "replicasets", func(clienttesting.Action) (bool, kruntime.Object, error) {
-				if pods, err := c.Client.CoreV1().Pods("d").List(t.Context(), metav1.ListOptions{}); policy == metav1.DeletePropagationForeground && (err != nil || len(pods.Items) > 0) {
-					t.Errorf("an owner that is deleted in the foreground goes before its %d pods, %v", len(pods.Items), err)
-				}
-				return false, nil, nil
-			})
 			remove(t, c.Client.AppsV1().ReplicaSets("d"), "rs", policy)
 		}
 	}
