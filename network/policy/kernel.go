@@ -13,6 +13,7 @@ import (
 	"github.com/google/nftables/expr"
 
 	"github.com/barque/barque/network/nft"
+	"github.com/barque/barque/network/wireguard"
 )
 
 // TableName is the name of the nftables tables of network policies, one of each family.
@@ -86,6 +87,7 @@ func Purge() error {
 // skeleton writes what does not depend on any policy. own are the node's shares of the pod network.
 //
 //	from a pod's link ─▶ prerouting (raw) ─▶ dropped unless the source is the pod's address
+//	in clear ─▶ prerouting (raw) ─▶ dropped if WireGuard leads to the source
 //	to another address than the node's ─▶ forward ─▶ profile of the client, if it is a pod of this node
 //	                                            ─▶ profile of the server, if it is one
 //	to cluster DNS on the node ─▶ input ─▶ profile of the client
@@ -135,7 +137,8 @@ func (tx transaction) skeleton(t tables, own []netip.Prefix) {
 	}
 }
 
-// genuine drops what a pod sends from an address that is not routed to it.
+// genuine drops what a pod sends from an address that is not routed to it, and what comes in clear
+// from an address that WireGuard leads to.
 func (tx transaction) genuine() {
 	chain := tx.Hook("prerouting-source", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
 	const links = "veth"       // as the ptp plugin names the node's ends of the pods' links
@@ -146,6 +149,17 @@ func (tx transaction) genuine() {
 		nft.One(&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.RegA}), nft.Equal(nft.RegA, []byte(links)),
 		nft.One(&expr.Fib{Register: nft.RegA, ResultOIF: true, FlagSADDR: true, FlagIIF: true}),
 		nft.Equal(nft.RegA, binary.NativeEndian.AppendUint32(nil, 0)),
+		nft.Verdict(expr.VerdictDrop, ""))
+	// Without that link no route leads there, and the rule holds for no packet.
+	tunnel := nft.InterfaceName(wireguard.LinkName)
+	tx.Rule(chain,
+		[]expr.Any{
+			&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.RegA},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: nft.RegA, Data: tunnel},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: nft.RegA, Data: nft.InterfaceName("lo")},
+			&expr.Fib{Register: nft.RegA, ResultOIFNAME: true, FlagSADDR: true},
+		},
+		nft.Equal(nft.RegA, tunnel),
 		nft.Verdict(expr.VerdictDrop, ""))
 }
 
