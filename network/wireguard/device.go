@@ -49,13 +49,15 @@ type change struct {
 	key    Key
 	remove bool
 	// What the peer is to have, unless it is removed.
-	endpoint netip.AddrPort
-	allowed  []netip.Prefix
+	endpoint netip.AddrPort // not valid: it stays
+	allowed  []netip.Prefix // where they replace what is there
+	replace  bool
 }
 
 // changes lead from what the link has to what is wanted. What is right stays as it is, with its
-// keys. Those that go come first: shares may pass from one key to another.
-func changes(have map[Key]peerState, want []Peer) []change {
+// keys. Those that go come first: shares may pass from one key to another. set has the endpoints that
+// the link was given last: where it has another one, a peer was heard from there, and is answered there.
+func changes(have map[Key]peerState, set map[Key]netip.AddrPort, want []Peer) []change {
 	wanted := map[Key]peerState{}
 	var order []Key
 	for _, peer := range want {
@@ -75,13 +77,23 @@ func changes(have map[Key]peerState, want []Peer) []change {
 			continue
 		}
 		slices.SortFunc(peer.allowed, netip.Prefix.Compare)
-		if peer.endpoint == w.endpoint && slices.Equal(peer.allowed, w.allowed) && peer.keepalive == keepalive {
+		have[key] = peer
+		if peer.endpoint.IsValid() && set[key] == w.endpoint {
+			w.endpoint = netip.AddrPort{}
+		}
+		if (!w.endpoint.IsValid() || peer.endpoint == w.endpoint) && slices.Equal(peer.allowed, w.allowed) && peer.keepalive == keepalive {
 			delete(wanted, key)
+		} else {
+			wanted[key] = w
 		}
 	}
 	for _, key := range order {
 		if w, ok := wanted[key]; ok {
-			changed = append(changed, change{key: key, endpoint: w.endpoint, allowed: w.allowed})
+			c := change{key: key, endpoint: w.endpoint, replace: true, allowed: w.allowed}
+			if peer, there := have[key]; there && slices.Equal(peer.allowed, w.allowed) {
+				c.replace, c.allowed = false, nil
+			}
+			changed = append(changed, c)
 		}
 	}
 	return append(removed, changed...)
@@ -108,6 +120,7 @@ type Device struct {
 	private Key
 	backend backend // nil while there is none
 	names   map[Key]string
+	set     map[Key]netip.AddrPort // endpoints that the link was given last
 }
 
 // New makes a Device with a private key. It touches nothing on the machine.
@@ -129,7 +142,7 @@ func (d *Device) Apply(want Want) (int, error) {
 func (d *Device) apply(want Want) (int, error) {
 	if d.backend != nil && !d.backend.alive() {
 		d.backend.close()
-		d.backend = nil
+		d.backend, d.set = nil, nil
 	}
 	mtu := want.MTU - want.Overhead
 	if d.backend == nil {
@@ -156,7 +169,7 @@ func (d *Device) apply(want Want) (int, error) {
 	}
 	if link.Attrs().Flags&net.FlagUp == 0 {
 		if err := netlink.LinkSetUp(link); err != nil {
-			return 0, fmt.Errorf("bring the link %s up: %w", LinkName, err)
+			return 0, fmt.Errorf("bring the link %s up (UDP port %d must be free): %w", LinkName, want.Port, err)
 		}
 	}
 	if err := d.backend.start(); err != nil {
@@ -180,16 +193,20 @@ func (d *Device) configure(want Want) error {
 		port = 0
 	}
 	d.names = map[Key]string{}
+	given := map[Key]netip.AddrPort{}
 	for _, peer := range want.Peers {
 		d.names[peer.Endpoint.PublicKey] = peer.Node
+		given[peer.Endpoint.PublicKey] = netip.AddrPortFrom(peer.Endpoint.Address, peer.Endpoint.Port)
 	}
-	peers := changes(have.peers, want.Peers)
+	peers := changes(have.peers, d.set, want.Peers)
 	if private == nil && port == 0 && len(peers) == 0 {
+		d.set = given
 		return nil
 	}
 	if err := d.backend.set(private, port, peers); err != nil {
 		return fmt.Errorf("set up the link %s (UDP port %d must be free): %w", LinkName, want.Port, err)
 	}
+	d.set = given
 	return nil
 }
 
@@ -238,7 +255,7 @@ func (d *Device) Close() {
 	if d.backend != nil {
 		d.backend.close()
 	}
-	d.backend, d.names = nil, nil
+	d.backend, d.names, d.set = nil, nil, nil
 }
 
 // Seen returns what the link knows of its peers, by their names; nothing without a link.

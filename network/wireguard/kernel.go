@@ -67,8 +67,10 @@ func kernelConfig(private *Key, port uint16, peers []change) wgtypes.Config {
 		}
 		interval := keepalive
 		peer := wgtypes.PeerConfig{
-			PublicKey: wgtypes.Key(c.key), Endpoint: net.UDPAddrFromAddrPort(c.endpoint),
-			PersistentKeepaliveInterval: &interval, ReplaceAllowedIPs: true,
+			PublicKey: wgtypes.Key(c.key), PersistentKeepaliveInterval: &interval, ReplaceAllowedIPs: c.replace,
+		}
+		if c.endpoint.IsValid() {
+			peer.Endpoint = net.UDPAddrFromAddrPort(c.endpoint)
 		}
 		for _, allowed := range c.allowed {
 			peer.AllowedIPs = append(peer.AllowedIPs, *nodeaddr.IPNet(allowed))

@@ -21,8 +21,7 @@ func (d *Device) Describe(to chan<- *prometheus.Desc) {
 func (d *Device) Collect(to chan<- prometheus.Metric) {
 	peers, err := d.Seen()
 	if err != nil {
-		to <- prometheus.NewInvalidMetric(handshakes, err)
-		return
+		return // an error would take all other metrics of the process along
 	}
 	for _, peer := range peers {
 		last := 0.0

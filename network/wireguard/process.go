@@ -71,9 +71,13 @@ func settings(private *Key, port uint16, peers []change) string {
 			line("remove", true)
 			continue
 		}
-		line("endpoint", c.endpoint)
+		if c.endpoint.IsValid() {
+			line("endpoint", c.endpoint)
+		}
 		line("persistent_keepalive_interval", int(keepalive.Seconds()))
-		line("replace_allowed_ips", true)
+		if c.replace {
+			line("replace_allowed_ips", true)
+		}
 		for _, allowed := range c.allowed {
 			line("allowed_ip", allowed)
 		}

@@ -2,6 +2,7 @@ package wireguard
 
 import (
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -124,7 +126,7 @@ func peer(key Key, last byte, shares ...string) Peer {
 // Changes lead to what is wanted, touch nothing that is right, and are none then.
 func TestChanges(t *testing.T) {
 	a, b := Key{1}, Key{2}
-	have := map[Key]peerState{}
+	have, set := map[Key]peerState{}, map[Key]netip.AddrPort{}
 	for i, step := range []struct {
 		want    []Peer
 		changed []Key // in this order
@@ -139,13 +141,22 @@ func TestChanges(t *testing.T) {
 	} {
 		for round := range 2 {
 			var changed []Key
-			for _, c := range changes(have, step.want) {
+			for _, c := range changes(have, set, step.want) {
 				changed = append(changed, c.key)
 				if c.remove {
 					delete(have, c.key)
-				} else {
-					have[c.key] = peerState{endpoint: c.endpoint, allowed: c.allowed, keepalive: keepalive}
+					delete(set, c.key)
+					continue
 				}
+				now := have[c.key]
+				now.keepalive = keepalive
+				if c.endpoint.IsValid() {
+					now.endpoint, set[c.key] = c.endpoint, c.endpoint
+				}
+				if c.replace {
+					now.allowed = c.allowed
+				}
+				have[c.key] = now
 			}
 			if want := step.changed; round == 0 && !slices.Equal(changed, want) || round == 1 && changed != nil {
 				t.Errorf("step %d, round %d: changed %v, want %v", i, round, changed, want)
@@ -157,11 +168,35 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// A peer that was heard from another address keeps it until its Node object says a new one. What a
+// peer may send from is given anew only where it differs.
+func TestChangesOfPeersThatMove(t *testing.T) {
+	key := Key{1}
+	told := netip.MustParseAddrPort("192.0.2.1:51820")
+	share := netip.MustParsePrefix("10.42.1.0/24")
+	roamed := peerState{endpoint: netip.MustParseAddrPort("198.51.100.1:40000"), allowed: []netip.Prefix{share}, keepalive: keepalive}
+	for name, c := range map[string]struct {
+		have peerState
+		set  map[Key]netip.AddrPort
+		want Peer
+		is   []change
+	}{
+		"roamed":             {roamed, map[Key]netip.AddrPort{key: told}, peer(key, 1, "10.42.1.0/24"), nil},
+		"with another share": {roamed, map[Key]netip.AddrPort{key: told}, peer(key, 1, "10.42.2.0/24"), []change{{key: key, replace: true, allowed: []netip.Prefix{netip.MustParsePrefix("10.42.2.0/24")}}}},
+		"a new address":      {roamed, map[Key]netip.AddrPort{key: told}, peer(key, 2, "10.42.1.0/24"), []change{{key: key, endpoint: netip.MustParseAddrPort("192.0.2.2:51820")}}},
+		"of another process": {roamed, nil, peer(key, 1, "10.42.1.0/24"), []change{{key: key, endpoint: told}}},
+	} {
+		if got := changes(map[Key]peerState{key: c.have}, c.set, []Peer{c.want}); !reflect.DeepEqual(got, c.is) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.is)
+		}
+	}
+}
+
 // The kernel is told the same as a process.
 func TestKernelConfig(t *testing.T) {
 	private, public := newKey(t)
 	gone := Key{9}
-	list := append(changes(nil, []Peer{peer(public, 1, "10.42.1.0/24", "fd00:42:0:1::/64")}), change{key: gone, remove: true})
+	list := append(changes(nil, nil, []Peer{peer(public, 1, "10.42.1.0/24", "fd00:42:0:1::/64")}), change{key: gone, remove: true})
 	config := kernelConfig(&private, 7, list)
 	if Key(*config.PrivateKey) != private || *config.ListenPort != 7 || config.ReplacePeers || len(config.Peers) != 2 || !config.Peers[1].Remove {
 		t.Fatalf("%+v", config)
@@ -222,7 +257,7 @@ func TestProcessLink(t *testing.T) {
 				first = index
 			}
 			have, err := opened.state()
-			if err != nil || have.private != private || have.port != DefaultPort || len(changes(have.peers, peers)) > 0 || index != first {
+			if err != nil || have.private != private || have.port != DefaultPort || len(changes(have.peers, nil, peers)) > 0 || index != first {
 				t.Errorf("step %d: %+v, %v; index %d, was %d", i, have, err, index, first)
 			}
 			if seen, err := d.Seen(); err != nil || len(seen) != len(peers) {
@@ -266,5 +301,21 @@ func TestProcessLink(t *testing.T) {
 	}
 	if seen, err := d.Seen(); !reflect.DeepEqual(seen, []Seen(nil)) || err != nil {
 		t.Errorf("seen without a link: %v, %v", seen, err)
+	}
+}
+
+// unreadable is a link that cannot be read.
+type unreadable struct{ backend }
+
+func (unreadable) state() (state, error) { return state{}, errors.New("busy") }
+
+// A link that cannot be read leaves the metrics of others as they are.
+func TestMetricsOfALinkThatCannotBeRead(t *testing.T) {
+	d := New(Key{1}, slog.New(slog.DiscardHandler))
+	d.backend = unreadable{}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(d)
+	if found, err := registry.Gather(); err != nil || len(found) > 0 {
+		t.Errorf("%v, %v", found, err)
 	}
 }
