@@ -352,11 +352,12 @@ func (n *Network) reconcile(ctx context.Context) error {
 		return fmt.Errorf("list nodes: %w", err)
 	}
 	encrypted, err := n.tunnel.endpoint(&n.config)
-	if err != nil {
-		return errors.Join(failed, err) // nothing takes another way for want of a key
+	failed = errors.Join(failed, err)
+	if err != nil && wishOf(n.config.Overlay.Mode) != wireguard.Nowhere {
+		return failed // nothing takes another way for want of a key
 	}
 	plan := routes.Make(routes.World{
-		Self: n.config.NodeName, Addresses: n.config.Addresses, ServiceNetworks: n.config.ServiceNetworks,
+		Self: n.config.NodeName, Addresses: n.config.Addresses, ServiceNetworks: n.config.ServiceNetworks, PodNetworks: n.config.PodNetworks,
 		Overlay: n.config.Overlay, WireGuard: encrypted, Nodes: nodes, OnLink: nodeaddr.OnLink,
 	})
 	mtu, err := n.config.Addresses.MTU()

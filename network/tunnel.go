@@ -27,7 +27,8 @@ func wishOf(mode overlay.Mode) wireguard.Wish {
 	return wireguard.Nowhere
 }
 
-// endpoint returns the node's own, which others may ask for though this node does not.
+// endpoint returns the node's own, which others may ask for though this node does not. It is not
+// valid without a key.
 func (t *tunnel) endpoint(c *Config) (wireguard.Endpoint, error) {
 	if c.WireGuard.KeyFile == "" || c.Overlay.Mode == overlay.None {
 		return wireguard.Endpoint{}, nil

@@ -158,6 +158,21 @@ func TestWireGuard(t *testing.T) {
 		c.apply()
 		everyPair(t)
 	})
+	t.Run("a damaged key of a node that asks for no WireGuard", func(t *testing.T) {
+		c.t = t
+		n := c.nodes[2]
+		n.call("Stop", struct{}{}, nil)
+		must(t, os.WriteFile(filepath.Join(n.dir, keyFile), []byte("AAAA\n"), 0o600))
+		n.call("Restart", struct{}{}, nil)
+		await.True(t, "node-3 tells that it has no WireGuard", func() bool {
+			n.call("Annotations", "node-3", &c.objects.Nodes[2].Annotations)
+			return c.objects.Nodes[2].Annotations[wireguard.Annotation] == wireguard.Endpoint{}.String()
+		})
+		c.apply()
+		c.answers("p2", "tcp4", at("p3"), by("p3", c.ips["p2"]))
+		c.answers("p1", "tcp4", at("p3"), "no route to host")
+		c.answers("p1", "tcp6", at6("p3"), "no route to host")
+	})
 	t.Run("purge", func(t *testing.T) {
 		c.t = t
 		for _, n := range c.nodes {

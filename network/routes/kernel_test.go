@@ -2,6 +2,7 @@ package routes
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"runtime"
 	"strings"
@@ -11,9 +12,11 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/network/nodeaddr"
+	"github.com/barque/barque/network/wireguard"
 )
 
 // inNamespace moves the test's thread into a new network namespace with the
@@ -127,6 +130,57 @@ func TestApply(t *testing.T) {
 	if err := Apply(Plan{}, nodeaddr.Addresses{Internal: []netip.Addr{addr("192.0.2.77")}}, nil); err == nil || !strings.Contains(err.Error(), "192.0.2.77") {
 		t.Errorf("an address that no link has: %v", err)
 	}
+}
+
+// TestNothingInClear: a pod that WireGuard leads to is unreachable without it, though there is a
+// default route.
+func TestNothingInClear(t *testing.T) {
+	inNamespace(t)
+	for _, gateway := range []string{"192.0.2.254", "2001:db8::fe"} {
+		if err := netlink.RouteAdd(&netlink.Route{Gw: netip.MustParseAddr(gateway).AsSlice()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = wireguard.LinkName
+	tunnel := &netlink.Bridge{LinkAttrs: attrs}
+	if err := errors.Join(netlink.LinkAdd(tunnel), netlink.LinkSetUp(tunnel)); err != nil {
+		t.Fatal(err)
+	}
+	mine, other := node("node-1", "10.42.1.0/24,fd00:42:0:1::/64", "192.0.2.1"), node("node-2", "10.42.2.0/24,fd00:42:0:2::/64", "192.0.2.2")
+	endpoint := wireguard.Endpoint{PublicKey: wireguard.Key{2}, Address: netip.MustParseAddr("192.0.2.2"), Port: 1, To: wireguard.Everywhere}
+	other.Annotations = map[string]string{wireguard.Annotation: endpoint.String()}
+	plan := Make(World{Self: "node-1", Addresses: own, Nodes: []*corev1.Node{mine, other},
+		PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd00:42::/56")},
+		WireGuard:   wireguard.Endpoint{PublicKey: wireguard.Key{1}, Address: self, Port: 1},
+		OnLink:      func(netip.Addr) bool { return true }})
+	check := func(name string, want error) {
+		t.Helper()
+		for _, pod := range []string{"10.42.2.5", "fd00:42:0:2::5"} {
+			if got, err := netlink.RouteGet(netip.MustParseAddr(pod).AsSlice()); !errors.Is(err, want) {
+				t.Errorf("%s: the way to %s: %v, %v; want %v", name, pod, got, err, want)
+			}
+		}
+	}
+	links := Links{WireGuard: tunnel.Index}
+	for _, step := range []struct {
+		name string
+		plan Plan
+		want error
+	}{{"with the link", plan, nil}, {"the link cannot be made", plan.Without(WireGuard), unix.EHOSTUNREACH}, {"with it again", plan, nil}} {
+		// An address of the own share is the source: the link has it, as WireGuard's does.
+		if err := nodeaddr.Assign(tunnel, nodeaddr.Firsts(plan.Own)); err != nil {
+			t.Fatal(err)
+		}
+		if err := Apply(step.plan, own, links); err != nil {
+			t.Fatal(err)
+		}
+		check(step.name, step.want)
+	}
+	if err := netlink.LinkDel(tunnel); err != nil {
+		t.Fatal(err)
+	}
+	check("the link is gone", unix.EHOSTUNREACH)
 }
 
 // TestWatch: a route that somebody removes is noticed, and the watch ends with

@@ -47,7 +47,9 @@ type World struct {
 	Self            string
 	Addresses       nodeaddr.Addresses
 	ServiceNetworks []netip.Prefix
-	Overlay         overlay.Config
+	// PodNetworks hold the shares of all nodes.
+	PodNetworks []netip.Prefix
+	Overlay     overlay.Config
 	// WireGuard is this node's own endpoint; not valid when it has none.
 	WireGuard wireguard.Endpoint
 	Nodes     []*corev1.Node
@@ -66,6 +68,8 @@ type Plan struct {
 	// WireGuard is this node's own endpoint of that, and Tunnels lead to those that it reaches so.
 	WireGuard wireguard.Endpoint
 	Tunnels   []wireguard.Peer
+	// keys tell whose a public key is.
+	keys map[wireguard.Key]string
 	// Unreached says which nodes cannot be reached, and why.
 	Unreached error
 }
@@ -74,7 +78,8 @@ type Plan struct {
 //
 // A pair of nodes takes an overlay when it must, or when one of both wants it: so both take the
 // same way, and no packet comes back on another link than its answer leaves by. It takes WireGuard
-// when one of both wants that, and never anything else in its place.
+// when one of both wants that, and never anything else in its place: where a node wants it, a pod
+// without a way is unreachable, and no default route takes its packets in clear.
 func Make(w World) Plan {
 	p := Plan{Routes: map[netip.Prefix]Route{}, Endpoint: w.Overlay.Endpoint(w.Self, w.Addresses.Primary()), WireGuard: w.WireGuard}
 	for _, network := range w.ServiceNetworks {
@@ -82,6 +87,7 @@ func Make(w World) Plan {
 			p.Routes[network] = Route{Destination: network, Kind: Local}
 		}
 	}
+	p.keys = keys(w)
 	nodes := slices.Clone(w.Nodes)
 	// Two nodes with one share: the same one has it on every run.
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
@@ -98,7 +104,43 @@ func Make(w World) Plan {
 			p.reach(w, node)
 		}
 	}
+	if !wishes(w) {
+		return p
+	}
+	for _, network := range w.PodNetworks {
+		if _, taken := p.Routes[network]; !taken { // by the only node there can be
+			p.Routes[network] = Route{Destination: network, Kind: Unreachable}
+		}
+	}
 	return p
+}
+
+// keys tell whose a public key is. Of two nodes with one key the older has it, and of this node and
+// another one this node: WireGuard tells peers by it alone.
+func keys(w World) map[wireguard.Key]string {
+	keys := map[wireguard.Key]string{}
+	if w.WireGuard.IsValid() {
+		keys[w.WireGuard.PublicKey] = w.Self
+	}
+	byAge := slices.Clone(w.Nodes)
+	slices.SortFunc(byAge, func(a, b *corev1.Node) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	for _, node := range byAge {
+		endpoint, err := wireguard.EndpointOf(node)
+		if _, taken := keys[endpoint.PublicKey]; err == nil && endpoint.IsValid() && !taken && node.Name != w.Self {
+			keys[endpoint.PublicKey] = node.Name
+		}
+	}
+	return keys
+}
+
+// wishes tells whether this node or another one wants WireGuard.
+func wishes(w World) bool {
+	return w.WireGuard.To != wireguard.Nowhere || slices.ContainsFunc(w.Nodes, func(node *corev1.Node) bool {
+		endpoint, err := wireguard.EndpointOf(node)
+		return err == nil && node.Name != w.Self && endpoint.To != wireguard.Nowhere
+	})
 }
 
 // reach adds the routes to one node's pods.
@@ -160,9 +202,9 @@ func (p *Plan) reach(w World, node *corev1.Node) {
 	}
 }
 
-// encrypts tells whether the pair of this node and another one takes WireGuard.
+// encrypts tells whether the pair of this node and another one takes WireGuard, or nothing.
 func (p *Plan) encrypts(endpoint overlay.Endpoint, other wireguard.Endpoint, onLink bool) bool {
-	if !p.WireGuard.IsValid() || p.WireGuard.To == wireguard.Nowhere && other.To == wireguard.Nowhere {
+	if p.WireGuard.To == wireguard.Nowhere && other.To == wireguard.Nowhere {
 		return false
 	}
 	everywhere := p.WireGuard.To == wireguard.Everywhere || other.To == wireguard.Everywhere
@@ -172,6 +214,9 @@ func (p *Plan) encrypts(endpoint overlay.Endpoint, other wireguard.Endpoint, onL
 // tunnel adds the route to a share of a node that is reached by WireGuard, if it can be.
 func (p *Plan) tunnel(node *corev1.Node, share netip.Prefix, other wireguard.Endpoint, announced bool) bool {
 	switch {
+	case !p.WireGuard.IsValid():
+		p.fail(fmt.Errorf("the pods %v of node %s are not reached: it wants WireGuard, and this node has none: start this node without --overlay none, and see that its wireguard.key can be read", share, node.Name))
+		return false
 	case !other.IsValid() && !announced:
 		return false // a node that has just come says soon how it is reached
 	case !other.IsValid():
@@ -179,6 +224,9 @@ func (p *Plan) tunnel(node *corev1.Node, share netip.Prefix, other wireguard.End
 		return false
 	case other.Address.Is6() != p.WireGuard.Address.Is6():
 		p.fail(fmt.Errorf("the pods %v of node %s are not reached: its first address is %v and this node's is %v: let --node-ip of all nodes begin with the same family", share, node.Name, other.Address, p.WireGuard.Address))
+		return false
+	case p.keys[other.PublicKey] != node.Name:
+		p.fail(fmt.Errorf("the pods %v of node %s are not reached: nodes %s and %s have one WireGuard key: delete wireguard.key in the data directory of one, and start it anew", share, node.Name, p.keys[other.PublicKey], node.Name))
 		return false
 	case len(p.Own) == 0:
 		return false // there is no address yet by which answers would come back

@@ -177,6 +177,9 @@ func TestMakeEncrypted(t *testing.T) {
 		{wireguard.Everywhere, overlay.WireGuard, "192.0.2.2", none, "", "", ""},
 		{wireguard.Everywhere, overlay.WireGuard, "2001:db8::2", wireguard.Everywhere, overlay.WireGuard, "", "--node-ip"},
 		{none, overlay.None, "192.0.2.2", wireguard.Elsewhere, overlay.AutoWireGuard, "via", ""},
+		{none, overlay.None, "192.0.2.2", wireguard.Everywhere, overlay.WireGuard, "", "this node has none"},
+		{none, overlay.None, "203.0.113.2", wireguard.Elsewhere, overlay.AutoWireGuard, "", "this node has none"},
+		{none, overlay.Auto, "203.0.113.2", wireguard.Nowhere, overlay.Auto, "overlay", ""}, // its key cannot be read
 	} {
 		me, other := node("node-1", "10.42.1.0/24", "192.0.2.1"), node("node-2", "10.42.2.0/24", c.address)
 		if c.theirs != "" {
@@ -186,10 +189,12 @@ func TestMakeEncrypted(t *testing.T) {
 			other.Annotations[wireguard.Annotation] = endpoint(c.address, c.other).String()
 		}
 		w := World{Self: "node-1", Overlay: config(c.ours), Nodes: []*corev1.Node{me, other},
-			Addresses: nodeaddr.Addresses{Internal: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
-			OnLink:    netip.MustParsePrefix("192.0.2.0/24").Contains}
+			Addresses:   nodeaddr.Addresses{Internal: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
+			PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")},
+			OnLink:      netip.MustParsePrefix("192.0.2.0/24").Contains}
 		if c.own != none {
 			w.WireGuard = endpoint("192.0.2.1", c.own)
+			w.WireGuard.PublicKey = wireguard.Key{9}
 		}
 		plan := Make(w)
 		share := netip.MustParsePrefix("10.42.2.0/24")
@@ -202,8 +207,48 @@ func TestMakeEncrypted(t *testing.T) {
 		if err := plan.Unreached; (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 			t.Errorf("%+v: unreached: %v", c, err)
 		}
-		if _, there := plan.Without(WireGuard).Routes[share]; there != (c.want != "" && c.want != "wireguard") {
+		without := plan.Without(WireGuard).Routes
+		if _, there := without[share]; there != (c.want != "" && c.want != "wireguard") {
 			t.Errorf("%+v: without WireGuard there is a way: %v", c, there)
+		}
+		wished := c.own == wireguard.Elsewhere || c.own == wireguard.Everywhere || c.other == wireguard.Elsewhere || c.other == wireguard.Everywhere
+		if closed := without[w.PodNetworks[0]].Kind == Unreachable; closed != wished {
+			t.Errorf("%+v: a default route does not take the packets of pods: %v", c, closed)
+		}
+	}
+}
+
+// TestMakeWithOneKey: of nodes with one key the oldest alone is reached, but for this one's key.
+func TestMakeWithOneKey(t *testing.T) {
+	me := node("node-1", "10.42.1.0/24", "192.0.2.1")
+	keyed := func(name, share string, key byte, age int64) *corev1.Node {
+		n := with(node(name, share, "192.0.2.2"), config(overlay.WireGuard))
+		n.CreationTimestamp = metav1.Unix(1e9-age, 0)
+		endpoint := wireguard.Endpoint{PublicKey: wireguard.Key{key}, Address: netip.MustParseAddr("192.0.2.2"), Port: 1, To: wireguard.Everywhere}
+		n.Annotations[wireguard.Annotation] = endpoint.String()
+		return n
+	}
+	plan := Make(World{Self: "node-1", Overlay: config(overlay.WireGuard),
+		Nodes: []*corev1.Node{me, keyed("node-2", "10.42.2.0/24", 2, 0), keyed("node-3", "10.42.3.0/24", 2, 60), keyed("node-4", "10.42.4.0/24", 2, 60),
+			keyed("node-5", "10.42.5.0/24", 1, 90), keyed("node-6", "10.42.6.0/24", 6, 0)},
+		Addresses: nodeaddr.Addresses{Internal: []netip.Addr{self}},
+		WireGuard: wireguard.Endpoint{PublicKey: wireguard.Key{1}, Address: self, Port: 1, To: wireguard.Everywhere},
+		OnLink:    func(netip.Addr) bool { return true }})
+	var reached []string
+	for _, tunnel := range plan.Tunnels {
+		reached = append(reached, tunnel.Node)
+	}
+	if want := []string{"node-3", "node-6"}; !reflect.DeepEqual(reached, want) {
+		t.Errorf("reached are %v, want %v", reached, want)
+	}
+	for _, says := range []string{"nodes node-3 and node-2 have one WireGuard key", "nodes node-3 and node-4", "nodes node-1 and node-5"} {
+		if err := plan.Unreached; err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q is not said: %v", says, err)
+		}
+	}
+	for _, share := range []string{"10.42.2.0/24", "10.42.4.0/24", "10.42.5.0/24"} {
+		if route, there := plan.Routes[netip.MustParsePrefix(share)]; there {
+			t.Errorf("a way to %s: %v", share, route)
 		}
 	}
 }
