@@ -19,6 +19,7 @@ import (
 	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/network/overlay"
 	"github.com/barque/barque/network/path"
+	"github.com/barque/barque/network/wireguard"
 )
 
 // Ports of nodes, unless flags say otherwise.
@@ -39,6 +40,7 @@ const (
 type ways struct {
 	role                                         string
 	peerPort, gossipPort, kubeletPort, vxlanPort uint16
+	wireguardPort                                uint16
 }
 
 // bind adds the flags.
@@ -48,6 +50,7 @@ func (w *ways) bind(flags *pflag.FlagSet) {
 	flags.Uint16Var(&w.gossipPort, "gossip-port", defaultGossipPort, "port of gossip at the other machines")
 	flags.Uint16Var(&w.kubeletPort, "kubelet-port", defaultKubeletPort, "port of the kubelet at the other machines")
 	flags.Uint16Var(&w.vxlanPort, "vxlan-port", overlay.DefaultPort, "UDP port of VXLAN at the other machines")
+	flags.Uint16Var(&w.wireguardPort, "wireguard-port", wireguard.DefaultPort, "UDP port of WireGuard at the other machines")
 }
 
 // target is one that this machine is to be in a cluster with.
@@ -109,7 +112,8 @@ func (w *ways) ports(m target) []path.Port {
 	if w.role == roleServer {
 		ports = append(ports, path.Port{Number: w.kubeletPort, For: "the kubelet, for logs, exec and metrics"})
 	}
-	return append(ports, path.Port{Number: w.vxlanPort, UDP: true, For: "VXLAN, between different layer-2 networks"})
+	return append(ports, path.Port{Number: w.vxlanPort, UDP: true, For: "VXLAN, between different layer-2 networks"},
+		path.Port{Number: w.wireguardPort, UDP: true, For: "WireGuard, where a node asks for it"})
 }
 
 // lookupPatience bounds the look-up of a name.

@@ -21,16 +21,16 @@ func TestParseTarget(t *testing.T) {
 
 // A machine is asked for the ports that this one will send to: docs/network.md has the table.
 func TestPortsOfRoles(t *testing.T) {
-	w := ways{role: roleServer, peerPort: 1, gossipPort: 2, kubeletPort: 3, vxlanPort: 4}
+	w := ways{role: roleServer, peerPort: 1, gossipPort: 2, kubeletPort: 3, vxlanPort: 4, wireguardPort: 5}
 	for _, c := range []struct {
 		role string
 		m    target
 		want string
 	}{
-		{roleServer, target{api: 9}, "9 1 2 2/udp 3 4/udp"},
-		{roleServer, target{}, "2 2/udp 3 4/udp"},
-		{roleAgent, target{api: 9}, "9 2 2/udp 4/udp"},
-		{roleAgent, target{}, "2 2/udp 4/udp"},
+		{roleServer, target{api: 9}, "9 1 2 2/udp 3 4/udp 5/udp"},
+		{roleServer, target{}, "2 2/udp 3 4/udp 5/udp"},
+		{roleAgent, target{api: 9}, "9 2 2/udp 4/udp 5/udp"},
+		{roleAgent, target{}, "2 2/udp 4/udp 5/udp"},
 	} {
 		w.role = c.role
 		var got []string

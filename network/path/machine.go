@@ -129,7 +129,7 @@ func (a Answered) finding(addr netip.Addr) check.Finding {
 	case a.Contact == Listens:
 		return check.Passed(name, "answers: "+a.Port.For)
 	case a.Contact == Closed:
-		return check.Passed(name, "packets arrive, and nothing listens yet: "+a.Port.For)
+		return check.Passed(name, "refused: nothing listens yet, or a firewall rejects it: "+a.Port.For)
 	case a.Contact == Rejected:
 		return check.Failed(name, "something on the way rejects it: "+a.Port.For, open)
 	case a.Port.UDP:

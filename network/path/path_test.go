@@ -242,6 +242,7 @@ func TestFindings(t *testing.T) {
 	}{
 		{"well", Machine{addr, way, 1500, []Answered{{api, Listens}, {gossip, Closed}}}, "", "directly"},
 		{"by a router", Machine{addr, nodeaddr.Way{Link: "eth0", MTU: 1500}, 1500, nil}, "", "overlay"},
+		{"nothing yet", Machine{addr, way, 1500, []Answered{{api, Closed}}}, "", "nothing listens yet, or a firewall rejects it"},
 		{"itself", Machine{addr, nodeaddr.Way{Own: true}, 0, nil}, "", "itself"},
 		{"away", Machine{addr, way, 0, []Answered{{api, Unanswered}, {gossip, Unanswered}}}, "path to 192.0.2.2", "nothing answers"},
 		{"away, as a router says", Machine{addr, way, 0, []Answered{{api, Rejected}, {gossip, Rejected}}}, "path to 192.0.2.2", "nothing answers"},

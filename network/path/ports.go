@@ -33,7 +33,8 @@ type Contact string
 const (
 	// Listens says that a process answers there. Of UDP it is never known.
 	Listens Contact = "listens"
-	// Closed says that the machine itself answers that nothing listens: packets arrive.
+	// Closed is the answer of a machine where nothing listens. A firewall that rejects may give the
+	// same one.
 	Closed Contact = "closed"
 	// Rejected says that something on the way answers that it lets no packet through, or that there
 	// is no way.
