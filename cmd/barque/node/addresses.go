@@ -31,6 +31,9 @@ func (o *Options) completeAddresses() (err error) {
 	if o.Network != "" && o.Network != OwnNetwork && o.Network != noNetwork {
 		return wrongOption("--network %q: want barque or none", o.Network)
 	}
+	if o.OtherNetwork() && (o.Overlay.Mode == overlay.WireGuard || o.Overlay.Mode == overlay.AutoWireGuard) {
+		return wrongOption("--network none leaves the ways to other nodes to another plugin, and --overlay %s would encrypt nothing: leave one of both out", o.Overlay.Mode)
+	}
 	if len(o.addresses.Internal) > 0 {
 		return nil
 	}

@@ -52,6 +52,7 @@ func TestNodeAddresses(t *testing.T) {
 		"another network":      {Options{NodeIPs: []string{"192.0.2.1"}, Network: "none"}, ""},
 		"an unknown network":   {Options{NodeIPs: []string{"192.0.2.1"}, Network: "calico"}, "--network"},
 		"an unknown overlay":   {Options{NodeIPs: []string{"192.0.2.1"}, Overlay: overlay.Config{Mode: "ipip", VNI: 1, Port: 1}}, "overlay"},
+		"encrypted by nobody":  {Options{NodeIPs: []string{"192.0.2.1"}, Network: "none", Overlay: overlay.Config{Mode: overlay.AutoWireGuard, VNI: 1, Port: 1}}, "encrypt nothing"},
 		"an overlay of no use": {Options{NodeIPs: []string{"192.0.2.1"}, Overlay: overlay.Config{Mode: overlay.Auto, VNI: 1 << 24, Port: 1}}, "identifier"},
 	} {
 		o := c.options
