@@ -98,12 +98,13 @@ func (l *Lab) newSegment(name string, gateway netip.Prefix) (*Segment, error) {
 }
 
 // LoseRouter switches the segment's router off: the machines in it reach each other, and nobody
-// else. Packets from elsewhere are dropped without a word.
+// else. Packets from elsewhere are dropped without a word, and so are those of machines that still know
+// the router's hardware address.
 func (s *Segment) LoseRouter() error {
 	nowhere := &netlink.Route{Dst: ipNet(s.gateway.Masked()), Type: unix.RTN_BLACKHOLE}
 	err := s.lab.links.AddrDel(s.bridge, &netlink.Addr{IPNet: ipNet(s.gateway)})
 	if err == nil {
-		err = s.lab.links.RouteAdd(nowhere)
+		err = errors.Join(s.lab.links.RouteAdd(nowhere), s.forward("0"))
 	}
 	if err != nil {
 		return fmt.Errorf("switch the router %s off: %w", s.gateway.Addr(), err)
@@ -116,12 +117,22 @@ func (s *Segment) ReturnRouter() error {
 	nowhere := &netlink.Route{Dst: ipNet(s.gateway.Masked()), Type: unix.RTN_BLACKHOLE}
 	err := s.lab.links.RouteDel(nowhere)
 	if err == nil {
-		err = configure(s.lab.links, s.bridge, s.gateway, netip.Addr{})
+		err = errors.Join(configure(s.lab.links, s.bridge, s.gateway, netip.Addr{}), s.forward("1"))
 	}
 	if err != nil {
 		return fmt.Errorf("switch the router %s on: %w", s.gateway.Addr(), err)
 	}
 	return nil
+}
+
+// forward says whether the router takes packets of the segment for elsewhere.
+func (s *Segment) forward(value string) error {
+	return osthread.Do(func() error {
+		if err := netns.Set(s.lab.net); err != nil {
+			return err
+		}
+		return os.WriteFile("/proc/sys/net/ipv4/conf/"+s.bridge.Attrs().Name+"/forwarding", []byte(value), 0o644)
+	})
 }
 
 // Close switches all machines off and removes what they have left but for their files.
