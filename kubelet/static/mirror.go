@@ -112,9 +112,12 @@ func (m *Mirrors) adopt(pod *v1.Pod) {
 	pod.CreationTimestamp = mirror.CreationTimestamp
 }
 
-// ranOut tells whether all containers of a pod have ended, and it has none that are to start again.
+// ranOut tells whether all containers of a pod have ended by themselves, and none is to start again.
 func ranOut(pod *v1.Pod, s *v1.PodStatus) bool {
-	return pod.Spec.RestartPolicy != v1.RestartPolicyAlways && len(s.ContainerStatuses) == len(pod.Spec.Containers) &&
+	disrupted := slices.ContainsFunc(s.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
+	})
+	return !disrupted && pod.Spec.RestartPolicy != v1.RestartPolicyAlways && len(s.ContainerStatuses) == len(pod.Spec.Containers) &&
 		!slices.ContainsFunc(s.ContainerStatuses, func(c v1.ContainerStatus) bool { return c.State.Terminated == nil })
 }
 

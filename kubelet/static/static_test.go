@@ -318,6 +318,8 @@ func TestWhatAPodHadBeen(t *testing.T) {
 		{"refused", v1.RestartPolicyAlways, v1.PodStatus{Phase: v1.PodFailed, Reason: "OutOfcpu"}, false},
 		{"refused, and would run once", v1.RestartPolicyNever, v1.PodStatus{Phase: v1.PodFailed, Reason: "NodePorts"}, false},
 		{"ended by the node", v1.RestartPolicyAlways, v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{ended}}, false},
+		{"ended by the node, and would run once", v1.RestartPolicyNever, v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{ended},
+			Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}}}, false},
 		{"ran to its end", v1.RestartPolicyNever, v1.PodStatus{Phase: v1.PodSucceeded, ContainerStatuses: []v1.ContainerStatus{ended}}, true},
 	} {
 		m := NewMirrors(MirrorsConfig{Wake: func(types.UID) {}})
