@@ -99,6 +99,8 @@ type Config struct {
 	LogLinkDir string // links to the logs of containers, for collectors; none when empty
 	OldLogDir  string // where an earlier version had the logs of pods; none when empty
 	CgroupRoot string // for example /barque/<node>
+	// CgroupParents are the groups above it that are Barque's own.
+	CgroupParents []string
 
 	ClusterDNS    []netip.Addr
 	ClusterDomain string
@@ -227,7 +229,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		return err
 	}
 	groups, err := cgroups.New(cgroups.Config{
-		Root: c.CgroupRoot, PodPidsLimit: max(*set.PodPidsLimit, 0), MilliCPU: int64(machine.CPUs)*1000 - reserved.Cpu().MilliValue(),
+		Root: c.CgroupRoot, PodPidsLimit: max(*set.PodPidsLimit, 0), MilliCPU: int64(machine.CPUs)*1000 - reserved.Cpu().MilliValue(), Parents: c.CgroupParents,
 	})
 	if err != nil {
 		return err

@@ -39,6 +39,9 @@ type Config struct {
 	// what they weigh against the machine's other processes; 0 leaves the kernel's default, which
 	// is that of one process.
 	MilliCPU int64
+	// Parents are the groups above Root that are Barque's own. Other nodes may share them: each has
+	// at least the weight of this one, and keeps a higher one.
+	Parents []string
 }
 
 // Manager keeps the groups of a node's pods. It is safe for concurrent use.
@@ -46,6 +49,7 @@ type Manager struct {
 	root    string
 	pids    int64
 	cpu     int64 // Config.MilliCPU
+	parents []string
 	unified bool
 	// hierarchies maps each controller to its mount; under v2 there is one, under "".
 	hierarchies map[string]string
@@ -67,7 +71,7 @@ func New(config Config) (*Manager, error) {
 		return nil, err
 	}
 	return &Manager{
-		root: filepath.Clean(config.Root), pids: config.PodPidsLimit, cpu: config.MilliCPU,
+		root: filepath.Clean(config.Root), pids: config.PodPidsLimit, cpu: config.MilliCPU, parents: config.Parents,
 		unified: unified, hierarchies: hierarchies,
 		requests: map[types.UID]int64{},
 	}, nil
@@ -229,6 +233,11 @@ func (m *Manager) MemoryUsage(pod *v1.Pod) (int64, error) {
 // what nobody else wants. All pods together get their part of the machine.
 func (m *Manager) weighClassesLocked() error {
 	if m.cpu > 0 {
+		for _, group := range m.parents {
+			if err := m.raise(group); err != nil {
+				return fmt.Errorf("weigh the group %s: %w", group, err)
+			}
+		}
 		for _, group := range []string{m.root, m.qosGroup(v1.PodQOSGuaranteed)} {
 			if err := m.limit(group, Limits{Shares: Shares(m.cpu)}); err != nil {
 				return fmt.Errorf("weigh the pods of this node: %w", err)
@@ -249,6 +258,21 @@ func (m *Manager) weighClassesLocked() error {
 		}
 	}
 	return nil
+}
+
+// raise has a group weigh as much as this node at least.
+func (m *Manager) raise(group string) error {
+	file, want := "cpu.shares", Shares(m.cpu)
+	if m.unified {
+		file, want = "cpu.weight", weight(want)
+	} else if m.hierarchies["cpu"] == "" {
+		return nil
+	}
+	has, err := read(m.dir("cpu", group), file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || number(has) >= want {
+		return err
+	}
+	return write(m.dir("cpu", group), file, strconv.FormatInt(want, 10))
 }
 
 // Remove takes the pod's group away, wherever it is. To be called once nothing of the pod runs that

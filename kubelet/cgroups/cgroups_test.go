@@ -153,6 +153,22 @@ func TestLimitsOnVersion1(t *testing.T) {
 	}
 }
 
+// kernelFiles makes the groups of a path of version 2, with the files that the kernel puts into a new
+// group. It returns the last one.
+func kernelFiles(t *testing.T, root, group string) string {
+	t.Helper()
+	at := root
+	for part := range strings.SplitSeq(strings.Trim(group, "/"), "/") {
+		at = filepath.Join(at, part)
+		if err := errors.Join(os.Mkdir(at, 0o755),
+			os.WriteFile(filepath.Join(at, "cgroup.controllers"), []byte("cpu memory pids rdma\n"), 0o644),
+			os.WriteFile(filepath.Join(at, "cgroup.subtree_control"), []byte("cpu pids\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return at
+}
+
 func TestLimitsOnVersion2(t *testing.T) {
 	root := hierarchies(t, true)
 	m, err := New(Config{Root: "/barque/n1", Mountpoint: root})
@@ -160,20 +176,7 @@ func TestLimitsOnVersion2(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := pod("u1", v1.ResourceRequirements{Limits: list("2", "1Gi"), Requests: list("2", "1Gi")})
-	// The kernel puts these files into a new group; a directory of a test has to have them.
-	at := root
-	for _, part := range strings.Split(strings.Trim(m.Parent(p), "/"), "/") {
-		at = filepath.Join(at, part)
-		if err := os.Mkdir(at, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(at, "cgroup.controllers"), []byte("cpu memory pids rdma\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(at, "cgroup.subtree_control"), []byte("cpu pids\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	at := kernelFiles(t, root, m.Parent(p))
 	if err := m.Ensure(p); err != nil {
 		t.Fatal(err)
 	}
@@ -311,6 +314,74 @@ func TestPodsWeighWhatTheNodeHas(t *testing.T) {
 	}
 	if got := content(t, root, "cpu/theirs/ours/n1/kubepods/besteffort/cpu.shares"); got != "2" {
 		t.Errorf("BestEffort pods have %s shares", got)
+	}
+}
+
+// A group that an earlier version made, or a smaller node, gets this node's weight; that of a larger
+// one keeps its own.
+func TestOwnParentsAreRaised(t *testing.T) {
+	for name, c := range map[string]struct {
+		unified   bool
+		file      string
+		had, want string
+	}{
+		"version 1, default":    {false, "cpu.shares", "1024", "3584"},
+		"version 1, larger one": {false, "cpu.shares", "8192", "8192"},
+		"version 2, default":    {true, "cpu.weight", "100", strconv.FormatInt(weight(3584), 10)},
+		"version 2, larger one": {true, "cpu.weight", "9000", "9000"},
+	} {
+		root := hierarchies(t, c.unified)
+		p := pod("a", v1.ResourceRequirements{})
+		m, err := New(Config{Root: "/barque/n1", Mountpoint: root, MilliCPU: 3500, Parents: []string{"/barque"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := m.dir("cpu", "/")
+		if c.unified {
+			kernelFiles(t, root, m.Parent(p))
+		} else if err := os.Mkdir(filepath.Join(at, "barque"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := write(filepath.Join(at, "barque"), c.file, c.had+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := m.Ensure(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := strings.TrimSpace(content(t, at, "barque", c.file)); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+		for _, group := range []string{"barque/n1", "barque/n1/kubepods"} {
+			want := "3584"
+			if c.unified {
+				want = strconv.FormatInt(weight(3584), 10)
+			}
+			if got := content(t, at, group, c.file); got != want {
+				t.Errorf("%s: %s has %s, want %s", name, group, got, want)
+			}
+		}
+	}
+}
+
+// A new group above the root weighs what the node has on version 2, too. The walk ends there: nothing
+// of the kernel is in a plain directory.
+func TestNewParentOnVersion2(t *testing.T) {
+	root := hierarchies(t, true)
+	kernelFiles(t, root, "/theirs")
+	m, err := New(Config{Root: "/theirs/ours/n1", Mountpoint: root, MilliCPU: 3500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Ensure(pod("a", v1.ResourceRequirements{})); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without the kernel's files: %v", err)
+	}
+	if got, want := content(t, root, "theirs/ours/cpu.weight"), strconv.FormatInt(weight(3584), 10); got != want {
+		t.Errorf("a new group weighs %s, want %s", got, want)
+	}
+	if _, err := os.Stat(filepath.Join(root, "theirs/cpu.weight")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a group of others was weighed: %v", err)
 	}
 }
 

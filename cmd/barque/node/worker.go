@@ -157,11 +157,21 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 		RuntimeEndpoint: endpoint,
 		VolumesDir:      o.VolumesDir,
 		LogDir:          settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"), OldLogDir: filepath.Join(o.DataDir, "pods-log"),
-		RootDir: o.KubeletRootDir, CgroupRoot: o.CgroupRoot,
+		RootDir: o.KubeletRootDir, CgroupRoot: o.CgroupRoot, CgroupParents: ownParents(o.CgroupRoot),
 		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain, ResolvConf: resolvconf.Default,
 		Network: packets, Collectors: packets.Collectors(), Found: w.health.observe, Settings: settings,
 		Logger: w.logger.With("part", "kubelet"),
 	})
+}
+
+// ownParents are the groups above a node's root that are Barque's own: /barque of the default roots,
+// and /barque-dev-NAME of the nodes of a dev cluster.
+func ownParents(root string) []string {
+	top, below, _ := strings.Cut(strings.TrimPrefix(filepath.Clean(root), "/"), "/")
+	if below != "" && (top == "barque" || strings.HasPrefix(top, "barque-dev-")) {
+		return []string{"/" + top}
+	}
+	return nil
 }
 
 // waitFor is a lifecycle.Component's Ready out of a channel.

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,5 +29,17 @@ func TestNodeThatFailsIsHeardOf(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("the failure is not told")
+	}
+}
+
+// TestOwnParents: groups that others have made keep their weight.
+func TestOwnParents(t *testing.T) {
+	for root, want := range map[string][]string{
+		"/barque/n1": {"/barque"}, "/barque-dev-x/n1": {"/barque-dev-x"},
+		"/barque": nil, "/theirs/barque/n1": nil, "/barque.slice/n1": nil, "/kubernetes/n1": nil,
+	} {
+		if got := ownParents(root); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", root, got, want)
+		}
 	}
 }
