@@ -26,8 +26,8 @@ type StatusInput struct {
 	Resize          ResizeState
 	Disrupted       bool // the node ends the pod for its own sake
 	Refused         bool // the node has not taken the pod: no container of it was ever to start
-	// VolumeImages are the IDs of the images of volumes, by volume. One that is missing is not
-	// known yet.
+	// VolumeImages name the images of volumes, by volume, as ImageID of a container names its
+	// image. One that is missing is not known yet.
 	VolumeImages map[string]string
 }
 
@@ -249,7 +249,7 @@ func mountStatuses(in *StatusInput, c *v1.Container, before *v1.ContainerStatus)
 	return list
 }
 
-// imagesOf are the images of a pod's volumes: what is given in place of a path is the image's ID.
+// imagesOf are the IDs of the images of a pod's volumes: what is given in place of a path is the image's ID.
 func imagesOf(pod *v1.Pod, paths map[string]string) map[string]string {
 	var images map[string]string
 	for i := range pod.Spec.Volumes {

@@ -1,11 +1,13 @@
 package pods
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // labelled are volumes of which one may get the label of its pod.
@@ -55,6 +57,12 @@ func TestMountsOfVolumes(t *testing.T) {
 	}
 }
 
+type imagesByID map[string]*runtimeapi.Image
+
+func (i imagesByID) ImageStatus(_ context.Context, id string) (*runtimeapi.Image, error) {
+	return i[id], nil
+}
+
 // TestStatusNamesImagesOfVolumes: a mount of an image says which one it is, also after a restart of
 // the kubelet.
 func TestStatusNamesImagesOfVolumes(t *testing.T) {
@@ -67,10 +75,18 @@ func TestStatusNamesImagesOfVolumes(t *testing.T) {
 	if got := mounts(); len(got) != 2 || got[1].VolumeStatus != nil {
 		t.Errorf("before the image is known: %+v", got)
 	}
-	in.VolumeImages = imagesOf(pod, map[string]string{"data": "/host/data", "image": "sha256:1"})
-	if got := mounts(); got[0].VolumeStatus != nil || got[1].VolumeStatus == nil || got[1].VolumeStatus.Image.ImageRef != "sha256:1" {
-		t.Errorf("%+v", got)
+	known := imagesByID{"sha256:1": {Id: "sha256:1"}, "sha256:2": {Id: "sha256:2", RepoDigests: []string{"example.org/x@sha256:3", "example.org/y@sha256:3"}}}
+	w := newWorker(New(Config{Images: known}), "u")
+	w.syncCtx = t.Context()
+	for id, want := range map[string]string{"sha256:2": "example.org/x@sha256:3", "sha256:1": "sha256:1"} {
+		w.paths = map[string]string{"data": "/host/data", "image": id}
+		w.nameImages(pod)
+		in.VolumeImages = w.volumeImages
+		if got := mounts(); got[0].VolumeStatus != nil || got[1].VolumeStatus == nil || got[1].VolumeStatus.Image.ImageRef != want {
+			t.Errorf("%s: %+v", id, got)
+		}
 	}
+	in.VolumeImages = map[string]string{"image": "sha256:1"}
 	in.Pod = pod.DeepCopy()
 	in.Pod.Status = Status(in)
 	in.VolumeImages = nil

@@ -63,6 +63,8 @@ type worker struct {
 	failReason   string // why the kubelet itself ends the pod
 	failMessage  string
 	paths        map[string]string // of the pod's volumes
+	volumeImages map[string]string // see StatusInput
+	namedImages  map[string]string // the images' IDs, once all of volumeImages are known
 	prepared     bool              // its devices are, or were
 	deviceDelay  time.Duration
 	mountDelay   time.Duration
@@ -452,7 +454,7 @@ func (w *worker) compute(f Facts, plan Plan, ending bool) v1.PodStatus {
 	return Status(StatusInput{
 		Facts: f, Plan: plan, Ending: ending, Reason: w.failReason, Message: w.failMessage, Refused: w.refused,
 		HostIPs: w.m.HostIPs, Runtime: w.m.RuntimeName, Resize: w.resizing.state(),
-		Disrupted: w.eviction() != nil, VolumeImages: imagesOf(f.Pod, w.paths),
+		Disrupted: w.eviction() != nil, VolumeImages: w.volumeImages,
 	})
 }
 
@@ -506,6 +508,7 @@ func (w *worker) mount(f Facts, plan *Plan) (retry time.Time, ok bool) {
 	paths, next, err := w.m.Volumes.Mount(w.syncCtx, pod)
 	if err == nil {
 		w.paths, w.mountDelay = paths, 0
+		w.nameImages(pod)
 		if !next.IsZero() {
 			plan.wakeAt(next)
 		}
@@ -525,6 +528,27 @@ func (w *worker) mount(f Facts, plan *Plan) (retry time.Time, ok bool) {
 		return time.Time{}, true // it runs on what it has; only an update failed
 	}
 	return w.m.Now().Add(w.mountDelay), false
+}
+
+// nameImages finds out how clients name the images of the pod's volumes: as those of containers, by
+// their digests. An image that was not pulled has none, and goes by its ID.
+func (w *worker) nameImages(pod *v1.Pod) {
+	ids := imagesOf(pod, w.paths)
+	if maps.Equal(ids, w.namedImages) {
+		return
+	}
+	w.volumeImages = map[string]string{}
+	for volume, id := range ids {
+		image, err := w.m.Images.ImageStatus(w.syncCtx, id)
+		if err != nil {
+			return // the next look at the pod asks again
+		}
+		w.volumeImages[volume] = id
+		if digests := image.GetRepoDigests(); len(digests) > 0 {
+			w.volumeImages[volume] = digests[0]
+		}
+	}
+	w.namedImages = ids
 }
 
 // longer is the pause after one that was not enough. Drivers are given more time.
