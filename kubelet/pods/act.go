@@ -290,7 +290,7 @@ func (w *worker) addressFor(pod *v1.Pod, box *Sandbox) string {
 
 // killing is a container that is being stopped.
 type killing struct {
-	grace  time.Duration
+	until  time.Time // when the runtime kills it
 	cancel context.CancelCauseFunc
 }
 
@@ -326,11 +326,11 @@ func (w *worker) graceFor(pod *v1.Pod, k Kill) time.Duration {
 	return max(time.Duration(seconds)*time.Second, leastGrace)
 }
 
-// hurry stops waiting for containers that were given more time than the pod has left by now.
+// hurry stops waiting for containers that have more time left than the pod is to have by now.
 func (w *worker) hurry(pod *v1.Pod) {
-	grace := w.graceFor(pod, Kill{})
+	most := w.m.Now().Add(w.graceFor(pod, Kill{}))
 	for id, k := range w.killing {
-		if k.grace > grace {
+		if k.until.After(most) {
 			k.cancel(errEnding)
 			delete(w.killing, id)
 		}
@@ -342,7 +342,7 @@ func (w *worker) hurry(pod *v1.Pod) {
 func (w *worker) kill(ctx context.Context, pod *v1.Pod, k Kill) {
 	grace := w.graceFor(pod, k)
 	ctx, cancel := context.WithCancelCause(ctx)
-	own := &killing{grace: grace, cancel: cancel}
+	own := &killing{until: w.m.Now().Add(grace), cancel: cancel}
 	w.killing[k.ID] = own
 	if k.Replace {
 		w.replacing[k.Name] = true

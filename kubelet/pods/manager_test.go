@@ -334,18 +334,21 @@ func TestGraceIsGivenAndTakenBack(t *testing.T) {
 func TestEndsForTheNode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Stubborn["main"] = true
-		pod, second := appPod(v1.RestartPolicyAlways), appPod(v1.RestartPolicyAlways)
+		pod, second, third := appPod(v1.RestartPolicyAlways), appPod(v1.RestartPolicyAlways), appPod(v1.RestartPolicyAlways)
 		second.UID, second.Name = "u2", "second"
-		for _, p := range []*v1.Pod{pod, second} {
+		third.UID, third.Name = "u3", "third"
+		for _, p := range []*v1.Pod{pod, second, third} {
 			w.manager.Update(p)
 			w.status(p)
 		}
-		if n := len(w.manager.Holding()); n != 2 {
+		if n := len(w.manager.Holding()); n != 3 {
 			t.Errorf("it holds %d pods", n)
 		}
+		w.manager.Update(deleted(third, 12))
+		time.Sleep(6 * time.Second)
 		w.manager.Update(deleted(second, 600))
 		time.Sleep(time.Second)
-		for _, p := range []*v1.Pod{pod, second} {
+		for _, p := range []*v1.Pod{pod, second, third} {
 			w.manager.Evict(p.UID, pods.Eviction{Reason: "Terminated", Message: "so it is", Grace: 10 * time.Second, Quiet: true})
 			w.manager.Hasten(p.UID, 10*time.Second)
 			w.manager.Hasten(p.UID, time.Minute)
@@ -353,6 +356,9 @@ func TestEndsForTheNode(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		if w.manager.Gone(pod.UID) || w.done(second) {
 			t.Error("they had less than their time")
+		}
+		if !w.done(third) {
+			t.Error("one that had 5 s left got more")
 		}
 		if n := len(w.manager.Holding()); n != 2 {
 			t.Errorf("it holds %d pods", n)
@@ -680,7 +686,6 @@ func TestPodWithoutItsVolumesWaits(t *testing.T) {
 	})
 }
 
-// TestVolumesThatCannotBeUpdatedAreTriedAgain, though nothing else happens to the pod.
 func TestNodeWithoutRoomForAVolume(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.mountErr = &volumes.AttachLimitError{Err: errors.New("timed out")}
@@ -699,6 +704,7 @@ func TestNodeWithoutRoomForAVolume(t *testing.T) {
 	})
 }
 
+// TestVolumesThatCannotBeUpdatedAreTriedAgain, though nothing else happens to the pod.
 func TestVolumesThatCannotBeUpdatedAreTriedAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := appPod(v1.RestartPolicyAlways)
