@@ -115,7 +115,7 @@ spec:
     spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 100Mi}}}
 `)
 	pod := d.WaitReady("db-0")
-	d.query("create table rows (n int primary key)")
+	d.query("create table if not exists rows (n int primary key)")
 	elsewhere := slices.DeleteFunc(slices.Clone(d.Nodes()), func(n string) bool { return n == pod.Spec.NodeName })[0]
 	d.Apply(`
 apiVersion: v1

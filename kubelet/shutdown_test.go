@@ -10,9 +10,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/kubelet/config"
+	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/shutdown"
 )
 
@@ -88,6 +90,7 @@ func TestShutdown(t *testing.T) {
 
 	l.prepare()
 	await.Value(t, "the lock is given back", released)
+	f.nothingRuns()
 	over := map[string]time.Time{}
 	for _, name := range []string{"app", "driver"} {
 		pod := f.eventually(name, "told to have ended", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed })
@@ -113,6 +116,25 @@ func TestShutdown(t *testing.T) {
 	l.preparing = false
 	f.start()
 	await.True(t, "the node is ready again", func() bool { return strings.HasPrefix(f.nodeReady(), "True") })
+}
+
+// nothingRuns requires that no container runs by now.
+func (f *fixture) nothingRuns() {
+	f.t.Helper()
+	runtime, err := cri.Dial(f.socket)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer runtime.Close()
+	containers, err := runtime.ListContainers(f.t.Context(), nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, c := range containers {
+		if c.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			f.t.Errorf("%s of the pod %s still runs", c.GetMetadata().GetName(), c.Labels[cri.LabelPodName])
+		}
+	}
 }
 
 func (f *fixture) nodeReady() string {
