@@ -159,7 +159,8 @@ type Manager struct {
 	complete bool // all pods of this node are known: others are orphans
 	seen     map[types.UID]uint64
 
-	sweeping atomic.Bool // directories of pods that nobody knows are being removed
+	known    chan struct{} // closed when complete is set
+	sweeping atomic.Bool   // directories of pods that nobody knows are being removed
 }
 
 // New returns a manager. Nothing happens before Run.
@@ -170,7 +171,7 @@ func New(config Config) *Manager {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	return &Manager{Config: config, pods: map[types.UID]*worker{}, seen: map[types.UID]uint64{}}
+	return &Manager{Config: config, pods: map[types.UID]*worker{}, seen: map[types.UID]uint64{}, known: make(chan struct{})}
 }
 
 // makingPatience is how long Run waits for what is being made when it ends.
@@ -240,8 +241,14 @@ func (m *Manager) Synced() {
 func (m *Manager) Complete() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.complete = true
+	if !m.complete {
+		m.complete = true
+		close(m.known)
+	}
 }
+
+// Known is closed once every pod of this node is known: when Complete is called.
+func (m *Manager) Known() <-chan struct{} { return m.known }
 
 // Wake makes a pod be looked at. It is how others tell that something the pod depends on changed.
 func (m *Manager) Wake(uid types.UID) {

@@ -45,6 +45,9 @@ const (
 
 // Pods are the pods of the node.
 type Pods interface {
+	// Known is closed once Holding lists every pod of the node. A kubelet that has just started
+	// hears of them from the API server first.
+	Known() <-chan struct{}
 	// Holding lists the pods of which something is left on the node.
 	Holding() []*v1.Pod
 	// End has a pod end within a time; one that is being ended already, too.
@@ -173,12 +176,11 @@ func (m *Manager) follow(ctx context.Context) (connected bool, err error) {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, logind.Close()) }()
-	defer m.unlock() // the next connection takes one anew; that of a shutdown is its own's
+	if err := m.look(ctx, logind, true); err != nil {
+		return false, err
+	}
 	if err := m.allow(ctx, logind); err != nil {
 		m.complain("pods may get less time to end than shutdownGracePeriod says", err)
-	}
-	if err := m.look(ctx, logind); err != nil {
-		return false, err
 	}
 	for {
 		select {
@@ -189,7 +191,7 @@ func (m *Manager) follow(ctx context.Context) (connected bool, err error) {
 				return true, errors.New("the connection to D-Bus has ended")
 			}
 		}
-		if err := m.look(ctx, logind); err != nil {
+		if err := m.look(ctx, logind, false); err != nil {
 			return true, err
 		}
 	}
@@ -220,8 +222,10 @@ func (m *Manager) allow(ctx context.Context, logind Logind) error {
 
 var errCancelled = errors.New("the shutdown was cancelled")
 
-// look asks logind whether the machine goes down, and acts on it.
-func (m *Manager) look(ctx context.Context, logind Logind) error {
+// look asks logind whether the machine goes down, and acts on it. The first look of a connection
+// takes the lock anew. An earlier one holds until then: logind keeps it for as long as its file is
+// open, whatever becomes of the connection.
+func (m *Manager) look(ctx context.Context, logind Logind, first bool) error {
 	begun, err := logind.Preparing(ctx)
 	if err != nil {
 		return err
@@ -229,9 +233,12 @@ func (m *Manager) look(ctx context.Context, logind Logind) error {
 	if !begun && m.cancel != nil {
 		m.stop(errCancelled)
 	}
-	if !begun && m.lock == nil {
-		var refused error
-		m.lock, refused = logind.Inhibit(ctx)
+	if !begun && (first || m.lock == nil) {
+		lock, refused := logind.Inhibit(ctx)
+		if refused == nil {
+			m.unlock()
+			m.lock = lock
+		}
 		// It may have begun meanwhile: before, and no lock was to be had, or after, and it waits
 		// for this one.
 		if begun, err = logind.Preparing(ctx); err != nil {
@@ -308,6 +315,7 @@ func (m *Manager) endAll(ctx context.Context) {
 	began := m.Now()
 	m.save(times{Began: began})
 	m.Logger.Info("this machine goes down; ending its pods", "within", total(m.Periods))
+	m.awaitKnown(ctx)
 	for _, g := range group(m.Periods, m.Pods.Holding()) {
 		if len(g.pods) > 0 && ctx.Err() == nil {
 			m.endGroup(ctx, g)
@@ -318,6 +326,19 @@ func (m *Manager) endAll(ctx context.Context) {
 		return
 	}
 	m.save(times{Began: began, Ended: m.Now()})
+}
+
+// awaitKnown returns when the pods of the node are known. The machine does not wait for longer than
+// all periods, and so neither does this.
+func (m *Manager) awaitKnown(ctx context.Context) {
+	timer := time.NewTimer(total(m.Periods))
+	defer timer.Stop()
+	select {
+	case <-m.Pods.Known():
+	case <-timer.C:
+		m.Logger.Warn("the API server has not told the pods of this node in time; ending those that are known", "within", total(m.Periods))
+	case <-ctx.Done():
+	}
 }
 
 // endGroup returns when nothing of the group is left, or its time is over.

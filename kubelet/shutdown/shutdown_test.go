@@ -1,6 +1,7 @@
 package shutdown
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -98,7 +100,13 @@ type machine struct {
 	log       []string
 	began     time.Time
 	kept      time.Duration // how long the API server has wrong volumes after a pod is gone
+	learns    time.Duration // until a kubelet that starts knows its pods
+	known     chan struct{}
+	absent    bool // there is no logind behind D-Bus
+	warned    bytes.Buffer
 }
+
+var errAbsent = errors.New("The name org.freedesktop.login1 was not provided by any .service files")
 
 func (m *machine) note(format string, args ...any) {
 	m.log = append(m.log, fmt.Sprintf("%.1f ", time.Since(m.began).Seconds())+fmt.Sprintf(format, args...))
@@ -107,6 +115,9 @@ func (m *machine) note(format string, args ...any) {
 func (m *machine) Preparing(context.Context) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.absent {
+		return false, fmt.Errorf("read PreparingForShutdown: %w", errAbsent)
+	}
 	return m.preparing, nil
 }
 
@@ -129,11 +140,17 @@ func (m *machine) locked() (held int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.locks {
-		if err := r.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		raw, err := r.SyscallConn()
+		if err != nil {
 			m.t.Fatal(err)
 		}
-		if _, err := r.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
-			held++
+		if err := raw.Read(func(fd uintptr) bool {
+			if _, err := unix.Read(int(fd), make([]byte, 1)); errors.Is(err, unix.EAGAIN) {
+				held++
+			}
+			return true // without waiting
+		}); err != nil {
+			m.t.Fatal(err)
 		}
 	}
 	return held
@@ -142,6 +159,9 @@ func (m *machine) locked() (held int) {
 func (m *machine) LongestDelay(context.Context) (time.Duration, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.absent {
+		return 0, fmt.Errorf("read InhibitDelayMaxUSec: %w", errAbsent)
+	}
 	return m.delay, nil
 }
 
@@ -171,6 +191,14 @@ func (m *machine) connect(context.Context) (Logind, error) {
 	return m, nil
 }
 
+// drop ends the connection to logind.
+func (m *machine) drop() {
+	m.mu.Lock()
+	close(m.hints)
+	m.mu.Unlock()
+	synctest.Wait()
+}
+
 // prepare has logind say that the machine goes down, or does not.
 func (m *machine) prepare(is bool) {
 	m.mu.Lock()
@@ -180,10 +208,21 @@ func (m *machine) prepare(is bool) {
 	synctest.Wait()
 }
 
+func (m *machine) Known() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.known
+}
+
 func (m *machine) Holding() []*v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var list []*v1.Pod
+	select {
+	case <-m.known:
+	default:
+		return nil
+	}
 	for _, pod := range m.pods {
 		list = append(list, pod)
 	}
@@ -228,15 +267,20 @@ func (m *machine) logged() string {
 func inBubble(t *testing.T, test func(m *machine, restart func())) {
 	file := filepath.Join(t.TempDir(), "state")
 	synctest.Test(t, func(t *testing.T) {
-		m := &machine{t: t, delay: 5 * time.Second, began: time.Now(), goneAt: map[types.UID]time.Time{},
+		m := &machine{t: t, delay: 5 * time.Second, learns: time.Second, began: time.Now(), goneAt: map[types.UID]time.Time{},
 			pods:  map[types.UID]*v1.Pod{"app": podOf("app", 0), "db": podOf("db", 100), "driver": podOf("driver", systemCriticalPriority)},
 			takes: map[types.UID]time.Duration{"app": time.Second, "db": 3 * time.Second, "driver": time.Second}}
 		m.pods["app"].Spec.TerminationGracePeriodSeconds = new(int64(5))
 		m.pods["db"].Spec.TerminationGracePeriodSeconds = new(int64(300))
 		var stop func()
 		start := func() {
+			known := make(chan struct{})
+			time.AfterFunc(m.learns, func() { close(known) })
+			m.mu.Lock()
+			m.known = known
+			m.mu.Unlock()
 			m.manager = New(Config{Periods: []Period{{0, 20 * time.Second}, {systemCriticalPriority, 10 * time.Second}}, Pods: m, Released: m.released, Connect: m.connect,
-				Changed: func() {}, File: file, Logger: slog.New(slog.DiscardHandler),
+				Changed: func() {}, File: file, Logger: slog.New(slog.NewTextHandler(&m.warned, &slog.HandlerOptions{Level: slog.LevelWarn})),
 				NodeEvent: func(reason, message string) {
 					m.mu.Lock()
 					defer m.mu.Unlock()
@@ -339,7 +383,8 @@ func TestCancelledShutdown(t *testing.T) {
 	})
 }
 
-// A kubelet that starts while the machine goes down gets no lock and ends the pods all the same.
+// A kubelet that starts while the machine goes down gets no lock and ends the pods all the same, as
+// soon as it knows them.
 func TestRestartInAShutdown(t *testing.T) {
 	inBubble(t, func(m *machine, restart func()) {
 		delete(m.takes, "app") // it never ends
@@ -347,29 +392,69 @@ func TestRestartInAShutdown(t *testing.T) {
 		restart()
 		time.Sleep(time.Second)
 		m.expect(0, true) // what the new one did first is not logged any more
-		time.Sleep(19 * time.Second)
-		m.expect(0, true, "18.0 end driver within 10s")
+		time.Sleep(20 * time.Second)
+		m.expect(0, true, "19.0 end driver within 10s")
 	})
 }
 
 // A connection that breaks loses neither the lock nor the shutdown that has begun.
 func TestReconnects(t *testing.T) {
 	inBubble(t, func(m *machine, _ func()) {
-		drop := func() {
-			m.mu.Lock()
-			close(m.hints)
-			m.mu.Unlock()
-			synctest.Wait()
-		}
-		drop()
-		m.expect(0, false)
+		m.drop()
+		m.expect(1, false)
 		time.Sleep(reconnectAfter)
 		m.expect(1, false)
 		m.prepare(true)
-		drop()
+		m.drop()
 		m.expect(1, true, "1.0"+begins[3:], "1.0 end app within 5s", "1.0 end db within 20s")
 		time.Sleep(5 * time.Second)
 		m.expect(0, true, "1.0"+begins[3:], "1.0 end app within 5s", "1.0 end db within 20s", "4.0 end driver within 10s")
+	})
+}
+
+// A shutdown that begins while there is no connection waits for the lock from before.
+func TestBeginsWithoutAConnection(t *testing.T) {
+	inBubble(t, func(m *machine, _ func()) {
+		m.drop()
+		m.mu.Lock()
+		m.preparing = true
+		m.mu.Unlock()
+		time.Sleep(reconnectAfter)
+		want := []string{"1.0" + begins[3:], "1.0 end app within 5s", "1.0 end db within 20s"}
+		m.expect(1, true, want...)
+		time.Sleep(5 * time.Second)
+		m.expect(0, true, append(want, "4.0 end driver within 10s")...)
+	})
+}
+
+// The machine waits for a kubelet that does not know its pods, and not for ever.
+func TestPodsThatAreNotKnown(t *testing.T) {
+	inBubble(t, func(m *machine, restart func()) {
+		m.learns = time.Hour
+		restart()
+		m.prepare(true)
+		time.Sleep(29 * time.Second)
+		m.expect(1, true, begins)
+		time.Sleep(2 * time.Second)
+		m.expect(0, true, begins)
+		if got := m.warned.String(); !strings.Contains(got, "ending those that are known") {
+			t.Errorf("it logged %s", got)
+		}
+	})
+}
+
+// On a machine with D-Bus and without logind one warning is logged, however often it is tried.
+func TestBusWithoutLogind(t *testing.T) {
+	inBubble(t, func(m *machine, restart func()) {
+		m.mu.Lock()
+		m.absent = true
+		m.mu.Unlock()
+		restart()
+		time.Sleep(10 * time.Minute)
+		m.expect(0, false)
+		if n := strings.Count(m.warned.String(), "level=WARN"); n != 1 {
+			t.Errorf("it warned %d times:\n%s", n, m.warned.String())
+		}
 	})
 }
 
