@@ -67,6 +67,7 @@ type Manager struct {
 	kinds         []Plugin
 	forget        []func(types.UID)
 	changed       func(*Volume)
+	options       func(path string) (string, error) // see mountOptions
 
 	mu       sync.Mutex
 	resolved map[types.UID]map[string]*resolved
@@ -91,7 +92,7 @@ func New(config Config) *Manager {
 	}
 	m := &Manager{
 		root: filepath.Join(config.RootDir, "pods"), plugins: filepath.Join(config.RootDir, "plugins"),
-		claims: config.Claims, node: config.Node, mounts: config.Mounts, changed: config.Changed,
+		claims: config.Claims, node: config.Node, mounts: config.Mounts, changed: config.Changed, options: mountOptions,
 		resolved: map[types.UID]map[string]*resolved{}, usage: map[types.UID]*measured{}, shared: map[string]*sync.Mutex{},
 		forget: []func(types.UID){config.Objects.Forget, config.Tokens.Forget, config.Bundles.Forget, config.Certificates.Forget},
 	}
@@ -371,8 +372,17 @@ func (m *Manager) Relabels(uid types.UID, volume string) bool {
 	case emptyDirs, configMaps, secrets, downwardAPIs, projections, locals:
 		return true
 	}
+	options, err := m.options(path)
+	return err == nil && slices.Contains(strings.Split(options, ","), "seclabel")
+}
+
+// mountOptions are those of the file system that is mounted at a path; none where none is.
+func mountOptions(path string) (string, error) {
 	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(path))
-	return err == nil && len(mounts) > 0 && slices.Contains(strings.Split(mounts[len(mounts)-1].VFSOptions, ","), "seclabel")
+	if err != nil || len(mounts) == 0 {
+		return "", err
+	}
+	return mounts[len(mounts)-1].VFSOptions, nil
 }
 
 // Unmount takes a pod's volumes away and everything else in the pod's directory. What is in

@@ -456,21 +456,29 @@ func TestMountsBelowAVolume(t *testing.T) {
 func TestRelabels(t *testing.T) {
 	block := v1.PersistentVolumeBlock
 	for name, c := range map[string]struct {
-		volume *Volume
-		plugin Plugin
-		want   bool
+		volume  *Volume
+		plugin  Plugin
+		want    bool
+		options string // of what is mounted at its path
 	}{
-		"emptyDir":                 {&Volume{}, emptyDirs{}, true},
-		"projected":                {&Volume{}, projections{}, true},
-		"hostPath":                 {&Volume{}, hostPaths{}, false},
-		"image":                    {&Volume{}, imageVolumes{}, false},
-		"NFS":                      {&Volume{}, nfs{}, false},
-		"local":                    {&Volume{}, locals{}, true},
-		"local, read-only":         {&Volume{ReadOnly: true}, locals{}, false},
-		"local device":             {&Volume{PV: &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{VolumeMode: &block}}}, locals{}, false},
-		"a driver's, without room": {&Volume{}, someDriver{}, false},
+		"emptyDir":                 {volume: &Volume{}, plugin: emptyDirs{}, want: true},
+		"projected":                {volume: &Volume{}, plugin: projections{}, want: true},
+		"hostPath":                 {volume: &Volume{}, plugin: hostPaths{}, options: "seclabel"},
+		"image":                    {volume: &Volume{}, plugin: imageVolumes{}},
+		"NFS":                      {volume: &Volume{}, plugin: nfs{}},
+		"local":                    {volume: &Volume{}, plugin: locals{}, want: true},
+		"local, read-only":         {volume: &Volume{ReadOnly: true}, plugin: locals{}},
+		"local device":             {volume: &Volume{PV: &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{VolumeMode: &block}}}, plugin: locals{}},
+		"a driver's, without room": {volume: &Volume{}, plugin: someDriver{}, options: "rw,noseclabel"},
+		"a driver's":               {volume: &Volume{}, plugin: someDriver{}, options: "rw,seclabel", want: true},
+		"a driver's, read-only":    {volume: &Volume{ReadOnly: true}, plugin: someDriver{}, options: "ro,seclabel"},
 	} {
-		m := &Manager{resolved: map[types.UID]map[string]*resolved{"u": {"v": {Volume: c.volume, plugin: c.plugin, path: "/proc"}}}}
+		m := &Manager{resolved: map[types.UID]map[string]*resolved{"u": {"v": {Volume: c.volume, plugin: c.plugin, path: "/its"}}}, options: func(path string) (string, error) {
+			if path != "/its" {
+				return "", errors.New("another path")
+			}
+			return c.options, nil
+		}}
 		if got := m.Relabels("u", "v"); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
