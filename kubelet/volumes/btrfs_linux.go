@@ -18,6 +18,7 @@ const (
 	btrfsSubvolumeCreate = 0x5000940e // BTRFS_IOC_SUBVOL_CREATE
 	btrfsTreeSearch      = 0xd0009411 // BTRFS_IOC_TREE_SEARCH
 	btrfsInodeLookup     = 0xd0009412 // BTRFS_IOC_INO_LOOKUP
+	btrfsQuotaGroup      = 0x4010942a // BTRFS_IOC_QGROUP_CREATE, which removes as well
 	btrfsQuotaLimit      = 0x8030942b // BTRFS_IOC_QGROUP_LIMIT
 
 	btrfsRootInode = 256 // of each subvolume
@@ -129,6 +130,18 @@ func btrfsLimit(dir *os.File, id uint64, bytes int64) error {
 		return &os.PathError{Op: "limit the subvolume", Path: dir.Name(), Err: err}
 	}
 	return nil
+}
+
+// btrfsForget removes the quota group that a deleted subvolume has left. Newer kernels have done so
+// themselves; one that is not done with the subvolume keeps the group, which does no harm.
+func btrfsForget(dir *os.File, id uint64) error {
+	var argument struct{ create, group uint64 }
+	argument.group = id
+	err := btrfsCall(dir, btrfsQuotaGroup, &argument)
+	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL) {
+		return nil
+	}
+	return &os.PathError{Op: "remove the quota group of a subvolume", Path: dir.Name(), Err: err}
 }
 
 // btrfsUse tells how much a subvolume holds, and how much it may hold: 0 for any amount.

@@ -121,9 +121,27 @@ func TestSizesOnBtrfs(t *testing.T) {
 	if written, err := fill(t, file, 16<<20); err != nil {
 		t.Errorf("%d bytes fit into 24 MiB: %v", written, err)
 	}
+	whole, err := os.Open(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(unix.Syncfs(int(whole.Fd())), whole.Close()); err != nil { // what is only in the log does not count yet
+		t.Fatal(err)
+	}
 	u, err := local.usage(t.Context(), pv)
 	if err != nil || u.Capacity != 24<<20 || u.Used < 16<<20 || u.Used+u.Available != u.Capacity {
 		t.Errorf("usage %+v: %v", u, err)
+	}
+	root, err := os.OpenRoot(local.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := makeDir(root, "unlimited"); err != nil {
+		t.Fatal(err)
+	}
+	if u, err := local.usage(t.Context(), sized("unlimited", "1Mi")); err != nil || u == nil || u.Capacity < 128<<20 {
+		t.Errorf("usage of a subvolume without a limit: %+v: %v", u, err)
 	}
 	if err := local.Delete(pv); err != nil {
 		t.Fatal(err)

@@ -15,8 +15,9 @@ import (
 
 // Local has the directories of the volumes that the cluster's provisioner has placed on this node,
 // root/<name of PV>. They are made when a pod first needs them, and deleted when the cluster says
-// so. On btrfs with quotas each is a subvolume that holds no more than the volume's size; elsewhere
-// sizes are numbers. Nothing outside of the root is made, changed or deleted: paths in PVs count
+// so. On btrfs with quotas each is a subvolume that is limited to the volume's size; elsewhere sizes
+// are numbers. The limit is against accidents: a subvolume that a pod makes in its volume has none.
+// Nothing outside of the root is made, changed or deleted: paths in PVs count
 // only when they are what the root and the PV's name make, and no symbolic link is followed.
 type Local struct{ root string }
 
@@ -41,7 +42,7 @@ func (l *Local) made(pv *v1.PersistentVolume) bool {
 // freshSuffix is of a directory that is not complete. No PV has such a name.
 const freshSuffix = ".new~"
 
-// Enforces tells whether volumes that are made now hold no more than their sizes.
+// Enforces tells whether volumes that are made now are limited to their sizes; see Local.
 func (l *Local) Enforces() (bool, error) {
 	dir, err := os.Open(l.root)
 	if err != nil {
@@ -153,11 +154,40 @@ func (l *Local) Delete(pv *v1.PersistentVolume) error {
 	}
 	defer root.Close()
 	for _, name := range []string{pv.Name, pv.Name + freshSuffix} {
-		if err := root.RemoveAll(name); err != nil {
+		if err := remove(root, name); err != nil {
 			return fmt.Errorf("delete the directory of PV %s: %w", pv.Name, err)
 		}
 	}
 	return syncDir(l.root)
+}
+
+// remove removes a directory with what is in it, and its limit.
+func remove(root *os.Root, name string) error {
+	id := uint64(0)
+	if info, err := root.Lstat(name); err == nil && info.IsDir() {
+		if id, err = subvolume(root, name); err != nil {
+			return err
+		}
+	}
+	if err := root.RemoveAll(name); err != nil || id == 0 {
+		return err
+	}
+	parent, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	return btrfsForget(parent, id)
+}
+
+// subvolume is what limited tells of a directory below the root.
+func subvolume(root *os.Root, name string) (uint64, error) {
+	dir, err := root.Open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	return limited(dir)
 }
 
 // Names lists the directories that there are.
@@ -186,8 +216,11 @@ func (l *Local) usage(ctx context.Context, pv *v1.PersistentVolume) (*Usage, err
 		return walked(ctx, path)
 	}
 	used, most, err := btrfsUse(dir, id)
-	if err != nil || most == 0 {
+	if err != nil {
 		return nil, err
+	}
+	if most == 0 {
+		return walked(ctx, path)
 	}
 	u, err := fileSystem(path)
 	if err != nil {
