@@ -198,7 +198,7 @@ func TestUnsealedBackupsAreRefusedUnasked(t *testing.T) {
 // TestSmallestStore: a limit that would stop all writes is a slip.
 func TestSmallestStore(t *testing.T) {
 	for text, good := range map[string]bool{"2Gi": true, "16Mi": true, "2": false, "1Ki": false, "x": false} {
-		f := nodeFlags{options: node.Options{Times: node.DefaultTimes(), APIPort: 6443, GossipPort: 7946, KubeletPort: 10250}, storeMemory: text, logLevel: "info"}
+		f := nodeFlags{options: node.Options{Times: node.DefaultTimes(), APIPort: 6443, GossipPort: 7946, KubeletPort: 10250, WireGuardPort: 51820}, storeMemory: text, logLevel: "info"}
 		if _, err := f.complete(serverCommand()); (err == nil) != good || (!good && exitCode(err) != 2) {
 			t.Errorf("%s: %v", text, err)
 		}
