@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -245,7 +246,7 @@ func (c *Cluster) delete(action clienttesting.Action) (bool, kruntime.Object, er
 	return true, nil, c.remove(a)
 }
 
-// deleteCollection deletes all objects of a namespace, whatever their labels.
+// deleteCollection deletes all objects of a namespace that have the labels.
 func (c *Cluster) deleteCollection(action clienttesting.Action) (bool, kruntime.Object, error) {
 	a, ok := action.(clienttesting.DeleteCollectionActionImpl)
 	if !ok {
@@ -265,6 +266,9 @@ func (c *Cluster) deleteCollection(action clienttesting.Action) (bool, kruntime.
 		m, err := meta.Accessor(obj)
 		if err != nil {
 			return err
+		}
+		if selector := a.GetListRestrictions().Labels; selector != nil && !selector.Matches(labels.Set(m.GetLabels())) {
+			return nil
 		}
 		return c.remove(clienttesting.NewDeleteActionWithOptions(a.GetResource(), a.GetNamespace(), m.GetName(), a.DeleteOptions))
 	})

@@ -65,6 +65,9 @@ func TestDecideConverges(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		w := &stepper{d: deploy(int32(r.IntN(6))), now: now}
+		quarter := intstr.FromString("25%")
+		w.d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType,
+			RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &quarter, MaxUnavailable: &quarter}}
 		for round := range 12 {
 			switch r.IntN(5) {
 			case 0:
