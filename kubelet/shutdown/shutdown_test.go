@@ -93,7 +93,6 @@ type machine struct {
 	deaf      bool // it does not take a longer delay
 	locks     []*os.File
 	hints     chan struct{}
-	closed    bool
 	pods      map[types.UID]*v1.Pod
 	takes     map[types.UID]time.Duration // that a pod takes to end; for ever when it is not there
 	goneAt    map[types.UID]time.Time
@@ -106,7 +105,7 @@ type machine struct {
 	warned    bytes.Buffer
 }
 
-var errAbsent = errors.New("The name org.freedesktop.login1 was not provided by any .service files")
+var errAbsent = errors.New("the name org.freedesktop.login1 was not provided by any .service files")
 
 func (m *machine) note(format string, args ...any) {
 	m.log = append(m.log, fmt.Sprintf("%.1f ", time.Since(m.began).Seconds())+fmt.Sprintf(format, args...))
