@@ -32,6 +32,7 @@ var (
 // or ends a pod. No container runs twice, none is lost, and nothing is left of a pod that has
 // ended.
 func TestKills(t *testing.T) {
+	needs.AllTests(t)
 	const untested = "kill -9 of the kubelet and of containerd at each step of a pod's life"
 	if _, err := bundle.Open(); errors.Is(err, bundle.ErrNotBundled) {
 		needs.Missing(t, "the node components (run `make bundle`)", untested)
@@ -41,9 +42,6 @@ func TestKills(t *testing.T) {
 	}
 	k := newKills(t)
 	moments, victims, rounds := []moment{before, during, after}, []string{"kubelet", "containerd", "both"}, 2
-	if testing.Short() {
-		moments, victims, rounds = []moment{after}, []string{"both"}, 1
-	}
 	for round := range rounds {
 		for _, calls := range [][]string{makingCalls, endingCalls} {
 			for _, call := range calls {
