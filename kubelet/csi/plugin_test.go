@@ -318,7 +318,8 @@ func TestAttachLimit(t *testing.T) {
 			attachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: attachmentName("handle-of-pv", driverName, nodeName)},
 				Status: storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no more", ErrorCode: c.code}}}
 			spec := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{NodeAllocatableUpdatePeriodSeconds: c.period}}
-			m := newMachine(t, csidriver.Config{MaxVolumes: 7}, append(volume("pv"), attachment, spec)...)
+			objects := slices.DeleteFunc(volume("pv"), func(o runtime.Object) bool { _, ok := o.(*storagev1.VolumeAttachment); return ok })
+			m := newMachine(t, csidriver.Config{MaxVolumes: 7}, append(objects, attachment, spec)...)
 			m.attaches = false
 			m.plugin.patience = time.Millisecond // the test wants the time-out
 			count := func() int32 {
