@@ -134,8 +134,8 @@ spec:
 	d.waitRows()
 }
 
-// insertRows prints the number of each row that was acknowledged. What has failed is not tried again:
-// it may be there.
+// insertRows prints the number of each row that was acknowledged. What has failed is not tried
+// again: it may be there.
 //
 // brief: a row that is not answered is given up
 const insertRows = `n=0

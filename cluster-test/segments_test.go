@@ -276,7 +276,8 @@ func says(r machines.Result, text string) error {
 	return r.Error
 }
 
-// podsOf returns the ready pods of a DaemonSet on the nodes; an error as long as they are not there.
+// podsOf returns the ready pods of a DaemonSet on the nodes; an error as long as they are not
+// there.
 func (d *sites) podsOf(ctx context.Context, at *machines.Machine, app string, nodes map[string]bool) ([]corev1.Pod, error) {
 	list, err := d.api(at).CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
 	if err != nil {

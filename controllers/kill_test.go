@@ -135,7 +135,8 @@ func count(of map[string]int, resource string) int {
 // call does what is asked of the API.
 type call func(clienttesting.Action) (kruntime.Object, error)
 
-// callOf makes a leader's way to the API: its writes go into the ledger, and are refused when lead has ended.
+// callOf makes a leader's way to the API: its writes go into the ledger, and are refused when lead
+// has ended.
 func callOf(c *controllertest.Cluster, lead context.Context, l *ledger) call {
 	return func(a clienttesting.Action) (kruntime.Object, error) {
 		switch {
@@ -195,7 +196,8 @@ func lagging(c *controllertest.Cluster, lag func(resource string) time.Duration)
 	return client
 }
 
-// lateWatch begins a watch that is late. It shows its objects as show makes them, unless that is nil.
+// lateWatch begins a watch that is late. It shows its objects as show makes them, unless that is
+// nil.
 func lateWatch(c *controllertest.Cluster, a clienttesting.Action, lag func(resource string) time.Duration, show func(kruntime.Object) kruntime.Object) (watch.Interface, error) {
 	w, err := c.Client.InvokesWatch(a)
 	if err != nil {
@@ -261,8 +263,8 @@ func (l *late) run(lag time.Duration) {
 	}
 }
 
-// outside is what the controllers see beside the API. One node may die, those called server-… are servers, and all
-// certificates are signed.
+// outside is what the controllers see beside the API. One node may die, those called server-… are
+// servers, and all certificates are signed.
 type outside struct {
 	world
 	mortal string
@@ -336,8 +338,8 @@ func lead(t *testing.T, term context.Context, client kubernetes.Interface, list 
 	return wg.Wait
 }
 
-// run lets the first leader end at its write of number kill, before or after that is done, and another server go on whose
-// informers lag. It returns the writes of the run.
+// run lets the first leader end at its write of number kill, before or after that is done, and
+// another server go on whose informers lag. It returns the writes of the run.
 func (s scenario) run(t *testing.T, kill int, after bool, lag func(string) time.Duration) (writes []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -421,8 +423,9 @@ func succeed(t *testing.T, c *controllertest.Cluster) {
 	}
 }
 
-// The leader ends at every write that a controller does: before it, or when it is done and its answer is on the way. Another
-// server goes on, whose informers show nothing of the last seconds. Nothing is made twice, and nothing is forgotten.
+// The leader ends at every write that a controller does: before it, or when it is done and its
+// answer is on the way. Another server goes on, whose informers show nothing of the last seconds.
+// Nothing is made twice, and nothing is forgotten.
 func TestLeaderEndsAtEveryWrite(t *testing.T) {
 	const second = time.Second
 	lags := map[string]func(string) time.Duration{
@@ -701,7 +704,8 @@ func workloadScenarios() []scenario {
 			check: done,
 		},
 		{
-			// The Job of a time is over and deleted within a second: only the CronJob's status tells that it was there.
+			// The Job of a time is over and deleted within a second: only the CronJob's status
+			// tells that it was there.
 			name: "a CronJob whose Jobs are deleted at once", controllers: "cronjob", takes: 150 * time.Second, objects: none,
 			change: func(t *testing.T, c *controllertest.Cluster) {
 				c.Client.PrependReactor("update", "cronjobs", func(a clienttesting.Action) (bool, kruntime.Object, error) {

@@ -124,14 +124,15 @@ func partial(obj kruntime.Object) (kruntime.Object, error) {
 	return p, nil
 }
 
-// What pods together use of the CPU before the change of a scenario, and what each requests, in thousandths.
+// What pods together use of the CPU before the change of a scenario, and what each requests, in
+// thousandths.
 const (
 	initialLoad = 400
 	requested   = 400
 )
 
-// webAPI answers those clients that are made of a configuration: what there is, scales of ReplicaSets, and figures of
-// pods, which share a load.
+// webAPI answers those clients that are made of a configuration: what there is, scales of
+// ReplicaSets, and figures of pods, which share a load.
 type webAPI struct {
 	do   call
 	load func() int64

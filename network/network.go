@@ -3,10 +3,9 @@
 // there is no direct way (overlay, wireguard), services (proxy), their names (dns), and what may
 // pass (policy). It sees the cluster through the informers that it is given.
 //
-// Everything happens in the network namespace of the process, and all of it
-// stays when the process ends: pods go on, with their connections and services. WireGuard alone ends
-// where the kernel has none.
-// Purge removes it.
+// Everything happens in the network namespace of the process, and all of it stays when the process
+// ends: pods go on, with their connections and services. WireGuard alone ends where the kernel has
+// none. Purge removes it.
 //
 // Not here: ingress.
 package network
@@ -72,14 +71,14 @@ type Config struct {
 	// Pods needs to hold this node's pods only; it serves host ports and policies.
 	Pods coreinformers.PodInformer
 
-	// Policies and Namespaces are what NetworkPolicies need. Peers holds the pods of all nodes; it is
-	// started when policies need it, and by nobody else.
+	// Policies and Namespaces are what NetworkPolicies need. Peers holds the pods of all nodes; it
+	// is started when policies need it, and by nobody else.
 	Policies   networkinginformers.NetworkPolicyInformer
 	Namespaces coreinformers.NamespaceInformer
 	Peers      cache.SharedIndexInformer
 
-	// DNS is cluster DNS on this node; without it pods get no names. Where it listens, which networks
-	// are its own, and the informers that Network has too, are filled in.
+	// DNS is cluster DNS on this node; without it pods get no names. Where it listens, which
+	// networks are its own, and the informers that Network has too, are filled in.
 	DNS *dns.Config
 
 	// CNIConfDir is where the container runtime looks for CNI configurations,
@@ -294,8 +293,8 @@ func (n *Network) tables() []nft.Name {
 	return names
 }
 
-// Attach returns when the policies of a pod that got its addresses are in the kernel; see policy.Agent.
-// Its link has the bandwidth that the pod's annotations allow then.
+// Attach returns when the policies of a pod that got its addresses are in the kernel; see
+// policy.Agent. Its link has the bandwidth that the pod's annotations allow then.
 func (n *Network) Attach(ctx context.Context, pod *corev1.Pod, addrs []string) error {
 	if n.policy == nil {
 		return nil

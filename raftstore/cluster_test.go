@@ -26,8 +26,8 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// settled commits an idempotent txn until its outcome is known. Real servers that get next to no CPU
-// time may elect another leader at any moment, and then the outcome of a write can be unknown.
+// settled commits an idempotent txn until its outcome is known. Real servers that get next to no
+// CPU time may elect another leader at any moment, and then the outcome of a write can be unknown.
 func settled(ctx context.Context, s *raftstore.Server, txn raftstore.Txn) error {
 	for {
 		if _, err := s.Commit(ctx, txn); !errors.Is(err, raftstore.ErrUnknownOutcome) || ctx.Err() != nil {
@@ -110,8 +110,9 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 	})
 }
 
-// TestLateServerCatchesUpBySnapshot keeps a server away until it needs a snapshot. The snapshot carries
-// history, so that whoever watches at that server misses nothing, or is told so when history is too short.
+// TestLateServerCatchesUpBySnapshot keeps a server away until it needs a snapshot. The snapshot
+// carries history, so that whoever watches at that server misses nothing, or is told so when
+// history is too short.
 func TestLateServerCatchesUpBySnapshot(t *testing.T) {
 	for what, historyBytes := range map[string]int{"history reaches back": 0, "history is too short": 10_000} {
 		t.Run(what, func(t *testing.T) {
@@ -177,8 +178,8 @@ func watchesAll(ctx context.Context, w raftstore.Watcher, first, last uint64) er
 	return nil
 }
 
-// TestHistorySurvivesRestartOfAll stops all servers after a snapshot: clients that come back go on where
-// they were, and lists that were being paged go on, too.
+// TestHistorySurvivesRestartOfAll stops all servers after a snapshot: clients that come back go on
+// where they were, and lists that were being paged go on, too.
 func TestHistorySurvivesRestartOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, onDisk(t))
@@ -359,8 +360,8 @@ func TestRefusesForeignDirectory(t *testing.T) {
 	})
 }
 
-// TestServerWithoutItsLog takes all of a server's log away, as who clears a directory by hand does. It must not go on
-// under its ID: it has acknowledged what is gone, and voted.
+// TestServerWithoutItsLog takes all of a server's log away, as who clears a directory by hand does.
+// It must not go on under its ID: it has acknowledged what is gone, and voted.
 func TestServerWithoutItsLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {

@@ -50,7 +50,8 @@ type RequestNode func(namespace, name string) (node string)
 
 // New returns an authorizer over the pods of an informer that has not been started, and those that
 // list returns. requests tells whose requests for certificates are, volumes what claims are bound
-// to, as far as informers know it, and read what a volume is now. rules tells what the role of nodes allows.
+// to, as far as informers know it, and read what a volume is now. rules tells what the role of
+// nodes allows.
 func New(pods cache.SharedIndexInformer, list ListPods, requests RequestNode, volumes Volumes, read ReadVolume, rules func(authorizer.Attributes) bool) (*Authorizer, error) {
 	err := pods.AddIndexers(cache.Indexers{nodeIndex: func(obj any) ([]string, error) {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
@@ -203,8 +204,8 @@ func (a *Authorizer) has(ctx context.Context, node string, wanted func(*corev1.P
 }
 
 // ownPods allows lists and watches of the node's pods, and of all pods, of which the node is shown
-// what network policies are made of (see Pods). Single pods, and writes, which admission narrows, are
-// allowed by name.
+// what network policies are made of (see Pods). Single pods, and writes, which admission narrows,
+// are allowed by name.
 func (a *Authorizer) ownPods(ctx context.Context, node string, attrs authorizer.Attributes) (string, error) {
 	switch attrs.GetVerb() {
 	case "list", "watch":
@@ -230,8 +231,8 @@ func (a *Authorizer) ownPods(ctx context.Context, node string, attrs authorizer.
 	return "", nil
 }
 
-// ownVolumes allows lists and watches of the local volumes that are on the node, and to read single volumes that a
-// pod of the node has by a claim. Writes are narrowed by admission.
+// ownVolumes allows lists and watches of the local volumes that are on the node, and to read single
+// volumes that a pod of the node has by a claim. Writes are narrowed by admission.
 func (a *Authorizer) ownVolumes(ctx context.Context, node string, attrs authorizer.Attributes) (string, error) {
 	switch attrs.GetVerb() {
 	case "list", "watch":
@@ -254,7 +255,10 @@ func (a *Authorizer) ownVolumes(ctx context.Context, node string, attrs authoriz
 		if volume == nil || err != nil {
 			return "none of its pods has volume " + attrs.GetName(), err
 		}
-		found, err := a.has(ctx, node, haveVolume(volume))
+		found := localpv.OnNode(volume, node)
+		if !found {
+			found, err = a.has(ctx, node, haveVolume(volume))
+		}
 		if found || err != nil {
 			return "", err
 		}

@@ -44,13 +44,15 @@ func newAuthorizer(t *testing.T, list ListPods) *Authorizer {
 	return a
 }
 
-// read knows a volume more, which no informer has seen yet.
+// read knows two volumes more, which no informer has seen yet.
 func (v volumesOf) read(_ context.Context, name string) (*corev1.PersistentVolume, error) {
 	switch volume, err := v.Volume(name); {
 	case err == nil:
 		return volume, nil
 	case name == "new":
 		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "ns", Name: "claims-made"}}}, nil
+	case name == "new-local":
+		return localOn("n1"), nil
 	case name == "broken":
 		return nil, errors.New("the store does not answer")
 	}
@@ -67,17 +69,19 @@ func (volumesOf) Claim(namespace, name string) (*corev1.PersistentVolumeClaim, e
 	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "c"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv"}}, nil
 }
 
+// localOn is a local volume of a node.
+func localOn(node string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{localpv.NodeLabel: node}, Annotations: map[string]string{localpv.ProvisionedBy: localpv.Provisioner}},
+		Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}}},
+	}
+}
+
 func (volumesOf) Volume(name string) (*corev1.PersistentVolume, error) {
 	claimed := func(namespace, name string) (*corev1.PersistentVolume, error) {
 		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: namespace, Name: name}}}, nil
-	}
-	local := func(node string) (*corev1.PersistentVolume, error) {
-		return &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{localpv.NodeLabel: node}, Annotations: map[string]string{localpv.ProvisionedBy: localpv.Provisioner}},
-			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{}},
-				NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}}},
-		}, nil
 	}
 	switch name {
 	case "elsewhere":
@@ -87,9 +91,9 @@ func (volumesOf) Volume(name string) (*corev1.PersistentVolume, error) {
 	case "free":
 		return &corev1.PersistentVolume{}, nil
 	case "local-n1":
-		return local("n1")
+		return localOn("n1"), nil
 	case "local-n2":
-		return local("n2")
+		return localOn("n2"), nil
 	case "pv":
 	default:
 		return nil, errors.New("no such volume")
@@ -267,6 +271,7 @@ func TestAuthorize(t *testing.T) {
 		{"volume without a claim", on("get", "persistentvolumes", "free"), false},
 		{"volume that is not there", on("get", "persistentvolumes", "none"), false},
 		{"local volume on it", on("get", "persistentvolumes", "local-n1"), true},
+		{"local volume on it that only the store knows", on("get", "persistentvolumes", "new-local"), true},
 		{"local volume on another node", on("get", "persistentvolumes", "local-n2"), false},
 		{"claim of a pod", on("get", "persistentvolumeclaims", "by-claim"), true},
 		{"claim made for a pod", on("get", "persistentvolumeclaims", "claims-made"), true},

@@ -71,8 +71,8 @@ func (n *newest) read(ctx context.Context, node string) ([]*corev1.Pod, error) {
 	return n.list(ctx, node)
 }
 
-// volume reads a volume for a node. It returns nil for one that is not there, and for a node that has used up
-// its reads.
+// volume reads a volume for a node. It returns nil for one that is not there, and for a node that
+// has used up its reads.
 func (n *newest) volume(ctx context.Context, node, name string, read ReadVolume) (*corev1.PersistentVolume, error) {
 	if !n.budget(node).TryAccept() {
 		return nil, nil

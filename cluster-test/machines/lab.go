@@ -18,7 +18,8 @@ import (
 	"github.com/barque/barque/internal/osthread"
 )
 
-// Lab is a switch and the machines that are plugged into it. Its methods may be called by several goroutines.
+// Lab is a switch and the machines that are plugged into it. Its methods may be called by several
+// goroutines.
 type Lab struct {
 	dir, binary string
 	net         netns.NsHandle // the switch's
@@ -40,8 +41,9 @@ type Segment struct {
 
 const switchName = "switch"
 
-// New makes a lab without machines. Its files are below the directory. The binary becomes the command `barque` of each
-// machine. The gateway is the switch's own address, and its prefix the range of all machines: their default route.
+// New makes a lab without machines. Its files are below the directory. The binary becomes the
+// command `barque` of each machine. The gateway is the switch's own address, and its prefix the
+// range of all machines: their default route.
 func New(dir, binary string, gateway netip.Prefix) (_ *Lab, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("machines of their own network take root")
@@ -66,8 +68,8 @@ func New(dir, binary string, gateway netip.Prefix) (_ *Lab, err error) {
 	return l, err
 }
 
-// NewSegment makes one more layer-2 network. The gateway is its router's address, and its prefix the
-// range of the machines in it: their default route.
+// NewSegment makes one more layer-2 network. The gateway is its router's address, and its prefix
+// the range of the machines in it: their default route.
 func (l *Lab) NewSegment(gateway netip.Prefix) (*Segment, error) {
 	l.mu.Lock()
 	l.segments++
@@ -98,8 +100,8 @@ func (l *Lab) newSegment(name string, gateway netip.Prefix) (*Segment, error) {
 }
 
 // LoseRouter switches the segment's router off: the machines in it reach each other, and nobody
-// else. Packets from elsewhere are dropped without a word, and so are those of machines that still know
-// the router's hardware address.
+// else. Packets from elsewhere are dropped without a word, and so are those of machines that still
+// know the router's hardware address.
 func (s *Segment) LoseRouter() error {
 	nowhere := &netlink.Route{Dst: ipNet(s.gateway.Masked()), Type: unix.RTN_BLACKHOLE}
 	err := s.lab.links.AddrDel(s.bridge, &netlink.Addr{IPNet: ipNet(s.gateway)})
@@ -166,8 +168,8 @@ func (l *Lab) Dial(ctx context.Context, network, address string) (conn net.Conn,
 	return conn, err
 }
 
-// plug connects a machine's network with the switch by an interface eth0 of the address. Its network card is always the
-// same: the others remember it while the machine is off.
+// plug connects a machine's network with the switch by an interface eth0 of the address. Its
+// network card is always the same: the others remember it while the machine is off.
 func (s *Segment) plug(pid int, card net.HardwareAddr, address netip.Prefix) (port netlink.Link, err error) {
 	l := s.lab
 	l.mu.Lock()
@@ -189,8 +191,8 @@ func (s *Segment) plug(pid int, card net.HardwareAddr, address netip.Prefix) (po
 	return port, readdress(pid, address, s.gateway.Addr())
 }
 
-// unplug takes the cable out. The kernel takes its time to remove the network of a machine that is off; until then it
-// would go on to answer for the address.
+// unplug takes the cable out. The kernel takes its time to remove the network of a machine that is
+// off; until then it would go on to answer for the address.
 func (l *Lab) unplug(port netlink.Link) error {
 	if port == nil {
 		return nil
@@ -201,7 +203,8 @@ func (l *Lab) unplug(port netlink.Link) error {
 	return nil
 }
 
-// linksIn opens what tells and changes the interfaces of a network. A thread of this process is there meanwhile.
+// linksIn opens what tells and changes the interfaces of a network. A thread of this process is
+// there meanwhile.
 func linksIn(network netns.NsHandle) (links *netlink.Handle, err error) {
 	err = osthread.Do(func() error {
 		links, err = netlink.NewHandleAt(network)

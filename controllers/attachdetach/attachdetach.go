@@ -345,7 +345,8 @@ func (t *term) remember(volume string, v view) map[string]time.Time {
 	return after
 }
 
-// AttachmentName is the name of the attachment of a volume to a node, the same for all who know the three.
+// AttachmentName is the name of the attachment of a volume to a node, the same for all who know the
+// three.
 func AttachmentName(handle, driver, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
 }
@@ -396,8 +397,8 @@ func (t *term) used(ctx context.Context, name string, a *storagev1.VolumeAttachm
 	return used, nil
 }
 
-// needed asks the API server, once in a term for each volume, whether pods on a node need a volume that they need by the
-// informers: these may show a pod that the leader before has seen go.
+// needed asks the API server, once in a term for each volume, whether pods on a node need a volume
+// that they need by the informers: these may show a pod that the leader before has seen go.
 func (t *term) needed(ctx context.Context, volume *corev1.PersistentVolume, node string) (bool, error) {
 	if t.checked.Has(volume.UID) {
 		return true, nil
@@ -446,7 +447,8 @@ func (t *term) usedNow(ctx context.Context, name, node string) (bool, error) {
 	}), nil
 }
 
-// detach takes the volume out of the node's status first, so that the node does not mount it any more.
+// detach takes the volume out of the node's status first, so that the node does not mount it any
+// more.
 func (t *term) detach(ctx context.Context, key runtime.Key, a *storagev1.VolumeAttachment) error {
 	t.goes(a.UID)
 	if err := t.writeAttached(ctx, a.Spec.NodeName); err != nil {

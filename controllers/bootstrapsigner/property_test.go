@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What was signed is signed again to the same, the order of the tokens is nothing, all other data stays, and nothing
-// changes until the time that was told.
+// What was signed is signed again to the same, the order of the tokens is nothing, all other data
+// stays, and nothing changes until the time that was told.
 func TestDecideConverges(t *testing.T) {
 	for seed := range uint64(1000) {
 		r := rand.New(rand.NewPCG(seed, 1))

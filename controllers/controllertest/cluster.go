@@ -1,8 +1,8 @@
 // Package controllertest is an in-memory API for the tests of the controllers: client-go's object
 // tracker with what controllers rely on and it lacks: comparable resourceVersions, watches that
 // lose nothing, conflicts, UIDs, generated names, generations, status subresources that do not
-// touch the spec (but may touch labels and annotations) and the other way round, graceful
-// deletion of pods, deletion of collections, and namespaces that are finalized. Only tests import it.
+// touch the spec (but may touch labels and annotations) and the other way round, graceful deletion
+// of pods, deletion of collections, and namespaces that are finalized. Only tests import it.
 package controllertest
 
 import (

@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// stepper carries out the plans for a Deployment, and makes its ReplicaSets as large and as available as they should be.
+// stepper carries out the plans for a Deployment, and makes its ReplicaSets as large and as
+// available as they should be.
 type stepper struct {
 	d     *appsv1.Deployment
 	sets  []*appsv1.ReplicaSet
@@ -59,8 +60,9 @@ func (w *stepper) step() (wrote bool) {
 	return wrote
 }
 
-// Whatever a user changes, and in the middle of whatever: a Deployment comes to rest, with one ReplicaSet of its template that
-// has all pods, no more of the others than the history wants, and nothing more to write.
+// Whatever a user changes, and in the middle of whatever: a Deployment comes to rest, with one
+// ReplicaSet of its template that has all pods, no more of the others than the history wants, and
+// nothing more to write.
 func TestDecideConverges(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 5))

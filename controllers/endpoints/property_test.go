@@ -10,7 +10,8 @@ import (
 
 //lint:file-ignore SA1019 Endpoints are deprecated, and still read by clients that this is for.
 
-// Whatever pods there are, and whatever the object was: what was decided is decided again, in whatever order the pods come.
+// Whatever pods there are, and whatever the object was: what was decided is decided again, in
+// whatever order the pods come.
 func TestDecideConverges(t *testing.T) {
 	var is *corev1.Endpoints
 	for seed := range uint64(500) {

@@ -9,7 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Whatever claims there are: what one plan makes needs no second one. A claim of somebody else stops it until it is gone.
+// Whatever claims there are: what one plan makes needs no second one. A claim of somebody else
+// stops it until it is gone.
 func TestDecideConverges(t *testing.T) {
 	for seed := range uint64(1000) {
 		r := rand.New(rand.NewPCG(seed, 1))

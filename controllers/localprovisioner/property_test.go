@@ -14,7 +14,8 @@ import (
 
 func gigabytes(n int64) resource.Quantity { return *resource.NewQuantity(n<<30, resource.BinarySI) }
 
-// Whatever a volume and its claim are: after three acts nothing is left to do, and no volume was deleted that has its claim.
+// Whatever a volume and its claim are: after three acts nothing is left to do, and no volume was
+// deleted that has its claim.
 func TestDecideVolumeConverges(t *testing.T) {
 	for seed := range uint64(1000) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Whatever a pod and its claims are: after three plans nothing is left to do, each claim was made once, and the pod
-// has all of them.
+// Whatever a pod and its claims are: after three plans nothing is left to do, each claim was made
+// once, and the pod has all of them.
 func TestDecidePodConverges(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -92,7 +92,8 @@ func TestDecidePodConverges(t *testing.T) {
 
 var deletedAt = metav1.Unix(1, 0)
 
-// Whatever a claim and its users are: after one plan nothing is left to do, and no user was taken away that is there.
+// Whatever a claim and its users are: after one plan nothing is left to do, and no user was taken
+// away that is there.
 func TestDecideClaimConverges(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -137,7 +138,8 @@ func TestDecideClaimConverges(t *testing.T) {
 		}
 		if p.remove {
 			c.DeletionTimestamp = ptr.To(deletedAt)
-			// It was not used, so that its devices are taken back when it is deleted, and only then.
+			// It was not used, so that its devices are taken back when it is deleted, and only
+			// then.
 			if next := decideClaim(c, gone, owner); next.release {
 				c.Finalizers, c.Status.Allocation = nil, nil
 			}

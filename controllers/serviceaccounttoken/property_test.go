@@ -9,7 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Whatever a Secret has: when it has been filled it lacks nothing, and keeps its token and what else is in it.
+// Whatever a Secret has: when it has been filled it lacks nothing, and keeps its token and what
+// else is in it.
 func TestDecideConverges(t *testing.T) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "robot", UID: "a-1"}}
 	for seed := range uint64(2000) {

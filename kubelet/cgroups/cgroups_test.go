@@ -153,8 +153,8 @@ func TestLimitsOnVersion1(t *testing.T) {
 	}
 }
 
-// kernelFiles makes the groups of a path of version 2, with the files that the kernel puts into a new
-// group. It returns the last one.
+// kernelFiles makes the groups of a path of version 2, with the files that the kernel puts into a
+// new group. It returns the last one.
 func kernelFiles(t *testing.T, root, group string) string {
 	t.Helper()
 	at := root
@@ -291,7 +291,8 @@ func TestClassesAreWeighedAgain(t *testing.T) {
 	}
 }
 
-// All pods of a node have its CPUs against the machine's other processes, and not what one process has.
+// All pods of a node have its CPUs against the machine's other processes, and not what one process
+// has.
 func TestPodsWeighWhatTheNodeHas(t *testing.T) {
 	root := hierarchies(t, false)
 	if err := os.Mkdir(filepath.Join(root, "cpu/theirs"), 0o755); err != nil {
@@ -317,8 +318,8 @@ func TestPodsWeighWhatTheNodeHas(t *testing.T) {
 	}
 }
 
-// A group that an earlier version made, or a smaller node, gets this node's weight; that of a larger
-// one keeps its own.
+// A group that an earlier version made, or a smaller node, gets this node's weight; that of a
+// larger one keeps its own.
 func TestOwnParentsAreRaised(t *testing.T) {
 	for name, c := range map[string]struct {
 		unified   bool
@@ -365,8 +366,8 @@ func TestOwnParentsAreRaised(t *testing.T) {
 	}
 }
 
-// A new group above the root weighs what the node has on version 2, too. The walk ends there: nothing
-// of the kernel is in a plain directory.
+// A new group above the root weighs what the node has on version 2, too. The walk ends there:
+// nothing of the kernel is in a plain directory.
 func TestNewParentOnVersion2(t *testing.T) {
 	root := hierarchies(t, true)
 	kernelFiles(t, root, "/theirs")

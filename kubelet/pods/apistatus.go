@@ -249,7 +249,8 @@ func mountStatuses(in *StatusInput, c *v1.Container, before *v1.ContainerStatus)
 	return list
 }
 
-// imagesOf are the IDs of the images of a pod's volumes: what is given in place of a path is the image's ID.
+// imagesOf are the IDs of the images of a pod's volumes: what is given in place of a path is the
+// image's ID.
 func imagesOf(pod *v1.Pod, paths map[string]string) map[string]string {
 	var images map[string]string
 	for i := range pod.Spec.Volumes {

@@ -26,8 +26,8 @@ func IsMirror(pod *v1.Pod) bool {
 // isStatic tells whether a pod comes from a file.
 func isStatic(pod *v1.Pod) bool { return pod.Annotations[annotationSource] == "file" && !IsMirror(pod) }
 
-// FromAPI returns a pod of the API server so that it counts as one, whatever its annotations say: what
-// is allowed to a file of the node is not allowed to all who can create pods.
+// FromAPI returns a pod of the API server so that it counts as one, whatever its annotations say:
+// what is allowed to a file of the node is not allowed to all who can create pods.
 func FromAPI(pod *v1.Pod) *v1.Pod {
 	if pod == nil || IsMirror(pod) || pod.Annotations[annotationSource] == "" {
 		return pod
@@ -112,7 +112,8 @@ func (m *Mirrors) adopt(pod *v1.Pod) {
 	pod.CreationTimestamp = mirror.CreationTimestamp
 }
 
-// ranOut tells whether all containers of a pod have ended by themselves, and none is to start again.
+// ranOut tells whether all containers of a pod have ended by themselves, and none is to start
+// again.
 func ranOut(pod *v1.Pod, s *v1.PodStatus) bool {
 	disrupted := slices.ContainsFunc(s.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue

@@ -15,10 +15,10 @@ import (
 
 // Local has the directories of the volumes that the cluster's provisioner has placed on this node,
 // root/<name of PV>. They are made when a pod first needs them, and deleted when the cluster says
-// so. On btrfs with quotas each is a subvolume that is limited to the volume's size; elsewhere sizes
-// are numbers. The limit is against accidents: a subvolume that a pod makes in its volume has none.
-// Nothing outside of the root is made, changed or deleted: paths in PVs count
-// only when they are what the root and the PV's name make, and no symbolic link is followed.
+// so. On btrfs with quotas each is a subvolume that is limited to the volume's size; elsewhere
+// sizes are numbers. The limit is against accidents: a subvolume that a pod makes in its volume has
+// none. Nothing outside of the root is made, changed or deleted: paths in PVs count only when they
+// are what the root and the PV's name make, and no symbolic link is followed.
 type Local struct{ root string }
 
 // NewLocal returns the directories below root, which it makes. Only root reaches what is in them

@@ -50,27 +50,10 @@ func Apply(want Device) (int, error) {
 
 // Remove removes the link and all that leads through it. It succeeds where there is none.
 func Remove() error {
-	link, err := find()
-	if err != nil || link == nil {
-		return err
-	}
-	if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("overlay: remove the link %s: %w", LinkName, err)
+	if err := nodeaddr.RemoveLink(LinkName); err != nil {
+		return fmt.Errorf("overlay: %w", err)
 	}
 	return nil
-}
-
-// find returns the link, or nil.
-func find() (netlink.Link, error) {
-	link, err := netlink.LinkByName(LinkName)
-	var missing netlink.LinkNotFoundError
-	if errors.As(err, &missing) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("overlay: look for the link %s: %w", LinkName, err)
-	}
-	return link, nil
 }
 
 func ensureLink(want Device) (netlink.Link, error) {
@@ -79,7 +62,7 @@ func ensureLink(want Device) (netlink.Link, error) {
 		return nil, err
 	}
 	mtu := want.MTU - Overhead(want.Own.Address)
-	link, err := find()
+	link, err := nodeaddr.LinkNamed(LinkName)
 	if err != nil {
 		return nil, err
 	}

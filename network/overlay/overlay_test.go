@@ -184,7 +184,7 @@ func TestApply(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if link, err := find(); link != nil || err != nil {
+	if link, err := nodeaddr.LinkNamed(LinkName); link != nil || err != nil {
 		t.Errorf("left: %v, %v", link, err)
 	}
 }

@@ -52,8 +52,8 @@ func sum(data []byte) uint16 {
 	return ^uint16(s)
 }
 
-// TestNothingIsTakenInClear: a packet with the address of a pod that WireGuard leads to is dropped on
-// another link. Others with such addresses arrive.
+// TestNothingIsTakenInClear: a packet with the address of a pod that WireGuard leads to is dropped
+// on another link. Others with such addresses arrive.
 func TestNothingIsTakenInClear(t *testing.T) {
 	kernel := inNamespace(t)
 	check := func(errs ...error) {

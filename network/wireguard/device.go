@@ -55,8 +55,9 @@ type change struct {
 }
 
 // changes lead from what the link has to what is wanted. What is right stays as it is, with its
-// keys. Those that go come first: shares may pass from one key to another. set has the endpoints that
-// the link was given last: where it has another one, a peer was heard from there, and is answered there.
+// keys. Those that go come first: shares may pass from one key to another. set has the endpoints
+// that the link was given last: where it has another one, a peer was heard from there, and is
+// answered there.
 func changes(have map[Key]peerState, set map[Key]netip.AddrPort, want []Peer) []change {
 	wanted := map[Key]peerState{}
 	var order []Key
@@ -212,7 +213,7 @@ func (d *Device) configure(want Want) error {
 
 // open makes the link, in the kernel if that can, or takes up the one that is there.
 func (d *Device) open(mtu int) (backend, error) {
-	link, err := find()
+	link, err := nodeaddr.LinkNamed(LinkName)
 	if err != nil {
 		return nil, err
 	}
@@ -287,27 +288,10 @@ func (d *Device) Seen() ([]Seen, error) {
 
 // Remove removes the link. It succeeds where there is none.
 func Remove() error {
-	link, err := find()
-	if err != nil || link == nil {
-		return err
-	}
-	if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("wireguard: remove the link %s: %w", LinkName, err)
+	if err := nodeaddr.RemoveLink(LinkName); err != nil {
+		return fmt.Errorf("wireguard: %w", err)
 	}
 	return nil
-}
-
-// find returns the link, or nil.
-func find() (netlink.Link, error) {
-	link, err := netlink.LinkByName(LinkName)
-	var missing netlink.LinkNotFoundError
-	if errors.As(err, &missing) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look for the link %s: %w", LinkName, err)
-	}
-	return link, nil
 }
 
 // Try tells, in a network namespace that may be changed, how this machine would do it.

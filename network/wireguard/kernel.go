@@ -83,7 +83,7 @@ func kernelConfig(private *Key, port uint16, peers []change) wgtypes.Config {
 func (kernelLink) start() error { return nil } // it does when it is up
 
 func (kernelLink) alive() bool {
-	link, err := find()
+	link, err := nodeaddr.LinkNamed(LinkName)
 	return err == nil && link != nil && link.Type() == "wireguard"
 }
 

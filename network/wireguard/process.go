@@ -12,6 +12,8 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/barque/barque/network/nodeaddr"
 )
 
 // processLink is a TUN device with WireGuard in this process. Its goroutines end with close.
@@ -49,7 +51,7 @@ func (l *processLink) alive() bool {
 		return false
 	default:
 	}
-	link, err := find()
+	link, err := nodeaddr.LinkNamed(LinkName)
 	return err == nil && link != nil
 }
 

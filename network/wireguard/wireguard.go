@@ -184,8 +184,8 @@ type Peer struct {
 type Seen struct {
 	Node     string `json:"node"`
 	Endpoint string `json:"endpoint,omitempty"`
-	// Handshake is when both agreed on a key for the last time; zero when they never did. Nodes that
-	// reach each other do so every two minutes.
+	// Handshake is when both agreed on a key for the last time; zero when they never did. Nodes
+	// that reach each other do so every two minutes.
 	Handshake time.Time `json:"handshake,omitzero"`
 	Received  int64     `json:"received"`
 	Sent      int64     `json:"sent"`

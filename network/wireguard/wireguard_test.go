@@ -22,6 +22,7 @@ import (
 	"github.com/barque/barque/internal/apart"
 	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/network/nodeaddr"
 )
 
 // newKey is a private key, and the public one of it.
@@ -296,7 +297,7 @@ func TestProcessLink(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if link, err := find(); link != nil || err != nil {
+	if link, err := nodeaddr.LinkNamed(LinkName); link != nil || err != nil {
 		t.Errorf("left: %v, %v", link, err)
 	}
 	if seen, err := d.Seen(); !reflect.DeepEqual(seen, []Seen(nil)) || err != nil {

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -19,16 +21,18 @@ import (
 	"github.com/barque/barque/apiserver/groups/validation"
 )
 
-// Devices knows under which extended resources the devices of a claim are counted, too, and which of
-// them the claim's pod has been charged for already.
+// Devices knows under which extended resources the devices of a claim are counted, too, and which
+// of them the claim's pod has been charged for already.
 //
-// A DeviceClass may stand for an extended resource. A pod that asks for that resource is charged for it by
-// its name, and the scheduler makes a claim for the pod. Users may also make claims for the same class. So a
-// quota of the resource counts all claims of its class, less what their pods count.
+// A DeviceClass may stand for an extended resource. A pod that asks for that resource is charged
+// for it by its name, and the scheduler makes a claim for the pod. Users may also make claims for
+// the same class. So a quota of the resource counts all claims of its class, less what their pods
+// count.
 type Devices struct {
 	classes classes
 	pods    corelisters.PodLister
 	claims  cache.Indexer
+	synced  []cache.InformerSynced
 }
 
 // classes tells which DeviceClasses stand for which extended resources: extendedresourcecache.
@@ -40,10 +44,12 @@ type classes interface {
 // byPod indexes the claims that were made for the extended resources of a pod.
 const byPod = "barque/extended-resources-of"
 
-// FollowDevices asks a factory for the informers that it needs; it is called before they are started.
+// FollowDevices asks a factory for the informers that it needs; it is called before they are
+// started.
 func FollowDevices(factory informers.SharedInformerFactory) (*Devices, error) {
 	known := extendedresourcecache.NewExtendedResourceCache(klog.Background())
-	if _, err := factory.Resource().V1().DeviceClasses().Informer().AddEventHandler(known); err != nil {
+	following, err := factory.Resource().V1().DeviceClasses().Informer().AddEventHandler(known)
+	if err != nil {
 		return nil, fmt.Errorf("following DeviceClasses: %w", err)
 	}
 	claims := factory.Resource().V1().ResourceClaims().Informer()
@@ -53,8 +59,23 @@ func FollowDevices(factory informers.SharedInformerFactory) (*Devices, error) {
 		}
 	}
 	pods := factory.Core().V1().Pods()
-	pods.Informer()
-	return &Devices{known, pods.Lister(), claims.GetIndexer()}, nil
+	return &Devices{known, pods.Lister(), claims.GetIndexer(), []cache.InformerSynced{
+		following.HasSynced, claims.HasSynced, pods.Informer().HasSynced,
+	}}, nil
+}
+
+// await returns when all is known by which claims are counted. A server that has just started would
+// let claims pass that it takes for no extended resource's.
+func (d *Devices) await(ctx context.Context) error {
+	if d == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if !cache.WaitForCacheSync(ctx.Done(), d.synced...) {
+		return apierrors.NewServerTimeout(deviceClaims.GroupResource(), "count against quotas", 1)
+	}
+	return nil
 }
 
 // podOfClaim is the index byPod.
@@ -130,8 +151,8 @@ func (d *Devices) add(usage corev1.ResourceList, claim *resourcev1.ResourceClaim
 	}
 }
 
-// usageOfPod is what the pod has been charged for that a claim was made for: nothing if the pod is not
-// known, or has another claim. While the pod does not say which one it has, that is the oldest.
+// usageOfPod is what the pod has been charged for that a claim was made for: nothing if the pod is
+// not known, or has another claim. While the pod does not say which one it has, that is the oldest.
 func (d *Devices) usageOfPod(claim *resourcev1.ResourceClaim, now time.Time) corev1.ResourceList {
 	owner := madeFor(claim)
 	if owner == nil {

@@ -16,8 +16,8 @@ import (
 )
 
 // Evaluators returns those of the kinds that use more than a place in the count, and of those whose
-// count has a name of its own. list finds the objects; it may be nil where nothing is summed up. devices may be nil
-// where there are no DeviceClasses.
+// count has a name of its own. list finds the objects; it may be nil where nothing is summed up.
+// devices may be nil where there are no DeviceClasses.
 func Evaluators(list quotav1.ListerForResourceFunc, devices *Devices, now func() time.Time) []quotav1.Evaluator {
 	all := []quotav1.Evaluator{newPods(list, now), newServices(list), newClaims(list), newDeviceClaims(list, devices, now)}
 	for _, name := range []corev1.ResourceName{

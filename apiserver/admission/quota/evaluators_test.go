@@ -193,8 +193,8 @@ func following(t *testing.T, known ...runtime.Object) *Devices {
 	return d
 }
 
-// Claims of a class that stands for an extended resource are counted by the name of the resource, too. A claim that was
-// made for a pod counts what the pod does not.
+// Claims of a class that stands for an extended resource are counted by the name of the resource,
+// too. A claim that was made for a pod counts what the pod does not.
 func TestExtendedResources(t *testing.T) {
 	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: ptr.To("example.com/gpu")}}
 	plain := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "nic"}}

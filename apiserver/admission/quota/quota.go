@@ -37,11 +37,13 @@ type Quota struct {
 	client     kubernetes.Interface
 	quotas     listers.ResourceQuotaLister
 	synced     func() bool
+	devices    *Devices
 	ignored    map[schema.GroupResource]struct{}
 	evaluators quotav1.Registry
 	limited    []resourcequotaapi.LimitedResource
 
-	// written are the newest versions of quotas that this server has written or read past the lister.
+	// written are the newest versions of quotas that this server has written or read past the
+	// lister.
 	written *lru.Cache
 
 	mu    sync.Mutex
@@ -70,7 +72,8 @@ func (c *charge) end(err error) { c.ended, c.err = true, err }
 var _ admission.ValidationInterface = (*Quota)(nil)
 
 // New returns the step. config is a ResourceQuotaConfiguration, which names what nobody may use
-// without a quota; nil means that there is nothing of the kind. devices may be nil where there are no DeviceClasses.
+// without a quota; nil means that there is nothing of the kind. devices may be nil where there are
+// no DeviceClasses.
 func New(config io.Reader, factory informers.SharedInformerFactory, devices *Devices, client kubernetes.Interface) (*Quota, error) {
 	configuration, err := resourcequota.LoadConfiguration(config)
 	if err != nil {
@@ -82,7 +85,7 @@ func New(config io.Reader, factory informers.SharedInformerFactory, devices *Dev
 	known := factory.Core().V1().ResourceQuotas()
 	return &Quota{
 		Handler: admission.NewHandler(admission.Create, admission.Update),
-		client:  client, quotas: known.Lister(), synced: known.Informer().HasSynced,
+		client:  client, quotas: known.Lister(), synced: known.Informer().HasSynced, devices: devices,
 		ignored: Ignored(), evaluators: generic.NewRegistry(Evaluators(nil, devices, time.Now)), limited: configuration.LimitedResources,
 		written: lru.New(1000), desks: map[string]*desk{},
 	}, nil
@@ -103,6 +106,11 @@ func (q *Quota) Validate(ctx context.Context, a admission.Attributes, _ admissio
 	}
 	if quotas, err := q.known(ctx, a.GetNamespace()); err != nil || len(quotas) == 0 && len(q.limited) == 0 {
 		return err
+	}
+	if resource == deviceClaims.GroupResource() {
+		if err := q.devices.await(ctx); err != nil {
+			return err
+		}
 	}
 	c := &charge{a: a, checker: checker, done: make(chan struct{}), paid: map[string]corev1.ResourceList{}}
 	q.queue(c)

@@ -9,9 +9,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,10 +22,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/apiserver/pkg/quota/v1/generic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 )
 
 func amounts(pairs ...string) corev1.ResourceList {
@@ -424,4 +428,34 @@ func TestGivingUp(t *testing.T) {
 		t.Error("it waits")
 	}
 	close(hold)
+}
+
+// A server that has just started knows no DeviceClasses yet. A claim waits until it does, and is
+// then counted as the extended resource that its class stands for.
+func TestClaimsWaitForDeviceClasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t, newQuota("q", amounts("requests.example.com/gpu", "2")))
+		sv := newServer(t, s)
+		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: ptr.To("example.com/gpu")}}
+		factory := informers.NewSharedInformerFactory(fake.NewClientset(class), 0)
+		devices, err := FollowDevices(factory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sv.devices, sv.evaluators = devices, generic.NewRegistry(Evaluators(nil, devices, time.Now))
+		claim := newDeviceClaim()
+		claim.Spec.Devices.Requests = claim.Spec.Devices.Requests[:1]
+		claim.Spec.Devices.Requests[0].Exactly.Count = 3
+		request := create(claim, deviceClaims)
+		if err := sv.Validate(t.Context(), request, nil); !apierrors.IsServerTimeout(err) {
+			t.Errorf("before anything is known: %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer factory.Shutdown()
+		defer cancel()
+		time.AfterFunc(time.Second, func() { factory.Start(ctx.Done()) }) // brief: virtual time
+		if err := sv.Validate(t.Context(), request, nil); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "requested: requests.example.com/gpu=3") {
+			t.Errorf("more than the quota has: %v", err)
+		}
+	})
 }

@@ -111,7 +111,8 @@ func (p *Plan) nodeIPs(n *Node) string {
 	return n.Addr.String()
 }
 
-// rangeArgs tell the servers which families the cluster has. IPv4 alone is what servers have anyway.
+// rangeArgs tell the servers which families the cluster has. IPv4 alone is what servers have
+// anyway.
 func (p *Plan) rangeArgs() []string {
 	if !p.hasIPv6() {
 		return nil

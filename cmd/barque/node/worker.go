@@ -164,8 +164,8 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 	})
 }
 
-// ownParents are the groups above a node's root that are Barque's own: /barque of the default roots,
-// and /barque-dev-NAME of the nodes of a dev cluster.
+// ownParents are the groups above a node's root that are Barque's own: /barque of the default
+// roots, and /barque-dev-NAME of the nodes of a dev cluster.
 func ownParents(root string) []string {
 	top, below, _ := strings.Cut(strings.TrimPrefix(filepath.Clean(root), "/"), "/")
 	if below != "" && (top == "barque" || strings.HasPrefix(top, "barque-dev-")) {
@@ -186,8 +186,8 @@ func waitFor(ready <-chan struct{}) func(context.Context) error {
 	}
 }
 
-// nodeLabels are the labels that a node registers with: that it is a member of the cluster is one of them. Which role it
-// has is not among them: see controllers/noderole.
+// nodeLabels are the labels that a node registers with: that it is a member of the cluster is one
+// of them. Which role it has is not among them: see controllers/noderole.
 func nodeLabels(o *Options) map[string]string {
 	labels := map[string]string{}
 	if o.Zone != "" {
