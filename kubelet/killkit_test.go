@@ -207,8 +207,8 @@ func (frames) Unmarshal(data []byte, v any) error { v.(*frame).data = slices.Clo
 func (frames) Name() string                       { return "proto" }
 
 // startRelay listens beside the runtime's socket, and returns where.
-func startRelay(t *testing.T, dir, runtimeEndpoint string) (*relay, string) {
-	conn, err := grpc.NewClient(runtimeEndpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+func startRelay(t *testing.T, dir, runtimeSocket string) (*relay, string) {
+	conn, err := grpc.NewClient("unix://"+strings.TrimPrefix(runtimeSocket, "unix://"), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(frames{}), grpc.MaxCallRecvMsgSize(16<<20)))
 	if err != nil {
 		t.Fatal(err)
@@ -399,6 +399,9 @@ func (q query) do(api *fake.Clientset, r *http.Request) (kruntime.Object, error)
 	case r.Method == http.MethodPatch:
 		kind := types.PatchType(r.Header.Get("Content-Type"))
 		return api.Invokes(clienttesting.NewPatchSubresourceAction(q.group(), q.namespace, q.name, kind, body, q.subpart), &v1.Pod{})
+	case r.Method == http.MethodDelete && q.name == "":
+		_, err := api.Invokes(clienttesting.NewDeleteCollectionAction(q.group(), q.namespace, metav1.ListOptions{}), nothing)
+		return nothing, err
 	case r.Method == http.MethodDelete:
 		_, err := api.Invokes(clienttesting.NewDeleteAction(q.group(), q.namespace, q.name), &v1.Pod{})
 		return nothing, err

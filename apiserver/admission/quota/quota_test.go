@@ -453,7 +453,7 @@ func TestClaimsWaitForDeviceClasses(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer factory.Shutdown()
 		defer cancel()
-		time.AfterFunc(time.Second, func() { factory.Start(ctx.Done()) }) // brief: virtual time
+		time.AfterFunc(time.Second, func() { factory.Start(ctx.Done()) })
 		if err := sv.Validate(t.Context(), request, nil); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "requested: requests.example.com/gpu=3") {
 			t.Errorf("more than the quota has: %v", err)
 		}
