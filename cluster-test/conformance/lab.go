@@ -87,6 +87,8 @@ func (l *lab) close(out string) error {
 // those that failed, and writes the page if no spec of it is lost.
 func (l *lab) all(ctx context.Context, o options, once []string) error {
 	say("running the specs, %d at a time", o.procs)
+	began := time.Now()
+	reports := []string{"first.json"}
 	first, err := l.suite.run(ctx, selection{name: "first", skip: anyOf(l.absent), procs: o.procs})
 	if err != nil {
 		return err
@@ -97,6 +99,7 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 		// take longer than all the others.
 		procs := (o.procs + 1) / 2
 		say("running the %d that failed once more, %d at a time", len(names), procs)
+		reports = append(reports, "again.json")
 		again, err = l.suite.run(ctx, selection{name: "again", focus: exactly(names), procs: procs})
 		if err != nil {
 			return err
@@ -105,6 +108,7 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 			return fmt.Errorf("%d specs were to run once more, %d did; see again.log in %s", len(names), n, l.suite.out)
 		}
 	}
+	took := time.Since(began)
 	results := judge(first, again, l.absent)
 	summarize(os.Stdout, results)
 	fmt.Printf("\nreports and logs are in %s\n", l.suite.out)
@@ -119,8 +123,13 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 	if err != nil {
 		return err
 	}
+	artefacts, err := describe(l.suite.out, reports)
+	if err != nil {
+		return err
+	}
 	text, err := update(string(page), run{
 		Barque: version, Suite: l.suite.programs.version, Servers: servers, Agents: agents, Date: time.Now().UTC(),
+		Took: took, Artefacts: artefacts,
 	}, results)
 	if err != nil {
 		return fmt.Errorf("%s stays as it was: %w", o.page, err)

@@ -2,8 +2,11 @@ package main
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +31,28 @@ type run struct {
 	Suite           string // version of k8s.io/kubernetes
 	Servers, Agents int
 	Date            time.Time
+	Took            time.Duration // of the specs alone
+	Artefacts       []artefact
+}
+
+// artefact is a file that the run has left, by which who has it can check the page.
+type artefact struct {
+	Name   string
+	Bytes  int
+	SHA256 string
+}
+
+// describe reads the files in a directory.
+func describe(dir string, names []string) ([]artefact, error) {
+	var out []artefact
+	for _, name := range names {
+		raw, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, artefact{Name: name, Bytes: len(raw), SHA256: fmt.Sprintf("%x", sha256.Sum256(raw))})
+	}
+	return out, nil
 }
 
 // split returns what is before, between and after the marks, without them.
@@ -83,6 +108,11 @@ func update(page string, of run, results []result) (string, error) {
 	fmt.Fprintf(&b, "Barque %s, the suite of Kubernetes %s, %d servers and %d agents, %s.\n\n",
 		of.Barque, of.Suite, of.Servers, of.Agents, of.Date.Format("2 January 2006"))
 	b.WriteString(table(results))
+	fmt.Fprintf(&b, "\nThe specs took %d minutes. Ginkgo's reports, in `bin/conformance-report`:\n\n| report | bytes | SHA-256 |\n|---|---|---|\n",
+		int(of.Took.Round(time.Minute).Minutes()))
+	for _, a := range of.Artefacts {
+		fmt.Fprintf(&b, "| `%s` | %d | `%s` |\n", a.Name, a.Bytes, a.SHA256)
+	}
 	late := slices.DeleteFunc(with(results, passed), func(r result) bool { return !r.Retried })
 	if len(late) > 0 {
 		b.WriteString("\nPassed only when they ran once more, alone:\n\n")
@@ -91,11 +121,18 @@ func update(page string, of run, results []result) (string, error) {
 		fmt.Fprintf(&b, "- %s\n", r.Spec)
 	}
 	fmt.Fprintf(&b, "\n%s\n\n", failedHeading)
-	for _, r := range with(results, failed) {
+	bad := with(results, failed)
+	if len(bad) == 0 {
+		b.WriteString("None.\n")
+	}
+	for _, r := range bad {
 		fmt.Fprintf(&b, "- %s:\n  `%s`\n", r.Spec, strings.ReplaceAll(r.Reason, "`", "'"))
 	}
 	fmt.Fprintf(&b, "\n%s\n", leftOutHeading)
 	left := with(results, leftOut)
+	if len(left) == 0 {
+		b.WriteString("\nNone.\n")
+	}
 	slices.SortStableFunc(left, func(a, b result) int { return cmp.Compare(a.Part, b.Part) })
 	for i, r := range left {
 		if i == 0 || r.Part != left[i-1].Part {

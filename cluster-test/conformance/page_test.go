@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +20,8 @@ var (
 		{Spec: "[sig-node] D", SIG: "node", Verdict: leftOut, Part: "DNS"},
 		{Spec: "[sig-node] E", SIG: "node", Verdict: leftOut, Part: "Job"},
 	}
-	someRun = run{Barque: "1.2", Suite: "v1.37.1", Servers: 3, Agents: 2, Date: time.Date(2026, 11, 3, 23, 0, 0, 0, time.UTC)}
+	someRun = run{Barque: "1.2", Suite: "v1.37.1", Servers: 3, Agents: 2, Date: time.Date(2026, 11, 3, 23, 0, 0, 0, time.UTC),
+		Took: 40*time.Minute + 20*time.Second, Artefacts: []artefact{{Name: "first.json", Bytes: 12, SHA256: "abc"}}}
 )
 
 const writtenPage = `# Title
@@ -35,6 +37,12 @@ Barque 1.2, the suite of Kubernetes v1.37.1, 3 servers and 2 agents, 3 November 
 | apps | 4 | 2 | 1 | 1 |
 | node | 2 | 0 | 0 | 2 |
 | **all** | **6** | **2** | **1** | **3** |
+
+The specs took 40 minutes. Ginkgo's reports, in ` + "`bin/conformance-report`" + `:
+
+| report | bytes | SHA-256 |
+|---|---|---|
+` + "| `first.json` | 12 | `abc` |" + `
 
 Passed only when they ran once more, alone:
 
@@ -81,6 +89,27 @@ func TestPage(t *testing.T) {
 	}
 	if once, err := passing(emptyPage); err != nil || len(once) > 0 {
 		t.Errorf("passing on the empty page: %q, %v", once, err)
+	}
+}
+
+func TestEmptyListsSayNone(t *testing.T) {
+	page, err := update(emptyPage, someRun, someResults[:1])
+	if want := "### Failed\n\nNone.\n\n### Left out\n\nNone.\n\n### Passed\n\n- [sig-apps] A\n"; err != nil || !strings.Contains(page, want) {
+		t.Errorf("%v, got:\n%s", err, page)
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "first.json"), []byte("abc"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := []artefact{{"first.json", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}}
+	if got, err := describe(dir, []string{"first.json"}); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := describe(dir, []string{"again.json"}); err == nil {
+		t.Error("a report that is missing was described")
 	}
 }
 

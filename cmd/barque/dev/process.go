@@ -113,11 +113,15 @@ func (p *Process) stop(patience time.Duration) error {
 	return p.kill()
 }
 
+// killPatience is how long a process that was killed may take to end. The kernel takes down its
+// mounts and memory first, which takes a busy machine a while.
+const killPatience = time.Minute
+
 func (p *Process) kill() error {
 	if err := p.signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), killPatience)
 	defer cancel()
 	return p.waitGone(ctx)
 }
