@@ -101,6 +101,7 @@ func (s *Server) extensionsConfig(config genericapiserver.Config, parts *parts) 
 		return nil, err
 	}
 	forLibrary(&config, options, extensionsopenapi.GetOpenAPIDefinitions, extensionsserver.Scheme, apiextensionsv1.SchemeGroupVersion)
+	config.AdmissionControl = admission.NewChainHandler(newSelectableFields(), config.AdmissionControl)
 	return &extensionsserver.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: config, SharedInformerFactory: s.informers},
 		ExtraConfig: extensionsserver.ExtraConfig{
