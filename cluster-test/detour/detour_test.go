@@ -16,6 +16,7 @@ import (
 	"github.com/barque/barque/cluster-test/netspace"
 	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/internal/netname"
 	"github.com/barque/barque/internal/osthread"
 )
 
@@ -26,15 +27,11 @@ func pair(t *testing.T) [2]End {
 	var ends [2]End
 	for i := range ends {
 		ends[i] = End{fmt.Sprintf("detour-%d-%d", os.Getpid(), i), netip.AddrFrom4([4]byte{10, 99, 0, byte(1 + i)})}
-		err := osthread.Do(func() error {
-			ns, err := netns.NewNamed(ends[i].Namespace)
-			return errors.Join(err, ns.Close())
-		})
-		if err != nil {
+		if err := netname.Make(ends[i].Namespace); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := netns.DeleteNamed(ends[i].Namespace); err != nil {
+			if err := netname.Remove(ends[i].Namespace); err != nil {
 				t.Error(err)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/barque/barque/internal/child"
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/internal/netname"
 	"github.com/barque/barque/internal/osthread"
 )
 
@@ -29,7 +30,7 @@ func TestANodeThatWasStartedByHandRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := &p.Nodes[1]
-	if err := newNamespace(p.netns(n)); err != nil {
+	if err := netname.Make(p.netns(n)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -20,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/internal/netname"
 	kubeletconfig "github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/eviction"
 	"github.com/barque/barque/membership/token"
@@ -308,7 +309,7 @@ func TestDownLeavesAnotherDirectorysClusterAlone(t *testing.T) {
 	needs.Root(t, "that another checkout's cluster is left alone")
 	p := &Plan{Name: ownName("dt")}
 	n := &Node{Name: "s1"}
-	if err := newNamespace(p.netns(n)); err != nil {
+	if err := netname.Make(p.netns(n)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

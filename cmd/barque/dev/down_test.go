@@ -14,6 +14,7 @@ import (
 
 	"github.com/barque/barque/internal/child"
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/internal/netname"
 	"github.com/barque/barque/internal/osthread"
 )
 
@@ -49,7 +50,7 @@ func TestRemovedNodesTakeNoVisitorsAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := &p.Nodes[0]
-	if err := newNamespace(p.netns(n)); err != nil {
+	if err := netname.Make(p.netns(n)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/barque/barque/internal/netname"
 	"github.com/barque/barque/internal/osthread"
 )
 
@@ -51,7 +50,7 @@ func (p *Plan) removeNetwork() error {
 
 // makeNamespace makes a node's network namespace with one interface, eth0, on the bridge.
 func (p *Plan) makeNamespace(n *Node) error {
-	if err := newNamespace(p.netns(n)); err != nil {
+	if err := netname.Make(p.netns(n)); err != nil {
 		return fmt.Errorf("network namespace of %s: %w", n.Name, err)
 	}
 	bridge, err := netlink.LinkByName(p.bridge())
@@ -116,35 +115,7 @@ func (p *Plan) plug(n *Node, bridge netlink.Link) error {
 // removeNamespace removes the namespace; its interfaces and rules go with it. Nobody may live in
 // it any more.
 func (p *Plan) removeNamespace(n *Node) error {
-	err := deleteLink(p.veth(n))
-	if e := netns.DeleteNamed(p.netns(n)); e != nil && !errors.Is(e, os.ErrNotExist) {
-		err = errors.Join(err, fmt.Errorf("remove network namespace %s: %w", p.netns(n), e))
-	}
-	return err
-}
-
-// newNamespace makes a named network namespace unless it exists, as iproute2 does: a file in
-// /run/netns with the namespace mounted on it.
-func newNamespace(name string) error {
-	path := filepath.Join("/run/netns", name)
-	if existing, err := netns.GetFromName(name); err == nil {
-		existing.Close()
-		var stat unix.Statfs_t
-		if unix.Statfs(path, &stat) == nil && stat.Type == unix.NSFS_MAGIC {
-			return nil
-		}
-		// Only the file was made: whoever began did not finish.
-		if err := os.Remove(path); err != nil {
-			return err
-		}
-	}
-	return osthread.Do(func() error { // it ends in the new namespace
-		ns, err := netns.NewNamed(name)
-		if err == nil {
-			ns.Close()
-		}
-		return err
-	})
+	return errors.Join(deleteLink(p.veth(n)), netname.Remove(p.netns(n)))
 }
 
 func addAddr(link netlink.Link, addr netip.Addr, bits int) error {
