@@ -300,7 +300,8 @@ bench-api: build ## measure three API servers beside three kube-apiservers over 
 	$(GO) build -o bin/apibench ./cluster-test/apibench
 	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/apibench -only "$${ONLY-}" -repeats $(or $(REPEATS),3)
 
+# LABELS, as ONLY, may have quotes.
 .PHONY: conformance
-conformance: build ## run Kubernetes' conformance specs and write docs/conformance.md (ONLY='regex' PROCS=6 CONFORMANCE_CACHE=directory; as root)
+conformance: build ## run Kubernetes' conformance specs and write docs/conformance.md, or other specs (ONLY='regex' LABELS='filter' PROCS=6 CONFORMANCE_CACHE=directory; as root)
 	$(GO) build -o bin/conformance ./cluster-test/conformance
-	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/conformance -only "$${ONLY-}" -procs $(or $(PROCS),6) -cache "$${CONFORMANCE_CACHE-}"
+	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/conformance -only "$${ONLY-}" -labels "$${LABELS-}" -procs $(or $(PROCS),6) -cache "$${CONFORMANCE_CACHE-}"

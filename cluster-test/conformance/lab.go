@@ -83,36 +83,69 @@ func (l *lab) close(out string) error {
 	return errors.Join(err, l.images.Close())
 }
 
-// all runs the specs that need nothing which the cluster lacks, then once more and fewer at a time
-// those that failed, and writes the page if no spec of it is lost.
-func (l *lab) all(ctx context.Context, o options, once []string) error {
-	say("running the specs, %d at a time", o.procs)
+// tried is what came of specs that ran.
+type tried struct {
+	results []result
+	first   []spec   // as they were reported before some ran once more
+	reports []string // names of the files
+	took    time.Duration
+}
+
+// twice runs the selected specs, and those that failed once more, fewer at a time and by another name.
+func (l *lab) twice(ctx context.Context, which selection, more string) (t tried, err error) {
+	say("running the specs, %d at a time", which.procs)
 	began := time.Now()
-	reports := []string{"first.json"}
-	first, err := l.suite.run(ctx, selection{name: "first", skip: anyOf(l.absent), procs: o.procs})
+	t.reports = []string{which.name + ".json"}
+	if t.first, err = l.suite.run(ctx, which); err != nil {
+		return t, err
+	}
+	var again []spec
+	if names := failures(t.first, l.absent); len(names) > 0 {
+		// A spec that fails for good mostly waits, for up to ten minutes: one at a time, they would
+		// take longer than all the others.
+		procs := (which.procs + 1) / 2
+		say("running the %d that failed once more, %d at a time", len(names), procs)
+		t.reports = append(t.reports, more+".json")
+		again, err = l.suite.run(ctx, selection{name: more, labels: which.labels, focus: exactly(names), procs: procs})
+		if err != nil {
+			return t, err
+		}
+		if n := ran(again); n != len(names) {
+			return t, fmt.Errorf("%d specs were to run once more, %d did; see %s.log in %s", len(names), n, more, l.suite.out)
+		}
+	}
+	t.took = time.Since(began)
+	t.results = judge(t.first, again, l.absent)
+	summarize(os.Stdout, t.results)
+	fmt.Printf("\nreports and logs are in %s\n", l.suite.out)
+	return t, nil
+}
+
+// labelled runs the specs with the labels. Those that need what the cluster lacks run, too.
+func (l *lab) labelled(ctx context.Context, o options) error {
+	t, err := l.twice(ctx, selection{name: "labelled", labels: o.labels, procs: o.procs}, "labelled-again")
 	if err != nil {
 		return err
 	}
-	var again []spec
-	if names := failures(first, l.absent); len(names) > 0 {
-		// A spec that fails for good mostly waits, for up to ten minutes: one at a time, they would
-		// take longer than all the others.
-		procs := (o.procs + 1) / 2
-		say("running the %d that failed once more, %d at a time", len(names), procs)
-		reports = append(reports, "again.json")
-		again, err = l.suite.run(ctx, selection{name: "again", focus: exactly(names), procs: procs})
-		if err != nil {
-			return err
-		}
-		if n := ran(again); n != len(names) {
-			return fmt.Errorf("%d specs were to run once more, %d did; see again.log in %s", len(names), n, l.suite.out)
-		}
+	return allPassed(t.results)
+}
+
+// allPassed is an error unless all have passed.
+func allPassed(results []result) error {
+	if n := len(results) - len(with(results, passed)); n > 0 {
+		return fmt.Errorf("%d of %d specs did not pass", n, len(results))
 	}
-	took := time.Since(began)
-	results := judge(first, again, l.absent)
-	summarize(os.Stdout, results)
-	fmt.Printf("\nreports and logs are in %s\n", l.suite.out)
-	if err := refuse(lost(once, results), o.page); err != nil {
+	return nil
+}
+
+// all runs the specs that need nothing which the cluster lacks, then once more and fewer at a time
+// those that failed, and writes the page if no spec of it is lost.
+func (l *lab) all(ctx context.Context, o options, once []string) error {
+	t, err := l.twice(ctx, selection{name: "first", skip: anyOf(l.absent), procs: o.procs}, "again")
+	if err != nil {
+		return err
+	}
+	if err := refuse(lost(once, t.results), o.page); err != nil {
 		return err
 	}
 	version, err := barqueVersion(ctx)
@@ -123,14 +156,14 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 	if err != nil {
 		return err
 	}
-	artefacts, err := describe(l.suite.out, reports)
+	artefacts, err := describe(l.suite.out, t.reports)
 	if err != nil {
 		return err
 	}
 	text, err := update(string(page), run{
 		Barque: version, Suite: l.suite.programs.version, Servers: servers, Agents: agents, Date: time.Now().UTC(),
-		Took: took, Artefacts: artefacts,
-	}, results)
+		Took: t.took, Artefacts: artefacts,
+	}, t.results)
 	if err != nil {
 		return fmt.Errorf("%s stays as it was: %w", o.page, err)
 	}
@@ -138,7 +171,7 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 		return err
 	}
 	fmt.Printf("written: %s\n", o.page)
-	if wrong := unused(l.parts, first); len(wrong) > 0 {
+	if wrong := unused(l.parts, t.first); len(wrong) > 0 {
 		return fmt.Errorf("parts.tsv has lines that no spec matches: %s", strings.Join(wrong, ", "))
 	}
 	return nil
@@ -146,14 +179,14 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 
 // some runs the specs that match, one at a time and in full. Those that need what the cluster
 // lacks run, too.
-func (l *lab) some(ctx context.Context, only string, once []string) error {
-	specs, err := l.suite.run(ctx, selection{name: "only", focus: only, procs: 1, verbose: true})
+func (l *lab) some(ctx context.Context, o options, once []string) error {
+	specs, err := l.suite.run(ctx, selection{name: "only", labels: o.labels, focus: o.only, procs: 1, verbose: true})
 	if err != nil {
 		return err
 	}
 	specs = slices.DeleteFunc(specs, func(s spec) bool { return !s.ran() })
 	if len(specs) == 0 {
-		return fmt.Errorf("no conformance spec has run: none has a name that matches %q", only)
+		return fmt.Errorf("no spec has run: none has a name that matches %q", o.only)
 	}
 	results := judge(specs, nil, l.absent)
 	fmt.Println()
@@ -164,10 +197,7 @@ func (l *lab) some(ctx context.Context, only string, once []string) error {
 	if err := refuse(lost(once, results), "the page"); err != nil {
 		return err
 	}
-	if n := len(results) - len(with(results, passed)); n > 0 {
-		return fmt.Errorf("%d of %d specs did not pass", n, len(results))
-	}
-	return nil
+	return allPassed(results)
 }
 
 // failures are the names of the specs that failed, without those that do not count.

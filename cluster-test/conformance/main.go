@@ -1,5 +1,6 @@
 // Command conformance runs the [Conformance] specs of Kubernetes' own e2e suite, unmodified,
 // against a dev cluster. It keeps the results in docs/conformance.md, which says how to read them.
+// With -labels it runs other specs of the suite, and only prints what came of them.
 //
 // The suite is built from the module upstream/, which alone depends on k8s.io/kubernetes. Images
 // are stand-ins (cluster-test/images), so no image registry is asked. parts.tsv says which specs
@@ -30,11 +31,12 @@ const (
 )
 
 type options struct {
-	only  string // regular expression; "" for all
-	procs int
-	page  string
-	out   string
-	cache string
+	only   string // regular expression; "" for all
+	labels string // Ginkgo's filter; "" for the conformance specs
+	procs  int
+	page   string
+	out    string
+	cache  string
 }
 
 func main() {
@@ -42,6 +44,8 @@ func main() {
 	var o options
 	flag.StringVar(&o.only, "only", "", "run the specs whose names match this regular expression, one at a time, "+
 		"with all that they say; the page stays as it is")
+	flag.StringVar(&o.labels, "labels", "", "run the specs with these labels (a label filter of Ginkgo), such as "+
+		"'Feature: containsAny NetworkPolicy', instead of the conformance specs; the page stays as it is")
 	flag.IntVar(&o.procs, "procs", 6, "how many specs run at the same time")
 	flag.StringVar(&o.page, "page", "docs/conformance.md", "the page that has the results")
 	flag.StringVar(&o.out, "out", "bin/conformance-report", "directory for reports and logs")
@@ -109,8 +113,11 @@ func conformance(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.only != "" {
-		return lab.some(ctx, o.only, once)
+	switch {
+	case o.only != "":
+		return lab.some(ctx, o, once)
+	case o.labels != "":
+		return lab.labelled(ctx, o)
 	}
 	return lab.all(ctx, o, once)
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// spec is what the suite's report says of one conformance spec.
+// spec is what the suite's report says of one spec.
 type spec struct {
 	Name    string // whole, with all its tags
 	State   string // Ginkgo's word: passed, failed, timedout, skipped …
@@ -24,9 +24,11 @@ func (s spec) ran() bool {
 	return s.State != "" && s.State != "pending" && (s.State != "skipped" || s.Message != "")
 }
 
-// readReport reads the conformance specs of a report as Ginkgo writes it (--json-report). It is an
+func (s spec) conformance() bool { return strings.Contains(s.Name, "[Conformance]") }
+
+// readReport reads the wanted specs of a report as Ginkgo writes it (--json-report). It is an
 // error when the suite itself has failed, for the specs' states say nothing then.
-func readReport(r io.Reader) ([]spec, error) {
+func readReport(r io.Reader, wanted func(spec) bool) ([]spec, error) {
 	var suites []struct {
 		SpecReports []struct {
 			ContainerHierarchyTexts []string
@@ -56,16 +58,17 @@ func readReport(r io.Reader) ([]spec, error) {
 				where = fmt.Sprintf("%s:%d", where, s.Failure.Location.LineNumber)
 			}
 			name := strings.Join(append(s.ContainerHierarchyTexts, s.LeafNodeText), " ")
+			of := spec{Name: name, State: s.State, Message: s.Failure.Message, Where: where}
 			switch {
-			case s.LeafNodeType == "It" && strings.Contains(name, "[Conformance]"):
-				out = append(out, spec{Name: name, State: s.State, Message: s.Failure.Message, Where: where})
+			case s.LeafNodeType == "It" && wanted(of):
+				out = append(out, of)
 			case strings.Contains(s.LeafNodeType, "BeforeSuite") && s.State != "passed":
 				return nil, fmt.Errorf("the suite did not begin: %s (%s)", cause(s.Failure.Message), where)
 			}
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("the suite's report has no conformance specs")
+		return nil, fmt.Errorf("the suite's report has no specs of those that were asked for")
 	}
 	return out, nil
 }

@@ -17,7 +17,7 @@ const report = `[{"SuiteSucceeded": false, "SpecReports": [
 ]}]`
 
 func TestReadReport(t *testing.T) {
-	got, err := readReport(strings.NewReader(report))
+	got, err := readReport(strings.NewReader(report), spec.conformance)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,12 +29,17 @@ func TestReadReport(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
+	// What was chosen by its labels is what has run.
+	chosen, err := readReport(strings.NewReader(strings.ReplaceAll(report, "[Conformance]", "[Feature:X]")), spec.ran)
+	if err != nil || len(chosen) != 2 || chosen[0].State != "passed" || chosen[1].State != "failed" {
+		t.Errorf("%+v, %v", chosen, err)
+	}
 	for text, want := range map[string]string{
 		`[{"SpecReports": [{"LeafNodeType": "SynchronizedBeforeSuite", "State": "failed", "Failure": {"Message": "no nodes"}}]}]`: "the suite did not begin: no nodes",
-		`[{"SpecReports": []}]`: "no conformance specs",
+		`[{"SpecReports": []}]`: "no specs of those",
 		`[{"SpecRep`:            "read the suite's report",
 	} {
-		if _, err := readReport(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readReport(strings.NewReader(text), spec.conformance); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v", text, err)
 		}
 	}

@@ -25,9 +25,10 @@ type suite struct {
 	out        string // directory for logs and reports
 }
 
-// selection says which conformance specs run, and how.
+// selection says which specs run, and how.
 type selection struct {
 	name        string // of the files in the directory for logs and reports
+	labels      string // a label filter of Ginkgo; "" for the conformance specs
 	focus, skip string // regular expressions; "" for none
 	procs       int
 	verbose     bool // all that the suite says goes to standard output, too
@@ -36,7 +37,17 @@ type selection struct {
 // limit ends a run whose specs hang; a run of all takes 40 minutes on two cores.
 const limit = 4 * time.Hour
 
-// run runs the selected specs and returns all conformance specs, those that it left out as skipped.
+// filter is the label filter, and which specs of the report are asked for. Those without the labels and those
+// that are left out for their names are skipped alike: only conformance specs are known by name.
+func (s selection) filter() (string, func(spec) bool) {
+	if s.labels == "" {
+		return "Conformance", spec.conformance
+	}
+	return s.labels, spec.ran
+}
+
+// run runs the selected specs and returns them; of the conformance specs it returns all, those that it left out as
+// skipped.
 func (s suite) run(ctx context.Context, which selection) ([]spec, error) {
 	// kubectl keeps what it has discovered below HOME; some specs write temporary files.
 	home, err := os.MkdirTemp("", "barque-conformance-")
@@ -53,10 +64,11 @@ func (s suite) run(ctx context.Context, which selection) ([]spec, error) {
 		return nil, err
 	}
 	defer log.Close()
+	labels, wanted := which.filter()
 	args := []string{
 		fmt.Sprintf("--procs=%d", which.procs), "--no-color", "--timeout=" + limit.String(),
 		"--output-dir=" + s.out, "--json-report=" + which.name + ".json",
-		"--label-filter=Conformance", "--silence-skips",
+		"--label-filter=" + labels, "--silence-skips",
 	}
 	if which.focus != "" {
 		args = append(args, "--focus="+which.focus)
@@ -104,7 +116,7 @@ func (s suite) run(ctx context.Context, which selection) ([]spec, error) {
 			ended, clustertest.Tail(log.Name(), 20))
 	}
 	defer file.Close()
-	specs, err := readReport(file)
+	specs, err := readReport(file, wanted)
 	if err != nil {
 		return nil, fmt.Errorf("%w; see %s", err, log.Name())
 	}
