@@ -42,7 +42,6 @@
 //	  ErrOverloaded     the queue is full: slow down first
 //	  ErrLeaderless     there has been no leader for long: repeat it when servers are back
 //	  ErrDiskFull       somebody has to make room first; deletes are taken
-//	  ErrTooStale       this server cannot show a state as new as ViewOptions.MaxStale asks for
 //	  ErrQuarantined    this server serves nothing any more: ask another one
 //	ErrUnknownOutcome   proposed, and the answer was lost: read before you repeat it
 //	ErrCompacted        history does not go back so far: list anew, and watch from there

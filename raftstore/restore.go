@@ -71,7 +71,7 @@ func (s *Store) Restore(ctx context.Context, items func(yield func(*Item) error)
 }
 
 func (s *Store) supersede(ctx context.Context) error {
-	if _, err := s.synchronize(ctx); err != nil {
+	if err := s.synchronize(ctx); err != nil {
 		return err
 	}
 	st := s.state.Staged()

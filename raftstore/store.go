@@ -105,7 +105,6 @@ type Store struct {
 	now       func() time.Time // the wall clock, by which keys expire
 	logger    *slog.Logger
 	requests  *requests
-	fresh     freshness
 
 	stop    context.CancelCauseFunc // ends the store's own goroutines
 	running sync.WaitGroup
@@ -126,7 +125,7 @@ func newStore(state *mvcc.Store, c consensus, limits Limits, retryFor time.Durat
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &Store{
 		state: state, consensus: c, limits: limits.withDefaults(), retryFor: retryFor, chunk: restoreChunk, now: now, logger: logger,
-		requests: newRequests(randomOrigin()), stop: stop, fresh: freshness{clock: clockSince(time.Now())},
+		requests: newRequests(randomOrigin()), stop: stop,
 	}
 	s.running.Go(func() { s.tidy(ctx) }) // ends with ctx; Close waits for it
 	return s

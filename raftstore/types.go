@@ -70,8 +70,6 @@ var (
 	ErrDiskFull = kv.ErrDiskFull
 	// ErrLeaderless is the ErrUnavailable of a server that has known no leader for LeaderlessAfter.
 	ErrLeaderless = kv.ErrLeaderless
-	// ErrTooStale is the ErrUnavailable of a server that may be further behind than ViewOptions.MaxStale.
-	ErrTooStale = kv.ErrTooStale
 	// ErrUnknownOutcome is returned when a transaction was proposed and its answer was lost.
 	ErrUnknownOutcome = kv.ErrUnknownOutcome
 	// ErrTooLarge is returned for a key, value or transaction over the limits.

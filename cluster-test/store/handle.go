@@ -238,39 +238,25 @@ func (m *Member) patient(ctx context.Context, method string, args, reply any) er
 
 // Get reads one key; false when it is absent. The revision is the view's.
 func (m *Member) Get(ctx context.Context, key string, opts raftstore.ViewOptions) (item raftstore.Item, found bool, revision uint64, err error) {
-	args := member.ViewArgs{ListArgs: member.ListArgs{From: key, View: opts}, One: true}
-	p, err := m.view(ctx, args)
-	if len(p.Items) == 0 {
-		return raftstore.Item{}, false, p.Revision, err
+	items, revision, err := m.view(ctx, member.ViewArgs{ListArgs: member.ListArgs{From: key, View: opts}, One: true})
+	if len(items) == 0 {
+		return raftstore.Item{}, false, revision, err
 	}
-	return p.Items[0], true, p.Revision, nil
+	return items[0], true, revision, err
 }
 
 // List reads keys in order. The revision is the view's.
 func (m *Member) List(ctx context.Context, args member.ListArgs) (items []raftstore.Item, revision uint64, err error) {
-	p, err := m.Picture(ctx, args)
-	return p.Items, p.Revision, err
-}
-
-// Picture is what a view has of a list.
-type Picture struct {
-	Items    []raftstore.Item
-	Revision uint64
-	AsOf     time.Time // see raftstore.View; all members have the clock of this machine
-}
-
-// Picture reads keys in order, and tells what is known of the view.
-func (m *Member) Picture(ctx context.Context, args member.ListArgs) (Picture, error) {
 	return m.view(ctx, member.ViewArgs{ListArgs: args})
 }
 
-func (m *Member) view(ctx context.Context, args member.ViewArgs) (Picture, error) {
+func (m *Member) view(ctx context.Context, args member.ViewArgs) (items []raftstore.Item, revision uint64, err error) {
 	args.Timeout = remaining(ctx)
 	var reply member.ViewReply
 	if err := m.patient(ctx, "View", &args, &reply); err != nil {
-		return Picture{}, err
+		return nil, 0, err
 	}
-	return Picture{reply.Items, reply.Revision, reply.AsOf}, reply.Failed.Err(m.Name)
+	return reply.Items, reply.Revision, reply.Failed.Err(m.Name)
 }
 
 // statusTimeout bounds what nothing but the member's process has a part in.

@@ -28,9 +28,6 @@ var (
 	// ErrLeaderless is the ErrUnavailable of a server that has known no leader for LeaderlessAfter. An election takes a
 	// fraction of that: repeating the request is useless before servers are back. The error is a *LeaderlessError.
 	ErrLeaderless = fmt.Errorf("%w: no leader has been known for long", ErrUnavailable)
-	// ErrTooStale is the ErrUnavailable of a read with ViewOptions.MaxStale on a server that cannot make
-	// sure that its state is recent enough.
-	ErrTooStale = fmt.Errorf("%w: this server may be further behind than the reader accepts", ErrUnavailable)
 	// ErrUnknownOutcome is returned when a transaction was proposed and its answer was lost. It
 	// may or may not take effect: read before repeating it.
 	ErrUnknownOutcome = errors.New("outcome of the write is unknown")

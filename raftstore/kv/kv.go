@@ -41,23 +41,14 @@ type ViewOptions struct {
 	// MinRevision waits until the local tree has reached this revision and reads there without
 	// asking the leader.
 	MinRevision uint64
-	// Stale reads what this server has, without waiting for anybody. View.AsOf says how old it may be.
+	// Stale reads what this server has, without waiting for anybody. Nothing bounds its age.
 	Stale bool
-	// MaxStale, with Stale, bounds how old. A server that does not know that it was up to date that recently
-	// asks the leader, as for a linearizable read, but not for longer than this time: then View fails with
-	// ErrTooStale. 0 is no bound.
-	MaxStale time.Duration
 }
 
 // View is an immutable picture of the whole store at one revision. It takes no lock and stays
 // valid for as long as it is referenced.
 type View interface {
 	Revision() uint64
-	// AsOf returns a time, by this process's clock: every write that was acknowledged before it, by whichever
-	// server, is in the picture, unless a newer one undid it. It may be newer than that, not older. It is zero
-	// when this is not known: of a picture at a given revision, and on a server that has not heard from the
-	// leader since it started.
-	AsOf() time.Time
 	Get(key string) (Item, bool)
 	// Ascend calls fn with each item whose key starts with prefix and is not below from, in key
 	// order, until fn returns false.

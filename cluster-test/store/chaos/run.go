@@ -153,7 +153,7 @@ func (r *run) work(ctx context.Context) {
 		}
 	}
 	for i := range 3 {
-		rd := &reader{log: r.log, acks: r.acks, fail: r.fail, rnd: r.cfg.Rand(fmt.Sprintf("reader %d", i)), pick: r.pick}
+		rd := &reader{log: r.log, rnd: r.cfg.Rand(fmt.Sprintf("reader %d", i)), pick: r.pick}
 		working.Go(func() { rd.run(clients) })
 	}
 	streams := r.watch(watching, &watchers)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,7 +25,6 @@ const (
 	pairs       = 8   // pairs of keys that are always written together
 	ownKeys     = 500 // keys that a writer keeps before it deletes its oldest
 	bigValue    = 24 << 10
-	maxStale    = 300 * time.Millisecond
 	muchValue   = 32 << 10 // of all writes while there should be many bytes
 )
 
@@ -105,7 +103,7 @@ func (w *writer) write(ctx context.Context, m *store.Member) {
 		w.own = append(w.own, raftstore.Item{Key: op.Key, ModRevision: r.Revision})
 	}
 	if err == nil {
-		w.acks.add(r.Revision)
+		w.acks.add()
 	}
 	report(call, r, err)
 }
@@ -137,22 +135,16 @@ func certain(err error) bool {
 // reader reads in all ways through whatever member there is.
 type reader struct {
 	log  *audit.Log
-	acks *acks
-	fail func(format string, args ...any)
 	rnd  *rand.Rand
 	pick func(*rand.Rand) *store.Member
 }
 
 func (r *reader) run(ctx context.Context) {
-	for wrong := ""; ctx.Err() == nil; {
+	for ctx.Err() == nil {
 		if m := r.pick(r.rnd); m != nil {
 			limited, cancel := operation(ctx)
-			wrong = r.read(limited, m)
+			r.read(limited, m)
 			cancel()
-		}
-		if wrong != "" {
-			r.fail("%s", wrong)
-			return // one tells enough
 		}
 		schedule.Pause(ctx, time.Duration(r.rnd.IntN(int(10*time.Millisecond))))
 	}
@@ -165,30 +157,20 @@ var pairKeys = func() (keys []string) {
 	return keys
 }()
 
-// read makes a read, and says what is wrong with the time of its view.
-func (r *reader) read(ctx context.Context, m *store.Member) string {
+func (r *reader) read(ctx context.Context, m *store.Member) {
 	opts, kind := raftstore.ViewOptions{}, "read"
 	switch head := r.log.Head(); r.rnd.IntN(4) {
 	case 0:
-		opts, kind = raftstore.ViewOptions{Stale: true, MaxStale: time.Duration(r.rnd.IntN(2)) * maxStale}, "stale read"
+		opts, kind = raftstore.ViewOptions{Stale: true}, "stale read"
 	case 1:
 		opts, kind = raftstore.ViewOptions{Revision: head - min(head, uint64(r.rnd.IntN(200)))}, "read of the past"
 	}
 	call := r.log.Begin(kind + " by " + m.Name)
-	began := time.Now()
-	p, err := m.Picture(ctx, member.ListArgs{Prefix: "/pair/", View: opts})
+	items, revision, err := m.List(ctx, member.ListArgs{Prefix: "/pair/", View: opts})
 	if err != nil {
-		return ""
+		return
 	}
-	call.Read(p.Revision, pairKeys, p.Items, opts == raftstore.ViewOptions{})
-	floor := r.acks.before(p.AsOf)
-	switch {
-	case p.Revision < floor:
-		return fmt.Sprintf("%s by %s: revision %d is said to be as of %v, when revision %d had been acknowledged", kind, m.Name, p.Revision, p.AsOf, floor)
-	case opts.MaxStale > 0 && p.AsOf.Before(began.Add(-opts.MaxStale)):
-		return fmt.Sprintf("%s by %s: as of %v, %v before it was asked for, and %v was allowed", kind, m.Name, p.AsOf, began.Sub(p.AsOf), opts.MaxStale)
-	}
-	return ""
+	call.Read(revision, pairKeys, items, opts == raftstore.ViewOptions{})
 }
 
 // server is a member as storetest.Server: a view has the keys under the prefix only.
@@ -216,15 +198,13 @@ func (s server) Commit(ctx context.Context, txn raftstore.Txn) (raftstore.Result
 	return r, err
 }
 
-// view is a raftstore.View of a few items, which does not say how old it is.
+// view is a raftstore.View of a few items.
 type view struct {
 	revision uint64
 	items    []raftstore.Item
 }
 
 func (v view) Revision() uint64 { return v.revision }
-
-func (v view) AsOf() time.Time { return time.Time{} }
 
 func (v view) Get(key string) (raftstore.Item, bool) {
 	for _, i := range v.items {
@@ -250,39 +230,15 @@ func (v view) Count(prefix, from string) (n int) {
 
 // acks are the acknowledged writes.
 type acks struct {
-	start  time.Time
-	mu     sync.Mutex
-	at     []time.Duration // in order
-	wall   []int64         // the same on the clock that all processes have, Unix nanoseconds
-	newest []uint64        // revision up to then
+	start time.Time
+	mu    sync.Mutex
+	at    []time.Duration // in order
 }
 
-func (a *acks) add(revision uint64) {
+func (a *acks) add() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := time.Now()
-	a.addAt(now, now.Sub(a.start), revision)
-}
-
-func (a *acks) addAt(now time.Time, at time.Duration, revision uint64) {
-	if n := len(a.newest); n > 0 {
-		revision = max(revision, a.newest[n-1])
-	}
-	a.at, a.wall, a.newest = append(a.at, at), append(a.wall, now.UnixNano()), append(a.newest, revision)
-}
-
-// before returns the newest revision that was acknowledged before a time; of no time, none.
-func (a *acks) before(t time.Time) uint64 {
-	if t.IsZero() {
-		return 0
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	n, _ := slices.BinarySearch(a.wall, t.UnixNano())
-	if n == 0 {
-		return 0
-	}
-	return a.newest[n-1]
+	a.at = append(a.at, time.Since(a.start))
 }
 
 // gap returns the longest time without an acknowledged write that has a part between the two times.

@@ -127,7 +127,6 @@ type ViewArgs struct {
 type ViewReply struct {
 	Items    []raftstore.Item
 	Revision uint64
-	AsOf     time.Time // of raftstore.View
 	Failed   Failure
 }
 

@@ -168,7 +168,7 @@ func (m *Member) View(args *ViewArgs, reply *ViewReply) error {
 		reply.Failed = FailureOf(err)
 		return nil
 	}
-	reply.Revision, reply.AsOf = v.Revision(), v.AsOf()
+	reply.Revision = v.Revision()
 	if args.One {
 		if item, ok := v.Get(args.From); ok {
 			reply.Items = append(reply.Items, item)
