@@ -74,7 +74,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		return err
 	}
 	defer held.Close()
-	outages := bridgeLogs(logger)
+	bridgeLogs(logger)
 	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}
 	began := time.Now()
 	s.started = began
@@ -85,9 +85,6 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
-	if err := s.stack.Start(ctx, lifecycle.Component{Name: "log of outages", Run: outages.Run}); err != nil {
-		return err
-	}
 	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startStore, s.startGossip, s.startLiveness, s.startExchange, s.startAPI, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
