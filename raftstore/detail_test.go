@@ -87,10 +87,10 @@ func TestReasonsOfLeaderChanges(t *testing.T) {
 			return l.Leader == "" && l.Before == c.Servers[old].ID() && strings.Contains(l.Why, "handed over") && strings.Contains(l.Why, "an operator wants it")
 		})
 		change(next, "the new one leads", func(l raftstore.LeaderChange) bool {
-			return l.Leader == c.Servers[next].ID() && l.Before == c.Servers[old].ID() && strings.Contains(l.Why, "handed over") && strings.Contains(l.Why, "because an operator wants it")
+			return l.Leader == c.Servers[next].ID() && l.Before == c.Servers[old].ID() && l.Why == c.Configs[old].Name+" handed over to "+c.Configs[next].Name
 		})
-		change((old+2)%3, "the third one follows, and knows why", func(l raftstore.LeaderChange) bool {
-			return l.Leader == c.Servers[next].ID() && strings.Contains(l.Why, "because an operator wants it")
+		change((old+2)%3, "the third one follows", func(l raftstore.LeaderChange) bool {
+			return l.Leader == c.Servers[next].ID() && l.Before == c.Servers[old].ID()
 		})
 
 		c.Net.Isolate(storetest.Addr(next))

@@ -66,7 +66,6 @@
 //	rpc         calls between servers over one connection
 //	screen      keeps from Raft what it would do wrong with messages that come late
 //	raftlog     Raft's own words in the log of the program
-//	chronicle   the last changes of leaders, and why they were
 //	steward     what to do next about the members of the group, decided purely
 //	node        Raft, and what it takes to make it answer: proposing, reading, forwarding, members
 //	faultpoint  the moments at which a crash would hurt most

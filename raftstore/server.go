@@ -10,7 +10,6 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/barque/barque/raftstore/chronicle"
 	"github.com/barque/barque/raftstore/command"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
@@ -40,7 +39,7 @@ type (
 	// Way is the way from one server to a member.
 	Way = node.Way
 	// LeaderChange is one change of leaders, as one server saw it.
-	LeaderChange = chronicle.Change
+	LeaderChange = node.LeaderChange
 	// LogStore keeps the log, the term and the vote of a server.
 	LogStore = logstore.Store
 	// SilentMember is a member that does not answer the leader.

@@ -19,18 +19,18 @@ import (
 
 // Kinds of requests and answers between servers. A number is never used for something else again.
 const (
-	callPropose  byte = 1        // a request, as command writes it
-	callRead     byte = 2        // a readVote
-	callStatus   byte = 3        // a statusQuestion, or nothing
-	callMembers  byte = 4        // a Change in JSON
-	callPing          = rpc.Ping // nothing; answered at once
-	callTerm     byte = 6        // nothing; answered with the term that the server is in
-	callState    byte = 7        // a stateQuestion in JSON; answered with a stateAnswer
-	callIsolate  byte = 8        // a verdict in JSON
-	callHello    byte = 9        // a hello in JSON; answered with one
-	callReach    byte = 10       // a reach in JSON
-	callLost     byte = 11       // a lostQuestion in JSON; answered with a lostAnswer
-	callHandOver byte = 12       // a handingOver in JSON
+	callPropose byte = 1        // a request, as command writes it
+	callRead    byte = 2        // a readVote
+	callStatus  byte = 3        // a statusQuestion, or nothing
+	callMembers byte = 4        // a Change in JSON
+	callPing         = rpc.Ping // nothing; answered at once
+	callTerm    byte = 6        // nothing; answered with the term that the server is in
+	callState   byte = 7        // a stateQuestion in JSON; answered with a stateAnswer
+	callIsolate byte = 8        // a verdict in JSON
+	callHello   byte = 9        // a hello in JSON; answered with one
+	callReach   byte = 10       // a reach in JSON
+	callLost    byte = 11       // a lostQuestion in JSON; answered with a lostAnswer
+	// 12 told why a leader handed over.
 
 	answerOK          byte = 128
 	answerUnavailable byte = 129 // a text
@@ -312,8 +312,6 @@ func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []b
 		return n.handleHello(payload)
 	case callLost:
 		return n.handleLost(ctx, payload)
-	case callHandOver:
-		return n.handleHandOver(payload)
 	}
 	return answerRefused, fmt.Appendf(nil, "this server does not know requests of kind %d", kind)
 }

@@ -216,7 +216,7 @@ func (n *Node) takeOffice(t *tenure) {
 		response, err := n.mark()
 		if err == nil {
 			n.leadership.leading(t, response.Term)
-			n.chronicle.Began(time.Now(), response.Term, n.id.ServerID, n.whyElected)
+			n.leaders.leads(response.Term, n.id.ServerID, n.whyElected())
 			n.offices.Go(func() { n.announce(t.ctx, response.Term) }) // ends with the tenure
 			n.offices.Go(func() { n.compareWhileLeading(t.ctx) })     // ends with the tenure
 			n.offices.Go(func() { n.watchOwnDisk(t.ctx) })            // ends with the tenure

@@ -141,7 +141,7 @@ func (n *Node) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) 
 	switch log := n.cfg.Logger.With("term", n.raft.CurrentTerm()); {
 	case before == now || now == self || now == "" && before == self:
 	case now != "":
-		n.chronicle.Began(time.Now(), n.raft.CurrentTerm(), string(now), nil)
+		n.leaders.leads(n.raft.CurrentTerm(), string(now), "")
 		_, at := splitDestination(string(addr))
 		log.Info("this server follows another one", "leader", now, "address", at)
 	default:
@@ -150,24 +150,25 @@ func (n *Node) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) 
 			silent := time.Since(last)
 			heard, why = silent.Round(time.Millisecond).String()+" ago", n.whyLost(nameOf(string(before)), silent)
 		}
-		n.chronicle.Ended(time.Now(), n.raft.CurrentTerm(), string(before), why)
+		n.leaders.lost(n.raft.CurrentTerm(), string(before), why)
 		log.Info("this server has no leader any more", "leader", before, "heard", heard)
 	}
 }
 
 // whyElected is why this server leads in place of another one, if it was so quick that nobody was missed in between; or why
 // it leads at all, when it has known of none before.
-func (n *Node) whyElected(before string) string {
-	if before == "" {
+func (n *Node) whyElected() string {
+	changes := n.leaders.newest()
+	if len(changes) == 0 {
 		return n.whyFirst()
 	}
 	if last := n.raft.LastContact(); !last.IsZero() {
-		return n.whyLost(nameOf(before), time.Since(last))
+		return n.whyLost(nameOf(changes[0].Leader), time.Since(last))
 	}
 	return ""
 }
 
-// whyLost tells why this server has lost the leader. One that hands over says so before.
+// whyLost tells why this server has lost the leader.
 func (n *Node) whyLost(leader string, silent time.Duration) string {
 	if silent < n.cfg.Timeouts.Heartbeat {
 		return fmt.Sprintf("another server stood for election, though %s was heard of until then", leader)
@@ -262,10 +263,10 @@ func (n *Node) succeed(ctx context.Context, leader raft.ServerID, d doubt) {
 		return // somebody has asked for this server's vote meanwhile, or it is being written
 	}
 	why := fmt.Sprintf("%s, as %d of %d servers found", d.why.explain(nameOf(string(leader))), p.agree, n.voters())
-	why = n.chronicle.Blame(term+1, why, d.why == vacant)
+	n.leaders.stands(term+1, why, d.why == vacant)
 	if err := n.stand(ctx, still); err != nil {
 		if n.raft.CurrentTerm() == term { // else somebody else stands, for the same reason
-			n.chronicle.Unblame(term+1, why)
+			n.leaders.stands(term, "", false)
 		}
 		n.cfg.Logger.Debug("this server does not stand for election after all", "err", err)
 	}

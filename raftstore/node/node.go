@@ -11,7 +11,6 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/barque/barque/raftstore/chronicle"
 	"github.com/barque/barque/raftstore/fsm"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
@@ -43,7 +42,7 @@ type Node struct {
 	census      *census
 	peers       *clients
 	followed    followed
-	chronicle   chronicle.Chronicle
+	leaders     leaderHistory
 	foreign     foreigners // met where one of this cluster was expected
 	knockers    foreigners // that came here, by their host
 	opened      time.Time
@@ -131,7 +130,7 @@ func open(cfg Config) (*Node, error) {
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
 	n.leadership.told = func(term uint64, why string) {
-		n.chronicle.Ended(time.Now(), term, id.ServerID, cfg.Name+" gave it up: "+why)
+		n.leaders.lost(term, id.ServerID, cfg.Name+" gave it up: "+why)
 	}
 	if err := adoptSeed(&cfg); err != nil {
 		return nil, err

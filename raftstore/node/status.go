@@ -10,7 +10,6 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/barque/barque/raftstore/chronicle"
 	"github.com/barque/barque/raftstore/steward"
 )
 
@@ -70,7 +69,7 @@ type Status struct {
 	// Warnings are what the program around the store wants the operator to know; see Config.Warnings.
 	Warnings []string `json:"warnings,omitempty"`
 	// Changes are the last changes of leaders that this server saw since it was opened, newest first.
-	Changes []chronicle.Change `json:"changes,omitempty"`
+	Changes []LeaderChange `json:"changes,omitempty"`
 	// Foreign has, by address, the other clusters to which the servers belong that this one met
 	// where it expected its own, while it is out of touch. A successor of its own cluster is none
 	// of them: Superseded tells of it.
@@ -113,7 +112,7 @@ func (n *Node) Status() Status {
 	s.DiskP50, s.DiskP99, s.DiskWrites = n.storage.log.Latency(time.Time{})
 	s.Start, s.Disk, s.DiskFull = n.storage.start, n.diskSpeed(), n.storage.reserve.exhausted()
 	s.Superseded, s.Predecessors = n.superseded.Load(), predecessors(view)
-	s.Changes, s.Foreign = n.chronicle.Newest(), n.foreign.clusters()
+	s.Changes, s.Foreign = n.leaders.newest(), n.foreign.clusters()
 	if n.cfg.Warnings != nil {
 		s.Warnings = n.cfg.Warnings()
 	}

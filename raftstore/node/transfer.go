@@ -70,12 +70,10 @@ func (n *Node) transfer(ctx context.Context, m Member, why string) error {
 		}
 		n.transfers.done(id)
 	}
-	n.tellOfHandOver(ctx, m.Name, why)
 	n.heir.Store(new(m.Name + ", because " + why))
 	err := n.questions.ask(ctx, func() raft.Future { return n.raft.LeadershipTransferToServer(id, raft.ServerAddress(m.Address)) })
 	if err != nil {
 		n.heir.Store(nil)
-		n.tellOfStaying()
 		n.transfers.gaveUp(term, id, n.raft.LastIndex())
 		return fmt.Errorf("%w: transfer leadership to server %q: %w", kv.ErrUnavailable, m.ID, err)
 	}
@@ -144,12 +142,10 @@ func (n *Node) bequeath(why string, stays bool) error {
 	if n.transfers.any(n.raft.CurrentTerm()) {
 		return errNoHeir
 	}
-	n.tellOfHandOver(ctx, "a server of Raft's choice", why)
 	n.heir.Store(new("a server of Raft's choice, because " + why))
 	err := n.questions.ask(ctx, n.raft.LeadershipTransfer) // to the one that has the most of the log
 	if err != nil {
 		n.heir.Store(nil)
-		n.tellOfStaying()
 	}
 	return err
 }
