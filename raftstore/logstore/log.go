@@ -296,9 +296,8 @@ func (l *Log) Snapshotted(index uint64) error {
 	return l.mark.set(true, func(p *promises) { p.Snapshot = max(p.Snapshot, index) })
 }
 
-// Latency returns the median and the 99th percentile of the appends that were done after a moment, and how
-// many there were. Only the last 256 are known.
-func (l *Log) Latency(from time.Time) (p50, p99 time.Duration, n int) { return l.times.quantiles(from) }
+// Latency returns the median and the 99th percentile of the last appends, and how many these are: at most 256.
+func (l *Log) Latency() (p50, p99 time.Duration, n int) { return l.times.quantiles() }
 
 // Err returns that a write hangs, or else why the last one failed; nil when it did not.
 func (l *Log) Err() error {

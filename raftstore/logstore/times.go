@@ -9,40 +9,22 @@ import (
 // times remembers how long the last writes took. The zero value is ready.
 type times struct {
 	mu   sync.Mutex
-	last [256]sample
+	last [256]time.Duration
 	n    int
-}
-
-type sample struct {
-	at   time.Time // when it was done
-	took time.Duration
 }
 
 func (t *times) add(took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.last[t.n%len(t.last)] = sample{time.Now(), took}
+	t.last[t.n%len(t.last)] = took
 	t.n++
 }
 
-// since returns those that were done after a moment, from the shortest to the longest.
-func (t *times) since(from time.Time) []time.Duration {
+// quantiles returns the median and the 99th percentile of those that are remembered, and their number.
+func (t *times) quantiles() (p50, p99 time.Duration, n int) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	sorted := make([]time.Duration, 0, len(t.last))
-	for _, s := range t.last[:min(t.n, len(t.last))] {
-		if s.at.After(from) {
-			sorted = append(sorted, s.took)
-		}
-	}
-	slices.Sort(sorted)
-	return sorted
-}
-
-// quantiles returns the median and the 99th percentile of those that were done after a moment, and their
-// number.
-func (t *times) quantiles(from time.Time) (p50, p99 time.Duration, n int) {
-	sorted := t.since(from)
+	sorted := slices.Sorted(slices.Values(t.last[:min(t.n, len(t.last))]))
+	t.mu.Unlock()
 	if n = len(sorted); n == 0 {
 		return 0, 0, 0
 	}

@@ -219,7 +219,7 @@ func (n *Node) takeOffice(t *tenure) {
 			n.leaders.leads(response.Term, n.id.ServerID, n.whyElected())
 			n.offices.Go(func() { n.announce(t.ctx, response.Term) }) // ends with the tenure
 			n.offices.Go(func() { n.compareWhileLeading(t.ctx) })     // ends with the tenure
-			n.offices.Go(func() { n.watchOwnDisk(t.ctx) })            // ends with the tenure
+			n.offices.Go(func() { n.leaveFullDisk(t.ctx) })           // ends with the tenure
 			n.manageWhileLeading(t.ctx, response.Term)
 			return
 		}

@@ -81,7 +81,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 
 		elections: prometheus.NewCounter(counter("elections_total", "Times that this server stood for election.")),
 		leaders:   prometheus.NewCounter(counter("leader_changes_total", "Times that this server saw another leader than before, the first included.")),
-		handOvers: prometheus.NewCounter(counter("disk_hand_overs_total", "How often this server handed leadership over because its disk was slow or full.")),
+		handOvers: prometheus.NewCounter(counter("disk_hand_overs_total", "How often this server handed leadership over because its disk was full.")),
 
 		snapshot:      prometheus.NewHistogram(histogram("snapshot_seconds", "Time to write a snapshot of the state.", long)),
 		snapshotBytes: prometheus.NewGauge(gauge("snapshot_size_bytes", "Size of the newest snapshot that this server wrote since it started; 0 before the first.")),

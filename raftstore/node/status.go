@@ -59,8 +59,6 @@ type Status struct {
 	// empty otherwise. Such a server is heard from, but does not follow; one whose write hangs does
 	// not lead either, whatever its role says.
 	DiskError string `json:"diskError,omitempty"`
-	// Disk is how fast the log's disk was in the last half minute.
-	Disk DiskSpeed `json:"disk"`
 	// DiskFull tells that the disk is full: the server runs on its reserve, and refuses, as a leader, writes
 	// that need more room.
 	DiskFull bool `json:"diskFull,omitempty"`
@@ -109,8 +107,8 @@ func (n *Node) Status() Status {
 	if health := n.health.Load(); health != nil {
 		s.Health = *health
 	}
-	s.DiskP50, s.DiskP99, s.DiskWrites = n.storage.log.Latency(time.Time{})
-	s.Start, s.Disk, s.DiskFull = n.storage.start, n.diskSpeed(), n.storage.reserve.exhausted()
+	s.DiskP50, s.DiskP99, s.DiskWrites = n.storage.log.Latency()
+	s.Start, s.DiskFull = n.storage.start, n.storage.reserve.exhausted()
 	s.Superseded, s.Predecessors = n.superseded.Load(), predecessors(view)
 	s.Changes, s.Foreign = n.leaders.newest(), n.foreign.clusters()
 	if n.cfg.Warnings != nil {
