@@ -300,6 +300,12 @@ bench-api: build ## measure three API servers beside three kube-apiservers over 
 	$(GO) build -o bin/apibench ./cluster-test/apibench
 	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/apibench -only "$${ONLY-}" -repeats $(or $(REPEATS),3)
 
+# CoreDNS and kube-proxy come from modules of their own.
+.PHONY: bench-network
+bench-network: schemas ## measure cluster DNS beside CoreDNS, and the service proxy beside kube-proxy (ONLY='dns|services' REPEATS=3 SERVICES=10,1000,10000; builds both once, some minutes; as root)
+	$(GO) build -ldflags "$(LDFLAGS)" -o bin/netbench ./cluster-test/netbench
+	$(SUDO) env PATH="$$PATH" GO='$(GO)' bin/netbench -only "$${ONLY-}" -repeats $(or $(REPEATS),3) $(if $(SERVICES),-services '$(SERVICES)')
+
 # LABELS, as ONLY, may have quotes.
 .PHONY: conformance
 conformance: build ## run Kubernetes' conformance specs and write docs/conformance.md, or other specs (ONLY='regex' LABELS='filter' PROCS=6 CONFORMANCE_CACHE=directory; as root)

@@ -2,116 +2,20 @@ package main
 
 import (
 	"context"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"io"
-	"log/slog"
-	"math/big"
 	"net"
-	"net/http"
-	"net/netip"
-	"os"
-	"path/filepath"
-	"time"
 
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-
-	"github.com/barque/barque/apiserver"
-	"github.com/barque/barque/cluster-test/kubeapiserver"
-	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/cluster-test/lone"
 )
-
-// writeTokens writes the file of tokens.
-func writeTokens(work string) (string, error) {
-	path := filepath.Join(work, "tokens.csv")
-	return path, os.WriteFile(path, []byte(token+",admin,1,system:masters\n"), 0o600)
-}
 
 // startBarque starts Barque's API server in this process, over a store in memory.
 func startBarque(ctx context.Context, work string) (*server, error) {
-	tokens, err := writeTokens(work)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := selfSigned()
-	if err != nil {
-		return nil, err
-	}
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]})
-	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	store := raftstore.NewInMemory(raftstore.Options{})
-	api, err := apiserver.New(apiserver.Config{
-		Name:            "answers",
-		Store:           store,
-		Listener:        ln,
-		Advertise:       netip.MustParseAddrPort(ln.Addr().String()),
-		Certificate:     func() (*tls.Certificate, error) { return cert, nil },
-		ClientCA:        func() ([]byte, error) { return ca, nil },
-		ServiceAccounts: apiserver.ServiceAccounts{Keys: func() (crypto.Signer, []crypto.PublicKey) { return signer, nil }},
-		KubeletClient:   func() *tls.Config { return &tls.Config{} },
-		ServiceCIDR:     netip.MustParsePrefix(kubeapiserver.ServiceCIDR),
-		TokenFile:       tokens,
-		Logger:          slog.New(slog.NewTextHandler(io.Discard, nil)),
-	})
+	s, err := lone.Start(ctx, work, token, ln)
 	if err != nil {
 		return nil, err
 	}
-	running, cancel := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	// It ends with the context, which stop ends and waits for.
-	go func() { done <- api.Run(running) }()
-	stop := func() { cancel(); <-done; _ = store.Close() }
-
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	s := &server{name: "Barque", url: "https://" + ln.Addr().String(), client: newClient(roots), stop: stop}
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.url, BearerToken: token, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
-	if err == nil {
-		err = kubeapiserver.Retry(ctx, nil, func() error { return api.Prepare(ctx, client) })
-	}
-	if err == nil {
-		err = kubeapiserver.Retry(ctx, nil, func() error { return kubeapiserver.Ready(ctx, s.client, s.url) })
-	}
-	if err != nil {
-		stop()
-		return nil, err
-	}
-	return s, nil
-}
-
-// selfSigned makes a certificate for the loopback that is its own authority.
-func selfSigned() (*tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "answers"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, err
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
-}
-
-func newClient(roots *x509.CertPool) *http.Client {
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	return &server{name: "Barque", url: s.URL, client: s.HTTP, stop: s.Stop}, nil
 }

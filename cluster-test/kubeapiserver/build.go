@@ -27,6 +27,7 @@ var packages = map[string]string{
 	"etcd":                    "go.etcd.io/etcd/server/v3",
 	"kube-apiserver":          "k8s.io/kubernetes/cmd/kube-apiserver",
 	"kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+	"kube-proxy":              "k8s.io/kubernetes/cmd/kube-proxy",
 	"kube-scheduler":          "k8s.io/kubernetes/cmd/kube-scheduler",
 }
 

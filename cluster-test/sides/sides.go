@@ -197,7 +197,8 @@ func uptime() time.Duration {
 // Usage is what processes have used so far, and what they hold.
 type Usage struct {
 	CPU       time.Duration
-	Anonymous float64 // MiB of memory that is not of files
+	Children  time.Duration // CPU time of the children that have ended; not in CPU
+	Anonymous float64       // MiB of memory that is not of files
 }
 
 // Use adds up all processes of a side.
@@ -216,7 +217,7 @@ func (s *Side) Use() (total Usage, err error) {
 // Use adds up the processes of a server.
 func (e Endpoint) Use() (total Usage, err error) {
 	for _, pid := range e.Processes() {
-		u, err := processUse(pid)
+		u, err := Process(pid)
 		if err != nil {
 			return total, err
 		}
@@ -226,7 +227,8 @@ func (e Endpoint) Use() (total Usage, err error) {
 	return total, nil
 }
 
-func processUse(pid int) (Usage, error) {
+// Process is what one process uses.
+func Process(pid int) (Usage, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return Usage{}, err
@@ -249,20 +251,20 @@ func processUse(pid int) (Usage, error) {
 	return u, fmt.Errorf("process %d has no RssAnon", pid)
 }
 
-// parseCPU reads the times in user and kernel mode from /proc/PID/stat (proc_pid_stat(5)).
+// parseCPU reads the times in user and kernel mode, and those of children, from /proc/PID/stat (proc_pid_stat(5)).
 func parseCPU(stat []byte) (Usage, error) {
 	// The name of the program, in parentheses, may have anything in it.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 13 {
+	if len(fields) < 15 {
 		return Usage{}, errors.New("its stat is short")
 	}
-	var sum uint64
-	for _, text := range fields[11:13] {
-		n, err := strconv.ParseUint(text, 10, 64)
+	var times [4]time.Duration
+	for i, text := range fields[11:15] {
+		n, err := strconv.ParseUint(text, 10, 63)
 		if err != nil {
 			return Usage{}, err
 		}
-		sum += n
+		times[i] = time.Duration(n) * time.Second / ticks
 	}
-	return Usage{CPU: time.Duration(sum) * time.Second / ticks}, nil
+	return Usage{CPU: times[0] + times[1], Children: times[2] + times[3]}, nil
 }
