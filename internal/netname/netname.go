@@ -1,5 +1,5 @@
-// Package netname makes and removes named network namespaces (ip-netns(8)): files below /run/netns, each with a
-// namespace mounted on it. ip makes the same ones beside it.
+// Package netname makes and removes named network namespaces (ip-netns(8)): files below
+// /run/netns, each with a namespace mounted on it. ip makes the same ones beside it.
 package netname
 
 import (
@@ -43,7 +43,8 @@ func Make(name string) error {
 	})
 }
 
-// Remove removes the name. The namespace goes when nobody is in it any more. A name that is not there is no error.
+// Remove removes the name. The namespace goes when nobody is in it any more. A name that is not
+// there is no error.
 func Remove(name string) error {
 	if err := netns.DeleteNamed(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove network namespace %s: %w", name, err)
@@ -51,10 +52,11 @@ func Remove(name string) error {
 	return nil
 }
 
-// prepare makes the directory a mount of its own that is shared, as ip does before it makes the first namespace.
-// Otherwise ip would do it later, over the namespaces that are mounted there by then: an unmount would reach the copies
-// on top, and the files below them would stay busy. Where others have names already, the same would befall theirs, so
-// that the directory stays as it is until they are gone.
+// prepare makes the directory a mount of its own that is shared, as ip does before it makes the
+// first namespace. Otherwise ip would do it later, over the namespaces that are mounted there by
+// then: an unmount would reach the copies on top, and the files below them would stay busy. Where
+// others have names already, the same would befall theirs, so that the directory stays as it is
+// until they are gone.
 func prepare() error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

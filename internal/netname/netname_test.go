@@ -13,7 +13,8 @@ import (
 	"github.com/barque/barque/internal/apart"
 )
 
-// TestBesideIP: what ip does before its first namespace hides none that are there already, and they can be removed.
+// TestBesideIP: what ip does before its first namespace hides none that are there already, and
+// they can be removed.
 func TestBesideIP(t *testing.T) {
 	if !apart.Run(t, apart.Mounts, 5*time.Minute, "named network namespaces beside those of ip") {
 		return
