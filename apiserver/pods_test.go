@@ -110,6 +110,9 @@ func testBudget(t *testing.T, c *cluster) {
 	if err := evict.Body(&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p"}}).Do(ctx).Error(); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("eviction with a budget that nobody has looked at: %v", err)
 	}
+	if err := evict.Body(&policyv1.Eviction{}).Do(ctx).Error(); !apierrors.IsBadRequest(err) {
+		t.Errorf("an eviction without a name: %v", err)
+	}
 	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, DisruptionsAllowed: 1}
 	must(budgets.UpdateStatus(ctx, budget, metav1.UpdateOptions{}))(t)
 }

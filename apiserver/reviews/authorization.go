@@ -2,10 +2,14 @@ package reviews
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -112,16 +116,34 @@ func (r reviewer) selfRules(ctx context.Context, review *authorizationv1.SelfSub
 }
 
 func (r reviewer) decide(ctx context.Context, u user.Info, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
-	decision, reason, err := r.authz.Authorize(ctx, attributes(u, ra, na))
+	asked := attributes(u, ra, na)
+	decision, reason, err := r.authz.Authorize(ctx, asked)
 	status := authorizationv1.SubjectAccessReviewStatus{
 		Allowed: decision == authorizer.DecisionAllow,
 		Denied:  decision == authorizer.DecisionDeny,
 		Reason:  reason,
 	}
+	var said []string
 	if err != nil {
-		status.EvaluationError = err.Error()
+		said = append(said, err.Error())
 	}
+	if asked.FieldSelectorParsingErr != nil {
+		said = append(said, leftOut("fieldSelector", len(asked.FieldSelectorRequirements)))
+	}
+	if asked.LabelSelectorParsingErr != nil {
+		said = append(said, leftOut("labelSelector", len(asked.LabelSelectorRequirements)))
+	}
+	status.EvaluationError = strings.Join(said, "; ")
 	return status
+}
+
+// leftOut says that a selector was not taken as a whole, in kube-apiserver's words.
+func leftOut(selector string, taken int) string {
+	partially := ""
+	if taken > 0 {
+		partially = "partially "
+	}
+	return "spec.resourceAttributes." + selector + " " + partially + "ignored due to parse error"
 }
 
 func attributes(u user.Info, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) authorizer.AttributesRecord {
@@ -149,7 +171,7 @@ func orAny(version string) string {
 }
 
 // fieldRequirements takes what fields can express: equality. What it cannot only widens the
-// question, which is the safe side.
+// question, which is the safe side; the error says that something was left out.
 func fieldRequirements(f *authorizationv1.FieldSelectorAttributes) (fields.Requirements, error) {
 	if f.RawSelector != "" {
 		s, err := fields.ParseSelector(f.RawSelector)
@@ -159,20 +181,22 @@ func fieldRequirements(f *authorizationv1.FieldSelectorAttributes) (fields.Requi
 		return s.Requirements(), nil
 	}
 	var out fields.Requirements
+	var errs []error
 	for _, r := range f.Requirements {
-		if len(r.Values) != 1 {
-			continue
-		}
-		switch r.Operator {
-		case metav1.FieldSelectorOpIn:
+		one := len(r.Values) == 1
+		switch {
+		case one && r.Operator == metav1.FieldSelectorOpIn:
 			out = append(out, fields.OneTermEqualSelector(r.Key, r.Values[0]).Requirements()...)
-		case metav1.FieldSelectorOpNotIn:
+		case one && r.Operator == metav1.FieldSelectorOpNotIn:
 			out = append(out, fields.OneTermNotEqualSelector(r.Key, r.Values[0]).Requirements()...)
+		default:
+			errs = append(errs, fmt.Errorf("no field selector has operator %q with %d values", r.Operator, len(r.Values)))
 		}
 	}
-	return out, nil
+	return out, errors.Join(errs...)
 }
 
+// labelRequirements is to labels what fieldRequirements is to fields.
 func labelRequirements(l *authorizationv1.LabelSelectorAttributes) (labels.Requirements, error) {
 	if l.RawSelector != "" {
 		s, err := labels.Parse(l.RawSelector)
@@ -182,12 +206,18 @@ func labelRequirements(l *authorizationv1.LabelSelectorAttributes) (labels.Requi
 		requirements, _ := s.Requirements()
 		return requirements, nil
 	}
-	s, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: l.Requirements})
-	if err != nil {
-		return nil, err
+	var out labels.Requirements
+	var errs []error
+	for _, r := range l.Requirements {
+		s, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}})
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		one, _ := s.Requirements()
+		out = append(out, one...)
 	}
-	requirements, _ := s.Requirements()
-	return requirements, nil
+	return out, errors.Join(errs...)
 }
 
 func subjectOf(spec *authorizationv1.SubjectAccessReviewSpec) user.Info {
@@ -207,12 +237,45 @@ func validateSubject(spec *authorizationv1.SubjectAccessReviewSpec) field.ErrorL
 }
 
 func validateAttributes(ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) field.ErrorList {
-	at := field.NewPath("spec", "resourceAttributes")
+	spec := field.NewPath("spec")
+	var errs field.ErrorList
+	if (ra != nil) == (na != nil) {
+		errs = append(errs, field.Invalid(spec, field.OmitValueType{}, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
+	}
+	if ra == nil {
+		return errs
+	}
+	at := spec.Child("resourceAttributes")
+	if f := ra.FieldSelector; f != nil {
+		at := at.Child("fieldSelector")
+		errs = append(errs, validateSelector(f.RawSelector, len(f.Requirements), at)...)
+		for i, r := range f.Requirements {
+			errs = append(errs, metav1validation.ValidateFieldSelectorRequirement(r, newerFields, at.Child("requirements").Index(i))...)
+		}
+	}
+	if l := ra.LabelSelector; l != nil {
+		at := at.Child("labelSelector")
+		errs = append(errs, validateSelector(l.RawSelector, len(l.Requirements), at)...)
+		for i, r := range l.Requirements {
+			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(r, newerLabels, at.Child("requirements").Index(i))...)
+		}
+	}
+	return errs
+}
+
+// A newer client may know operators that this server does not: what they select only narrows the
+// question, so that they are left out of it.
+var (
+	newerFields = metav1validation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
+	newerLabels = metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
+)
+
+func validateSelector(raw string, requirements int, at *field.Path) field.ErrorList {
 	switch {
-	case ra != nil && na != nil:
-		return field.ErrorList{field.Invalid(field.NewPath("spec", "nonResourceAttributes"), na, "cannot be specified in combination with resourceAttributes")}
-	case ra == nil && na == nil:
-		return field.ErrorList{field.Invalid(at, ra, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+	case raw != "" && requirements > 0:
+		return field.ErrorList{field.Invalid(at.Child("rawSelector"), raw, "may not specified at the same time as requirements")}
+	case raw == "" && requirements == 0:
+		return field.ErrorList{field.Required(at.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at))}
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (b *Binding) Create(ctx context.Context, name string, obj runtime.Object, v
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %T", obj))
 	}
-	if binding.Name != "" && binding.Name != name {
+	if binding.Name != name {
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := validateBinding(binding); len(errs) > 0 {

@@ -67,7 +67,7 @@ func (e *Eviction) Create(ctx context.Context, name string, obj runtime.Object, 
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Eviction object: %T", obj))
 	}
-	if eviction.Name != "" && eviction.Name != name {
+	if eviction.Name != name {
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
 	if validate != nil {

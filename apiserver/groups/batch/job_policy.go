@@ -6,6 +6,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/barque/barque/apiserver/groups/validation"
@@ -68,7 +69,9 @@ func validatePodConditions(patterns []batchv1.PodFailurePolicyOnPodConditionsPat
 		errs = append(errs, field.TooMany(at, len(patterns), mostConditions))
 	}
 	for i, p := range patterns {
-		errs = append(errs, validation.QualifiedName(string(p.Type), at.Index(i).Child("type"))...)
+		for _, problem := range utilvalidation.IsQualifiedName(string(p.Type)) { // also of none
+			errs = append(errs, field.Invalid(at.Index(i).Child("type"), p.Type, problem))
+		}
 		errs = append(errs, choice(p.Status, at.Index(i).Child("status"),
 			corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)...)
 	}

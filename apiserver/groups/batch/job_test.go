@@ -169,7 +169,7 @@ func TestValidateJob(t *testing.T) {
 		"no index to fail":     {rule("action: FailIndex, onPodConditions: [{type: A}]"), []string{grouptest.Invalid + at + ".action"}},
 		"rule of nothing":      {rule("action: Ignore"), []string{grouptest.Invalid + at}},
 		"rule of both":         {rule("action: Ignore, onPodConditions: [{type: A}], onExitCodes: {operator: In, values: [1]}"), []string{grouptest.Invalid + at}},
-		"condition type":       {rule("action: Ignore, onPodConditions: [{type: ''}, {type: 'A B'}]"), []string{grouptest.Missing + at + ".onPodConditions[0].type", grouptest.Invalid + at + ".onPodConditions[1].type"}},
+		"condition type":       {rule("action: Ignore, onPodConditions: [{type: ''}, {type: 'A B'}]"), []string{grouptest.Invalid + at + ".onPodConditions[0].type", grouptest.Invalid + at + ".onPodConditions[0].type", grouptest.Invalid + at + ".onPodConditions[1].type"}},
 		"condition status":     {rule("action: Ignore, onPodConditions: [{type: A, status: Maybe}]"), []string{grouptest.Unknown + at + ".onPodConditions[0].status"}},
 		"too many conditions":  {rule("action: Ignore, onPodConditions: [" + strings.Repeat("{type: A}, ", 21) + "]"), []string{grouptest.TooMany + at + ".onPodConditions"}},
 		"no operator":          {rule("action: Ignore, onExitCodes: {operator: '', values: [1]}"), []string{grouptest.Missing + at + ".onExitCodes.operator"}},

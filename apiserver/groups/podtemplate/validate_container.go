@@ -86,13 +86,13 @@ func (c *checker) validateEphemeralContainer(e *corev1.EphemeralContainer, at *f
 	errs = append(errs, ValidateImage(container.Image, at.Child("image"))...)
 	resources := &container.Resources
 	errs = append(errs, forbid(at, "cannot be set for an Ephemeral Container",
-		named{"ports", len(container.Ports) > 0},
+		named{"ports", container.Ports != nil},
 		named{"livenessProbe", container.LivenessProbe != nil},
 		named{"readinessProbe", container.ReadinessProbe != nil},
 		named{"startupProbe", container.StartupProbe != nil},
 		named{"lifecycle", container.Lifecycle != nil},
 		named{"resources", len(resources.Limits)+len(resources.Requests)+len(resources.Claims) > 0},
-		named{"resizePolicy", len(container.ResizePolicy) > 0},
+		named{"resizePolicy", container.ResizePolicy != nil},
 		named{"restartPolicy", container.RestartPolicy != nil})...)
 	for i, mount := range container.VolumeMounts {
 		errs = append(errs, forbid(at.Child("volumeMounts").Index(i), "cannot be set for an Ephemeral Container",
