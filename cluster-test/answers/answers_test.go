@@ -1,9 +1,12 @@
 package main
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 )
 
@@ -32,6 +35,51 @@ func TestKindsAreRead(t *testing.T) {
 		t.Errorf("only %d requests", requests)
 	}
 	t.Logf("%d requests", requests)
+}
+
+// TestEveryKind: what Kubernetes serves and stores has an object, in the right scope, and its status
+// is written if it has one.
+func TestEveryKind(t *testing.T) {
+	kinds, err := readKinds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	byPath := map[string]*kind{}
+	for _, k := range kinds {
+		byPath[k.path] = k
+	}
+	data, err := os.ReadFile("../../apiserver/testdata/kubernetes-1.37.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	statuses := map[string]bool{}
+	for line := range strings.Lines(string(data)) {
+		// group/version, resource, kind, scope, short names, categories, verbs
+		columns := strings.Split(strings.TrimSpace(line), "\t")
+		if strings.HasPrefix(line, "#") || len(columns) < 7 {
+			continue
+		}
+		gv, err := schema.ParseGroupVersion(columns[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		resource, sub, _ := strings.Cut(columns[1], "/")
+		path := apiPath(gv) + "/" + resource
+		if columns[3] == "namespaced" {
+			path = apiPath(gv) + "/namespaces/" + (&kind{name: columns[2]}).namespace() + "/" + resource
+		}
+		switch {
+		case sub == "status":
+			statuses[path] = true
+		case sub == "" && strings.Contains(columns[6], "stored") && byPath[path] == nil:
+			t.Errorf("no object is made at %s", path)
+		}
+	}
+	for path, k := range byPath {
+		if k.status != statuses[path] {
+			t.Errorf("%s has a status that is written: %v; here: %v", k.name, statuses[path], k.status)
+		}
+	}
 }
 
 func TestMutations(t *testing.T) {
@@ -73,6 +121,25 @@ func TestSteady(t *testing.T) {
 	none := object(t, `{spec: {clusterIP: None, clusterIPs: [None]}}`)
 	if diff := cmp.Diff(any(clone(none)), steady(none, nil)); diff != "" {
 		t.Errorf("headless (-want +got):\n%s", diff)
+	}
+}
+
+func TestSteadyTable(t *testing.T) {
+	o := object(t, `{columnDefinitions: [{name: Age, description: d}], rows: [{cells: [s, 10.43.1.2, "80:31000/TCP", 12s], object: {metadata: {name: s, uid: u}}}]}`)
+	want := object(t, `{columnDefinitions: [{name: Age}], rows: [{cells: [s, "*", "80*/TCP", "*"], object: {metadata: {name: s}}}]}`)
+	if diff := cmp.Diff(any(want), steady(o, nil)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestOthers(t *testing.T) {
+	o := &other{Name: "Deployment scale", Method: "PUT", Path: "apis/apps/v1/deployments/d/scale", Object: object(t, `{kind: Scale}`)}
+	if got := o.kind().path; got != "/apis/apps/v1/namespaces/answers/deployments/d/scale" {
+		t.Error(got)
+	}
+	o.Path = "api/v1/pods/p/eviction"
+	if got := o.kind().path; got != "/api/v1/namespaces/answers/pods/p/eviction" {
+		t.Error(got)
 	}
 }
 

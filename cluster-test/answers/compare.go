@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -36,15 +37,19 @@ type answer struct {
 }
 
 func (s *server) ask(ctx context.Context, q request) (*answer, error) {
-	body, err := json.Marshal(q.body)
-	if err != nil {
-		return nil, err
+	var body []byte
+	if q.body != nil {
+		var err error
+		if body, err = json.Marshal(q.body); err != nil {
+			return nil, err
+		}
 	}
 	req, err := http.NewRequestWithContext(ctx, q.method, s.url+q.path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", cmp.Or(q.accept, "application/json"))
 	req.Header.Set("Authorization", "Bearer "+token)
 	res, err := s.client.Do(req)
 	if err != nil {
@@ -90,18 +95,23 @@ func set(list []string) []string {
 var (
 	tokenVolume = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
 	uuid        = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
-	madeUp      = []string{"uid", "resourceVersion", "creationTimestamp", "managedFields"}
+	// The age, the address of a Service, its node ports.
+	madeUpCell = regexp.MustCompile(`^[0-9]+s$|^10\.(43|99)\.[0-9.]+$|:3[0-9]{4}\b`)
+	madeUp     = []string{"uid", "resourceVersion", "creationTimestamp", "managedFields"}
 )
 
 // steady drops from an object what differs from one time to the next: what a server makes up, and
-// addresses and ports that it has chosen, and times at which it has found something.
+// addresses and ports that it has chosen, times at which it has found something, and the words that
+// describe a column.
 func steady(value any, path []string) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, child := range v {
-			at := strings.Join(append(path, key), ".")
+			at := strings.TrimPrefix(strings.Join(append(path, key), "."), "rows.*.object.")
 			switch {
-			case len(path) == 1 && path[0] == "metadata" && slices.Contains(madeUp, key):
+			case slices.Contains(madeUp, key) && at == "metadata."+key:
+				delete(v, key)
+			case at == "status.token", at == "status.expirationTimestamp", at == "columnDefinitions.*.description":
 				delete(v, key)
 			case key == "lastTransitionTime", key == "lastPhaseTransitionTime":
 				v[key] = child != nil
@@ -120,6 +130,9 @@ func steady(value any, path []string) any {
 			v[i] = steady(v[i], append(path, "*"))
 		}
 	case string:
+		if strings.Join(path, ".") == "rows.*.cells.*" {
+			return madeUpCell.ReplaceAllString(v, "*")
+		}
 		return tokenVolume.ReplaceAllString(v, "kube-api-access-*")
 	}
 	return value

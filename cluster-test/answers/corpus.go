@@ -18,6 +18,11 @@ import (
 //go:embed objects
 var objects embed.FS
 
+const (
+	variantsFile = "objects/variants.yaml"
+	othersFile   = "objects/others.yaml"
+)
+
 // namespace is where objects that have one are made.
 const namespace = "answers"
 
@@ -29,6 +34,17 @@ type kind struct {
 	path       string // of the collection
 	status     bool   // there is a status subresource
 	namespaced bool
+	// sent is what is sent instead of creations and updates: see other.
+	sent *other
+}
+
+// other is what is sent elsewhere than to the collection of a kind.
+type other struct {
+	Name    string
+	Method  string
+	Path    string // without the namespace
+	Cluster bool   // the path has no namespace
+	Object  map[string]any
 }
 
 // request is one request, which both servers get.
@@ -36,32 +52,38 @@ type request struct {
 	name   string
 	method string
 	path   string
-	body   map[string]any
+	body   map[string]any // none if nil
+	accept string         // JSON if empty
 }
+
+// asTable asks for a table.
+const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 // clusterScoped are the kinds without a namespace; all others in objects/ have one.
 var clusterScoped = []string{"Namespace", "Node", "PersistentVolume", "ClusterRole", "ClusterRoleBinding", "PriorityClass", "IngressClass",
 	"ServiceCIDR", "IPAddress", "RuntimeClass", "StorageClass", "CSIDriver", "CSINode", "VolumeAttachment", "VolumeAttributesClass",
-	"CertificateSigningRequest", "FlowSchema", "PriorityLevelConfiguration", "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration",
-	"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+	"CertificateSigningRequest", "ClusterTrustBundle", "FlowSchema", "PriorityLevelConfiguration", "ValidatingWebhookConfiguration",
+	"MutatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicy",
+	"MutatingAdmissionPolicyBinding", "DeviceClass", "DeviceTaintRule", "ResourceSlice", "StorageVersionMigration",
+	"CustomResourceDefinition", "APIService"}
 
 // withStatus are the kinds whose status is written apart.
-var withStatus = []string{"Pod", "Service", "Node", "Namespace", "Deployment", "ReplicaSet", "PersistentVolume", "PersistentVolumeClaim",
-	"ResourceQuota", "Ingress", "PodDisruptionBudget", "ServiceCIDR", "VolumeAttachment", "CertificateSigningRequest", "FlowSchema",
-	"PriorityLevelConfiguration", "ValidatingAdmissionPolicy"}
+var withStatus = []string{"Pod", "Service", "Node", "Namespace", "Deployment", "ReplicaSet", "ReplicationController", "DaemonSet", "StatefulSet",
+	"Job", "CronJob", "HorizontalPodAutoscaler", "PersistentVolume", "PersistentVolumeClaim", "ResourceQuota", "Ingress", "PodDisruptionBudget",
+	"ServiceCIDR", "VolumeAttachment", "CSINode", "CertificateSigningRequest", "PodCertificateRequest", "FlowSchema", "PriorityLevelConfiguration",
+	"ValidatingAdmissionPolicy", "ResourceClaim", "DeviceTaintRule", "StorageVersionMigration", "CustomResourceDefinition", "APIService"}
+
+// namedByRest are the kinds whose names follow from what else they say: no second one can be made.
+var namedByRest = []string{"IPAddress", "CustomResourceDefinition", "APIService"}
 
 func readKinds() ([]*kind, error) {
 	variants := map[string][]map[string]any{}
-	data, err := objects.ReadFile("objects/variants.yaml")
-	if err != nil {
+	if err := readObjects(variantsFile, &variants); err != nil {
 		return nil, err
 	}
-	if err := yaml.UnmarshalStrict(data, &variants); err != nil {
-		return nil, fmt.Errorf("variants.yaml: %w", err)
-	}
 	var kinds []*kind
-	err = fs.WalkDir(objects, "objects", func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || strings.HasSuffix(path, "variants.yaml") {
+	err := fs.WalkDir(objects, "objects", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || path == variantsFile || path == othersFile {
 			return err
 		}
 		data, err := objects.ReadFile(path)
@@ -83,7 +105,44 @@ func readKinds() ([]*kind, error) {
 	if err == nil && len(variants) > 0 {
 		err = fmt.Errorf("variants of kinds without an object: %v", slices.Sorted(maps.Keys(variants)))
 	}
-	return kinds, err
+	if err != nil {
+		return nil, err
+	}
+	var others []*other
+	if err := readObjects(othersFile, &others); err != nil {
+		return nil, err
+	}
+	for _, o := range others {
+		kinds = append(kinds, o.kind())
+	}
+	return kinds, nil
+}
+
+// readObjects reads a file of objects/ that has no objects of kinds.
+func readObjects(path string, into any) error {
+	data, err := objects.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := yaml.UnmarshalStrict(data, into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// kind makes a kind of it, whose mutations are sent. It comes after the kinds whose objects it is
+// about.
+func (o *other) kind() *kind {
+	k := &kind{name: o.Name, object: o.Object, sent: o, path: "/" + o.Path}
+	if !o.Cluster {
+		version := 2 // as in api/v1/pods
+		if strings.HasPrefix(o.Path, "apis/") {
+			version = 3
+		}
+		parts := strings.Split(o.Path, "/")
+		k.path = "/" + strings.Join(slices.Insert(parts, version, "namespaces", namespace), "/")
+	}
+	return k
 }
 
 func (k *kind) complete() {
@@ -120,33 +179,45 @@ func apiPath(gv schema.GroupVersion) string {
 
 // setUp makes what the requests of the kind need: a namespace, its account, and the object.
 func (k *kind) setUp() []request {
+	if k.sent != nil {
+		return nil
+	}
 	simple := func(apiVersion, kind, name, path string) request {
-		return request{"make " + kind, "POST", path, map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}}}
+		return request{name: "make " + kind, method: "POST", path: path, body: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}}}
 	}
 	return []request{
 		simple("v1", "Namespace", k.namespace(), "/api/v1/namespaces"),
 		simple("v1", "ServiceAccount", "default", "/api/v1/namespaces/"+k.namespace()+"/serviceaccounts"),
-		{"make " + k.name, "POST", k.path, k.object},
+		{name: "make " + k.name, method: "POST", path: k.path, body: k.object},
 	}
 }
 
-// requests are the creations, updates and updates of the status of the kind's mutations.
+// requests are the creations, updates and updates of the status of the kind's mutations, and one for
+// the object as a table, as kubectl get has it.
 func (k *kind) requests() []request {
 	const dry = "?dryRun=All"
-	name := k.object["metadata"].(map[string]any)["name"].(string)
 	var out []request
+	if k.sent != nil {
+		for _, m := range k.mutations() {
+			out = append(out, request{name: k.name + " " + m.name, method: k.sent.Method, path: k.path + dry, body: m.object})
+		}
+		return out
+	}
+	name := k.object["metadata"].(map[string]any)["name"].(string)
+	out = append(out, request{name: k.name + " table", method: "GET", path: k.path + "/" + name, accept: asTable})
 	for _, m := range k.mutations() {
 		created := clone(m.object)
-		if meta, ok := created["metadata"].(map[string]any); ok && meta["name"] == name {
+		// Where none can be made, what is right is a conflict, and what is wrong is told before.
+		if meta, ok := created["metadata"].(map[string]any); ok && meta["name"] == name && !slices.Contains(namedByRest, k.name) {
 			meta["name"] = name + "-new"
 		}
-		out = append(out, request{k.name + " create " + m.name, "POST", k.path + dry, created})
+		out = append(out, request{name: k.name + " create " + m.name, method: "POST", path: k.path + dry, body: created})
 		if meta, ok := m.object["metadata"].(map[string]any); !ok || meta["name"] != name {
 			continue // it would be an update of another object
 		}
-		out = append(out, request{k.name + " update " + m.name, "PUT", k.path + "/" + name + dry, m.object})
+		out = append(out, request{name: k.name + " update " + m.name, method: "PUT", path: k.path + "/" + name + dry, body: m.object})
 		if k.status && (strings.HasPrefix(m.name, "status") || m.name == "nothing") {
-			out = append(out, request{k.name + " status " + m.name, "PUT", k.path + "/" + name + "/status" + dry, m.object})
+			out = append(out, request{name: k.name + " status " + m.name, method: "PUT", path: k.path + "/" + name + "/status" + dry, body: m.object})
 		}
 	}
 	return out
