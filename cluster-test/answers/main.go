@@ -14,6 +14,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -79,7 +80,8 @@ func run(ctx context.Context, o options, only string) error {
 	defer theirs.stop()
 
 	r := newReport(o)
-	for _, k := range kinds {
+	for i, k := range kinds {
+		fmt.Fprintf(os.Stderr, "%s (%d of %d)\n", k.name, i+1, len(kinds))
 		if err := lay(ctx, k, theirs, ours); err != nil {
 			return err
 		}
@@ -88,12 +90,20 @@ func run(ctx context.Context, o options, only string) error {
 				continue
 			}
 			want, err := theirs.ask(ctx, q)
-			if err != nil {
+			silent := errors.Is(err, io.EOF) // its handler has panicked
+			if err != nil && !silent {
 				return fmt.Errorf("%s: kube-apiserver: %w", q.name, err)
 			}
 			got, err := ours.ask(ctx, q)
+			if errors.Is(err, io.EOF) {
+				got, err = &answer{message: "no answer: the connection was closed"}, nil
+			}
 			if err != nil {
 				return fmt.Errorf("%s: Barque: %w", q.name, err)
+			}
+			if silent {
+				r.unanswered = append(r.unanswered, fmt.Sprintf("%s (Barque: %s)", q.name, got.outcome()))
+				continue
 			}
 			r.compare(q, want, got)
 		}

@@ -15,6 +15,7 @@ type report struct {
 	asked, same, sameTexts int
 	kinds                  map[string]*tally
 	differ                 map[string][]string // names of requests by how their answers differ
+	unanswered             []string            // requests that kube-apiserver closes the connection on
 }
 
 // tally counts the requests of one kind.
@@ -97,6 +98,9 @@ func (r *report) print(w io.Writer) {
 			fmt.Fprintf(w, "and %d more\n", more)
 		}
 		fmt.Fprintf(w, "    %s\n\n", key)
+	}
+	if len(r.unanswered) > 0 {
+		fmt.Fprintf(w, "kube-apiserver closes the connection without an answer, and nothing is compared:\n    %s\n\n", strings.Join(r.unanswered, "\n    "))
 	}
 	for _, kind := range slices.Sorted(maps.Keys(r.kinds)) {
 		t := r.kinds[kind]
