@@ -12,11 +12,15 @@ import (
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
 	"github.com/barque/barque/apiserver/authn"
+	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/reviews"
 	"github.com/barque/barque/apiserver/services"
 	"github.com/barque/barque/apiserver/storage"
 )
+
+// rawListCache bounds, in bytes, what is remembered of objects for lists.
+const rawListCache = 32 << 20
 
 // parts are what a generic server is put together from.
 type parts struct {
@@ -60,6 +64,7 @@ func (s *Server) newParts(sec *security) (*parts, error) {
 		CountTracker: p.counts,
 		// Events are written far more than watched, and expire.
 		Uncached: []schema.GroupResource{corev1.Resource("events")},
+		RawLists: rawlist.NewCache(rawListCache),
 		Logger:   s.logger,
 	}
 	if p.storage, err = storage.NewRESTOptions(p.storageConfig); err != nil {

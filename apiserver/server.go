@@ -25,6 +25,7 @@ import (
 	"github.com/barque/barque/apiserver/fairness"
 	"github.com/barque/barque/apiserver/nodeproxy"
 	"github.com/barque/barque/apiserver/openapi"
+	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/services"
 	"github.com/barque/barque/apiserver/storage"
@@ -144,7 +145,7 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 		return nil, err
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		handler = s.withoutWritesWhenCold(storage.WithLeaderTermHeader(s.withDocuments(handler)), parts.codecs)
+		handler = s.withoutWritesWhenCold(storage.WithLeaderTermHeader(rawlist.Handler(s.withDocuments(handler))), parts.codecs)
 		return quietLeavers(withUnauthenticated(s.withoutRights(genericapiserver.DefaultBuildHandlerChain(handler, c)), s.cfg.Unauthenticated))
 	}
 	return c, nil

@@ -24,9 +24,12 @@ func NewPods(storage *resource.Storage) rest.Storage { return &Pods{storage} }
 
 // List implements rest.Lister.
 func (p *Pods) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+	if !isPolicyView(ctx, options) {
+		return p.ListEncoded(ctx, options)
+	}
 	list, err := p.Storage.List(ctx, options)
-	if err != nil || !isPolicyView(ctx, options) {
-		return list, err
+	if err != nil {
+		return nil, err
 	}
 	pods, ok := list.(*corev1.PodList)
 	if !ok {

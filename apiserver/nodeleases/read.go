@@ -71,7 +71,7 @@ func (s *Storage) List(ctx context.Context, options *metainternalversion.ListOpt
 		options = &metainternalversion.ListOptions{}
 	}
 	if !hasNodes(ctx) {
-		return s.Storage.List(ctx, options)
+		return s.ListEncoded(ctx, options)
 	}
 	if rest, ok := strings.CutPrefix(options.Continue, afterStored); ok {
 		revision, token, ok := strings.Cut(rest, ".")

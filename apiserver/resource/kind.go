@@ -73,7 +73,8 @@ type Kind[T any] struct {
 	Scale *Scale[T]
 	// Subresources by name, such as "log". They are given the built main storage.
 	Subresources map[string]func(s *Storage) (rest.Storage, error)
-	// Wrap, if set, replaces the main storage by one built around it.
+	// Wrap, if set, replaces the main storage by one built around it. One that lists what is stored,
+	// and does not look at it, lets its List call ListEncoded.
 	Wrap func(s *Storage) rest.Storage
 
 	// CreateOnUpdate lets a PUT create the object.

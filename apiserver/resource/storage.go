@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -20,6 +21,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/names"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/apiserver/rawlist"
 )
 
 // Storage serves the main resource of a Kind.
@@ -40,6 +43,25 @@ func (s *Storage) ShortNames() []string { return s.shortNames }
 // Categories implements rest.CategoriesProvider.
 func (s *Storage) Categories() []string { return s.categories }
 
+// ListEncoded lists as List does. Its answer may be a rawlist.List, where the client takes one: for
+// those who do not look at what is listed.
+func (s *Storage) ListEncoded(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
+	ctx, raw := rawlist.Start(ctx)
+	list, err := s.Store.List(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return raw.Answer(list), nil
+}
+
+// served is a Storage that nothing is wrapped around.
+type served struct{ *Storage }
+
+// List implements rest.Lister.
+func (s *served) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
+	return s.ListEncoded(ctx, options)
+}
+
 // Build implements Resource.
 func (k *Kind[T]) Build(b Builder) ([]Installation, error) {
 	store, err := k.buildStore(b)
@@ -48,10 +70,14 @@ func (k *Kind[T]) Build(b Builder) ([]Installation, error) {
 	}
 	main := &Storage{Store: store, shortNames: k.ShortNames, categories: k.Categories}
 
-	paths := map[string]rest.Storage{k.Name: main}
+	var outermost rest.Storage = main
 	if k.Wrap != nil {
-		paths[k.Name] = k.Wrap(main)
+		outermost = k.Wrap(main)
 	}
+	if s, ok := outermost.(*Storage); ok {
+		outermost = &served{s}
+	}
+	paths := map[string]rest.Storage{k.Name: outermost}
 	if k.Status != nil {
 		paths[k.Name+"/status"] = k.buildStatus(main)
 	}

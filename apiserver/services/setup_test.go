@@ -30,8 +30,8 @@ type server struct {
 	*Allocator
 	backend  storage.Backend
 	services *serviceStorage
-	cidrs    *resource.Storage
-	ips      *resource.Storage
+	cidrs    rest.StandardStorage
+	ips      rest.StandardStorage
 }
 
 const defaultRange = "10.43.0.0/28" // 14 addresses, the first of which is the kubernetes Service's
@@ -89,8 +89,8 @@ func newServer(t testing.TB, backend storage.Backend, change ...func(*Config)) *
 		return st
 	}
 	s.services = build(declared, "services").(*serviceStorage)
-	s.cidrs = build(resource.Find[networkingv1.ServiceCIDR](resources), "servicecidrs").(*resource.Storage)
-	s.ips = build(resource.Find[networkingv1.IPAddress](resources), "ipaddresses").(*resource.Storage)
+	s.cidrs = build(resource.Find[networkingv1.ServiceCIDR](resources), "servicecidrs").(rest.StandardStorage)
+	s.ips = build(resource.Find[networkingv1.IPAddress](resources), "ipaddresses").(rest.StandardStorage)
 	return s
 }
 

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/raftstore"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,7 +30,7 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	if err != nil {
 		return err
 	}
-	items, err := newListItems(listObj)
+	l, err := s.newListing(ctx, prefix, opts, listObj)
 	if err != nil {
 		return err
 	}
@@ -37,12 +38,10 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	if err != nil {
 		return err
 	}
-
-	l := &listing{store: s, ctx: ctx, pred: opts.Predicate, items: items, errs: listErrors{aggregate: s.nameCorrupt}}
 	start := time.Now()
 	// What a list costs is recorded when it fails, too.
 	defer func() {
-		metrics.RecordStorageListMetrics(s.groupResource, "", l.fetched, l.evaluated, items.len())
+		metrics.RecordStorageListMetrics(s.groupResource, "", l.fetched, l.evaluated, l.len())
 		metrics.RecordListLatency(s.groupResource, false, start)
 	}()
 
@@ -50,40 +49,16 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	if err != nil {
 		return err
 	}
-	from := prefix
-	if continueKey != "" {
-		from = continueKey
+	l.begin(view, continueKey)
+	if raw := s.rawList(ctx, opts); raw != nil {
+		err := l.collectRaw(raw)
+		if !errors.Is(err, rawlist.ErrTooLarge) {
+			return err
+		}
+		raw.Abandon()
+		l.begin(view, continueKey)
 	}
-	if opts.Recursive {
-		items.grow(l.capacity(view, prefix, from))
-		view.Ascend(prefix, from, l.visit)
-	} else if item, ok := view.Get(prefix); ok {
-		l.visit(item)
-	}
-	if l.failed != nil {
-		return l.failed
-	}
-	if err := l.errs.asAPIError(s.groupResource); err != nil {
-		return err
-	}
-
-	var remaining int64
-	if l.hasMore && opts.Predicate.Empty() {
-		remaining = int64(view.Count(prefix, from))
-	}
-	revision := view.Revision()
-	token, remainingItems, err := storage.PrepareContinueToken(l.lastKey, prefix, int64(revision), remaining, l.hasMore, opts)
-	if err != nil {
-		return err
-	}
-	items.finish()
-	if err := s.versioner.UpdateList(listObj, revision, token, remainingItems); err != nil {
-		return err
-	}
-	if utilfeature.DefaultFeatureGate.Enabled(features.ShardedListAndWatch) {
-		opts.Predicate.SetShardInfoOnList(listObj)
-	}
-	return nil
+	return l.collect()
 }
 
 // listView returns the picture that a list asks for.
@@ -106,13 +81,24 @@ func (s *Store) listView(ctx context.Context, opts storage.ListOptions, pinned u
 	return s.viewNotOlder(ctx, verb, opts.ResourceVersion)
 }
 
-// listing is one walk through a picture.
+// listing makes one list.
 type listing struct {
-	store *Store
-	ctx   context.Context
-	pred  storage.SelectionPredicate
-	items *listItems
-	errs  listErrors
+	store  *Store
+	ctx    context.Context
+	prefix string // of the keys, or the key itself
+	strip  string // what continue tokens leave out of a key
+	opts   storage.ListOptions
+	list   runtime.Object
+	items  *listItems
+	walk
+}
+
+// walk is one walk through a picture.
+type walk struct {
+	view raftstore.View
+	from string   // the first key
+	raw  *rawList // gets the objects instead of the list's items, unless it is nil
+	errs listErrors
 
 	lastKey            string
 	hasMore            bool
@@ -120,24 +106,95 @@ type listing struct {
 	fetched, evaluated int
 }
 
+func (s *Store) newListing(ctx context.Context, prefix string, opts storage.ListOptions, list runtime.Object) (*listing, error) {
+	items, err := newListItems(list)
+	if err != nil {
+		return nil, err
+	}
+	return &listing{store: s, ctx: ctx, prefix: prefix, strip: prefix, opts: opts, list: list, items: items}, nil
+}
+
+// begin begins with a picture, at the key after which a page is continued, or else with the first.
+func (l *listing) begin(view raftstore.View, continueKey string) {
+	from := l.prefix
+	if continueKey != "" {
+		from = continueKey
+	}
+	l.walk = walk{view: view, from: from, errs: listErrors{aggregate: l.store.nameCorrupt}}
+}
+
+// collect puts objects into the list.
+func (l *listing) collect() error {
+	if err := l.visitAll(); err != nil {
+		return err
+	}
+	return l.complete()
+}
+
+// visitAll visits what the list may have.
+func (l *listing) visitAll() error {
+	if l.opts.Recursive {
+		if l.raw == nil {
+			l.items.grow(l.capacity())
+		}
+		l.view.Ascend(l.prefix, l.from, l.visit)
+	} else if item, ok := l.view.Get(l.prefix); ok {
+		l.visit(item)
+	}
+	if l.failed != nil {
+		return l.failed
+	}
+	return l.errs.asAPIError(l.store.groupResource)
+}
+
+// complete gives the list its metadata.
+func (l *listing) complete() error {
+	var remaining int64
+	if l.hasMore && l.opts.Predicate.Empty() {
+		remaining = int64(l.view.Count(l.prefix, l.from))
+	}
+	revision := l.view.Revision()
+	token, remainingItems, err := storage.PrepareContinueToken(l.lastKey, l.strip, int64(revision), remaining, l.hasMore, l.opts)
+	if err != nil {
+		return err
+	}
+	l.items.finish()
+	if err := l.store.versioner.UpdateList(l.list, revision, token, remainingItems); err != nil {
+		return err
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(features.ShardedListAndWatch) {
+		l.opts.Predicate.SetShardInfoOnList(l.list)
+	}
+	return nil
+}
+
 // capacity guesses how many items the list will hold.
-func (l *listing) capacity(view raftstore.View, prefix, from string) int {
-	if limit := l.pred.Limit; limit > 0 && limit <= filteredCapacity {
+func (l *listing) capacity() int {
+	limit := l.opts.Predicate.Limit
+	if limit > 0 && limit <= filteredCapacity {
 		return int(limit)
 	}
-	count := view.Count(prefix, from)
-	if limit := l.pred.Limit; limit > 0 {
+	count := l.view.Count(l.prefix, l.from)
+	if limit > 0 {
 		count = min(count, int(limit))
 	}
-	if !l.pred.Empty() {
+	if !l.opts.Predicate.Empty() {
 		count = min(count, filteredCapacity)
 	}
 	return count
 }
 
+// len is how many objects the list has by now.
+func (l *listing) len() int {
+	if l.raw != nil {
+		return l.raw.Len()
+	}
+	return l.items.len()
+}
+
 // visit takes one stored item and says whether the walk goes on.
 func (l *listing) visit(item raftstore.Item) bool {
-	if limit := l.pred.Limit; limit > 0 && int64(l.items.len()) >= limit {
+	if limit := l.opts.Predicate.Limit; limit > 0 && int64(l.len()) >= limit {
 		l.hasMore = true
 		return false
 	}
@@ -152,6 +209,10 @@ func (l *listing) visit(item raftstore.Item) bool {
 		l.evaluated++
 		return true
 	}
+	if errors.Is(err, rawlist.ErrTooLarge) {
+		l.failed = err
+		return false
+	}
 	goOn := l.errs.add(item.Key, err)
 	if !goOn {
 		l.failed = l.errs.asAPIError(l.store.groupResource)
@@ -162,6 +223,9 @@ func (l *listing) visit(item raftstore.Item) bool {
 // add decodes an item in its place in the list and takes it out again when it does not match.
 func (l *listing) add(item raftstore.Item) error {
 	s := l.store
+	if l.raw != nil {
+		return l.raw.Add(l.ctx, item.Key, item.Value, item.ModRevision)
+	}
 	data, _, err := s.transformer.TransformFromStorage(l.ctx, item.Value, keyContext(item.Key))
 	if err != nil {
 		return storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", item.Key, err))
@@ -172,7 +236,7 @@ func (l *listing) add(item raftstore.Item) error {
 		l.items.pop()
 		return err
 	}
-	if matched, err := l.pred.Matches(obj); err != nil || !matched {
+	if matched, err := l.opts.Predicate.Matches(obj); err != nil || !matched {
 		l.items.pop()
 		return nil
 	}

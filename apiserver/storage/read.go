@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	endpointsrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3/metrics"
@@ -128,6 +129,10 @@ func (s *Store) decode(ctx context.Context, key string, data []byte, revision ui
 			err = &corruptError{what: "it cannot be decoded", revision: revision, err: err}
 		}
 		return nil, err
+	}
+	if _, custom := obj.(runtime.Unstructured); !custom {
+		// An object in memory does not name its kind, or else the JSON of a list would.
+		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	}
 	if err := s.versioner.UpdateObject(obj, revision); err != nil {
 		return nil, fmt.Errorf("set resourceVersion %d of %s: %w", revision, key, err)

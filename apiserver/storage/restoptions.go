@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/barque/barque/apiserver/rawlist"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -66,7 +67,9 @@ type RESTOptionsConfig struct {
 	CountTracker flowcontrolrequest.StorageObjectCountTracker
 	// ProgressInterval of idle watches; 0 means DefaultProgressInterval.
 	ProgressInterval time.Duration
-	Logger           *slog.Logger
+	// RawLists answers lists with stored bytes; nil does not. Several RESTOptions may share it.
+	RawLists *rawlist.Cache
+	Logger   *slog.Logger
 }
 
 // DefaultResourcePrefixes are the places that Kubernetes has always given to these resources.
@@ -187,11 +190,13 @@ func (o customResources) GetRESTOptions(resource schema.GroupResource, _ runtime
 }
 
 // store makes the storage of a resource without a cache.
-func (o *RESTOptions) store(config *storagebackend.ConfigForResource, resourcePrefix string, newObject func() runtime.Object) (*Store, error) {
+func (o *RESTOptions) store(config *storagebackend.ConfigForResource, resourcePrefix string, newObject, newList func() runtime.Object) (*Store, error) {
 	return New(Config{
 		Backend:          o.cfg.Backend,
 		Codec:            config.Codec,
 		New:              newObject,
+		NewList:          newList,
+		RawLists:         o.cfg.RawLists,
 		Prefix:           config.Prefix,
 		ResourcePrefix:   resourcePrefix,
 		GroupResource:    config.GroupResource,
@@ -205,9 +210,9 @@ func (o *RESTOptions) store(config *storagebackend.ConfigForResource, resourcePr
 // raw is a generic.StorageDecorator that decorates nothing.
 func (o *RESTOptions) raw(
 	config *storagebackend.ConfigForResource, resourcePrefix string, _ func(runtime.Object) (string, error),
-	newObject, _ func() runtime.Object, _ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
+	newObject, newList func() runtime.Object, _ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	store, err := o.store(config, resourcePrefix, newObject)
+	store, err := o.store(config, resourcePrefix, newObject, newList)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -219,7 +224,7 @@ func (o *RESTOptions) cached(
 	config *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(runtime.Object) (string, error),
 	newObject, newList func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	store, err := o.store(config, resourcePrefix, newObject)
+	store, err := o.store(config, resourcePrefix, newObject, newList)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -247,7 +252,7 @@ func (o *RESTOptions) cached(
 			store.log.Warn("a watch cache that was too far behind when it was stopped is left as it is", "resource", config.GroupResource, "waited", stopLimit)
 		}
 	})
-	return &resuming{delegator, store}, destroy, nil
+	return &resuming{delegator, store, watchCache}, destroy, nil
 }
 
 const (

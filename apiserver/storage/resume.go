@@ -22,6 +22,7 @@ import (
 type resuming struct {
 	*cacher.CacheDelegator
 	store *Store
+	cache *cacher.Cacher // what the delegator asks
 }
 
 // Get implements storage.Interface. As with the store, a resourceVersion that is none is the client's fault.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/raftstore"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"k8s.io/apimachinery/pkg/api/apitesting"
@@ -79,6 +80,8 @@ type envOptions struct {
 	indexes     bool
 	// clusterScoped keys do not hold a namespace.
 	clusterScoped bool
+	// rawLists answers lists with stored bytes.
+	rawLists *rawlist.Cache
 	// failing makes the transformer and the codec able to fail.
 	failing bool
 }
@@ -106,7 +109,7 @@ func newEnv(t testing.TB, opts envOptions) *env {
 		e.failTransformer, e.failCodec = transformer.fail.Store, codec.fail.Store
 	}
 	e.opts = opts
-	if opts.transformer == nil {
+	if opts.transformer == nil && opts.rawLists == nil {
 		e.reads = newSwappable(e.transformer)
 	}
 	e.start(t)
@@ -126,6 +129,8 @@ func (e *env) start(t testing.TB) {
 		Backend:          e.backend,
 		Codec:            e.codec,
 		New:              func() runtime.Object { return &example.Pod{} },
+		NewList:          func() runtime.Object { return &example.PodList{} },
+		RawLists:         e.opts.rawLists,
 		Prefix:           e.opts.prefix,
 		ResourcePrefix:   "/pods/",
 		GroupResource:    pods,
@@ -189,7 +194,7 @@ func newCache(t testing.TB, e *env, opts envOptions) storage.Interface {
 		c.Stop()
 	})
 	e.cache = c
-	return &resuming{delegator, e.raw}
+	return &resuming{delegator, e.raw, c}
 }
 
 func podAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {

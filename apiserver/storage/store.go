@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/raftstore"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,6 +36,11 @@ type Config struct {
 	Codec runtime.Codec
 	// New makes an empty object of the resource.
 	New func() runtime.Object
+	// NewList makes an empty list of such objects. It is needed with RawLists only.
+	NewList func() runtime.Object
+	// RawLists answers lists with stored bytes, and remembers which may be sent as they are; nil
+	// decodes and encodes all of them. Values that a Transformer changes are never sent.
+	RawLists *rawlist.Cache
 	// Prefix is put before every key, for example "/registry".
 	Prefix string
 	// ResourcePrefix starts every key that the registries hand in, for example "/pods".
@@ -66,6 +72,7 @@ type Store struct {
 	companions     Companions
 	progress       time.Duration
 	log            *slog.Logger
+	format         *rawlist.Format // nil when lists are not answered with stored bytes
 	// nameCorrupt is set while the feature AllowUnsafeMalformedObjectDeletion is on: objects that
 	// cannot be read are told apart from other errors, so that they can be deleted unread.
 	nameCorrupt bool
@@ -104,6 +111,9 @@ func New(cfg Config) (*Store, error) {
 	}
 	if !strings.HasSuffix(s.pathPrefix, "/") {
 		s.pathPrefix += "/"
+	}
+	if cfg.RawLists != nil && cfg.New != nil && cfg.NewList != nil && s.transformer == nil {
+		s.format = rawlist.NewFormat(s.groupResource, s.codec, cfg.New(), cfg.NewList(), cfg.RawLists)
 	}
 	if s.transformer == nil {
 		s.transformer = identity.NewEncryptCheckTransformer()

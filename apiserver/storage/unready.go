@@ -20,7 +20,12 @@ const askStore = 3 * time.Second
 // after which clients repeat the request by themselves: up to half a minute, ten times. Who wants the newest state is told
 // instead that there is no leader, where that is why. Whoever can live with an older one, as informers can, has better ways
 // to wait than to begin anew, so it is left to the cache.
+//
+// What need not be decoded does not come from the cache at all, see listRaw.
 func (r *resuming) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
+	if done, err := r.listRaw(ctx, key, opts, listObj); done {
+		return err
+	}
 	err := r.CacheDelegator.GetList(ctx, key, opts, listObj)
 	if opts.ResourceVersion != "" || !apierrors.IsTooManyRequests(err) {
 		return err

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -26,6 +27,11 @@ type Namespaces struct {
 // NewNamespaces wraps the storage of namespaces.
 func NewNamespaces(s *resource.Storage) *Namespaces {
 	return &Namespaces{s, metav1.Now}
+}
+
+// List implements rest.Lister.
+func (n *Namespaces) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
+	return n.ListEncoded(ctx, options)
 }
 
 // DeleteCollection hides that of the embedded storage, so that it is neither served nor named in

@@ -24,6 +24,11 @@ type jobStorage struct {
 
 var _ rest.StandardStorage = (*jobStorage)(nil)
 
+// List implements rest.Lister.
+func (s *jobStorage) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
+	return s.ListEncoded(ctx, options)
+}
+
 // Delete implements rest.GracefulDeleter.
 func (s *jobStorage) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	warnOfOrphans(ctx, options)
